@@ -1,0 +1,392 @@
+//! Which calls may run at a server, and the line of those that wait.
+//!
+//! The line is fair between clients: each has a queue of its own, and they take turns. Deadlines of
+//! waiting calls and the calls themselves are the machine's; here they are only numbers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::ids::{CallId, ClientId};
+use crate::settings::AdmissionSettings;
+
+/// What becomes of a call that wants to enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// It is in flight: send it.
+    Start,
+    /// It waits; [`Admission::next`] will name it.
+    Wait,
+    /// The line is full: refuse it.
+    Full,
+}
+
+/// The calls in flight, as a count, and the waiting line.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    in_flight: usize,
+    max_in_flight: usize,
+    max_waiting: usize,
+    waiting: usize,
+    /// The waiting calls of each client that has any.
+    queues: BTreeMap<ClientId, VecDeque<CallId>>,
+    /// The clients that have a queue, each once, whose turn is next in front.
+    turns: VecDeque<ClientId>,
+}
+
+impl Admission {
+    /// Nothing in flight and nobody waits.
+    pub fn new(settings: &AdmissionSettings) -> Self {
+        Self {
+            in_flight: 0,
+            max_in_flight: settings.in_flight.max(1),
+            max_waiting: settings.waiting,
+            waiting: 0,
+            queues: BTreeMap::new(),
+            turns: VecDeque::new(),
+        }
+    }
+
+    /// A new call. It starts when the connection is `open`, a place is free and nobody waits.
+    pub fn enter(&mut self, client: ClientId, call: CallId, open: bool) -> Entry {
+        if open && self.waiting == 0 && self.in_flight < self.max_in_flight {
+            self.in_flight += 1;
+            return Entry::Start;
+        }
+        if self.waiting >= self.max_waiting {
+            return Entry::Full;
+        }
+        let queue = self.queues.entry(client).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(client);
+        }
+        queue.push_back(call);
+        self.waiting += 1;
+        Entry::Wait
+    }
+
+    /// A call that had its place already (a retry, or one that was returned unsent) waits in front
+    /// of its client's queue, and its client's turn is next.
+    ///
+    /// The cap of the line does not apply: the call was admitted before, so that there are never
+    /// more of these than places. Several of one client keep their order when the last one is
+    /// given back first.
+    pub fn enter_front(&mut self, client: ClientId, call: CallId) {
+        let queue = self.queues.entry(client).or_default();
+        if !queue.is_empty() {
+            self.turns.retain(|turn| *turn != client);
+        }
+        queue.push_front(call);
+        self.turns.push_front(client);
+        self.waiting += 1;
+    }
+
+    /// Takes the next waiting call if a place is free; it is in flight then.
+    ///
+    /// To be called only while the connection is open, until there is none.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "no iterator: after none there may be more"
+    )]
+    pub fn next(&mut self) -> Option<CallId> {
+        if self.in_flight >= self.max_in_flight {
+            return None;
+        }
+        let client = self.turns.pop_front()?;
+        let queue = self.queues.get_mut(&client)?;
+        let call = queue.pop_front()?;
+        if queue.is_empty() {
+            self.queues.remove(&client);
+        } else {
+            self.turns.push_back(client);
+        }
+        self.waiting -= 1;
+        self.in_flight += 1;
+        Some(call)
+    }
+
+    /// A waiting call leaves the line; false when it was not in it.
+    pub fn remove(&mut self, client: ClientId, call: CallId) -> bool {
+        let Some(queue) = self.queues.get_mut(&client) else {
+            return false;
+        };
+        let Some(place) = queue.iter().position(|waiting| *waiting == call) else {
+            return false;
+        };
+        queue.remove(place);
+        if queue.is_empty() {
+            self.queues.remove(&client);
+            self.turns.retain(|turn| *turn != client);
+        }
+        self.waiting -= 1;
+        true
+    }
+
+    /// One call in flight ended.
+    pub fn finish(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// All calls in flight ended with their connection.
+    pub fn lose_all(&mut self) {
+        self.in_flight = 0;
+    }
+
+    /// The calls in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// The calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Takes new bounds; calls that are in already stay.
+    pub fn resize(&mut self, settings: &AdmissionSettings) {
+        self.max_in_flight = settings.in_flight.max(1);
+        self.max_waiting = settings.waiting;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: ClientId = ClientId(1);
+    const B: ClientId = ClientId(2);
+
+    fn admission(in_flight: usize, waiting: usize) -> Admission {
+        Admission::new(&AdmissionSettings { in_flight, waiting })
+    }
+
+    fn drain(admission: &mut Admission) -> Vec<u64> {
+        let mut order = Vec::new();
+        while let Some(CallId(call)) = admission.next() {
+            order.push(call);
+            admission.finish();
+        }
+        order
+    }
+
+    #[test]
+    fn a_call_starts_only_when_open_with_a_free_place_and_nobody_waiting() {
+        let mut admission = admission(1, 8);
+        assert_eq!(admission.enter(A, CallId(1), false), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(2), true), Entry::Wait);
+        assert_eq!(drain(&mut admission), [1, 2]);
+        assert_eq!(admission.enter(A, CallId(3), true), Entry::Start);
+        assert_eq!(admission.enter(A, CallId(4), true), Entry::Wait);
+        assert_eq!(admission.next(), None);
+        admission.finish();
+        assert_eq!(admission.next(), Some(CallId(4)));
+    }
+
+    #[test]
+    fn a_full_line_refuses_at_once_and_takes_again_when_one_leaves() {
+        let mut admission = admission(1, 2);
+        assert_eq!(admission.enter(A, CallId(1), false), Entry::Wait);
+        assert_eq!(admission.enter(B, CallId(2), false), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(3), false), Entry::Full);
+        assert!(admission.remove(A, CallId(1)));
+        assert!(!admission.remove(A, CallId(1)));
+        assert_eq!(admission.enter(A, CallId(4), false), Entry::Wait);
+        assert_eq!(admission.waiting(), 2);
+    }
+
+    #[test]
+    fn a_client_with_one_call_does_not_wait_behind_a_client_with_many() {
+        let mut admission = admission(1, 100);
+        for call in 0..5 {
+            admission.enter(A, CallId(call), false);
+        }
+        admission.enter(B, CallId(100), false);
+        admission.enter(B, CallId(101), false);
+        assert_eq!(drain(&mut admission), [0, 100, 1, 101, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_returned_call_is_next_even_when_the_line_is_full() {
+        let mut admission = admission(2, 2);
+        admission.enter(A, CallId(1), true);
+        admission.enter(B, CallId(2), true);
+        admission.enter(A, CallId(3), true);
+        admission.enter(A, CallId(4), true);
+        admission.lose_all();
+        admission.enter_front(B, CallId(2));
+        admission.enter_front(A, CallId(1));
+        assert_eq!((admission.in_flight(), admission.waiting()), (0, 4));
+        assert_eq!(drain(&mut admission), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn new_bounds_hold_for_what_enters_from_then_on() {
+        let mut admission = admission(2, 2);
+        admission.enter(A, CallId(1), true);
+        admission.enter(A, CallId(2), true);
+        admission.resize(&AdmissionSettings {
+            in_flight: 1,
+            waiting: 1,
+        });
+        assert_eq!(admission.enter(A, CallId(3), true), Entry::Wait);
+        admission.finish();
+        assert_eq!(admission.next(), None);
+        admission.finish();
+        assert_eq!(admission.next(), Some(CallId(3)));
+        admission.finish();
+        admission.finish();
+        assert_eq!(
+            admission.in_flight(),
+            0,
+            "one finish too many changes nothing"
+        );
+    }
+
+    /// The same promises said plainly: one list per client, a list of whose turn it is.
+    struct Model {
+        in_flight: usize,
+        line: Vec<(ClientId, Vec<CallId>)>,
+    }
+
+    impl Model {
+        fn waiting(&self) -> usize {
+            self.line.iter().map(|(_, calls)| calls.len()).sum()
+        }
+
+        fn enter(&mut self, client: ClientId, call: CallId, open: bool) -> Entry {
+            if open && self.in_flight < PLACES && self.line.is_empty() {
+                self.in_flight += 1;
+                Entry::Start
+            } else if self.waiting() >= LINE {
+                Entry::Full
+            } else {
+                match self.line.iter_mut().find(|(owner, _)| *owner == client) {
+                    Some((_, calls)) => calls.push(call),
+                    None => self.line.push((client, vec![call])),
+                }
+                Entry::Wait
+            }
+        }
+
+        fn enter_front(&mut self, client: ClientId, call: CallId) {
+            let mut calls = vec![call];
+            if let Some(place) = self.line.iter().position(|(owner, _)| *owner == client) {
+                calls.extend(self.line.remove(place).1);
+            }
+            self.line.insert(0, (client, calls));
+        }
+
+        fn next(&mut self) -> Option<CallId> {
+            if self.in_flight >= PLACES || self.line.is_empty() {
+                return None;
+            }
+            let (client, mut calls) = self.line.remove(0);
+            let call = calls.remove(0);
+            if !calls.is_empty() {
+                self.line.push((client, calls));
+            }
+            self.in_flight += 1;
+            Some(call)
+        }
+
+        fn remove(&mut self, client: ClientId, call: CallId) -> bool {
+            let before = self.waiting();
+            for (owner, calls) in &mut self.line {
+                calls.retain(|waiting| *owner != client || *waiting != call);
+            }
+            self.line.retain(|(_, calls)| !calls.is_empty());
+            self.waiting() < before
+        }
+    }
+
+    const PLACES: usize = 3;
+    const LINE: usize = 6;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Enter(u32, bool),
+        EnterFront(u32),
+        Next,
+        Remove(u32, u64),
+        Finish,
+        LoseAll,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0_u32..4, any::<bool>()).prop_map(|(client, open)| Step::Enter(client, open)),
+            1 => (0_u32..4).prop_map(Step::EnterFront),
+            3 => Just(Step::Next),
+            2 => (0_u32..4, 0_u64..40).prop_map(|(client, call)| Step::Remove(client, call)),
+            2 => Just(Step::Finish),
+            1 => Just(Step::LoseAll),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn the_line_does_what_the_plain_model_does(steps in prop::collection::vec(step(), 1..80)) {
+            let mut line = admission(PLACES, LINE);
+            let mut model = Model { in_flight: 0, line: Vec::new() };
+            for (number, step) in (0_u64..).zip(steps) {
+                let call = CallId(number);
+                match step {
+                    Step::Enter(client, open) => {
+                        let client = ClientId(client);
+                        prop_assert_eq!(line.enter(client, call, open), model.enter(client, call, open));
+                    }
+                    Step::EnterFront(client) => {
+                        line.enter_front(ClientId(client), call);
+                        model.enter_front(ClientId(client), call);
+                    }
+                    Step::Next => prop_assert_eq!(line.next(), model.next()),
+                    Step::Remove(client, call) => {
+                        let (client, call) = (ClientId(client), CallId(call));
+                        prop_assert_eq!(line.remove(client, call), model.remove(client, call));
+                    }
+                    Step::Finish => {
+                        line.finish();
+                        model.in_flight = model.in_flight.saturating_sub(1);
+                    }
+                    Step::LoseAll => {
+                        line.lose_all();
+                        model.in_flight = 0;
+                    }
+                }
+                prop_assert_eq!(line.waiting(), model.waiting());
+                prop_assert_eq!(line.in_flight(), model.in_flight);
+                prop_assert!(line.in_flight() <= PLACES);
+                prop_assert_eq!(line.turns.len(), line.queues.len());
+            }
+        }
+
+        #[test]
+        fn no_client_is_served_twice_while_another_waits_for_its_turn(
+            clients in prop::collection::vec(0_u32..5, 1..60),
+        ) {
+            let mut line = admission(1, 100);
+            let mut owners = Vec::new();
+            for (number, client) in (0_u64..).zip(&clients) {
+                line.enter(ClientId(*client), CallId(number), false);
+                owners.push(*client);
+            }
+            let mut left = owners.clone();
+            let mut served = BTreeSet::new();
+            for call in drain(&mut line) {
+                let owner = owners[usize::try_from(call).unwrap()];
+                if !served.insert(owner) {
+                    let starving: Vec<_> = left.iter().filter(|client| !served.contains(client)).collect();
+                    prop_assert!(starving.is_empty(), "{starving:?} starve");
+                    served = BTreeSet::from([owner]);
+                }
+                let place = left.iter().position(|client| *client == owner).unwrap();
+                left.remove(place);
+            }
+            prop_assert!(left.is_empty());
+        }
+    }
+}

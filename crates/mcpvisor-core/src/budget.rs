@@ -1,0 +1,382 @@
+//! How many connects a server may use, and when the next one may happen.
+//!
+//! A lost connection and a crashed actor draw from the same budget. What counts as proven, and
+//! performing the connects, is left to the machine and its driver.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::backoff::{Backoff, LONGEST_DELAY};
+use crate::chance::Chance;
+use crate::settings::{BackoffSettings, BudgetSettings};
+
+/// When the next connect may happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The budget has room: connect at this moment.
+    RetryAt(Instant),
+    /// The budget is spent: the server is parked, and probed at this moment.
+    Spent {
+        /// When to probe.
+        probe_at: Instant,
+    },
+}
+
+/// A sliding window of connects, the backoff between them, and the parking when it is full.
+#[derive(Debug, Clone)]
+pub struct ReconnectBudget {
+    /// The newest connects, at most `attempts` of them.
+    connects: VecDeque<Instant>,
+    attempts: u32,
+    within: Duration,
+    backoff: Backoff,
+    probes: Backoff,
+    parked: bool,
+    last_immediate: Option<Instant>,
+    immediate_every: Duration,
+    max_retry_after: Duration,
+}
+
+impl ReconnectBudget {
+    /// A budget of which nothing is used.
+    pub fn new(backoff: &BackoffSettings, budget: &BudgetSettings) -> Self {
+        Self {
+            connects: VecDeque::new(),
+            attempts: budget.attempts,
+            within: budget.within,
+            backoff: Backoff::new(backoff),
+            probes: Backoff::new(&probe_curve(backoff, budget)),
+            parked: false,
+            last_immediate: None,
+            immediate_every: backoff.immediate_every,
+            max_retry_after: backoff.max_retry_after.min(LONGEST_DELAY),
+        }
+    }
+
+    /// Counts one connect, or one restart of the actor.
+    pub fn record(&mut self, now: Instant) {
+        self.connects.push_back(now);
+        self.forget_surplus();
+    }
+
+    /// Whether `attempts` connects lie within the window.
+    pub fn is_spent(&self, now: Instant) -> bool {
+        self.used(now) >= self.attempts
+    }
+
+    /// The connects within the window.
+    pub fn used(&self, now: Instant) -> u32 {
+        let used = self
+            .connects
+            .iter()
+            .filter(|at| now.saturating_duration_since(**at) < self.within)
+            .count();
+        u32::try_from(used).unwrap_or(u32::MAX)
+    }
+
+    /// The newest connect or restart since everything was last given back.
+    pub fn last(&self) -> Option<Instant> {
+        self.connects.back().copied()
+    }
+
+    /// The connects that the window may hold.
+    pub fn limit(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Decides after a failed connect or a lost connection.
+    ///
+    /// `proven` says that the connection that was lost had proven itself: it is retried at once,
+    /// though not more often than the settings allow. `retry_after` is the server's own wish, which
+    /// wins over a shorter delay of ours.
+    ///
+    /// Once the answer was [`Verdict::Spent`] it stays so, with growing probes, until [`prove`] or
+    /// [`forgive`], even when the window slides empty: a dead server gets no new burst of connects.
+    ///
+    /// [`prove`]: Self::prove
+    /// [`forgive`]: Self::forgive
+    pub fn next(
+        &mut self,
+        now: Instant,
+        chance: Chance,
+        proven: bool,
+        retry_after: Option<Duration>,
+    ) -> Verdict {
+        let wish = retry_after.unwrap_or_default().min(self.max_retry_after);
+        self.parked |= self.is_spent(now);
+        if self.parked {
+            let delay = self.probes.next_delay(chance).max(wish);
+            return Verdict::Spent {
+                probe_at: now + delay,
+            };
+        }
+        if proven && wish.is_zero() && self.may_retry_at_once(now) {
+            self.last_immediate = Some(now);
+            return Verdict::RetryAt(now);
+        }
+        Verdict::RetryAt(now + self.backoff.next_delay(chance).max(wish))
+    }
+
+    /// Whether the server is parked: its budget was found spent, and nothing gave it back since.
+    pub fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// The connection proved itself: everything is given back, the window, the curve, the parking.
+    ///
+    /// When the last immediate retry was is remembered, so that a server which answers one call and
+    /// dies is not connected in a tight loop.
+    pub fn prove(&mut self) {
+        self.connects.clear();
+        self.backoff.reset();
+        self.probes.reset();
+        self.parked = false;
+    }
+
+    /// A person asked for the server: everything is forgotten.
+    pub fn forgive(&mut self) {
+        self.prove();
+        self.last_immediate = None;
+    }
+
+    /// Takes new settings; what was used and the parking stay.
+    pub fn reconfigure(&mut self, backoff: &BackoffSettings, budget: &BudgetSettings) {
+        self.attempts = budget.attempts;
+        self.within = budget.within;
+        self.immediate_every = backoff.immediate_every;
+        self.max_retry_after = backoff.max_retry_after.min(LONGEST_DELAY);
+        self.backoff.reconfigure(backoff);
+        self.probes.reconfigure(&probe_curve(backoff, budget));
+        self.forget_surplus();
+    }
+
+    fn may_retry_at_once(&self, now: Instant) -> bool {
+        self.last_immediate
+            .is_none_or(|last| now.saturating_duration_since(last) >= self.immediate_every)
+    }
+
+    /// Older connects than the newest `attempts` never change an answer.
+    fn forget_surplus(&mut self) {
+        while self.connects.len() > self.attempts as usize {
+            self.connects.pop_front();
+        }
+    }
+}
+
+/// Probes are a curve of their own with the jitter of the other.
+fn probe_curve(backoff: &BackoffSettings, budget: &BudgetSettings) -> BackoffSettings {
+    BackoffSettings {
+        initial: budget.first_probe,
+        multiplier: 2.0,
+        max: budget.max_probe,
+        ..backoff.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIDDLE: Chance = Chance::MIDDLE;
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn budget() -> ReconnectBudget {
+        ReconnectBudget::new(&BackoffSettings::default(), &BudgetSettings::default())
+    }
+
+    /// Connects that all fail, each made when the budget says so, for `lasting`.
+    fn connects_of_a_dead_server(budget: &mut ReconnectBudget, lasting: Duration) -> Vec<Duration> {
+        let begin = Instant::now();
+        let mut now = begin;
+        let mut connects = Vec::new();
+        while now - begin < lasting {
+            budget.record(now);
+            connects.push(now - begin);
+            now = match budget.next(now, MIDDLE, false, None) {
+                Verdict::RetryAt(at) | Verdict::Spent { probe_at: at } => at,
+            };
+        }
+        connects
+    }
+
+    #[test]
+    fn a_dead_server_gets_its_budget_and_then_only_slow_probes() {
+        let day = secs(24 * 60 * 60);
+        let mut budget = budget();
+        let connects = connects_of_a_dead_server(&mut budget, day);
+        let gaps: Vec<_> = connects.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let millis = [
+            500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000,
+        ];
+        assert_eq!(gaps[..9], millis.map(Duration::from_millis));
+        assert_eq!(gaps[9..13], [30, 60, 120, 240].map(secs));
+        assert!(gaps[13..].iter().all(|gap| *gap == secs(300)));
+        assert!(budget.is_parked());
+    }
+
+    #[test]
+    fn a_parked_server_gets_no_new_burst_when_the_window_slides_empty() {
+        let mut budget = budget();
+        let now = Instant::now();
+        for _ in 0..10 {
+            budget.record(now);
+        }
+        assert_eq!(
+            budget.next(now, MIDDLE, false, None),
+            Verdict::Spent {
+                probe_at: now + secs(30)
+            }
+        );
+        let later = now + secs(3_600);
+        assert!(!budget.is_spent(later));
+        assert_eq!(
+            budget.next(later, MIDDLE, false, None),
+            Verdict::Spent {
+                probe_at: later + secs(60)
+            }
+        );
+    }
+
+    #[test]
+    fn the_window_slides() {
+        let mut budget = budget();
+        let now = Instant::now();
+        for second in 0..10 {
+            assert!(!budget.is_spent(now + secs(second)));
+            budget.record(now + secs(second));
+        }
+        assert_eq!(budget.used(now + secs(10)), 10);
+        assert!(budget.is_spent(now + secs(299)));
+        assert_eq!(budget.used(now + secs(300)), 9);
+        assert!(!budget.is_spent(now + secs(300)));
+    }
+
+    #[test]
+    fn only_prove_and_forgive_give_the_budget_back() {
+        for give_back in [ReconnectBudget::prove, ReconnectBudget::forgive] {
+            let mut budget = budget();
+            let now = Instant::now();
+            for _ in 0..10 {
+                budget.record(now);
+            }
+            budget.next(now, MIDDLE, true, None);
+            assert!(budget.is_spent(now) && budget.is_parked());
+            give_back(&mut budget);
+            assert_eq!((budget.used(now), budget.is_parked()), (0, false));
+            assert_eq!(
+                budget.next(now, MIDDLE, false, None),
+                Verdict::RetryAt(now + Duration::from_millis(500))
+            );
+        }
+    }
+
+    #[test]
+    fn a_proven_connection_is_retried_at_once_but_not_in_a_tight_loop() {
+        let mut budget = budget();
+        let now = Instant::now();
+        let next = |budget: &mut ReconnectBudget, at| budget.next(at, MIDDLE, true, None);
+        assert_eq!(next(&mut budget, now), Verdict::RetryAt(now));
+        budget.prove();
+        let soon = now + secs(4);
+        let delayed = Verdict::RetryAt(soon + Duration::from_millis(500));
+        assert_eq!(next(&mut budget, soon), delayed);
+        budget.prove();
+        let later = now + secs(5);
+        assert_eq!(next(&mut budget, later), Verdict::RetryAt(later));
+        budget.forgive();
+        assert_eq!(next(&mut budget, later), Verdict::RetryAt(later));
+    }
+
+    #[test]
+    fn a_longer_wish_of_the_server_wins_up_to_its_cap() {
+        let mut budget = budget();
+        let now = Instant::now();
+        let mut next = |wish| budget.next(now, MIDDLE, true, Some(wish));
+        assert_eq!(next(secs(7)), Verdict::RetryAt(now + secs(7)));
+        assert_eq!(next(secs(9_999)), Verdict::RetryAt(now + secs(120)));
+        assert_eq!(
+            budget.next(now, MIDDLE, false, Some(secs(1))),
+            Verdict::RetryAt(now + secs(2)),
+            "a shorter wish does not hurry the third delay"
+        );
+    }
+
+    #[test]
+    fn new_settings_keep_what_was_used_and_the_parking() {
+        let mut budget = budget();
+        let now = Instant::now();
+        for _ in 0..8 {
+            budget.record(now);
+        }
+        let smaller = BudgetSettings {
+            attempts: 3,
+            ..BudgetSettings::default()
+        };
+        budget.reconfigure(&BackoffSettings::default(), &smaller);
+        assert_eq!((budget.used(now), budget.limit()), (3, 3));
+        budget.next(now, MIDDLE, false, None);
+        budget.reconfigure(&BackoffSettings::default(), &BudgetSettings::default());
+        assert!(budget.is_parked() && !budget.is_spent(now));
+    }
+
+    #[test]
+    fn no_setting_and_no_wish_overflows_the_clock() {
+        let backoff = BackoffSettings {
+            initial: Duration::MAX,
+            max: Duration::MAX,
+            max_retry_after: Duration::MAX,
+            ..BackoffSettings::default()
+        };
+        let settings = BudgetSettings {
+            attempts: 1,
+            first_probe: Duration::MAX,
+            max_probe: Duration::MAX,
+            within: Duration::MAX,
+            ..BudgetSettings::default()
+        };
+        let mut budget = ReconnectBudget::new(&backoff, &settings);
+        let now = Instant::now();
+        budget.next(now, Chance::new(1.0), false, Some(Duration::MAX));
+        budget.record(now);
+        budget.next(now, Chance::new(1.0), false, Some(Duration::MAX));
+        assert!(budget.is_parked());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever a server does short of proving itself, and however long its connections last.
+        #[test]
+        fn an_unproven_server_never_gets_more_connects_than_its_budget_within_the_window(
+            attempts in 1_u32..6,
+            within in 1_u64..200,
+            losses in prop::collection::vec((0_u64..60_000, 0.0..1.0, any::<bool>(), 0_u64..20), 1..60),
+        ) {
+            let settings = BudgetSettings { attempts, within: secs(within), ..BudgetSettings::default() };
+            let mut budget = ReconnectBudget::new(&BackoffSettings::default(), &settings);
+            let mut now = Instant::now();
+            let mut connects = Vec::new();
+            budget.record(now);
+            connects.push(now);
+            for (up_for, rolled, proven, wish) in losses {
+                now += Duration::from_millis(up_for);
+                let at = match budget.next(now, Chance::new(rolled), proven, Some(secs(wish))) {
+                    Verdict::RetryAt(at) => at,
+                    Verdict::Spent { .. } => break,
+                };
+                prop_assert!(at >= now);
+                now = at;
+                budget.record(now);
+                connects.push(now);
+                let within_window = connects.iter().filter(|at| now - **at < secs(within)).count();
+                prop_assert!(within_window <= attempts as usize);
+                prop_assert!(budget.connects.len() <= attempts as usize);
+            }
+        }
+    }
+}

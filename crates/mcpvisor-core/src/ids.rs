@@ -1,0 +1,291 @@
+//! Names and numbers that identify things across the runtime.
+//!
+//! They are newtypes so that a generation is never taken for a call. What they identify lives
+//! elsewhere.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest server name that is accepted, in bytes.
+pub const MAX_SERVER_NAME: usize = 64;
+
+/// The name of a configured server, checked once at the edge.
+///
+/// ```
+/// use mcpvisor_core::ServerName;
+///
+/// let name = ServerName::new("github")?;
+/// assert_eq!(name.as_str(), "github");
+/// assert!(ServerName::new("git__hub").is_err());
+/// # Ok::<(), mcpvisor_core::InvalidServerName>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ServerName(Arc<str>);
+
+/// Why a text cannot be a server name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidServerName {
+    /// The name has no characters.
+    #[error("a server name must not be empty")]
+    Empty,
+    /// The name is longer than [`MAX_SERVER_NAME`].
+    #[error("the server name {0:?} is longer than 64 bytes; shorten it")]
+    TooLong(String),
+    /// The name contains `__`, which separates server and tool in exposed names.
+    #[error(
+        "the server name {0:?} contains \"__\", which separates server and tool; use \"-\" or a single \"_\""
+    )]
+    Separator(String),
+    /// The name contains a control character.
+    #[error("the server name {0:?} contains a control character; remove it")]
+    Control(String),
+}
+
+impl ServerName {
+    /// Checks a name: not empty, at most [`MAX_SERVER_NAME`] bytes, no `__`, no control character.
+    pub fn new(name: impl Into<String>) -> Result<Self, InvalidServerName> {
+        let name = name.into();
+        if name.is_empty() {
+            Err(InvalidServerName::Empty)
+        } else if name.len() > MAX_SERVER_NAME {
+            Err(InvalidServerName::TooLong(name))
+        } else if name.contains("__") {
+            Err(InvalidServerName::Separator(name))
+        } else if name.chars().any(char::is_control) {
+            Err(InvalidServerName::Control(name))
+        } else {
+            Ok(Self(name.into()))
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for ServerName {
+    type Error = InvalidServerName;
+    fn try_from(name: String) -> Result<Self, Self::Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&str> for ServerName {
+    type Error = InvalidServerName;
+    fn try_from(name: &str) -> Result<Self, Self::Error> {
+        Self::new(name)
+    }
+}
+
+impl From<ServerName> for String {
+    fn from(name: ServerName) -> Self {
+        name.0.as_ref().to_owned()
+    }
+}
+
+impl AsRef<str> for ServerName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<str> for ServerName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &self.0)
+    }
+}
+
+/// One running instance of a server. Today every server has instance 0; pools will have more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot {
+    /// The configured server.
+    pub server: ServerName,
+    /// Which of its instances.
+    pub instance: u32,
+}
+
+impl Slot {
+    /// The only instance of a server that has no pool.
+    pub fn first(server: ServerName) -> Self {
+        Self {
+            server,
+            instance: 0,
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.instance == 0 {
+            write!(f, "{}", self.server)
+        } else {
+            write!(f, "{}#{}", self.server, self.instance)
+        }
+    }
+}
+
+/// The number of one connection of a server, larger than that of every earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
+#[serde(transparent)]
+pub struct Generation(u64);
+
+impl Generation {
+    /// Before the first connection.
+    pub const NONE: Self = Self(0);
+
+    /// The generation that follows this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The plain number, for JSON and logs.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for Generation {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One agent that shares the fleet; the waiting line is fair between clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ClientId(pub u32);
+
+impl ClientId {
+    /// Who calls through a plain server handle.
+    pub const DEFAULT: Self = Self(0);
+}
+
+/// One request to one server. Never used twice, so a late answer cannot meet a new call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u64);
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A map keyed by calls. Call ids are numbers of our own in rising order, so one multiplication
+/// spreads them; nobody outside can choose them to collide.
+pub type CallMap<V> = HashMap<CallId, V, BuildHasherDefault<CallHasher>>;
+
+/// The hasher of [`CallMap`].
+#[derive(Debug, Default, Clone, Copy)]
+pub struct CallHasher(u64);
+
+impl Hasher for CallHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(32);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_be_exposed_are_refused_with_the_reason() {
+        assert_eq!(ServerName::new(""), Err(InvalidServerName::Empty));
+        assert_eq!(
+            ServerName::new("a__b"),
+            Err(InvalidServerName::Separator("a__b".into()))
+        );
+        assert_eq!(
+            ServerName::new("a\nb"),
+            Err(InvalidServerName::Control("a\nb".into()))
+        );
+        assert!(ServerName::new("x".repeat(65)).is_err());
+        assert_eq!(ServerName::new("käse").unwrap().as_str(), "käse");
+    }
+
+    #[test]
+    fn generations_only_grow() {
+        let first = Generation::NONE.next();
+        assert!(first > Generation::NONE);
+        assert!(first.next() > first);
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// As many cases as the environment wants: `just fuzz`.
+    fn budget() -> ProptestConfig {
+        let wanted = std::env::var("MCPVISOR_FUZZ_CASES").ok();
+        let wanted = wanted.and_then(|cases| cases.parse().ok());
+        ProptestConfig::with_cases(wanted.unwrap_or(500))
+    }
+
+    proptest! {
+        #![proptest_config(budget())]
+
+        /// Every name is taken as it is, or refused for a reason that holds.
+        #[test]
+        fn names_are_checked_and_never_changed(name in prop_oneof![
+            any::<String>(), "[a_\\PC\\x00-\\x1f]{0,6}", "[a_]{60,70}", "ä{30,35}",
+        ]) {
+            match ServerName::new(name.as_str()) {
+                Ok(checked) => {
+                    prop_assert_eq!(checked.as_str(), &name);
+                    prop_assert!(!name.is_empty() && name.len() <= MAX_SERVER_NAME);
+                    prop_assert!(!name.contains("__") && !name.contains(char::is_control));
+                }
+                Err(InvalidServerName::Empty) => prop_assert!(name.is_empty()),
+                Err(InvalidServerName::TooLong(said)) => {
+                    prop_assert!(said == name && name.len() > MAX_SERVER_NAME);
+                }
+                Err(InvalidServerName::Separator(said)) => {
+                    prop_assert!(said == name && name.contains("__"));
+                }
+                Err(InvalidServerName::Control(said)) => {
+                    prop_assert!(said == name && name.contains(char::is_control));
+                }
+            }
+        }
+    }
+}

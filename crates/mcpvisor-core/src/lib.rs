@@ -1,0 +1,28 @@
+//! The decisions of mcpvisor, as pure values.
+//!
+//! Nothing here knows tokio, ractor or rmcp, reads a clock or rolls dice: time and chance enter as
+//! arguments, what should happen leaves as data. The `mcpvisor` crate performs it.
+
+pub mod admission;
+pub mod backoff;
+pub mod budget;
+pub mod chance;
+pub mod discovery;
+pub mod governor;
+pub mod health;
+pub mod ids;
+pub mod machine;
+pub mod retry;
+pub mod settings;
+
+pub use admission::{Admission, Entry};
+pub use backoff::Backoff;
+pub use budget::{ReconnectBudget, Verdict};
+pub use chance::Chance;
+pub use discovery::{Discovery, FetchOutcome, ListKind};
+pub use governor::{ConnectKind, Governor, GovernorSettings};
+pub use health::Health;
+pub use ids::{CallId, CallMap, ClientId, Generation, InvalidServerName, ServerName, Slot};
+pub use machine::{Durable, Effect, Input, Machine, State, StateName};
+pub use retry::{Decision, Known, RetryWish, Ruling, Safety, Trouble};
+pub use settings::{InvalidSetting, ServerSettings};

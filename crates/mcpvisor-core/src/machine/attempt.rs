@@ -1,0 +1,437 @@
+//! The way to a connection: waiting, asking, opening, closing, and the budget that paces it.
+//!
+//! Every path that leads to another connect goes through [`Machine::pace`], so nothing retries
+//! outside the budget.
+
+use std::time::{Duration, Instant};
+
+use super::calls::GiveUp;
+use super::io::{Effect, End, NotSent};
+use super::state::{Attempt, Fault, FaultClass, Live, NextTry, PermanentFailure, State};
+use super::{Machine, Now, Wanted, later};
+use crate::budget::Verdict;
+use crate::discovery::{FetchOutcome, ListKind};
+use crate::ids::Generation;
+
+impl Machine {
+    /// The actor runs, for the first time or again after a crash, which the budget counts. Anything
+    /// but a machine at rest has started already: a second start would connect beside the first.
+    pub(super) fn start(&mut self, now: Now) {
+        if self.state != State::Disabled {
+            return;
+        }
+        let again = std::mem::replace(&mut self.durable.started, true);
+        if again {
+            self.durable.budget.record(now.at);
+        }
+        match self.durable.wanted.clone() {
+            Wanted::Disabled => self.state = State::Disabled,
+            Wanted::Failed(failure) => self.state = State::PermanentlyFailed(failure),
+            Wanted::Enabled if again => self.resume(now),
+            Wanted::Enabled => self.ask(),
+        }
+        self.remember();
+    }
+
+    /// Goes on after a crash, as after a lost connection.
+    fn resume(&mut self, now: Now) {
+        let proven = std::mem::take(&mut self.durable.proven);
+        self.last_fault = Some(Fault::new(
+            FaultClass::ActorCrashed,
+            "the server's actor crashed and was restarted",
+        ));
+        let retry_at = self.pace(now, proven, None);
+        self.wait(now, retry_at);
+    }
+
+    /// When the next connect may come; parks the server when the budget is spent, and tells those
+    /// who waited for the connection that failed. Who calls later wakes the server and waits anew.
+    fn pace(&mut self, now: Now, proven: bool, retry_after: Option<Duration>) -> Instant {
+        let verdict = self
+            .durable
+            .budget
+            .next(now.at, now.chance, proven, retry_after);
+        self.remember();
+        match verdict {
+            Verdict::RetryAt(at) => at,
+            Verdict::Spent { probe_at } => {
+                let fault = self.last_fault.clone();
+                self.give_up_waiting(&GiveUp(NotSent::Parked(fault)));
+                probe_at
+            }
+        }
+    }
+
+    /// Whether the budget is spent decides the name of the state, the attempt its data.
+    fn enter(&mut self, attempt: Attempt) {
+        self.state = if self.durable.budget.is_parked() {
+            State::Disconnected(attempt)
+        } else if self.durable.met {
+            State::Reconnecting(attempt)
+        } else {
+            State::Connecting(attempt)
+        };
+    }
+
+    fn wait(&mut self, now: Now, retry_at: Instant) {
+        if retry_at <= now.at {
+            self.ask();
+        } else {
+            self.enter(Attempt::Waiting { retry_at });
+        }
+    }
+
+    /// Asks the governor for a connect.
+    pub(super) fn ask(&mut self) {
+        self.enter(Attempt::Queued);
+        self.emit(Effect::AskPermit {
+            reconnect: self.durable.generation != Generation::NONE,
+        });
+    }
+
+    pub(super) fn permit_granted(&mut self, now: Now) {
+        if !matches!(self.state.attempt(), Some(Attempt::Queued)) {
+            self.emit(Effect::ReturnPermit);
+            return;
+        }
+        let generation = self.durable.generation.next();
+        self.durable.generation = generation;
+        self.durable.budget.record(now.at);
+        self.attempts = self.attempts.saturating_add(1);
+        let deadline = later(now.at, self.settings.timeouts.connect);
+        self.enter(Attempt::Opening {
+            generation,
+            deadline,
+        });
+        self.remember();
+        self.emit(Effect::Open { generation });
+    }
+
+    pub(super) fn first_byte(&mut self, generation: Generation) {
+        if self.opening() == Some(generation) {
+            self.emit(Effect::ReturnPermit);
+        } else {
+            self.drop_late();
+        }
+    }
+
+    fn opening(&self) -> Option<Generation> {
+        match self.state.attempt()? {
+            Attempt::Opening { generation, .. } => Some(*generation),
+            Attempt::Draining { .. }
+            | Attempt::Closing { .. }
+            | Attempt::Waiting { .. }
+            | Attempt::Queued => None,
+        }
+    }
+
+    pub(super) fn connection_up(&mut self, now: Now, generation: Generation, lists: &[ListKind]) {
+        if self.opening() != Some(generation) {
+            self.drop_late();
+            return;
+        }
+        self.state = State::Connected(Live {
+            generation,
+            since: now.at,
+            proven: false,
+            last_heard: now.at,
+            check: None,
+            deaf: false,
+        });
+        self.durable.met = true;
+        self.durable.proven = false;
+        self.health.reset();
+        self.remember();
+        self.emit(Effect::ReturnPermit);
+        self.emit(Effect::Restore { generation });
+        self.discovery.connected(now.at, lists);
+        self.poll_discovery(now);
+        if !lists.contains(&ListKind::Tools) {
+            self.release_held(now, generation, FetchOutcome::Refused);
+        }
+        self.release_waiting(now);
+    }
+
+    /// The connection task of a generation is done, whatever it was doing.
+    pub(super) fn connection_ended(&mut self, now: Now, generation: Generation, end: End) {
+        match self.state.attempt() {
+            Some(Attempt::Opening {
+                generation: ours, ..
+            }) if *ours == generation => {
+                self.emit(Effect::ReturnPermit);
+                self.failed_to_open(now, end);
+            }
+            Some(Attempt::Closing {
+                generation: ours,
+                retry_at,
+            }) if *ours == generation => {
+                let retry_at = *retry_at;
+                self.lose_flight(generation);
+                self.note_close(end);
+                self.wait(now, retry_at);
+            }
+            Some(
+                Attempt::Opening { .. }
+                | Attempt::Closing { .. }
+                | Attempt::Draining { .. }
+                | Attempt::Waiting { .. }
+                | Attempt::Queued,
+            )
+            | None => self.ended_elsewhere(now, generation, end),
+        }
+    }
+
+    /// A connection ended that was up, or that is being torn down.
+    fn ended_elsewhere(&mut self, now: Now, generation: Generation, end: End) {
+        if self.holds(generation) {
+            // Its loss was never reported, so its task died.
+            let fault = Fault::new(FaultClass::ConnectionLost, "the connection task ended");
+            self.connection_lost(now, generation, fault, &[]);
+            self.connection_ended(now, generation, end);
+        } else if self.tearing_down() == Some(generation) {
+            self.lose_flight(generation);
+            self.note_last_close(end);
+            self.torn_down();
+        } else {
+            self.drop_late();
+        }
+    }
+
+    fn failed_to_open(&mut self, now: Now, end: End) {
+        match end {
+            End::Hopeless(failure) => self.fail_permanently(failure),
+            End::Failed { fault, retry_after } => {
+                self.last_fault = Some(fault);
+                let retry_at = self.pace(now, false, retry_after);
+                self.wait(now, retry_at);
+            }
+            End::Closed { problem } => {
+                let message = problem.unwrap_or_else(|| "the connection closed".to_owned());
+                self.last_fault = Some(Fault::new(FaultClass::ConnectFailed, message));
+                let retry_at = self.pace(now, false, None);
+                self.wait(now, retry_at);
+            }
+        }
+    }
+
+    /// A failing close costs no attempt; it is only shown, where nothing worse happened.
+    fn note_close(&mut self, end: End) {
+        if self.last_fault.is_none() {
+            self.last_fault = close_fault(end);
+        }
+    }
+
+    /// How a server was closed is what its owner wants to know of it then, whatever was before.
+    fn note_last_close(&mut self, end: End) {
+        let fault = close_fault(end);
+        let outdated = |last: &Fault| last.class == FaultClass::Close;
+        if fault.is_some() || self.last_fault.as_ref().is_some_and(outdated) {
+            self.last_fault = fault;
+        }
+    }
+
+    fn fail_permanently(&mut self, failure: PermanentFailure) {
+        self.last_fault = Some(failure.fault.clone());
+        self.durable.wanted = Wanted::Failed(failure.clone());
+        self.state = State::PermanentlyFailed(failure.clone());
+        self.remember();
+        self.give_up_waiting(&GiveUp(NotSent::Failed(failure)));
+    }
+
+    /// The connection is gone. It goes on closing; the next connect is paced from now.
+    pub(super) fn lose(&mut self, now: Now, live: &Live, fault: Fault) {
+        self.last_fault = Some(fault);
+        self.durable.proven = false;
+        self.discovery.disconnected();
+        let retry_at = self.pace(now, live.proven, None);
+        self.limit_waiting(now);
+        self.enter(Attempt::Closing {
+            generation: live.generation,
+            retry_at,
+        });
+    }
+
+    /// Gives up a connection of its own accord: drains it, closes it, connects again.
+    pub(super) fn replace(&mut self, now: Now, live: &Live, drain: bool, next: NextTry) {
+        let generation = live.generation;
+        self.durable.proven = live.proven;
+        self.discovery.disconnected();
+        self.limit_waiting(now);
+        let until = later(now.at, self.settings.close.drain);
+        if drain && self.admission.in_flight() > 0 && until > now.at {
+            self.enter(Attempt::Draining {
+                generation,
+                until,
+                next,
+            });
+        } else {
+            self.close_drained(now, generation, next);
+        }
+    }
+
+    pub(super) fn close_drained(&mut self, now: Now, generation: Generation, next: NextTry) {
+        let proven = std::mem::take(&mut self.durable.proven);
+        let retry_at = match next {
+            NextTry::Now => now.at,
+            NextTry::Paced => self.pace(now, proven, None),
+        };
+        self.emit(Effect::Close {
+            generation,
+            grace: self.settings.close,
+        });
+        self.enter(Attempt::Closing {
+            generation,
+            retry_at,
+        });
+    }
+
+    /// The deadline of an attempt.
+    pub(super) fn attempt_deadline(&self, attempt: &Attempt) -> Option<Instant> {
+        match attempt {
+            Attempt::Draining { until, .. } => Some(*until),
+            Attempt::Waiting { retry_at } => Some(*retry_at),
+            Attempt::Opening { deadline, .. } => Some(*deadline),
+            Attempt::Closing { .. } | Attempt::Queued => None,
+        }
+    }
+
+    pub(super) fn tick_attempt(&mut self, now: Now) {
+        let Some(attempt) = self.state.attempt() else {
+            return;
+        };
+        match *attempt {
+            Attempt::Draining {
+                generation,
+                until,
+                next,
+            } if until <= now.at => self.close_drained(now, generation, next),
+            Attempt::Waiting { retry_at } if retry_at <= now.at => self.ask(),
+            Attempt::Opening {
+                generation,
+                deadline,
+            } if deadline <= now.at => self.open_timed_out(now, generation),
+            Attempt::Draining { .. }
+            | Attempt::Waiting { .. }
+            | Attempt::Opening { .. }
+            | Attempt::Closing { .. }
+            | Attempt::Queued => {}
+        }
+    }
+
+    fn open_timed_out(&mut self, now: Now, generation: Generation) {
+        self.last_fault = Some(Fault::new(
+            FaultClass::Timeout,
+            format!(
+                "did not finish the handshake within {:?}",
+                self.settings.timeouts.connect
+            ),
+        ));
+        self.emit(Effect::ReturnPermit);
+        self.emit(Effect::Close {
+            generation,
+            grace: self.settings.close,
+        });
+        let retry_at = self.pace(now, false, None);
+        self.enter(Attempt::Closing {
+            generation,
+            retry_at,
+        });
+    }
+
+    /// A call wakes a parked server, but no faster than `wake_every`.
+    pub(super) fn wake(&mut self, now: Now) {
+        let soonest = self
+            .durable
+            .budget
+            .last()
+            .map_or(now.at, |at| later(at, self.settings.budget.wake_every));
+        match &mut self.state {
+            State::Disconnected(Attempt::Waiting { .. }) if soonest <= now.at => self.ask(),
+            State::Disconnected(
+                Attempt::Waiting { retry_at } | Attempt::Closing { retry_at, .. },
+            ) => *retry_at = (*retry_at).min(soonest),
+            State::Disconnected(Attempt::Draining { next, .. }) if soonest <= now.at => {
+                *next = NextTry::Now;
+            }
+            State::Disconnected(
+                Attempt::Queued | Attempt::Opening { .. } | Attempt::Draining { .. },
+            )
+            | State::Connecting(_)
+            | State::Connected(_)
+            | State::Reconnecting(_)
+            | State::Disabling(_)
+            | State::Disabled
+            | State::PermanentlyFailed(_) => {}
+        }
+    }
+
+    /// A person wants a new connection.
+    pub(super) fn reconnect(&mut self, now: Now) {
+        match self.state.clone() {
+            State::Connected(live) => {
+                self.forgive();
+                self.replace(now, &live, true, NextTry::Now);
+            }
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => self.hurry(now, attempt),
+            State::PermanentlyFailed(_) => self.begin_again(),
+            // Refused by the shell with the reason; the machine stays as it is.
+            State::Disabling(_) | State::Disabled => {}
+        }
+    }
+
+    /// A person asked: the budget starts afresh.
+    fn forgive(&mut self) {
+        self.durable.budget.forgive();
+        self.attempts = 0;
+        self.remember();
+    }
+
+    /// Connects at once where nothing else has to end first.
+    fn hurry(&mut self, now: Now, attempt: Attempt) {
+        self.forgive();
+        match attempt {
+            Attempt::Waiting { .. } => self.ask(),
+            Attempt::Closing { generation, .. } => self.enter(Attempt::Closing {
+                generation,
+                retry_at: now.at,
+            }),
+            Attempt::Draining {
+                generation, until, ..
+            } => self.enter(Attempt::Draining {
+                generation,
+                until,
+                next: NextTry::Now,
+            }),
+            // Merged with the connect that is under way.
+            attempt @ (Attempt::Queued | Attempt::Opening { .. }) => self.enter(attempt),
+        }
+    }
+
+    /// A person wants it on.
+    pub(super) fn enable(&mut self, now: Now) {
+        match self.state.clone() {
+            State::Disabled | State::PermanentlyFailed(_) => self.begin_again(),
+            State::Disabling(_) => self.enable_after_teardown(),
+            State::Disconnected(attempt) => self.hurry(now, attempt),
+            State::Connecting(_) | State::Connected(_) | State::Reconnecting(_) => {}
+        }
+    }
+
+    pub(super) fn begin_again(&mut self) {
+        self.durable.wanted = Wanted::Enabled;
+        self.durable.met = false;
+        self.durable.proven = false;
+        self.last_fault = None;
+        self.forgive();
+        self.ask();
+    }
+}
+
+fn close_fault(end: End) -> Option<Fault> {
+    match end {
+        End::Closed { problem } => problem.map(|problem| Fault::new(FaultClass::Close, problem)),
+        End::Failed { .. } | End::Hopeless(_) => None,
+    }
+}

@@ -1,0 +1,299 @@
+//! What goes into the machine and what comes out of it.
+//!
+//! Inputs are wishes in the imperative and facts in the past tense; a fact about a connection
+//! carries the generation that saw it. Effects are data: the shell performs them in order.
+
+use std::time::{Duration, Instant};
+
+use super::state::{Fault, PermanentFailure, StateName};
+use crate::discovery::{FetchOutcome, ListKind};
+use crate::ids::{CallId, ClientId, Generation};
+use crate::retry::{RetryWish, Safety};
+use crate::settings::CloseSettings;
+
+/// One thing that happened, or that somebody wants.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    /// The actor runs: connect, unless the server is disabled.
+    Start,
+    /// A caller wants an answer.
+    Call(NewCall),
+    /// A caller dropped its future.
+    CallLeft {
+        /// Which call.
+        call: CallId,
+    },
+    /// The server answered a call, readably or not.
+    CallEnded {
+        /// The connection that it came on.
+        generation: Generation,
+        /// Which call.
+        call: CallId,
+        /// How.
+        end: CallEnd,
+    },
+    /// A call could not be handed to its connection, which is ending.
+    CallUndelivered {
+        /// The connection that would have taken it.
+        generation: Generation,
+        /// Which call.
+        call: CallId,
+    },
+    /// The server reported progress of a call.
+    Progressed {
+        /// The connection that it came on.
+        generation: Generation,
+        /// Which call.
+        call: CallId,
+    },
+    /// Something else arrived.
+    Heard {
+        /// The connection that it came on.
+        generation: Generation,
+    },
+    /// The governor lets this server connect.
+    PermitGranted,
+    /// The first byte of a new connection arrived.
+    FirstByte {
+        /// The connection that it came on.
+        generation: Generation,
+    },
+    /// The handshake is done.
+    ConnectionUp {
+        /// The new connection.
+        generation: Generation,
+        /// The lists that the server has.
+        lists: Vec<ListKind>,
+    },
+    /// The connection broke, or was told to close; what it had not answered comes back.
+    ConnectionLost {
+        /// The connection that ended.
+        generation: Generation,
+        /// Why.
+        fault: Fault,
+        /// The calls without an answer.
+        returned: Vec<Returned>,
+    },
+    /// The connection task is done; nothing of it is left.
+    ConnectionEnded {
+        /// The connection that ended.
+        generation: Generation,
+        /// How.
+        end: End,
+    },
+    /// A check was answered, or could not be sent.
+    CheckEnded {
+        /// The connection that was checked.
+        generation: Generation,
+        /// Whether an answer came, of whatever kind.
+        answered: bool,
+    },
+    /// The server says that a list changed.
+    ListChanged {
+        /// The connection that it came on.
+        generation: Generation,
+        /// Which list.
+        list: ListKind,
+    },
+    /// A fetch of a list ended.
+    ListFetched {
+        /// The connection that was asked.
+        generation: Generation,
+        /// Which list.
+        list: ListKind,
+        /// How.
+        outcome: FetchOutcome,
+    },
+    /// A caller holds that this connection is broken.
+    ReportBroken {
+        /// The connection that the caller used.
+        generation: Generation,
+    },
+    /// Switch it on.
+    Enable,
+    /// Switch it off.
+    Disable,
+    /// Replace the connection.
+    Reconnect,
+    /// Close for good within the limit.
+    Shutdown {
+        /// All steps together.
+        limit: Duration,
+    },
+    /// A deadline may have passed.
+    Tick,
+}
+
+/// A call that asks to be admitted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewCall {
+    /// Its number.
+    pub call: CallId,
+    /// Who asks.
+    pub client: ClientId,
+    /// Whether it may be repeated.
+    pub safety: Safety,
+    /// What the caller says about repeating it.
+    pub wish: RetryWish,
+    /// It calls a tool, whose definition must not change before a retry.
+    pub is_tool: bool,
+    /// It is over then, wherever it stands.
+    pub deadline: Instant,
+    /// It may be silent this long once it is sent.
+    pub idle: Duration,
+}
+
+/// How a call ended on its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallEnd {
+    /// With a result or an error of the server's.
+    Answered,
+    /// With a reply that cannot be read.
+    Unreadable,
+}
+
+/// A call that a connection gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Returned {
+    /// Which call.
+    pub call: CallId,
+    /// Whether any of it may have reached the server.
+    pub written: bool,
+}
+
+/// How a connection task ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum End {
+    /// It never came up, and may next time.
+    Failed {
+        /// Why.
+        fault: Fault,
+        /// The server's own wish when to come back.
+        retry_after: Option<Duration>,
+    },
+    /// It never came up, and never will without a person.
+    Hopeless(PermanentFailure),
+    /// It was up and is closed.
+    Closed {
+        /// What was not clean about the close.
+        problem: Option<String>,
+    },
+}
+
+/// One thing that the shell has to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Ask the governor of connects.
+    AskPermit {
+        /// Not the first connect of this server.
+        reconnect: bool,
+    },
+    /// The permit, or the question for it, is no longer needed.
+    ReturnPermit,
+    /// Start the connection task of this generation.
+    Open {
+        /// Its number.
+        generation: Generation,
+    },
+    /// Tell the connection task to close.
+    Close {
+        /// Its number.
+        generation: Generation,
+        /// How long each step may take.
+        grace: CloseSettings,
+    },
+    /// Hand a call to the connection.
+    StartCall {
+        /// Which call.
+        call: CallId,
+        /// The connection that takes it.
+        generation: Generation,
+        /// It was sent before, so its tool must still be the same.
+        retried: bool,
+    },
+    /// Answer a call that waits with the shell.
+    Resolve {
+        /// Which call.
+        call: CallId,
+        /// What the caller gets.
+        outcome: Outcome,
+    },
+    /// Give up a call that is in flight: cancel it at the server and answer it.
+    Abandon {
+        /// Which call.
+        call: CallId,
+        /// The connection that has it.
+        generation: Generation,
+        /// What the caller gets.
+        outcome: Outcome,
+    },
+    /// Forget a call that waits with the shell: its caller left, or it was given up before it came
+    /// back. Dropping it answers whoever still listens.
+    Forget {
+        /// Which call.
+        call: CallId,
+    },
+    /// Check the connection.
+    Check {
+        /// Which connection.
+        generation: Generation,
+    },
+    /// Fetch a list.
+    Fetch {
+        /// From which connection.
+        generation: Generation,
+        /// Which list.
+        list: ListKind,
+    },
+    /// Restore subscriptions and the log level.
+    Restore {
+        /// On which connection.
+        generation: Generation,
+    },
+    /// The state has another name now.
+    StateChanged {
+        /// What it was.
+        from: StateName,
+        /// What it is.
+        to: StateName,
+    },
+    /// What survives a crash of the actor changed: keep it with the child spec.
+    Remember,
+    /// The actor has nothing left to do.
+    Stop,
+}
+
+/// What a caller gets when no server answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The server never saw it.
+    NotSent(NotSent),
+    /// Too many calls wait already.
+    Busy,
+    /// The server may or may not have run it.
+    Unknown(Fault),
+    /// The time is up.
+    Deadline {
+        /// Whether any of it may have reached the server.
+        sent: bool,
+        /// It was silent too long, though the deadline had not passed.
+        idle: bool,
+    },
+    /// The caller left.
+    Cancelled,
+}
+
+/// Why a call was not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotSent {
+    /// The server is, or is being, switched off.
+    Disabled,
+    /// The runtime shuts down, or the server is removed.
+    Stopping,
+    /// A person has to act first.
+    Failed(PermanentFailure),
+    /// The reconnect budget is spent and the last try failed.
+    Parked(Option<Fault>),
+    /// The connection did not come back in time.
+    NoConnection(Option<Fault>),
+}

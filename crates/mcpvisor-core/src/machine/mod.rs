@@ -1,0 +1,317 @@
+//! The lifecycle of one server as a pure machine: `handle(now, chance, input)` in, effects out.
+//!
+//! It decides when to connect, what becomes of each call and when to give up. It reads no clock and
+//! performs nothing: the actor in the `mcpvisor` crate feeds it and does what it says. A new state
+//! or input is a compile error in every `match` here, never a surprise.
+
+mod attempt;
+mod calls;
+mod io;
+mod live;
+mod state;
+mod teardown;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+pub use io::{CallEnd, Effect, End, Input, NewCall, NotSent, Outcome, Returned};
+pub use state::{
+    AfterTeardown, Attempt, Check, CheckReason, Fault, FaultClass, Live, NextTry, PermanentFailure,
+    State, StateName, Teardown, TeardownPhase,
+};
+
+use self::calls::Calls;
+use crate::admission::Admission;
+use crate::backoff::LONGEST_DELAY;
+use crate::budget::ReconnectBudget;
+use crate::chance::Chance;
+use crate::discovery::Discovery;
+use crate::health::Health;
+use crate::ids::Generation;
+use crate::settings::ServerSettings;
+
+/// What survives a crash of the actor. It lives with the supervisor's child spec.
+#[derive(Debug, Clone)]
+pub struct Durable {
+    /// An actor of this server ran before.
+    pub started: bool,
+    /// The last generation that was used.
+    pub generation: Generation,
+    /// Connects and actor restarts so far.
+    pub budget: ReconnectBudget,
+    /// The server was connected since it was configured or enabled.
+    pub met: bool,
+    /// The last connection had proven itself.
+    pub proven: bool,
+    /// What a restarted actor should be.
+    pub wanted: Wanted,
+}
+
+/// What a server should be, as far as people decide it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// Connected.
+    Enabled,
+    /// Switched off.
+    Disabled,
+    /// Connected, but a person has to act first.
+    Failed(PermanentFailure),
+}
+
+impl Durable {
+    /// A server that was never started.
+    pub fn new(settings: &ServerSettings, enabled: bool) -> Self {
+        Self {
+            started: false,
+            generation: Generation::NONE,
+            budget: ReconnectBudget::new(&settings.backoff, &settings.budget),
+            met: false,
+            proven: false,
+            wanted: if enabled {
+                Wanted::Enabled
+            } else {
+                Wanted::Disabled
+            },
+        }
+    }
+}
+
+/// The lifecycle machine of one server.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    settings: ServerSettings,
+    state: State,
+    durable: Durable,
+    /// Connects since the last proven connection.
+    attempts: u32,
+    /// The attempts of a state before this one failed for this reason.
+    last_fault: Option<Fault>,
+    since: Instant,
+    health: Health,
+    admission: Admission,
+    discovery: Discovery,
+    calls: Calls,
+    dropped_late: u64,
+    out: Vec<Effect>,
+}
+
+/// The moment of one step: the time, and the dice rolled for it.
+#[derive(Debug, Clone, Copy)]
+struct Now {
+    at: Instant,
+    chance: Chance,
+}
+
+/// A moment after another. Settings and callers may name any duration; the clock holds only so much.
+fn later(at: Instant, duration: Duration) -> Instant {
+    at + duration.min(LONGEST_DELAY)
+}
+
+impl Machine {
+    /// A machine at rest, from what is remembered. [`Input::Start`] sets it going.
+    pub fn new(settings: ServerSettings, durable: Durable, now: Instant) -> Self {
+        Self {
+            health: Health::new(settings.health.threshold),
+            admission: Admission::new(&settings.admission),
+            discovery: Discovery::new(&settings.listing),
+            calls: Calls::default(),
+            state: State::Disabled,
+            attempts: 0,
+            last_fault: None,
+            since: now,
+            dropped_late: 0,
+            out: Vec::new(),
+            durable,
+            settings,
+        }
+    }
+
+    /// Takes one step. The effects are appended to `effects`, to be performed in order.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        chance: Chance,
+        input: Input,
+        effects: &mut Vec<Effect>,
+    ) {
+        std::mem::swap(&mut self.out, effects);
+        let before = self.state.name();
+        self.step(Now { at: now, chance }, input);
+        let after = self.state.name();
+        if before != after {
+            self.since = now;
+            self.emit(Effect::StateChanged {
+                from: before,
+                to: after,
+            });
+        }
+        std::mem::swap(&mut self.out, effects);
+    }
+
+    fn step(&mut self, now: Now, input: Input) {
+        match input {
+            Input::Start => self.start(now),
+            Input::Call(call) => self.call(now, call),
+            Input::CallLeft { call } => self.call_left(now, call),
+            Input::CallEnded {
+                generation,
+                call,
+                end,
+            } => self.call_ended(now, generation, call, end),
+            Input::CallUndelivered { generation, call } => {
+                self.call_undelivered(now, generation, call);
+            }
+            Input::Progressed { generation, call } => self.progressed(now, generation, call),
+            Input::Heard { generation } => self.heard(now, generation),
+            Input::PermitGranted => self.permit_granted(now),
+            Input::FirstByte { generation } => self.first_byte(generation),
+            Input::ConnectionUp { generation, lists } => {
+                self.connection_up(now, generation, &lists);
+            }
+            Input::ConnectionLost {
+                generation,
+                fault,
+                returned,
+            } => self.connection_lost(now, generation, fault, &returned),
+            Input::ConnectionEnded { generation, end } => {
+                self.connection_ended(now, generation, end);
+            }
+            Input::CheckEnded {
+                generation,
+                answered,
+            } => self.check_ended(now, generation, answered),
+            Input::ListChanged { generation, list } => self.list_changed(now, generation, list),
+            Input::ListFetched {
+                generation,
+                list,
+                outcome,
+            } => self.list_fetched(now, generation, list, outcome),
+            Input::ReportBroken { generation } => self.report_broken(now, generation),
+            Input::Enable => self.enable(now),
+            Input::Disable => self.tear_down(now, AfterTeardown::Stay, self.settings.close),
+            Input::Reconnect => self.reconnect(now),
+            Input::Shutdown { limit } => {
+                let grace = self.settings.close.fit(limit);
+                self.tear_down(now, AfterTeardown::Stop, grace);
+            }
+            Input::Tick => self.tick(now),
+        }
+    }
+
+    /// The earliest moment at which [`Input::Tick`] would do something.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let own = match &self.state {
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => self.attempt_deadline(attempt),
+            State::Connected(live) => self.live_deadline(live),
+            State::Disabling(teardown) => match teardown.phase {
+                TeardownPhase::Draining { until, .. } => Some(until),
+                TeardownPhase::Closing { .. } => None,
+            },
+            State::Disabled | State::PermanentlyFailed(_) => None,
+        };
+        [
+            own,
+            self.calls.next_deadline(),
+            self.discovery.next_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn tick(&mut self, now: Now) {
+        self.expire_calls(now);
+        match &self.state {
+            State::Connecting(_) | State::Reconnecting(_) | State::Disconnected(_) => {
+                self.tick_attempt(now);
+            }
+            State::Connected(_) => self.tick_live(now),
+            State::Disabling(_) => self.tick_teardown(now),
+            State::Disabled | State::PermanentlyFailed(_) => {}
+        }
+        self.poll_discovery(now);
+    }
+
+    /// The state.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Since when the state has its name.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// What survives a crash of the actor.
+    pub fn durable(&self) -> &Durable {
+        &self.durable
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &ServerSettings {
+        &self.settings
+    }
+
+    /// Connects since the last proven connection.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// What last went wrong, until a connection proves itself.
+    pub fn last_fault(&self) -> Option<&Fault> {
+        self.last_fault.as_ref()
+    }
+
+    /// When the next connect comes, if it waits for one.
+    pub fn retry_at(&self) -> Option<Instant> {
+        match self.state.attempt()? {
+            Attempt::Waiting { retry_at } | Attempt::Closing { retry_at, .. } => Some(*retry_at),
+            Attempt::Draining { .. } | Attempt::Queued | Attempt::Opening { .. } => None,
+        }
+    }
+
+    /// Calls in flight.
+    pub fn in_flight(&self) -> usize {
+        self.admission.in_flight()
+    }
+
+    /// Calls that wait for a place, a connection or the check of their tool.
+    pub fn waiting(&self) -> usize {
+        self.calls.len().saturating_sub(self.admission.in_flight())
+    }
+
+    /// Facts of older generations that were dropped.
+    pub fn dropped_late(&self) -> u64 {
+        self.dropped_late
+    }
+
+    /// Every list was fetched on this connection, and none is out of date.
+    pub fn is_fresh(&self) -> bool {
+        matches!(self.state, State::Connected(_)) && self.discovery.is_fresh()
+    }
+
+    /// Consecutive failures of calls and of listings.
+    pub fn failures(&self) -> (u32, u32) {
+        (
+            self.health.call_failures(),
+            self.health.discovery_failures(),
+        )
+    }
+
+    fn emit(&mut self, effect: Effect) {
+        self.out.push(effect);
+    }
+
+    /// A fact of a connection that is no longer current changes nothing, and is counted.
+    fn drop_late(&mut self) {
+        self.dropped_late += 1;
+    }
+
+    fn remember(&mut self) {
+        self.emit(Effect::Remember);
+    }
+}

@@ -1,0 +1,304 @@
+//! The states of one server, with their data.
+//!
+//! A state says only what is so. How one state follows another is in the modules beside this one.
+
+use std::fmt;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::ids::Generation;
+use crate::settings::CloseSettings;
+
+/// The name of a state, as JSON and the command line spell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StateName {
+    /// Not connected since it was configured or enabled.
+    Connecting,
+    /// The handshake is done and requests run.
+    Connected,
+    /// The connection was lost or is being replaced.
+    Reconnecting,
+    /// Calls in flight finish, then the connection is closed.
+    Disabling,
+    /// Switched off by a person or the config.
+    Disabled,
+    /// The reconnect budget is spent: parked and probed slowly.
+    Disconnected,
+    /// Retrying cannot help; a person has to act.
+    PermanentlyFailed,
+}
+
+impl StateName {
+    /// Every state, in the order of the documentation.
+    pub const ALL: [Self; 7] = [
+        Self::Connecting,
+        Self::Connected,
+        Self::Reconnecting,
+        Self::Disabling,
+        Self::Disabled,
+        Self::Disconnected,
+        Self::PermanentlyFailed,
+    ];
+
+    /// The name in snake_case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Connected => "connected",
+            Self::Reconnecting => "reconnecting",
+            Self::Disabling => "disabling",
+            Self::Disabled => "disabled",
+            Self::Disconnected => "disconnected",
+            Self::PermanentlyFailed => "permanently_failed",
+        }
+    }
+
+    /// Whether a server in this state publishes its last good catalog.
+    pub fn publishes(self) -> bool {
+        match self {
+            Self::Connecting | Self::Connected | Self::Reconnecting | Self::Disconnected => true,
+            Self::Disabling | Self::Disabled | Self::PermanentlyFailed => false,
+        }
+    }
+}
+
+impl fmt::Display for StateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The state of one server.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Never connected since it was started or enabled.
+    Connecting(Attempt),
+    /// Connected.
+    Connected(Live),
+    /// On the way back.
+    Reconnecting(Attempt),
+    /// Parked, with slow probes.
+    Disconnected(Attempt),
+    /// On the way to [`State::Disabled`], or to the end.
+    Disabling(Teardown),
+    /// Switched off.
+    Disabled,
+    /// A person has to act.
+    PermanentlyFailed(PermanentFailure),
+}
+
+impl State {
+    /// The name of this state.
+    pub fn name(&self) -> StateName {
+        match self {
+            Self::Connecting(_) => StateName::Connecting,
+            Self::Connected(_) => StateName::Connected,
+            Self::Reconnecting(_) => StateName::Reconnecting,
+            Self::Disconnected(_) => StateName::Disconnected,
+            Self::Disabling(_) => StateName::Disabling,
+            Self::Disabled => StateName::Disabled,
+            Self::PermanentlyFailed(_) => StateName::PermanentlyFailed,
+        }
+    }
+
+    /// The attempt of a state that is on its way to a connection.
+    pub(super) fn attempt(&self) -> Option<&Attempt> {
+        match self {
+            Self::Connecting(attempt)
+            | Self::Reconnecting(attempt)
+            | Self::Disconnected(attempt) => Some(attempt),
+            Self::Connected(_)
+            | Self::Disabling(_)
+            | Self::Disabled
+            | Self::PermanentlyFailed(_) => None,
+        }
+    }
+}
+
+/// Where the way to the next connection stands. One step follows the other, so connects and closes
+/// of one server never overlap.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Attempt {
+    /// Calls in flight finish before the old connection is closed.
+    Draining {
+        /// The connection that is given up.
+        generation: Generation,
+        /// It is closed then, whatever is still in flight.
+        until: Instant,
+        /// When the next connect follows.
+        next: NextTry,
+    },
+    /// The old connection is being closed.
+    Closing {
+        /// The connection that is closed.
+        generation: Generation,
+        /// The next connect comes no sooner.
+        retry_at: Instant,
+    },
+    /// The backoff, or the rest before a probe.
+    Waiting {
+        /// The next connect is asked for then.
+        retry_at: Instant,
+    },
+    /// The governor of connects was asked.
+    Queued,
+    /// The connection task opens the transport and shakes hands.
+    Opening {
+        /// The connection that may come.
+        generation: Generation,
+        /// It has failed if it is not up by then.
+        deadline: Instant,
+    },
+}
+
+/// When the connect after a drained connection comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextTry {
+    /// At once: a person asked, or a call woke a parked server.
+    Now,
+    /// As the budget says: the connection was found sick.
+    Paced,
+}
+
+/// A connection that is up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Live {
+    /// Its number.
+    pub generation: Generation,
+    /// Up since then.
+    pub since: Instant,
+    /// A caller was answered, or it stayed up long enough.
+    pub proven: bool,
+    /// When anything last arrived on it.
+    pub last_heard: Instant,
+    /// A check in progress.
+    pub check: Option<Check>,
+    /// It no longer takes requests; the report of its loss is on the way.
+    pub deaf: bool,
+}
+
+/// One ping in progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Check {
+    /// It must be answered by then.
+    pub deadline: Instant,
+    /// Why it was sent.
+    pub reason: CheckReason,
+}
+
+/// Why a connection is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckReason {
+    /// It was silent for the keepalive time. No answer: the transport is dead.
+    Idle,
+    /// Too many soft failures in a row. No answer: the server is sick.
+    Suspicion,
+}
+
+/// A server on its way to being switched off.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Teardown {
+    /// How far it is.
+    pub phase: TeardownPhase,
+    /// What follows.
+    pub then: AfterTeardown,
+    /// How long each step may take.
+    pub grace: CloseSettings,
+}
+
+/// How far a teardown is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TeardownPhase {
+    /// Calls in flight finish.
+    Draining {
+        /// The connection that is given up.
+        generation: Generation,
+        /// It is closed then, whatever is still in flight.
+        until: Instant,
+    },
+    /// The connection is being closed.
+    Closing {
+        /// The connection that is closed.
+        generation: Generation,
+    },
+}
+
+/// What follows a teardown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterTeardown {
+    /// The server stays disabled.
+    Stay,
+    /// It was enabled meanwhile: connect again.
+    Enable,
+    /// The server is removed or the runtime ends.
+    Stop,
+}
+
+/// A failure that retrying cannot mend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermanentFailure {
+    /// What happened.
+    pub fault: Fault,
+    /// What a person should do about it.
+    pub action: String,
+}
+
+/// What went wrong, for status, errors and logs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The kind of fault, one word in snake_case.
+    pub class: FaultClass,
+    /// What happened, in a sentence fragment.
+    pub message: String,
+}
+
+impl Fault {
+    /// A fault of a class, with its message.
+    pub fn new(class: FaultClass, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// The kinds of fault that a status shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FaultClass {
+    /// The command does not exist.
+    CommandNotFound,
+    /// The command, its folder or its arguments cannot be used.
+    InvalidCommand,
+    /// The server could not be started or reached.
+    ConnectFailed,
+    /// The server did not answer in time.
+    Timeout,
+    /// The server's process ended.
+    Exited,
+    /// The connection ended.
+    ConnectionLost,
+    /// The server broke the protocol.
+    Protocol,
+    /// No protocol version is shared.
+    IncompatibleVersion,
+    /// The server refused the handshake.
+    Refused,
+    /// The server has to be authorized by a person.
+    Unauthorized,
+    /// The server's listings cannot be read.
+    Discovery,
+    /// The actor of the server panicked.
+    ActorCrashed,
+    /// Closing was not clean.
+    Close,
+}

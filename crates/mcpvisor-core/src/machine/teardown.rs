@@ -1,0 +1,184 @@
+//! Switching a server off: detach, drain, close, and only then say so.
+//!
+//! A close is never rolled back. Whatever it returns, the server ends disabled.
+
+use std::time::Instant;
+
+use super::calls::GiveUp;
+use super::io::{Effect, NotSent};
+use super::state::{AfterTeardown, Attempt, State, Teardown, TeardownPhase};
+use super::{Machine, Now, Wanted, later};
+use crate::ids::Generation;
+use crate::settings::CloseSettings;
+
+impl Machine {
+    /// A wish to switch it off, for now or for good. A second wish is merged with the first.
+    pub(super) fn tear_down(&mut self, now: Now, then: AfterTeardown, grace: CloseSettings) {
+        if then == AfterTeardown::Stay {
+            self.durable.wanted = Wanted::Disabled;
+            self.remember();
+        }
+        self.discovery.disconnected();
+        let reason = match then {
+            AfterTeardown::Stop => NotSent::Stopping,
+            AfterTeardown::Stay | AfterTeardown::Enable => NotSent::Disabled,
+        };
+        self.give_up_waiting(&GiveUp(reason));
+        match self.state.clone() {
+            State::Connected(live) => {
+                let until = later(now.at, grace.drain);
+                self.begin_teardown(now, live.generation, until, then, grace);
+            }
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, grace),
+            State::Disabling(teardown) => self.merge_teardown(now, teardown, then, grace),
+            State::Disabled | State::PermanentlyFailed(_) => self.finish_teardown(then),
+        }
+    }
+
+    fn begin_teardown(
+        &mut self,
+        now: Now,
+        generation: Generation,
+        until: Instant,
+        then: AfterTeardown,
+        grace: CloseSettings,
+    ) {
+        let phase = TeardownPhase::Draining { generation, until };
+        self.state = State::Disabling(Teardown { phase, then, grace });
+        if self.admission.in_flight() == 0 || until <= now.at {
+            self.close_teardown(generation);
+        }
+    }
+
+    fn tear_down_attempt(
+        &mut self,
+        now: Now,
+        attempt: &Attempt,
+        then: AfterTeardown,
+        grace: CloseSettings,
+    ) {
+        match *attempt {
+            Attempt::Draining {
+                generation, until, ..
+            } => {
+                let until = until.min(later(now.at, grace.drain));
+                self.begin_teardown(now, generation, until, then, grace);
+            }
+            Attempt::Opening { generation, .. } => {
+                self.emit(Effect::ReturnPermit);
+                self.close_for_good(generation, then, grace);
+            }
+            Attempt::Closing { generation, .. } => self.close_for_good(generation, then, grace),
+            Attempt::Queued => {
+                self.emit(Effect::ReturnPermit);
+                self.finish_teardown(then);
+            }
+            Attempt::Waiting { .. } => self.finish_teardown(then),
+        }
+    }
+
+    fn close_for_good(
+        &mut self,
+        generation: Generation,
+        then: AfterTeardown,
+        grace: CloseSettings,
+    ) {
+        let phase = TeardownPhase::Closing { generation };
+        self.state = State::Disabling(Teardown { phase, then, grace });
+        self.emit(Effect::Close { generation, grace });
+    }
+
+    /// The later wish decides what follows, except that an end stays an end.
+    fn merge_teardown(
+        &mut self,
+        now: Now,
+        teardown: Teardown,
+        then: AfterTeardown,
+        grace: CloseSettings,
+    ) {
+        let then = match teardown.then {
+            AfterTeardown::Stop => AfterTeardown::Stop,
+            AfterTeardown::Stay | AfterTeardown::Enable => then,
+        };
+        // Patience is only ever lost.
+        let grace = if grace.total() < teardown.grace.total() {
+            grace
+        } else {
+            teardown.grace
+        };
+        let phase = match teardown.phase {
+            TeardownPhase::Draining { generation, until } => TeardownPhase::Draining {
+                generation,
+                until: until.min(later(now.at, grace.drain)),
+            },
+            TeardownPhase::Closing { generation } => {
+                if then == AfterTeardown::Stop {
+                    self.emit(Effect::Close { generation, grace });
+                }
+                TeardownPhase::Closing { generation }
+            }
+        };
+        self.state = State::Disabling(Teardown { phase, then, grace });
+    }
+
+    pub(super) fn close_teardown(&mut self, generation: Generation) {
+        if let State::Disabling(teardown) = &mut self.state {
+            teardown.phase = TeardownPhase::Closing { generation };
+            let grace = teardown.grace;
+            self.emit(Effect::Close { generation, grace });
+        }
+    }
+
+    pub(super) fn tick_teardown(&mut self, now: Now) {
+        if let State::Disabling(teardown) = &self.state
+            && let TeardownPhase::Draining { generation, until } = teardown.phase
+            && until <= now.at
+        {
+            self.close_teardown(generation);
+        }
+    }
+
+    /// The connection whose close a teardown waits for.
+    pub(super) fn tearing_down(&self) -> Option<Generation> {
+        match &self.state {
+            State::Disabling(teardown) => match teardown.phase {
+                TeardownPhase::Closing { generation } => Some(generation),
+                TeardownPhase::Draining { .. } => None,
+            },
+            State::Connecting(_)
+            | State::Connected(_)
+            | State::Reconnecting(_)
+            | State::Disconnected(_)
+            | State::Disabled
+            | State::PermanentlyFailed(_) => None,
+        }
+    }
+
+    pub(super) fn torn_down(&mut self) {
+        if let State::Disabling(teardown) = &self.state {
+            let then = teardown.then;
+            self.finish_teardown(then);
+        }
+    }
+
+    fn finish_teardown(&mut self, then: AfterTeardown) {
+        self.state = State::Disabled;
+        match then {
+            AfterTeardown::Stay => {}
+            AfterTeardown::Enable => self.begin_again(),
+            AfterTeardown::Stop => self.emit(Effect::Stop),
+        }
+    }
+
+    pub(super) fn enable_after_teardown(&mut self) {
+        if let State::Disabling(teardown) = &mut self.state
+            && teardown.then == AfterTeardown::Stay
+        {
+            teardown.then = AfterTeardown::Enable;
+            self.durable.wanted = Wanted::Enabled;
+            self.remember();
+        }
+    }
+}

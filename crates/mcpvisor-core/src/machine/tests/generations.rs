@@ -1,0 +1,173 @@
+//! One connection at a time, each with a larger number, and only the newest is heard (G1 to G3, O2).
+
+use super::bench::*;
+use super::situations::{columns, reach};
+use crate::discovery::{FetchOutcome, ListKind};
+use crate::machine::{Attempt, CallEnd, Effect, Input, NextTry, State, StateName};
+
+/// Every fact that a connection can report.
+fn facts(number: u64) -> Vec<Input> {
+    vec![
+        call_ended(number, 1, CallEnd::Answered),
+        call_ended(number, 1, CallEnd::Unreadable),
+        progressed(number, 1),
+        heard(number),
+        first_byte(number),
+        up_with(number, &ListKind::ALL),
+        lost(number, &[]),
+        failed(number),
+        closed(number),
+        checked(number, true),
+        checked(number, false),
+        list_changed(number, ListKind::Tools),
+        fetched(number, ListKind::Tools, FetchOutcome::Fetched),
+        fetched(number, ListKind::Tools, FetchOutcome::Failed),
+        report_broken(number),
+    ]
+}
+
+#[test]
+fn a_late_result_of_an_old_generation_changes_nothing() {
+    for code in columns() {
+        let newest = reach(code).generation();
+        for fact in facts(newest.saturating_sub(1)) {
+            let mut bench = reach(code);
+            bench.now += millis(1);
+            let before = bench.whole();
+            assert_eq!(bench.step(fact.clone()), [], "{fact:?} in {code}");
+            assert_eq!(bench.whole(), before, "{fact:?} in {code}");
+            assert_eq!(bench.machine.dropped_late(), 1, "{fact:?} in {code}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_gone_cannot_speak_for_the_next() {
+    let mut bench = Bench::connected();
+    bench.lose(1, &[]);
+    bench.tick();
+    bench.step(Input::PermitGranted);
+    bench.step(up(2));
+    bench.call(bench.read(7));
+    let before = bench.whole();
+    for fact in facts(1) {
+        bench.step(fact);
+    }
+    // An answer to the same call by the connection that had it before is late too.
+    bench.step(answered(1, 7));
+    assert_eq!(bench.whole(), before);
+    assert_eq!(bench.machine.dropped_late(), facts(1).len() as u64 + 1);
+}
+
+#[test]
+fn every_connection_has_a_larger_generation_than_the_last() {
+    let mut bench = Bench::new();
+    let mut seen = Vec::new();
+    let mut connect = |bench: &mut Bench| {
+        seen.extend(opened(&bench.step(Input::PermitGranted)));
+        bench.generation()
+    };
+    bench.step(Input::Start);
+    let first = connect(&mut bench);
+    bench.step(failed(first));
+    bench.tick();
+    let second = connect(&mut bench);
+    bench.step(up(second));
+    bench.step(Input::Disable);
+    bench.step(closed(second));
+    bench.step(Input::Enable);
+    let third = connect(&mut bench);
+    bench.step(up(third));
+    bench.step(Input::Reconnect);
+    bench.step(closed(third));
+    connect(&mut bench);
+    assert_eq!(seen, [1, 2, 3, 4]);
+}
+
+#[test]
+fn many_callers_that_report_one_connection_as_broken_cause_one_reconnect() {
+    let mut bench = Bench::connected();
+    bench.call(bench.read(1));
+    let drain = bench.now + secs(5);
+    for _ in 0..64 {
+        bench.step(report_broken(1));
+    }
+    assert_eq!(
+        *bench.state(),
+        State::Reconnecting(Attempt::Draining {
+            generation: generation(1),
+            until: drain,
+            next: NextTry::Paced,
+        })
+    );
+    let mut effects = bench.step(answered(1, 1));
+    effects.extend(bench.step(closed(1)));
+    effects.extend(bench.tick());
+    effects.extend(bench.step(Input::PermitGranted));
+    effects.extend(bench.step(up(2)));
+    for _ in 0..64 {
+        effects.extend(bench.step(report_broken(1)));
+    }
+    assert_eq!(opened(&effects), [2]);
+    assert_eq!(bench.name(), StateName::Connected);
+    assert_eq!(bench.machine.dropped_late(), 63 + 64);
+}
+
+#[test]
+fn the_next_connection_opens_only_when_the_last_one_has_ended() {
+    let mut bench = Bench::connected();
+    bench.call(bench.read(1));
+    bench.step(answered(1, 1));
+    bench.step(lost(1, &[]));
+    let closing = State::Reconnecting(Attempt::Closing {
+        generation: generation(1),
+        retry_at: bench.now,
+    });
+    assert_eq!(*bench.state(), closing);
+    assert_eq!(bench.pass(secs(60)), []);
+    assert_eq!(bench.step(Input::PermitGranted), [Effect::ReturnPermit]);
+    assert_eq!(
+        *bench.state(),
+        closing,
+        "its close is slow, and nothing opens beside it"
+    );
+    assert_eq!(
+        bench.step(closed(1)),
+        [Effect::AskPermit { reconnect: true }]
+    );
+    assert_eq!(
+        bench.step(Input::PermitGranted),
+        [Effect::Remember, open(2)]
+    );
+}
+
+#[test]
+fn a_second_wish_is_merged_with_the_connect_under_way() {
+    let mut bench = Bench::connected();
+    let mut effects = Vec::new();
+    for _ in 0..3 {
+        effects.extend(bench.step(Input::Reconnect));
+        effects.extend(bench.step(Input::Enable));
+    }
+    effects.extend(bench.step(closed(1)));
+    effects.extend(bench.step(Input::Reconnect));
+    effects.extend(bench.step(Input::PermitGranted));
+    effects.extend(bench.step(Input::Reconnect));
+    effects.extend(bench.step(Input::PermitGranted));
+    let connects: Vec<_> = effects
+        .iter()
+        .filter(|effect| !matches!(effect, Effect::Remember | Effect::StateChanged { .. }))
+        .collect();
+    assert_eq!(
+        connects,
+        [
+            &Effect::Close {
+                generation: generation(1),
+                grace: bench.machine.settings().close,
+            },
+            &Effect::AskPermit { reconnect: true },
+            &open(2),
+            &Effect::ReturnPermit,
+        ]
+    );
+}

@@ -1,0 +1,17 @@
+//! The transition table and the specifications of the machine.
+//!
+//! Each file holds the promises of one area; `bench` drives a machine by hand. Random histories and
+//! bounded exploration are in the crate's `tests/`.
+
+mod bench;
+mod budget;
+mod calls;
+mod catalog;
+mod generations;
+mod health;
+mod restart;
+mod retries;
+mod situations;
+mod table;
+mod teardown;
+mod waiting;

@@ -1,0 +1,111 @@
+//! Every situation that a machine can be in: a state, with the step that it is at.
+
+use super::bench::*;
+use crate::discovery::ListKind;
+use crate::machine::{Attempt, End, Input, State, TeardownPhase};
+use crate::settings::ServerSettings;
+
+/// A short name, the way there after the start, and what it stands for.
+const SITUATIONS: &str = "
+off | disable                                | disabled
+bad | permit hopeless                        | permanently_failed
+Cq  | call                                   | connecting: the governor was asked; call 1 waits
+Co  | call permit                            | connecting: opening; call 1 waits
+Cc  | call permit tick                       | connecting: closing what took too long; call 1 waits
+Cw  | call permit failed                     | connecting: backing off; call 1 waits
+L   | permit up call                         | connected; call 1 is in flight
+Rd  | permit up call broken                  | reconnecting: draining; call 1 is in flight
+Rc  | permit up call lost                    | reconnecting: closing; call 1 waits
+Rw  | permit up call lost closed             | reconnecting: backing off; call 1 waits
+Rq  | permit up call lost closed tick        | reconnecting: the governor was asked; call 1 waits
+Ro  | permit up call lost closed tick permit | reconnecting: opening; call 1 waits
+Dw  | permit failed                          | disconnected: resting before a probe
+Dq  | permit failed rest call                | disconnected: call 1 woke it, the governor was asked
+Do  | permit failed rest call permit         | disconnected: call 1 woke it, opening
+Dc  | permit tick                            | disconnected: closing what took too long
+Dd  | permit failed tick permit up call broken | disconnected: draining; call 1 is in flight
+Xd  | permit up call disable                 | disabling: draining; call 1 is in flight
+Xc  | permit disable                         | disabling: closing
+";
+
+/// The short names, in order.
+pub(super) fn columns() -> Vec<&'static str> {
+    let first = |line: &'static str| line.split_whitespace().next();
+    SITUATIONS.lines().filter_map(first).collect()
+}
+
+/// A machine in a situation, reached by inputs alone. The newest connection has a list of tools.
+pub(super) fn reach(code: &str) -> Bench {
+    let mut bench = Bench::with(settings(code));
+    bench.step(Input::Start);
+    for word in way_to(code).split_whitespace() {
+        walk(&mut bench, word);
+    }
+    assert_eq!(code_of(&bench), code);
+    bench
+}
+
+fn way_to(code: &str) -> &'static str {
+    let way = |line: &'static str| {
+        let mut cells = line.split('|').map(str::trim);
+        cells.next().filter(|cell| *cell == code)?;
+        cells.next()
+    };
+    let found = SITUATIONS.lines().find_map(way);
+    found.unwrap_or_else(|| panic!("{code} is no situation"))
+}
+
+fn walk(bench: &mut Bench, word: &str) {
+    let newest = bench.generation();
+    let input = match word {
+        "permit" => Input::PermitGranted,
+        "up" => up_with(newest, &[ListKind::Tools]),
+        "failed" => failed(newest),
+        "hopeless" => ended(newest, End::Hopeless(not_found())),
+        "call" => Input::Call(bench.read(1)),
+        "lost" => lost(newest, &[unwritten(1)]),
+        "closed" => closed(newest),
+        "broken" => report_broken(newest),
+        "disable" => Input::Disable,
+        "tick" => return drop(bench.tick()),
+        "rest" => return bench.now += secs(2),
+        _ => panic!("{word} is no step"),
+    };
+    bench.step(input);
+}
+
+/// Callers wait for long, so that a tick is about the connection; one connect parks the server where
+/// it is to be disconnected.
+fn settings(code: &str) -> ServerSettings {
+    let mut settings = ServerSettings::default();
+    settings.timeouts.reconnect_wait = secs(3_600);
+    settings.timeouts.call = secs(3_600);
+    settings.timeouts.idle = secs(3_600);
+    settings.budget.attempts = if code.starts_with('D') { 1 } else { 10 };
+    settings
+}
+
+/// The situation that a machine is in.
+pub(super) fn code_of(bench: &Bench) -> &'static str {
+    let step = |attempt: &Attempt| match attempt {
+        Attempt::Draining { .. } => 'd',
+        Attempt::Closing { .. } => 'c',
+        Attempt::Waiting { .. } => 'w',
+        Attempt::Queued => 'q',
+        Attempt::Opening { .. } => 'o',
+    };
+    let code = match bench.state() {
+        State::Connecting(attempt) => format!("C{}", step(attempt)),
+        State::Connected(_) => "L".to_owned(),
+        State::Reconnecting(attempt) => format!("R{}", step(attempt)),
+        State::Disconnected(attempt) => format!("D{}", step(attempt)),
+        State::Disabling(teardown) => match teardown.phase {
+            TeardownPhase::Draining { .. } => "Xd".to_owned(),
+            TeardownPhase::Closing { .. } => "Xc".to_owned(),
+        },
+        State::Disabled => "off".to_owned(),
+        State::PermanentlyFailed(_) => "bad".to_owned(),
+    };
+    let column = columns().into_iter().find(|column| *column == code);
+    column.unwrap_or_else(|| panic!("{code} is no situation"))
+}

@@ -1,0 +1,357 @@
+//! What is known about a request that met trouble, and what may be done about it.
+//!
+//! The whole decision table is one function over plain values. Which trouble it was is said by the
+//! transports; waiting, reconnecting and repeating is left to the machine.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::settings::RetrySettings;
+
+/// A request is repeated at most this often, all layers together.
+pub const MAX_RETRIES: u8 = 1;
+
+/// A server's wish (`Retry-After`) is honoured up to this.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
+
+/// The pause before a repeat at a busy server that did not say how long.
+pub const BUSY_PAUSE: Duration = Duration::from_secs(1);
+
+/// What is known about a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Known {
+    /// The server never saw it.
+    NotSent,
+    /// It was sent; whether it ran is unknown.
+    Unknown,
+    /// The server refused it before running it.
+    Refused,
+    /// The server answered it.
+    Answered,
+}
+
+/// Whether a request may run twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Safety {
+    /// It only lists, reads, gets, completes, pings, subscribes or sets the log level.
+    Repeatable,
+    /// It calls a tool, which may have effects.
+    Effectful,
+    /// It calls a tool that the config trusts as read-only or idempotent.
+    TrustedTool,
+}
+
+impl Safety {
+    /// The safety of a tool, of which the server says that it is `read_only` or `idempotent`.
+    ///
+    /// A server's word counts only when the config trusts that server.
+    pub fn of_tool(
+        name: &str,
+        read_only: bool,
+        idempotent: bool,
+        settings: &RetrySettings,
+    ) -> Self {
+        let by_name = settings.idempotent_tools.iter().any(|tool| tool == name);
+        if by_name || (settings.trusted && (read_only || idempotent)) {
+            Self::TrustedTool
+        } else {
+            Self::Effectful
+        }
+    }
+}
+
+/// What the caller wishes about retries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum RetryWish {
+    /// Repeat what is safe to repeat.
+    #[default]
+    Default,
+    /// Never send it twice.
+    Never,
+    /// The caller says that repeating is safe.
+    Always,
+}
+
+/// What happened to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trouble {
+    /// It was queued when the connection went, or the connect failed: nothing was written.
+    NotWritten,
+    /// Writing it failed; a part may have arrived.
+    WriteFailed,
+    /// The connection was lost after it was written.
+    ConnectionLost,
+    /// The server says that the session is gone, by status or by a known text.
+    SessionGone,
+    /// The server wants authorization (401 with a challenge).
+    Unauthorized,
+    /// The server is busy (429, 503).
+    Busy {
+        /// When it wants to be asked again (`Retry-After`).
+        retry_after: Option<Duration>,
+    },
+    /// Another 5xx, a broken stream, a stalled body.
+    ServerFault,
+    /// Its deadline passed after it was written.
+    DeadlinePassed,
+    /// The caller cancelled it after it was written.
+    Cancelled,
+    /// The answer is too large or cannot be read.
+    Unreadable,
+    /// The server answered, be it with an error.
+    Answered,
+    /// The server does not know the method (404 in the protocol of 2026-07-28).
+    MethodGone,
+}
+
+/// What to do with a request that met trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Send it again as soon as there is a connection.
+    Retry,
+    /// Send it again after this time.
+    RetryAfter(Duration),
+    /// Open a new session, then send it again.
+    ReconnectThenRetry,
+    /// Refresh the authorization, then send it again.
+    RefreshThenRetry,
+    /// Tell the caller.
+    Fail,
+}
+
+/// What is known, and what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ruling {
+    /// What is known about the request.
+    pub known: Known,
+    /// What to do with it.
+    pub decision: Decision,
+}
+
+/// Rules what becomes of a request that was repeated `retries_used` times before.
+///
+/// ```
+/// use mcpvisor_core::retry::{Decision, Known, RetryWish, Safety, Trouble, rule};
+/// use mcpvisor_core::settings::RetrySettings;
+///
+/// let settings = RetrySettings::default();
+/// let ruling = rule(Trouble::ConnectionLost, Safety::Effectful, RetryWish::Default, 0, &settings);
+/// assert_eq!((ruling.known, ruling.decision), (Known::Unknown, Decision::Fail));
+/// ```
+pub fn rule(
+    trouble: Trouble,
+    safety: Safety,
+    wish: RetryWish,
+    retries_used: u8,
+    settings: &RetrySettings,
+) -> Ruling {
+    let (known, decision) = by_table(trouble, safety, wish, settings);
+    // Sending what was never sent is no retry: no wish forbids it and it uses nothing up.
+    let first_sending = known == Known::NotSent;
+    let allowed = wish != RetryWish::Never && retries_used < MAX_RETRIES;
+    Ruling {
+        known,
+        decision: if first_sending || allowed {
+            decision
+        } else {
+            Decision::Fail
+        },
+    }
+}
+
+/// The table itself, for a request that may be retried once.
+fn by_table(
+    trouble: Trouble,
+    safety: Safety,
+    wish: RetryWish,
+    settings: &RetrySettings,
+) -> (Known, Decision) {
+    let if_safe = |decision| match (safety, wish) {
+        (Safety::Repeatable | Safety::TrustedTool, _) => decision,
+        (Safety::Effectful, RetryWish::Always) => decision,
+        (Safety::Effectful, RetryWish::Default | RetryWish::Never) => Decision::Fail,
+    };
+    match trouble {
+        Trouble::NotWritten => (Known::NotSent, Decision::Retry),
+        Trouble::WriteFailed | Trouble::ConnectionLost | Trouble::ServerFault => {
+            (Known::Unknown, if_safe(Decision::Retry))
+        }
+        Trouble::SessionGone => (Known::Refused, if_expired(safety, settings)),
+        Trouble::Unauthorized => (Known::Refused, Decision::RefreshThenRetry),
+        Trouble::Busy {
+            retry_after: Some(wish),
+        } => (
+            Known::Refused,
+            Decision::RetryAfter(wish.min(MAX_RETRY_AFTER)),
+        ),
+        // Without Retry-After it may as well be a gateway whose upstream broke off in the middle:
+        // another 5xx, and only what is safe is repeated.
+        Trouble::Busy { retry_after: None } => {
+            (Known::Unknown, if_safe(Decision::RetryAfter(BUSY_PAUSE)))
+        }
+        Trouble::DeadlinePassed | Trouble::Cancelled => (Known::Unknown, Decision::Fail),
+        Trouble::Unreadable | Trouble::Answered | Trouble::MethodGone => {
+            (Known::Answered, Decision::Fail)
+        }
+    }
+}
+
+/// A session that expired refuses before running; the switch is for servers that run first.
+fn if_expired(safety: Safety, settings: &RetrySettings) -> Decision {
+    match safety {
+        Safety::Repeatable => Decision::ReconnectThenRetry,
+        Safety::Effectful | Safety::TrustedTool if settings.retry_expired_calls => {
+            Decision::ReconnectThenRetry
+        }
+        Safety::Effectful | Safety::TrustedTool => Decision::Fail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Decision::{Fail, ReconnectThenRetry, RefreshThenRetry, Retry, RetryAfter};
+    use Safety::{Effectful, Repeatable, TrustedTool};
+
+    const WISHES: [RetryWish; 3] = [RetryWish::Default, RetryWish::Never, RetryWish::Always];
+
+    const SAFETIES: [Safety; 3] = [Repeatable, Effectful, TrustedTool];
+
+    type Row = (Trouble, Known, Decision, Decision, Decision);
+
+    /// What happened; what is known; list, read, get; tools/call; a trusted tool.
+    #[rustfmt::skip]
+    fn table() -> Vec<Row> {
+        use Known::{Answered, NotSent, Refused, Unknown};
+        let busy = |secs| Trouble::Busy { retry_after: Some(Duration::from_secs(secs)) };
+        let after = |secs| RetryAfter(Duration::from_secs(secs));
+        vec![
+            (Trouble::NotWritten,     NotSent,  Retry,              Retry,              Retry),
+            (Trouble::WriteFailed,    Unknown,  Retry,              Fail,               Retry),
+            (Trouble::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
+            (Trouble::SessionGone,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
+            (Trouble::MethodGone,     Answered, Fail,               Fail,               Fail),
+            (Trouble::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
+            (busy(7),                 Refused,  after(7),           after(7),           after(7)),
+            (busy(9_999),             Refused,  after(120),         after(120),         after(120)),
+            (Trouble::Busy { retry_after: None },
+                                      Unknown,  after(1),           Fail,               after(1)),
+            (Trouble::ServerFault,    Unknown,  Retry,              Fail,               Retry),
+            (Trouble::DeadlinePassed, Unknown,  Fail,               Fail,               Fail),
+            (Trouble::Cancelled,      Unknown,  Fail,               Fail,               Fail),
+            (Trouble::Unreadable,     Answered, Fail,               Fail,               Fail),
+            (Trouble::Answered,       Answered, Fail,               Fail,               Fail),
+        ]
+    }
+
+    fn decide(trouble: Trouble, safety: Safety, wish: RetryWish, used: u8) -> Decision {
+        rule(trouble, safety, wish, used, &RetrySettings::default()).decision
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_holds() {
+        for (trouble, known, repeatable, effectful, trusted) in table() {
+            for (safety, decision) in SAFETIES.into_iter().zip([repeatable, effectful, trusted]) {
+                let settings = RetrySettings::default();
+                assert_eq!(
+                    rule(trouble, safety, RetryWish::Default, 0, &settings),
+                    Ruling { known, decision },
+                    "{trouble:?} {safety:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_one_retry_in_total_but_an_unsent_request_uses_none_up() {
+        for (trouble, ..) in table() {
+            for safety in SAFETIES {
+                for wish in WISHES {
+                    let unsent = trouble == Trouble::NotWritten;
+                    let expected = if unsent { Retry } else { Fail };
+                    assert_eq!(decide(trouble, safety, wish, 1), expected, "{trouble:?}");
+                    assert_eq!(
+                        decide(trouble, safety, wish, u8::MAX),
+                        expected,
+                        "{trouble:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_who_wishes_no_retry_gets_none() {
+        for (trouble, ..) in table() {
+            for safety in SAFETIES {
+                let unsent = trouble == Trouble::NotWritten;
+                let expected = if unsent { Retry } else { Fail };
+                assert_eq!(
+                    decide(trouble, safety, RetryWish::Never, 0),
+                    expected,
+                    "{trouble:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_who_says_that_repeating_is_safe_gets_what_a_trusted_tool_gets() {
+        for (trouble, _, _, _, trusted) in table() {
+            assert_eq!(
+                decide(trouble, Effectful, RetryWish::Always, 0),
+                trusted,
+                "{trouble:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_known_depends_on_the_trouble_alone() {
+        for (trouble, known, ..) in table() {
+            for safety in SAFETIES {
+                for wish in WISHES {
+                    for used in [0, 1] {
+                        let ruling = rule(trouble, safety, wish, used, &RetrySettings::default());
+                        assert_eq!(ruling.known, known, "{trouble:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_switch_turns_off_the_retry_of_expired_tool_calls_only() {
+        let settings = RetrySettings {
+            retry_expired_calls: false,
+            ..RetrySettings::default()
+        };
+        let expired = |safety| {
+            rule(
+                Trouble::SessionGone,
+                safety,
+                RetryWish::Default,
+                0,
+                &settings,
+            )
+        };
+        assert_eq!(expired(Repeatable).decision, ReconnectThenRetry);
+        assert_eq!(expired(Effectful).decision, Fail);
+        assert_eq!(expired(TrustedTool).decision, Fail);
+    }
+
+    #[test]
+    fn a_servers_word_about_its_tools_counts_only_when_the_config_trusts_it() {
+        let mut settings = RetrySettings::default();
+        assert_eq!(Safety::of_tool("get", true, true, &settings), Effectful);
+        settings.idempotent_tools.push("get".into());
+        assert_eq!(Safety::of_tool("get", false, false, &settings), TrustedTool);
+        assert_eq!(Safety::of_tool("put", false, true, &settings), Effectful);
+        settings.trusted = true;
+        assert_eq!(Safety::of_tool("put", false, true, &settings), TrustedTool);
+        assert_eq!(Safety::of_tool("put", true, false, &settings), TrustedTool);
+        assert_eq!(Safety::of_tool("put", false, false, &settings), Effectful);
+    }
+}

@@ -1,0 +1,407 @@
+//! Every history of a bounded length: lifecycle × generation × two callers, watched by the model.
+//!
+//! From each of a few beginnings all that can happen is tried, breadth first; what was reached before
+//! is not tried again. `MCPVISOR_DEPTH` sets how many inputs follow a beginning.
+
+#![expect(
+    clippy::print_stderr,
+    clippy::panic,
+    reason = "a failing test says how"
+)]
+
+mod support;
+
+use std::collections::HashSet;
+use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hasher};
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::machine::{
+    CallEnd, Durable, End, Fault, FaultClass, NewCall, PermanentFailure, Returned,
+};
+use mcpvisor_core::{
+    CallId, Chance, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, RetryWish,
+    Safety, ServerSettings, StateName,
+};
+use support::from_env;
+use support::model::{Model, Place};
+use support::world::whole;
+
+/// Inputs after each beginning: a few seconds for all, in a build for development.
+const DEPTH: usize = 5;
+
+/// One node in so many is told something late; all of them would take most of the time.
+const LATE_EVERY: usize = 5;
+
+/// Two callers: one calls a tool that must not run twice, the other reads.
+const TOOL: CallId = CallId(1);
+const READ: CallId = CallId(2);
+
+/// Where the exploration begins: what was reached by these words.
+const BEGINNINGS: [(&str, &str, StateName); 7] = [
+    ("fresh", "", StateName::Connecting),
+    ("connected", "permit up fetched", StateName::Connected),
+    ("busy", "permit up tool read", StateName::Connected),
+    (
+        "a retry waits",
+        "permit up read lost ended tick permit",
+        StateName::Reconnecting,
+    ),
+    (
+        "draining",
+        "permit up tool read broken",
+        StateName::Reconnecting,
+    ),
+    (
+        "parked",
+        "permit failed tick permit failed",
+        StateName::Disconnected,
+    ),
+    ("disabling", "permit up tool disable", StateName::Disabling),
+];
+
+/// One place for each, so that two callers meet; two connects, so that parking is near.
+fn settings() -> ServerSettings {
+    let mut settings = ServerSettings::default();
+    settings.admission.in_flight = 1;
+    settings.admission.waiting = 1;
+    settings.budget.attempts = 2;
+    settings
+}
+
+/// A machine and what is known of it.
+#[derive(Clone)]
+struct Node {
+    machine: Machine,
+    model: Model,
+    now: Instant,
+    /// Where it stands in the [`Trail`].
+    place: usize,
+}
+
+impl Node {
+    fn begin() -> Self {
+        let now = Instant::now();
+        let durable = Durable::new(&settings(), true);
+        Self {
+            machine: Machine::new(settings(), durable, now),
+            model: Model::new(settings(), now),
+            now,
+            place: 0,
+        }
+    }
+
+    fn step(&mut self, input: &Input) {
+        if *input == Input::Tick {
+            let due = self.machine.next_deadline().unwrap_or(self.now);
+            self.now = self.now.max(due);
+        }
+        let mut effects = Vec::new();
+        self.machine
+            .handle(self.now, Chance::MIDDLE, input.clone(), &mut effects);
+        self.model.observe(self.now, input, &effects, &self.machine);
+    }
+
+    /// What makes it another node than one that was seen.
+    fn key(&self) -> u64 {
+        let mut digest = Digest(DefaultHasher::new());
+        let (machine, model) = (&self.machine, &self.model);
+        let written = write!(
+            digest,
+            "{machine:?}{:?}{:?}{:?}",
+            self.now, model.connection, model.over
+        );
+        assert!(written.is_ok());
+        digest.0.finish()
+    }
+
+    /// A late fact of the last connection but one, which must change nothing.
+    fn hears_late(&mut self, which: usize) {
+        let generation = Generation::from(self.model.newest.get().saturating_sub(1));
+        let facts = late_facts(generation);
+        let fact = &facts[which % facts.len()];
+        let before = whole(&self.machine);
+        self.step(fact);
+        assert_eq!(whole(&self.machine), before, "after {fact:?}");
+    }
+}
+
+/// Hashes what is written to it.
+struct Digest(DefaultHasher);
+
+impl fmt::Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// How each node was reached: the one before it, and the input.
+#[derive(Default)]
+struct Trail(Vec<(usize, Input)>);
+
+/// Tells the way to a node whose step broke a promise.
+struct Telling<'a>(&'a Trail, usize, &'a Input);
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut way = vec![self.2];
+            let mut place = self.1;
+            while place > 0 {
+                let (before, input) = &self.0.0[place - 1];
+                way.push(input);
+                place = *before;
+            }
+            eprintln!("\nthe way there:");
+            way.iter()
+                .rev()
+                .for_each(|input| eprintln!("    {input:?}"));
+        }
+    }
+}
+
+fn fault() -> Fault {
+    Fault::new(FaultClass::ConnectionLost, "gone")
+}
+
+fn failed() -> End {
+    End::Failed {
+        fault: fault(),
+        retry_after: None,
+    }
+}
+
+fn closed() -> End {
+    End::Closed { problem: None }
+}
+
+fn late_facts(generation: Generation) -> Vec<Input> {
+    let list = ListKind::Tools;
+    vec![
+        call_ended(generation, READ),
+        Input::Progressed {
+            generation,
+            call: READ,
+        },
+        Input::Heard { generation },
+        Input::FirstByte { generation },
+        up(generation),
+        lost(generation, &[], true),
+        ended(generation, closed()),
+        Input::CheckEnded {
+            generation,
+            answered: false,
+        },
+        Input::ListChanged { generation, list },
+        Input::ListFetched {
+            generation,
+            list,
+            outcome: FetchOutcome::Fetched,
+        },
+        Input::ReportBroken { generation },
+    ]
+}
+
+fn up(generation: Generation) -> Input {
+    Input::ConnectionUp {
+        generation,
+        lists: vec![ListKind::Tools],
+    }
+}
+
+fn ended(generation: Generation, end: End) -> Input {
+    Input::ConnectionEnded { generation, end }
+}
+
+fn call_ended(generation: Generation, call: CallId) -> Input {
+    Input::CallEnded {
+        generation,
+        call,
+        end: CallEnd::Answered,
+    }
+}
+
+fn lost(generation: Generation, calls: &[CallId], written: bool) -> Input {
+    let back = |call: &CallId| Returned {
+        call: *call,
+        written,
+    };
+    Input::ConnectionLost {
+        generation,
+        fault: fault(),
+        returned: calls.iter().map(back).collect(),
+    }
+}
+
+fn call(node: &Node, call: CallId) -> Input {
+    let is_tool = call == TOOL;
+    Input::Call(NewCall {
+        call,
+        client: ClientId(u32::from(is_tool)),
+        safety: if is_tool {
+            Safety::Effectful
+        } else {
+            Safety::Repeatable
+        },
+        wish: RetryWish::Default,
+        is_tool,
+        deadline: node.now + Duration::from_secs(100),
+        idle: Duration::from_secs(60),
+    })
+}
+
+fn in_flight(node: &Node) -> Vec<CallId> {
+    let flies = |place| matches!(place, Place::Flight { .. });
+    let open = node.model.open.iter();
+    open.filter(|(_, call)| flies(call.place))
+        .map(|(id, _)| *id)
+        .collect()
+}
+
+/// Everything that can happen next.
+fn options(node: &Node) -> Vec<Input> {
+    let mut options = vec![
+        Input::Enable,
+        Input::Disable,
+        Input::Reconnect,
+        Input::Shutdown {
+            limit: Duration::from_secs(9),
+        },
+    ];
+    if node.machine.next_deadline().is_some() {
+        options.push(Input::Tick);
+    }
+    if node.model.asked {
+        options.push(Input::PermitGranted);
+    }
+    for id in [TOOL, READ] {
+        if node.model.open.contains_key(&id) {
+            options.push(Input::CallLeft { call: id });
+        } else if !node.model.over.contains(&id) {
+            options.push(call(node, id));
+        }
+    }
+    options.extend(options_of_connection(node));
+    options
+}
+
+fn options_of_connection(node: &Node) -> Vec<Input> {
+    let Some(connection) = &node.model.connection else {
+        return Vec::new();
+    };
+    let generation = connection.generation;
+    let mut options = Vec::new();
+    if connection.up.is_none() {
+        options.push(ended(generation, failed()));
+        if !connection.leaving {
+            options.push(up(generation));
+            let hopeless = PermanentFailure {
+                fault: fault(),
+                action: "install it".to_owned(),
+            };
+            options.push(ended(generation, End::Hopeless(hopeless)));
+        }
+        return options;
+    }
+    options.push(ended(generation, closed()));
+    let flying = in_flight(node);
+    options.push(lost(generation, &flying, true));
+    for call in &flying {
+        options.push(lost(generation, &flying, false));
+        options.push(call_ended(generation, *call));
+        options.push(Input::CallUndelivered {
+            generation,
+            call: *call,
+        });
+    }
+    if connection.is_open() {
+        options.push(Input::ReportBroken { generation });
+    }
+    for list in &connection.fetching {
+        for outcome in [FetchOutcome::Fetched, FetchOutcome::Failed] {
+            options.push(Input::ListFetched {
+                generation,
+                list: *list,
+                outcome,
+            });
+        }
+    }
+    options
+}
+
+/// Leads a new machine to a beginning.
+fn lead(words: &str) -> Node {
+    let mut node = Node::begin();
+    node.step(&Input::Start);
+    for word in words.split_whitespace() {
+        let generation = node.model.newest;
+        let input = match word {
+            "permit" => Input::PermitGranted,
+            "up" => up(generation),
+            "fetched" => Input::ListFetched {
+                generation,
+                list: ListKind::Tools,
+                outcome: FetchOutcome::Fetched,
+            },
+            "failed" => ended(generation, failed()),
+            "ended" => ended(generation, closed()),
+            "lost" => lost(generation, &in_flight(&node), true),
+            "broken" => Input::ReportBroken { generation },
+            "tool" => call(&node, TOOL),
+            "read" => call(&node, READ),
+            "disable" => Input::Disable,
+            "tick" => Input::Tick,
+            _ => panic!("{word} is no step"),
+        };
+        node.step(&input);
+    }
+    node
+}
+
+/// Tries everything that can follow, and returns how many nodes and steps that were.
+fn explore(node: Node, depth: usize) -> (usize, usize) {
+    let mut trail = Trail::default();
+    let mut seen = HashSet::from([node.key()]);
+    let mut steps = 0;
+    let mut frontier = vec![node];
+    for _ in 0..depth {
+        let mut reached = Vec::new();
+        for node in &frontier {
+            for input in options(node) {
+                let mut next = node.clone();
+                {
+                    let _telling = Telling(&trail, node.place, &input);
+                    next.step(&input);
+                    steps += 1;
+                    if next.model.stopped || !seen.insert(next.key()) {
+                        continue;
+                    }
+                    if seen.len() % LATE_EVERY == 0 {
+                        next.clone().hears_late(seen.len() / LATE_EVERY);
+                    }
+                }
+                trail.0.push((node.place, input));
+                next.place = trail.0.len();
+                reached.push(next);
+            }
+        }
+        frontier = reached;
+    }
+    (seen.len(), steps)
+}
+
+#[test]
+fn nothing_that_two_callers_and_a_server_can_do_breaks_a_promise() {
+    let depth = from_env("MCPVISOR_DEPTH").map_or(DEPTH, |depth| depth as usize);
+    for (name, words, state) in BEGINNINGS {
+        let node = lead(words);
+        assert_eq!(node.machine.state().name(), state, "{name}");
+        let (nodes, steps) = explore(node, depth);
+        println!("{name}: {nodes} nodes and {steps} steps within {depth} inputs");
+        assert!(
+            nodes > 50 * depth,
+            "there is more to see than {nodes} nodes"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Random histories of one server in virtual time, watched by a plain model.
+//!
+//! `MCPVISOR_HISTORIES` sets how many, `MCPVISOR_SEED` replays one and prints it.
+
+#![expect(clippy::print_stderr, reason = "a failing test says its seed")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::panic;
+
+use support::from_env;
+use support::sabotage::Sabotage;
+use support::trace::Detail;
+use support::world::{Tally, run, run_sabotaged};
+
+/// How many histories run when nobody says otherwise: a few seconds in a build for development.
+const HISTORIES: u64 = 2_000;
+
+/// The changes from one state to another that exist: all of them must be met.
+const CHANGES: usize = 27;
+
+/// Says which seed it was when a history fails.
+struct Failing(u64);
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!(
+                "\nthe history of seed {0} broke a promise; to see it:\n    \
+                 MCPVISOR_SEED={0} cargo test -p mcpvisor-core --test histories -- --nocapture\n",
+                self.0
+            );
+        }
+    }
+}
+
+fn history(seed: u64, detail: Detail) -> Tally {
+    let _failing = Failing(seed);
+    run(seed, detail)
+}
+
+#[test]
+fn no_history_breaks_a_promise() {
+    if let Some(seed) = from_env("MCPVISOR_SEED") {
+        let tally = history(seed, Detail::Print);
+        println!("{tally:?}");
+        return;
+    }
+    let histories = from_env("MCPVISOR_HISTORIES").unwrap_or(HISTORIES);
+    let mut tally = Tally::default();
+    for seed in 0..histories {
+        tally.add(history(seed, Detail::Off));
+    }
+    println!("{histories} histories: {tally:?}");
+    if histories >= HISTORIES {
+        assert_eq!(tally.changes.len(), CHANGES, "{:?}", tally.changes);
+        assert!(tally.retries > 100 && tally.crashes > 100 && tally.late > 1_000);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let traces = |seeds: std::ops::Range<u64>| -> Vec<u64> {
+        seeds
+            .map(|seed| history(seed, Detail::Hash).trace)
+            .collect()
+    };
+    let first = traces(0..20);
+    assert_eq!(first, traces(0..20));
+    let distinct: BTreeSet<_> = first.iter().collect();
+    assert_eq!(distinct.len(), first.len(), "and another seed another one");
+}
+
+#[test]
+fn a_machine_that_is_wrong_is_caught() {
+    for sabotage in Sabotage::ALL {
+        let is_caught = |seed| {
+            let run = || run_sabotaged(seed, Detail::Off, sabotage);
+            panic::catch_unwind(run).is_err()
+        };
+        assert!((0..200).any(is_caught), "{sabotage:?} goes unnoticed");
+    }
+}

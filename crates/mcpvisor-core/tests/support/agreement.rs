@@ -1,0 +1,152 @@
+//! What must be so after every step: the machine agrees with the model, and neither stands still.
+
+use std::time::Instant;
+
+use mcpvisor_core::machine::{Attempt, TeardownPhase};
+use mcpvisor_core::{Generation, Input, Machine, State, StateName};
+
+use super::model::{Call, Model, Place};
+
+impl Model {
+    /// Checks the machine against what is known of it.
+    pub fn agree(&self, now: Instant, input: &Input, machine: &Machine) {
+        assert_eq!(machine.state().name(), self.state);
+        assert_eq!(machine.durable().generation, self.newest);
+        self.counts_agree(machine);
+        self.connection_agrees(machine);
+        self.nothing_stands_still(machine);
+        self.nothing_is_overdue(now, input, machine);
+    }
+
+    fn counts_agree(&self, machine: &Machine) {
+        let limits = &self.settings.admission;
+        let (in_flight, waiting) = (self.in_flight(), self.waiting().count());
+        assert_eq!(machine.in_flight(), in_flight);
+        assert_eq!(machine.waiting(), waiting);
+        assert!(in_flight <= limits.in_flight, "{in_flight} in flight");
+        let came_back = self.waiting().filter(|(_, call)| call.came_back).count();
+        assert!(waiting <= limits.waiting + came_back, "{waiting} wait");
+    }
+
+    /// The state is about the connection that is there, and about no other.
+    fn connection_agrees(&self, machine: &Machine) {
+        let (about, open) = about(machine.state());
+        let there = self
+            .connection
+            .as_ref()
+            .map(|connection| connection.generation);
+        assert_eq!(about, there, "in {:?}", machine.state());
+        if let Some(connection) = &self.connection {
+            let closing = is_closing(machine.state());
+            assert!(!closing || connection.leaving, "nobody told it to close");
+            assert_eq!(
+                open,
+                connection.is_open() && self.state == StateName::Connected
+            );
+        }
+    }
+
+    /// Whatever is not at rest waits for somebody: a deadline, the governor or a connection.
+    fn nothing_stands_still(&self, machine: &Machine) {
+        match machine.state() {
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => match attempt {
+                Attempt::Queued => assert!(self.asked, "nobody was asked"),
+                Attempt::Waiting { retry_at } => {
+                    assert!(machine.next_deadline().is_some_and(|due| due <= *retry_at));
+                }
+                Attempt::Draining { .. } | Attempt::Closing { .. } | Attempt::Opening { .. } => {}
+            },
+            State::Connected(_) => self.no_place_stays_free(),
+            State::Disabling(_) => assert_eq!(self.waiting().count(), 0),
+            State::Disabled | State::PermanentlyFailed(_) => assert_eq!(self.open.len(), 0),
+        }
+        if self.asked {
+            let queued = machine.state();
+            let queued = matches!(
+                queued,
+                State::Connecting(Attempt::Queued)
+                    | State::Reconnecting(Attempt::Queued)
+                    | State::Disconnected(Attempt::Queued)
+            );
+            assert!(queued, "the governor was asked for nothing");
+        }
+    }
+
+    /// Nobody waits for a place while one is free, but for tools that are still looked at.
+    fn no_place_stays_free(&self) {
+        let connection = self.connection.as_ref().expect("connected");
+        if !connection.is_open() || self.in_flight() == self.settings.admission.in_flight {
+            return;
+        }
+        let held = |call: &Call| call.new.is_tool && call.lost > 0 && !connection.tools_known;
+        let idle = self.waiting().find(|(_, call)| !held(call));
+        assert!(idle.is_none(), "{idle:?} waits beside a free place");
+    }
+
+    /// After a tick nothing is due any more, and the next deadline is that of the next call at most.
+    fn nothing_is_overdue(&self, now: Instant, input: &Input, machine: &Machine) {
+        let next = machine.next_deadline();
+        let first = self.open.values().map(|call| call.new.deadline).min();
+        if let Some(first) = first {
+            assert!(
+                next.is_some_and(|next| next <= first),
+                "a call has no timer"
+            );
+        }
+        if *input != Input::Tick {
+            return;
+        }
+        let state = machine.state();
+        assert!(next.is_none_or(|next| next > now), "still due in {state:?}");
+        let limit = self.settings.timeouts.reconnect_wait;
+        for (id, call) in &self.open {
+            assert!(call.new.deadline > now, "{id} is overdue");
+            match call.place {
+                Place::Flight { active, .. } => {
+                    assert!(active + call.new.idle > now, "{id} is silent");
+                }
+                Place::Waiting { since } => {
+                    let away = matches!(
+                        self.state,
+                        StateName::Reconnecting | StateName::Disconnected
+                    );
+                    let until = since.max(self.down_since) + limit;
+                    assert!(!away || until > now, "{id} waits too long");
+                }
+            }
+        }
+    }
+}
+
+fn is_closing(state: &State) -> bool {
+    match state {
+        State::Connecting(attempt)
+        | State::Reconnecting(attempt)
+        | State::Disconnected(attempt) => matches!(attempt, Attempt::Closing { .. }),
+        State::Disabling(teardown) => matches!(teardown.phase, TeardownPhase::Closing { .. }),
+        State::Connected(_) | State::Disabled | State::PermanentlyFailed(_) => false,
+    }
+}
+
+/// The connection that a state is about, and whether it may be given calls.
+fn about(state: &State) -> (Option<Generation>, bool) {
+    match state {
+        State::Connected(live) => (Some(live.generation), !live.deaf),
+        State::Connecting(attempt)
+        | State::Reconnecting(attempt)
+        | State::Disconnected(attempt) => match attempt {
+            Attempt::Draining { generation, .. }
+            | Attempt::Closing { generation, .. }
+            | Attempt::Opening { generation, .. } => (Some(*generation), false),
+            Attempt::Waiting { .. } | Attempt::Queued => (None, false),
+        },
+        State::Disabling(teardown) => match teardown.phase {
+            TeardownPhase::Draining { generation, .. } | TeardownPhase::Closing { generation } => {
+                (Some(generation), false)
+            }
+        },
+        State::Disabled | State::PermanentlyFailed(_) => (None, false),
+    }
+}

@@ -1,0 +1,292 @@
+//! What the model makes of each effect: whether it may come now, and what it changes.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::machine::{NewCall, NotSent, Outcome};
+use mcpvisor_core::{CallId, Effect, Generation, Input, Machine, RetryWish, Safety, StateName};
+
+use super::model::{Connection, Model, Place, Step, fact_of};
+
+impl Model {
+    /// What one effect says, given the input.
+    pub fn follow(&mut self, step: &mut Step<'_>, effect: &Effect, machine: &Machine) {
+        match effect {
+            Effect::AskPermit { reconnect } => {
+                assert!(!self.asked, "the governor is asked twice");
+                assert!(
+                    self.connection.is_none(),
+                    "a connect is wanted beside another"
+                );
+                assert_eq!(*reconnect, self.newest != Generation::NONE);
+                self.asked = true;
+            }
+            Effect::ReturnPermit => self.asked = false,
+            Effect::Open { generation } => self.opens(step, *generation, machine),
+            Effect::Close { generation, .. } => {
+                // To close what has just ended by itself does no harm.
+                if fact_of(step.input) != Some(*generation) || self.connection.is_some() {
+                    self.connection_of(*generation).leaving = true;
+                }
+            }
+            Effect::StartCall {
+                call,
+                generation,
+                retried,
+            } => self.starts(step.now, *call, *generation, *retried),
+            Effect::Resolve { call, outcome } => self.resolves(step, *call, outcome),
+            Effect::Abandon {
+                call,
+                generation,
+                outcome,
+            } => self.abandons(step, *call, *generation, outcome),
+            Effect::Forget { call } => {
+                if !step.returned_late.remove(call) {
+                    let left = matches!(step.input, Input::CallLeft { call: left } if left == call);
+                    assert!(left, "{call} is forgotten though nobody left");
+                    let call = self.end(*call);
+                    assert!(matches!(call.place, Place::Waiting { .. }), "{call:?}");
+                }
+            }
+            Effect::Check { generation } | Effect::Restore { generation } => {
+                assert!(self.connection_of(*generation).up.is_some());
+            }
+            Effect::Fetch { generation, list } => {
+                let connection = self.connection_of(*generation);
+                assert!(connection.up.is_some() && !connection.leaving);
+                assert!(
+                    connection.fetching.insert(*list),
+                    "{list} is fetched twice at once"
+                );
+            }
+            Effect::StateChanged { from, to } => {
+                assert_eq!(*from, self.state);
+                let starting = matches!(step.input, Input::Start);
+                assert!(starting || is_legal(*from, *to), "from {from} to {to}");
+                if (*from, *to) == (StateName::Disabling, StateName::Connecting) {
+                    self.budget.clear();
+                }
+                if *from == StateName::Connected {
+                    self.down_since = step.now;
+                }
+                self.state = *to;
+            }
+            Effect::Remember => step.remembered = true,
+            Effect::Stop => {
+                assert!(
+                    self.stopping && !self.stopped,
+                    "one end, and only when wanted"
+                );
+                assert!(self.connection.is_none(), "a connection is left behind");
+                assert!(self.open.is_empty(), "calls are left behind");
+                self.stopped = true;
+            }
+        }
+    }
+
+    fn connection_of(&mut self, generation: Generation) -> &mut Connection {
+        let current = self.connection.as_mut();
+        let found = current.filter(|connection| connection.generation == generation);
+        found.unwrap_or_else(|| panic!("{generation} is not there"))
+    }
+
+    fn opens(&mut self, step: &Step<'_>, generation: Generation, machine: &Machine) {
+        assert!(self.connection.is_none(), "two connections at once");
+        assert!(
+            generation > self.newest,
+            "{generation} after {}",
+            self.newest
+        );
+        assert!(
+            self.asked && *step.input == Input::PermitGranted,
+            "without a permit"
+        );
+        assert!(
+            step.remembered,
+            "{generation} would be used again after a crash"
+        );
+        assert_eq!(machine.durable().generation, generation);
+        self.asked = false;
+        self.newest = generation;
+        self.connection = Some(Connection {
+            generation,
+            up: None,
+            leaving: false,
+            deaf: false,
+            has_tools: false,
+            tools_known: false,
+            fetching: BTreeSet::new(),
+        });
+        self.budget.push(step.now);
+        self.spends(step.now);
+        self.last_connect = Some(step.now);
+        self.person = false;
+    }
+
+    /// Connects stay within the budget; beyond it they are probes, or woken by calls.
+    fn spends(&self, now: Instant) {
+        let budget = &self.settings.budget;
+        let used = self
+            .budget
+            .iter()
+            .filter(|at| now - **at < budget.within)
+            .count();
+        let gap = self.last_connect.map_or(Duration::MAX, |last| now - last);
+        if self.person
+            || (self.state != StateName::Disconnected && used <= budget.attempts as usize)
+        {
+            return;
+        }
+        assert_eq!(
+            self.state,
+            StateName::Disconnected,
+            "{used} connects within the window"
+        );
+        assert!(
+            gap >= budget.wake_every,
+            "a parked server is connected after {gap:?}"
+        );
+    }
+
+    fn starts(&mut self, now: Instant, id: CallId, generation: Generation, retried: bool) {
+        let connection = self.connection_of(generation);
+        assert!(
+            connection.is_open(),
+            "{id} is given to a connection that is not open"
+        );
+        let tools_known = connection.tools_known;
+        let call = self
+            .open
+            .get_mut(&id)
+            .unwrap_or_else(|| panic!("{id} is over"));
+        assert!(
+            matches!(call.place, Place::Waiting { .. }),
+            "{id} is started twice"
+        );
+        assert!(
+            now < call.new.deadline,
+            "{id} is started after its deadline"
+        );
+        assert_eq!(retried, call.lost > 0);
+        if retried {
+            assert!(
+                may_repeat(&call.new),
+                "{id} may have run, and must not run twice"
+            );
+            assert_eq!(call.lost, 1, "{id} is retried twice");
+            assert!(
+                !call.new.is_tool || tools_known,
+                "the tool of {id} may have changed"
+            );
+        }
+        call.place = Place::Flight {
+            on: generation,
+            active: now,
+        };
+    }
+
+    fn resolves(&mut self, step: &Step<'_>, id: CallId, outcome: &Outcome) {
+        let new = matches!(step.input, Input::Call(new) if new.call == id);
+        let in_line = self.waiting().count();
+        let call = self.end(id);
+        let Place::Waiting { since } = call.place else {
+            panic!("{id} is resolved in flight");
+        };
+        let sent = call.lost > 0;
+        match outcome {
+            Outcome::NotSent(reason) => {
+                assert!(!sent, "{id} was sent");
+                match reason {
+                    NotSent::NoConnection(_) => {
+                        let waited = step.now - since.max(self.down_since);
+                        let limit = self.settings.timeouts.reconnect_wait;
+                        assert!(waited >= limit, "{id} waited only {waited:?}");
+                    }
+                    NotSent::Parked(_) => assert!(!step.ends_a_close, "no try failed"),
+                    NotSent::Disabled | NotSent::Stopping | NotSent::Failed(_) => {}
+                }
+            }
+            Outcome::Busy => {
+                assert!(
+                    new && in_line > self.settings.admission.waiting,
+                    "{in_line}"
+                );
+            }
+            Outcome::Unknown(_) => assert!(sent, "{id} was never sent"),
+            Outcome::Deadline { sent: said, idle } => {
+                assert_eq!((*said, *idle), (sent, false));
+                assert!(call.new.deadline <= step.now, "{id} had time left");
+            }
+            Outcome::Cancelled => panic!("{id} waits, and is cancelled"),
+        }
+    }
+
+    fn abandons(&mut self, step: &Step<'_>, id: CallId, on: Generation, outcome: &Outcome) {
+        let call = self.end(id);
+        let Place::Flight { on: ours, active } = call.place else {
+            panic!("{id} is abandoned, and not in flight");
+        };
+        assert_eq!(ours, on);
+        match outcome {
+            Outcome::Deadline { sent, idle } => {
+                let over = call.new.deadline <= step.now;
+                assert_eq!((*sent, *idle), (true, !over));
+                assert!(
+                    over || step.now - active >= call.new.idle,
+                    "{id} was not silent"
+                );
+            }
+            Outcome::Cancelled => {
+                let left = matches!(step.input, Input::CallLeft { call } if *call == id);
+                assert!(left, "nobody left {id}");
+            }
+            Outcome::NotSent(_) | Outcome::Busy | Outcome::Unknown(_) => panic!("{outcome:?}"),
+        }
+    }
+}
+
+/// Whether a call that may have run may be sent again.
+pub fn may_repeat(call: &NewCall) -> bool {
+    match (call.wish, call.safety) {
+        (RetryWish::Never, _) | (RetryWish::Default, Safety::Effectful) => false,
+        (RetryWish::Always, _) | (RetryWish::Default, Safety::Repeatable | Safety::TrustedTool) => {
+            true
+        }
+    }
+}
+
+/// The changes of a running server's state that exist.
+fn is_legal(from: StateName, to: StateName) -> bool {
+    use StateName::{
+        Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,
+    };
+    let next: &[StateName] = match from {
+        Connecting => &[
+            Connected,
+            Disconnected,
+            PermanentlyFailed,
+            Disabling,
+            Disabled,
+        ],
+        Connected => &[Reconnecting, Disconnected, Disabling],
+        Reconnecting => &[
+            Connected,
+            Disconnected,
+            PermanentlyFailed,
+            Disabling,
+            Disabled,
+        ],
+        Disconnected => &[
+            Connected,
+            Connecting,
+            Reconnecting,
+            PermanentlyFailed,
+            Disabling,
+            Disabled,
+        ],
+        Disabling => &[Disabled, Connecting],
+        Disabled => &[Connecting],
+        PermanentlyFailed => &[Connecting, Disabled],
+    };
+    next.contains(&to)
+}

@@ -1,0 +1,33 @@
+//! What the simulations share: a plain model that watches a machine, and a world that drives one.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test binary uses its own part of this"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "helpers of tests may fail the test"
+)]
+
+pub mod agreement;
+pub mod effects;
+pub mod model;
+pub mod people;
+pub mod replies;
+pub mod roll;
+pub mod sabotage;
+pub mod task;
+pub mod trace;
+pub mod world;
+
+/// A number from the environment, such as `100_000`.
+pub fn from_env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.replace('_', "").parse();
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}

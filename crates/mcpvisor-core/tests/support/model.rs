@@ -1,0 +1,376 @@
+//! A plain model of one server: what the machine was told and what it said, and nothing of how it
+//! decides. Whatever breaks a promise panics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use mcpvisor_core::machine::{CallEnd, NewCall, Returned};
+use mcpvisor_core::{
+    CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, StateName,
+};
+
+/// What is known about one server from outside.
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub settings: ServerSettings,
+    /// The calls without an outcome.
+    pub open: BTreeMap<CallId, Call>,
+    /// The calls that had their one outcome.
+    pub over: BTreeSet<CallId>,
+    /// The connection whose task has not ended.
+    pub connection: Option<Connection>,
+    pub newest: Generation,
+    /// The governor was asked and has not answered.
+    pub asked: bool,
+    pub state: StateName,
+    /// A shutdown is wanted.
+    pub stopping: bool,
+    pub stopped: bool,
+    /// Connects and restarts since the budget was last given back.
+    pub budget: Vec<Instant>,
+    pub last_connect: Option<Instant>,
+    /// A person wanted a connection since the last connect.
+    pub person: bool,
+    /// When the state was last left in which calls are sent.
+    pub down_since: Instant,
+    pub dropped_late: u64,
+}
+
+/// One call without an outcome.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub new: NewCall,
+    pub place: Place,
+    /// Times that it came back after it was written.
+    pub lost: u8,
+    /// It came back to the front of the line, beyond the line's limit.
+    pub came_back: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// With the shell.
+    Waiting { since: Instant },
+    /// With the connection; when it was sent or last progressed.
+    Flight { on: Generation, active: Instant },
+}
+
+/// One connection whose task has not ended.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub generation: Generation,
+    pub up: Option<Instant>,
+    /// It was lost or told to close.
+    pub leaving: bool,
+    /// It refused a call, so its loss will be reported.
+    pub deaf: bool,
+    pub has_tools: bool,
+    pub tools_known: bool,
+    pub fetching: BTreeSet<ListKind>,
+}
+
+impl Connection {
+    /// Whether it may be given calls.
+    pub fn is_open(&self) -> bool {
+        self.up.is_some() && !self.leaving && !self.deaf
+    }
+}
+
+/// What one step has to explain.
+pub struct Step<'a> {
+    pub now: Instant,
+    pub input: &'a Input,
+    /// Calls that came back after their outcome: the shell must be told to drop them.
+    pub returned_late: BTreeSet<CallId>,
+    /// What survives a crash was said to have changed.
+    pub remembered: bool,
+    /// It only ends the close of a connection: no try failed by it.
+    pub ends_a_close: bool,
+}
+
+impl Model {
+    pub fn new(settings: ServerSettings, now: Instant) -> Self {
+        Self {
+            settings,
+            open: BTreeMap::new(),
+            over: BTreeSet::new(),
+            connection: None,
+            newest: Generation::NONE,
+            asked: false,
+            state: StateName::Disabled,
+            stopping: false,
+            stopped: false,
+            budget: Vec::new(),
+            last_connect: None,
+            person: false,
+            down_since: now,
+            dropped_late: 0,
+        }
+    }
+
+    /// The actor crashed: whatever it held was dropped, and answered by that.
+    pub fn crash(&mut self, now: Instant) {
+        self.over.extend(self.open.keys().copied());
+        self.open.clear();
+        self.connection = None;
+        self.asked = false;
+        self.state = StateName::Disabled;
+        self.budget.push(now);
+        self.down_since = now;
+        self.dropped_late = 0;
+    }
+
+    pub fn waiting(&self) -> impl Iterator<Item = (&CallId, &Call)> {
+        let waits = |call: &Call| matches!(call.place, Place::Waiting { .. });
+        self.open.iter().filter(move |(_, call)| waits(call))
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.open.len() - self.waiting().count()
+    }
+
+    /// Whether a fact comes from a connection that has ended, or never was.
+    pub fn is_late(&self, input: &Input) -> bool {
+        let current = self
+            .connection
+            .as_ref()
+            .map(|connection| connection.generation);
+        fact_of(input).is_some_and(|generation| current != Some(generation))
+    }
+
+    /// Follows one step of the machine, and checks it.
+    pub fn observe(&mut self, now: Instant, input: &Input, effects: &[Effect], machine: &Machine) {
+        assert!(!self.stopped, "{input:?} after the end");
+        let late = self.is_late(input);
+        let mut step = Step {
+            now,
+            input,
+            returned_late: BTreeSet::new(),
+            remembered: false,
+            ends_a_close: matches!(input, Input::ConnectionEnded { .. })
+                && self.connection.as_ref().is_some_and(|it| it.leaving),
+        };
+        self.take(&mut step);
+        for effect in effects {
+            self.follow(&mut step, effect, machine);
+        }
+        assert_eq!(step.returned_late, BTreeSet::new(), "nobody drops these");
+        if let Input::CallLeft { call } = input {
+            assert!(!self.open.contains_key(call), "{call} was left and goes on");
+        }
+        let dropped = machine.dropped_late() - self.dropped_late;
+        self.dropped_late = machine.dropped_late();
+        if late {
+            let others = |effect: &&Effect| !matches!(effect, Effect::Forget { .. });
+            assert_eq!(effects.iter().find(others), None, "a late fact has effects");
+            assert_eq!(dropped, 1, "a late fact is dropped and counted");
+        }
+        self.agree(now, input, machine);
+    }
+
+    /// What an input says by itself.
+    fn take(&mut self, step: &mut Step<'_>) {
+        let now = step.now;
+        match step.input {
+            Input::Call(new) => {
+                let call = Call {
+                    new: new.clone(),
+                    place: Place::Waiting { since: now },
+                    lost: 0,
+                    came_back: false,
+                };
+                let known = self.over.contains(&new.call) || self.open.contains_key(&new.call);
+                assert!(!known, "call numbers are used once");
+                self.open.insert(new.call, call);
+            }
+            Input::CallEnded {
+                generation,
+                call,
+                end,
+            } => self.call_ended(*generation, *call, *end),
+            Input::CallUndelivered { generation, call } => {
+                if self.flies(*call, *generation) {
+                    self.come_back(now, *call, false);
+                    if let Some(connection) = &mut self.connection {
+                        connection.deaf = true;
+                    }
+                }
+            }
+            Input::Progressed { generation, call } => {
+                if self.flies(*call, *generation) {
+                    let on = *generation;
+                    self.move_to(*call, Place::Flight { on, active: now });
+                }
+            }
+            Input::ConnectionUp { generation, lists } => {
+                self.connection_up(now, *generation, lists);
+            }
+            Input::ConnectionLost {
+                generation,
+                returned,
+                ..
+            } => self.connection_lost(step, *generation, returned),
+            Input::ConnectionEnded { generation, .. } => self.connection_ended(*generation),
+            Input::ListFetched {
+                generation,
+                list,
+                outcome,
+            } => self.list_fetched(*generation, *list, *outcome),
+            Input::Enable | Input::Reconnect => self.person_wants(step.input),
+            Input::Shutdown { .. } => self.stopping = true,
+            Input::Tick => {
+                let up = self
+                    .connection
+                    .as_ref()
+                    .filter(|connection| !connection.leaving);
+                let since = up.and_then(|connection| connection.up);
+                if since.is_some_and(|since| now - since >= self.settings.budget.proven_after) {
+                    self.budget.clear();
+                }
+            }
+            Input::Start
+            | Input::CallLeft { .. }
+            | Input::Heard { .. }
+            | Input::PermitGranted
+            | Input::FirstByte { .. }
+            | Input::CheckEnded { .. }
+            | Input::ListChanged { .. }
+            | Input::ReportBroken { .. }
+            | Input::Disable => {}
+        }
+    }
+
+    pub fn flies(&self, call: CallId, generation: Generation) -> bool {
+        let place = self.open.get(&call).map(|call| call.place);
+        matches!(place, Some(Place::Flight { on, .. }) if on == generation)
+    }
+
+    fn move_to(&mut self, call: CallId, place: Place) {
+        self.open.get_mut(&call).expect("it is open").place = place;
+    }
+
+    fn come_back(&mut self, now: Instant, id: CallId, written: bool) {
+        let call = self.open.get_mut(&id).expect("it is open");
+        call.place = Place::Waiting { since: now };
+        call.came_back = true;
+        call.lost += u8::from(written);
+    }
+
+    pub fn end(&mut self, id: CallId) -> Call {
+        assert!(self.over.insert(id), "{id} has two outcomes");
+        self.open
+            .remove(&id)
+            .unwrap_or_else(|| panic!("{id} never came"))
+    }
+
+    fn call_ended(&mut self, generation: Generation, call: CallId, end: CallEnd) {
+        if !self.flies(call, generation) {
+            return;
+        }
+        self.end(call);
+        let current = self.connection.as_ref();
+        if end == CallEnd::Answered && current.is_some_and(|connection| !connection.leaving) {
+            self.budget.clear();
+        }
+    }
+
+    fn connection_up(&mut self, now: Instant, generation: Generation, lists: &[ListKind]) {
+        let current = self.connection.as_mut();
+        if let Some(connection) = current.filter(|connection| connection.generation == generation)
+            && !connection.leaving
+        {
+            connection.up = Some(now);
+            connection.has_tools = lists.contains(&ListKind::Tools);
+        }
+    }
+
+    fn connection_lost(
+        &mut self,
+        step: &mut Step<'_>,
+        generation: Generation,
+        returned: &[Returned],
+    ) {
+        for back in returned {
+            if self.flies(back.call, generation) {
+                self.come_back(step.now, back.call, back.written);
+            } else if self.over.contains(&back.call) {
+                step.returned_late.insert(back.call);
+            }
+        }
+        self.drop_flight(generation);
+        if let Some(connection) = &mut self.connection
+            && connection.generation == generation
+        {
+            // What never came up cannot be lost; its end is on the way.
+            connection.leaving |= connection.up.is_some();
+        }
+    }
+
+    /// What a connection kept was answered when it was dropped.
+    fn drop_flight(&mut self, generation: Generation) {
+        let flying: Vec<_> = self.open.keys().copied().collect();
+        for call in flying {
+            if self.flies(call, generation) {
+                self.end(call);
+            }
+        }
+    }
+
+    fn connection_ended(&mut self, generation: Generation) {
+        self.drop_flight(generation);
+        self.connection
+            .take_if(|connection| connection.generation == generation);
+    }
+
+    fn list_fetched(&mut self, generation: Generation, list: ListKind, outcome: FetchOutcome) {
+        let current = self.connection.as_mut();
+        if let Some(connection) = current.filter(|connection| connection.generation == generation) {
+            connection.fetching.remove(&list);
+            connection.tools_known |= list == ListKind::Tools && outcome == FetchOutcome::Fetched;
+        }
+    }
+
+    fn person_wants(&mut self, wish: &Input) {
+        use StateName::{Connected, Connecting, Disabled, Disabling, Disconnected};
+        use StateName::{PermanentlyFailed, Reconnecting};
+        self.person = true;
+        let reconnects = *wish == Input::Reconnect;
+        let forgives = match self.state {
+            Disconnected | PermanentlyFailed => true,
+            Connecting | Connected | Reconnecting => reconnects,
+            Disabled => !reconnects,
+            Disabling => false,
+        };
+        if forgives && !self.stopping {
+            self.budget.clear();
+        }
+    }
+}
+
+/// The connection that an input reports about, if it is a fact.
+pub fn fact_of(input: &Input) -> Option<Generation> {
+    match input {
+        Input::CallEnded { generation, .. }
+        | Input::Progressed { generation, .. }
+        | Input::Heard { generation }
+        | Input::FirstByte { generation }
+        | Input::ConnectionUp { generation, .. }
+        | Input::ConnectionLost { generation, .. }
+        | Input::ConnectionEnded { generation, .. }
+        | Input::CheckEnded { generation, .. }
+        | Input::ListChanged { generation, .. }
+        | Input::ListFetched { generation, .. }
+        | Input::ReportBroken { generation } => Some(*generation),
+        // Told by the shell about itself: nothing of an old connection is in it.
+        Input::CallUndelivered { .. } => None,
+        Input::Start
+        | Input::Call(_)
+        | Input::CallLeft { .. }
+        | Input::PermitGranted
+        | Input::Enable
+        | Input::Disable
+        | Input::Reconnect
+        | Input::Shutdown { .. }
+        | Input::Tick => None,
+    }
+}
