@@ -1,0 +1,272 @@
+use std::time::Duration;
+
+use super::*;
+
+/// Appears in every place where a secret can be, and must appear in no message.
+const CANARY: &str = "s3cret-canary";
+
+fn read(text: &str) -> Config {
+    Config::from_json(text, |name| (name == "TOKEN").then(|| CANARY.to_owned())).unwrap()
+}
+
+fn entry(text: &str) -> Config {
+    read(&format!(r#"{{ "mcpServers": {{ "one": {text} }} }}"#))
+}
+
+fn the_problem(config: &Config) -> (Severity, &str) {
+    match config.problems.as_slice() {
+        [one] => (one.severity, &one.message),
+        other => panic!("one problem expected: {other:?}"),
+    }
+}
+
+#[test]
+fn a_config_as_other_clients_write_it_is_read() {
+    let config = read(
+        r#"{
+          // the fleet
+          "mcpServers": {
+            "zeta":  { "type": "stdio", "command": "npx", "args": ["-y", "files", "."], "env": { "K": "v" } },
+            "alpha": { "command": "uvx", "disabled": true, "required": true, },
+          },
+          "theme": "dark",
+        }"#,
+    );
+    assert_eq!(config.problems, []);
+    let names: Vec<_> = config
+        .servers
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect();
+    assert_eq!(names, ["zeta", "alpha"], "the order of the file");
+    assert!(config.servers[0].enabled && !config.servers[0].required);
+    assert!(!config.servers[1].enabled && config.servers[1].required);
+    assert_eq!(
+        config.servers[0].settings,
+        mcpvisor_core::ServerSettings::default()
+    );
+}
+
+#[test]
+fn every_setting_can_be_set() {
+    let config = entry(
+        r#"{ "command": "x", "trusted": true, "idempotentTools": ["put"], "retryExpiredCalls": false,
+             "reconnect": { "attempts": 4, "within": "2m", "initialDelay": "100ms", "maxDelay": "1s",
+                            "multiplier": 1.5, "jitter": 0, "firstProbe": "10s", "maxProbe": "1m",
+                            "provenAfter": "5s", "wakeOnCall": false },
+             "timeouts": { "connect": "1s", "call": "2s", "idle": "3s", "reconnectWait": "4s", "listing": "5s" },
+             "limits": { "inFlight": 2, "waiting": 0 },
+             "health": { "threshold": 1, "keepalive": "9s", "keepaliveTimeout": "8s" },
+             "close": { "drain": "1s", "stdin": "2s", "terminate": "3s" } }"#,
+    );
+    assert_eq!(config.problems, []);
+    let settings = &config.servers[0].settings;
+    let secs = Duration::from_secs;
+    assert!(settings.retry.trusted && !settings.retry.retry_expired_calls);
+    assert_eq!(settings.retry.idempotent_tools, ["put"]);
+    let budget = &settings.budget;
+    assert_eq!(
+        (budget.attempts, budget.within, budget.proven_after),
+        (4, secs(120), secs(5))
+    );
+    assert_eq!((budget.first_probe, budget.max_probe), (secs(10), secs(60)));
+    assert!(!budget.wake_on_call);
+    let backoff = &settings.backoff;
+    assert_eq!(
+        (backoff.initial, backoff.max),
+        (Duration::from_millis(100), secs(1))
+    );
+    assert_eq!((backoff.multiplier, backoff.jitter), (1.5, 0.0));
+    let timeouts = &settings.timeouts;
+    assert_eq!(
+        (timeouts.connect, timeouts.call, timeouts.idle),
+        (secs(1), secs(2), secs(3))
+    );
+    assert_eq!(
+        (timeouts.reconnect_wait, timeouts.listing),
+        (secs(4), secs(5))
+    );
+    assert_eq!(
+        (settings.admission.in_flight, settings.admission.waiting),
+        (2, 0)
+    );
+    assert_eq!(settings.health.threshold, 1);
+    assert_eq!(
+        (settings.health.keepalive, settings.health.keepalive_timeout),
+        (secs(9), secs(8))
+    );
+    assert_eq!(settings.close.total(), secs(6));
+}
+
+#[test]
+fn a_bad_entry_costs_that_server_only() {
+    let bad = [
+        (r#"7"#, "must be an object"),
+        (r#"{}"#, r#"needs a "command""#),
+        (r#"{ "command": "" }"#, r#"needs a "command""#),
+        (r#"{ "command": 7 }"#, r#""command" must be a text"#),
+        (
+            r#"{ "command": "x", "args": "y" }"#,
+            r#""args" must be a list"#,
+        ),
+        (
+            r#"{ "command": "x", "args": [1] }"#,
+            r#""args" must be a list"#,
+        ),
+        (
+            r#"{ "command": "x", "env": { "K": 1 } }"#,
+            r#""env.K" must be a text"#,
+        ),
+        (
+            r#"{ "command": "x", "env": { "A=B": "1" } }"#,
+            r#"contains '='"#,
+        ),
+        (
+            r#"{ "command": "x", "args": ["${NOPE}"] }"#,
+            "variable NOPE, which is not set",
+        ),
+        (
+            r#"{ "command": "x", "enabled": true, "disabled": true }"#,
+            "at once",
+        ),
+        (
+            r#"{ "command": "x", "reconnect": { "within": 30 } }"#,
+            r#""reconnect.within" has no unit"#,
+        ),
+        (
+            r#"{ "command": "x", "reconnect": { "attempts": 0 } }"#,
+            "must be at least 1",
+        ),
+        (
+            r#"{ "command": "x", "timeouts": 5 }"#,
+            r#""timeouts" must be an object"#,
+        ),
+        (
+            r#"{ "url": "https://example.com/mcp" }"#,
+            "not supported yet",
+        ),
+        (r#"{ "type": "http", "command": "x" }"#, "not supported yet"),
+    ];
+    for (entry, expected) in bad {
+        let config = read(&format!(
+            r#"{{ "mcpServers": {{ "bad": {entry}, "good": {{ "command": "x" }} }} }}"#
+        ));
+        assert_eq!(config.servers.len(), 1, "{entry}");
+        assert_eq!(config.servers[0].name.as_str(), "good");
+        assert_eq!(config.problems[0].server.as_deref(), Some("bad"));
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::LeftOut);
+        assert!(message.contains(expected), "{entry}: {message}");
+    }
+}
+
+#[test]
+fn a_server_name_that_cannot_be_exposed_is_left_out() {
+    let config = read(r#"{ "mcpServers": { "a__b": { "command": "x" } } }"#);
+    assert!(config.servers.is_empty());
+    assert_eq!(the_problem(&config).0, Severity::LeftOut);
+}
+
+#[test]
+fn unknown_keys_warn_with_the_nearest_known_one() {
+    let config = entry(r#"{ "command": "x", "inherit_env": ["A"] }"#);
+    assert_eq!(config.servers.len(), 1);
+    let expected = r#""inherit_env" is unknown and ignored; did you mean "inheritEnv"?"#;
+    assert_eq!(the_problem(&config), (Severity::Warning, expected));
+    let config = entry(r#"{ "command": "x", "reconnect": { "attempst": 3 } }"#);
+    assert!(
+        the_problem(&config)
+            .1
+            .contains(r#"did you mean "reconnect.attempts"?"#)
+    );
+    let config = entry(r#"{ "command": "x", "zzz": 1 }"#);
+    assert_eq!(the_problem(&config).1, r#""zzz" is unknown and ignored"#);
+}
+
+#[test]
+fn an_endless_key_is_compared_with_nothing() {
+    let key = "command".repeat(200_000);
+    let config = entry(&format!(r#"{{ "command": "x", "{key}": 1 }}"#));
+    assert!(the_problem(&config).1.ends_with("is unknown and ignored"));
+}
+
+#[test]
+fn a_tool_filter_that_would_be_ignored_is_not_ignored_silently() {
+    let config = entry(r#"{ "command": "x", "disabled_tools": ["delete"] }"#);
+    assert_eq!(the_problem(&config).0, Severity::Warning);
+    assert!(the_problem(&config).1.contains("disabled_tools"));
+}
+
+#[test]
+fn the_later_of_two_entries_counts_and_warns() {
+    let config = read(
+        r#"{ "mcpServers": { "one": { "command": "x" }, "one": { "command": "y", "required": true } } }"#,
+    );
+    assert_eq!(config.servers.len(), 1);
+    assert!(config.servers[0].required);
+    assert_eq!(the_problem(&config).0, Severity::Warning);
+}
+
+#[test]
+fn a_config_that_cannot_be_read_says_where_and_why() {
+    let read = |text: &str| Config::from_json(text, |_| None).unwrap_err();
+    match read("{\n  \"mcpServers\": {\n    oops }\n}") {
+        ConfigError::Syntax { line, column, .. } => assert_eq!((line, column), (3, 5)),
+        other => panic!("{other}"),
+    }
+    assert!(
+        read(r#"{ "mcp_servers": {} }"#)
+            .to_string()
+            .contains("did you mean")
+    );
+    assert!(read("{}").to_string().contains("has no \"mcpServers\""));
+    assert!(
+        read(r#"{ "mcpServers": [] }"#)
+            .to_string()
+            .contains("must hold an object")
+    );
+    assert!(read(r#""text""#).to_string().contains("one JSON object"));
+    let missing = Config::load("/nonexistent/mcp.json").unwrap_err();
+    assert!(missing.to_string().contains("/nonexistent/mcp.json"));
+}
+
+#[test]
+fn no_secret_is_in_debug_or_in_a_problem() {
+    let shown = [
+        format!(
+            "{:?}",
+            entry(
+                r#"{ "command": "${TOKEN}/x", "cwd": "/${TOKEN}", "env": { "K": "${TOKEN}" }, "args": ["${TOKEN}"],
+                     "inheritEnv": ["${TOKEN}"], "idempotentTools": ["${TOKEN}"], "type": "${TOKEN:-stdio}" }"#
+            )
+        ),
+        format!(
+            "{:?}",
+            entry(&format!(
+                r#"{{ "command": "x", "env": {{ "K": "{CANARY}" }} }}"#
+            ))
+        ),
+        format!(
+            "{:?}",
+            entry(&format!(
+                r#"{{ "command": ["{CANARY}"], "env": "{CANARY}" }}"#
+            ))
+        ),
+        format!(
+            "{:?}",
+            entry(r#"{ "command": "x", "timeouts": { "call": "${TOKEN}" } }"#)
+        ),
+        Config::from_json(&format!("\"{CANARY}\""), |_| None)
+            .unwrap_err()
+            .to_string(),
+        Config::from_json(&format!(r#"{{"mcpServers": "{CANARY}" }}"#), |_| None)
+            .unwrap_err()
+            .to_string(),
+        Config::from_json(&format!(r#"{{"a": {CANARY} }}"#), |_| None)
+            .unwrap_err()
+            .to_string(),
+    ];
+    for text in shown {
+        assert!(!text.contains(CANARY), "{text}");
+    }
+}

@@ -1,0 +1,130 @@
+//! What a fleet is made of: the servers, how each is reached and how it is supervised.
+//!
+//! These are descriptions: obeying them is the runtime's business.
+
+#[cfg(feature = "config-files")]
+mod file;
+
+use std::fmt;
+
+use mcpvisor_core::{InvalidServerName, ServerName, ServerSettings};
+
+use crate::transport::Transport;
+
+#[cfg(feature = "config-files")]
+pub use file::{ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration};
+
+/// A fleet: its servers, and what was wrong with the ones that were left out.
+///
+/// ```
+/// use mcpvisor::{Config, ServerConfig, Transport};
+///
+/// let files = ServerConfig::new("files", Transport::stdio("mcp-files").arg("."))?.required(true);
+/// let config = Config::new().server(files);
+/// assert_eq!(config.servers[0].name.as_str(), "files");
+/// # Ok::<(), mcpvisor::InvalidServerName>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// The servers, in the order in which they were named.
+    pub servers: Vec<ServerConfig>,
+    /// What a reader of the config should know: entries that were left out, and doubts.
+    pub problems: Vec<ConfigProblem>,
+}
+
+impl Config {
+    /// A fleet without servers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a server.
+    #[must_use]
+    pub fn server(mut self, server: ServerConfig) -> Self {
+        self.servers.push(server);
+        self
+    }
+}
+
+/// One server: how it is reached, and how it is supervised.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// What callers name it.
+    pub name: ServerName,
+    /// How it is reached.
+    pub transport: Transport,
+    /// How it is supervised.
+    pub settings: ServerSettings,
+    /// Whether it is started; a disabled one can be enabled later.
+    pub enabled: bool,
+    /// Whether the fleet is ready only when this server is.
+    pub required: bool,
+}
+
+impl ServerConfig {
+    /// An enabled server with the default settings.
+    pub fn new(
+        name: impl Into<String>,
+        transport: impl Into<Transport>,
+    ) -> Result<Self, InvalidServerName> {
+        Ok(Self {
+            name: ServerName::new(name)?,
+            transport: transport.into(),
+            settings: ServerSettings::default(),
+            enabled: true,
+            required: false,
+        })
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn settings(mut self, settings: ServerSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Says whether the server is started.
+    #[must_use]
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// Says whether the fleet is ready only when this server is.
+    #[must_use]
+    pub fn required(mut self, required: bool) -> Self {
+        self.required = required;
+        self
+    }
+}
+
+/// Something in a config that a person should look at. It never holds a value of the config, only
+/// names and keys, so that it can be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// The server that it is about, as the config spells it.
+    pub server: Option<String>,
+    /// What is wrong, and what to write instead.
+    pub message: String,
+    /// What it costs.
+    pub severity: Severity,
+}
+
+/// What a [`ConfigProblem`] costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Severity {
+    /// The server runs, perhaps not as it was meant.
+    Warning,
+    /// The server was left out of the fleet.
+    LeftOut,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Some(server) => write!(f, "server {server:?}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The connection task: one per generation, the only owner of its transport.
+//!
+//! It opens the link, shakes hands, runs the session and closes the link, all in one task, and
+//! always reports its end, even when it panics. It decides nothing about retries or reconnects:
+//! what it had not answered goes back to the actor.
+
+mod handshake;
+mod pending;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcpvisor_core::machine::{End, Fault, FaultClass, Outcome, PermanentFailure};
+use mcpvisor_core::settings::CloseSettings;
+use mcpvisor_core::{CallId, Generation};
+use ractor::ActorRef;
+use rmcp::model::ClientRequest;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use self::pending::{OwnAnswer, OwnFailure, OwnRequest};
+use self::session::Session;
+use crate::link::in_process::ChannelLink;
+#[cfg(feature = "stdio")]
+use crate::link::stdio::StdioLink;
+use crate::link::{DownKind, Link, LinkDown, OpenFailure, OpenFailureClass};
+use crate::server::call::Call;
+use crate::server::message::{Report, ServerMessage};
+use crate::server::slot::ServerSlot;
+use crate::transport::TransportKind;
+
+/// What the actor tells its connection task. Dropping the sender means: close.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Send this request.
+    Start(Box<Call>),
+    /// Give this request up: cancel it at the server and answer it so.
+    Abandon {
+        /// Which request.
+        call: CallId,
+        /// What its caller gets.
+        outcome: Outcome,
+    },
+    /// Send a request of the runtime's own.
+    Own(Box<OwnRequest>),
+    /// Close.
+    Close,
+}
+
+/// The actor's hold on its connection task. Dropped, the task closes the connection by itself.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) generation: Generation,
+    commands: mpsc::UnboundedSender<Command>,
+    grace: watch::Sender<CloseSettings>,
+}
+
+impl Connection {
+    /// Hands a command over, or back when the connection takes no more.
+    pub(crate) fn tell(&self, command: Command) -> Result<(), Command> {
+        self.commands.send(command).map_err(|error| error.0)
+    }
+
+    /// Asks it to close; a second time may only shorten the first.
+    pub(crate) fn close(&self, grace: CloseSettings) {
+        let _ = self.grace.send(grace);
+        let _ = self.commands.send(Command::Close);
+    }
+
+    /// A way to send requests of the runtime's own that does not keep the connection.
+    pub(crate) fn own_requests(&self) -> OwnRequests {
+        OwnRequests(self.commands.downgrade())
+    }
+}
+
+/// Sends requests of the runtime's own as long as the connection is held.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnRequests(mpsc::WeakUnboundedSender<Command>);
+
+impl OwnRequests {
+    /// Sends a request and waits for its answer. `None`: the connection ended first.
+    pub(crate) async fn ask(&self, request: ClientRequest) -> Option<OwnAnswer> {
+        let (sender, answer) = oneshot::channel();
+        let own = OwnRequest {
+            request,
+            answer: sender,
+        };
+        self.0.upgrade()?.send(Command::Own(Box::new(own))).ok()?;
+        answer.await.ok()
+    }
+}
+
+/// Starts the connection task of a generation.
+pub(crate) fn spawn(
+    slot: &Arc<ServerSlot>,
+    actor: &ActorRef<ServerMessage>,
+    generation: Generation,
+) -> Connection {
+    // Commands are bounded by admission: at most `limits.inFlight` calls, and what ends them.
+    let (sender, commands) = mpsc::unbounded_channel();
+    let (grace_sender, grace) = watch::channel(slot.config.settings.close);
+    let task = Task {
+        slot: Arc::clone(slot),
+        commands,
+        grace,
+        report: EndReport {
+            actor: actor.clone(),
+            generation,
+            end: None,
+        },
+    };
+    match &slot.config.transport.0 {
+        #[cfg(feature = "stdio")]
+        TransportKind::Stdio(command) => {
+            let command = command.clone();
+            let slot = Arc::clone(slot);
+            tokio::spawn(task.run(async move {
+                StdioLink::open(&command, Arc::clone(&slot.stderr), slot.name()).await
+            }));
+        }
+        TransportKind::Channel { serve, .. } => {
+            let serve = Arc::clone(serve);
+            tokio::spawn(task.run(async move { Ok(ChannelLink::open(&serve, generation)) }));
+        }
+    }
+    Connection {
+        generation,
+        commands: sender,
+        grace: grace_sender,
+    }
+}
+
+struct Task {
+    slot: Arc<ServerSlot>,
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// How patiently to close; the last word counts.
+    grace: watch::Receiver<CloseSettings>,
+    report: EndReport,
+}
+
+/// Says that the task is done, whatever ended it.
+struct EndReport {
+    actor: ActorRef<ServerMessage>,
+    generation: Generation,
+    end: Option<End>,
+}
+
+impl EndReport {
+    fn say(&self, report: Report) {
+        // An actor that is gone has dropped its hold, which closes the connection too. The
+        // requests inside a report that nobody takes answer their callers by themselves.
+        let _ = self.actor.send_message(ServerMessage::Connection {
+            generation: self.generation,
+            report,
+        });
+    }
+}
+
+impl Drop for EndReport {
+    fn drop(&mut self) {
+        let end = self.end.take().unwrap_or_else(|| End::Closed {
+            problem: Some("the connection task ended unexpectedly".to_owned()),
+        });
+        self.say(Report::Ended(end));
+    }
+}
+
+impl Task {
+    async fn run<L: Link>(mut self, open: impl Future<Output = Result<L, OpenFailure>>) {
+        let permit = Arc::clone(&self.slot.connection).acquire_owned();
+        let permit = tokio::select! {
+            biased;
+            () = close_asked(&mut self.commands) => None,
+            permit = permit => permit.ok(),
+        };
+        let end = match permit {
+            Some(_) => self.open_and_run(open).await,
+            None => End::Closed { problem: None },
+        };
+        self.report.end = Some(end);
+        // The permit is free before the end is known, so that the next generation never waits.
+        drop(permit);
+    }
+
+    async fn open_and_run<L: Link>(
+        &mut self,
+        open: impl Future<Output = Result<L, OpenFailure>>,
+    ) -> End {
+        let opened = tokio::select! {
+            biased;
+            // An opening that is given up takes back what it began.
+            () = close_asked(&mut self.commands) => return End::Closed { problem: None },
+            opened = open => opened,
+        };
+        let mut link = match opened {
+            Ok(link) => link,
+            Err(failure) => return self.cannot_open(failure),
+        };
+        match handshake::run(&mut link, self).await {
+            Ok(welcome) => {
+                self.report.say(Report::Up {
+                    info: welcome.info,
+                    lists: welcome.lists,
+                });
+                Session::new(&mut link, self).run().await;
+                let problem = self.close(&mut link).await.err();
+                End::Closed { problem }
+            }
+            Err(stop) => {
+                let closed = self.close(&mut link).await;
+                stop.into_end(self, closed.err())
+            }
+        }
+    }
+
+    /// Closes the link. A later word about the grace starts the close again with less patience.
+    async fn close<L: Link>(&mut self, link: &mut L) -> Result<(), String> {
+        let mut hurry = self.slot.watch_hurry();
+        loop {
+            let patience = if *hurry.borrow_and_update() {
+                AT_ONCE
+            } else {
+                *self.grace.borrow_and_update()
+            };
+            tokio::select! {
+                biased;
+                result = link.close(patience) => return result,
+                () = changed(&mut hurry) => {}
+                () = changed(&mut self.grace) => {}
+            }
+        }
+    }
+
+    fn cannot_open(&self, failure: OpenFailure) -> End {
+        let message = self.slot.hide(failure.message);
+        let class = match failure.class {
+            OpenFailureClass::CommandNotFound => FaultClass::CommandNotFound,
+            OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
+            OpenFailureClass::Transient => {
+                return End::Failed {
+                    fault: Fault::new(FaultClass::ConnectFailed, message),
+                    retry_after: None,
+                };
+            }
+        };
+        End::Hopeless(PermanentFailure {
+            fault: Fault::new(class, message),
+            action: failure
+                .action
+                .unwrap_or_else(|| "mend the server's entry, then enable it again".to_owned()),
+        })
+    }
+
+    /// What went wrong, with the end of what the server wrote on stderr.
+    fn fault_of(&self, down: &LinkDown) -> Fault {
+        let class = match down.kind {
+            DownKind::Exited | DownKind::Killed => FaultClass::Exited,
+            DownKind::Closed | DownKind::WriteFailed => FaultClass::ConnectionLost,
+            DownKind::Broken => FaultClass::Protocol,
+        };
+        Fault::new(class, with_stderr(&down.message, &self.slot))
+    }
+}
+
+/// Kill what does not go by itself at once.
+const AT_ONCE: CloseSettings = CloseSettings {
+    drain: Duration::ZERO,
+    stdin: Duration::ZERO,
+    terminate: Duration::ZERO,
+};
+
+/// The part of stderr that an error repeats, in bytes.
+const STDERR_IN_ERRORS: usize = 600;
+
+/// What went wrong, with the end of what the server wrote on stderr, and without its secrets.
+pub(super) fn with_stderr(message: &str, slot: &ServerSlot) -> String {
+    let message = slot.hide(message);
+    // Secrets go before the text is cut, so that no part of one stays.
+    let tail = slot.stderr_tail();
+    let tail = tail.trim_end();
+    if tail.is_empty() {
+        return message.into_owned();
+    }
+    let mut start = tail.len().saturating_sub(STDERR_IN_ERRORS);
+    while !tail.is_char_boundary(start) {
+        start += 1;
+    }
+    format!("{message}; its stderr ends with: {}", &tail[start..])
+}
+
+/// Waits until the actor wants the connection closed, or is gone.
+async fn close_asked(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::Close) | None => return,
+            // Nothing is started before the connection is up.
+            Some(Command::Start(_) | Command::Abandon { .. } | Command::Own(_)) => {}
+        }
+    }
+}
+
+async fn changed<T>(word: &mut watch::Receiver<T>) {
+    if word.changed().await.is_err() {
+        // Whoever said it is gone: nobody changes it any more.
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,94 @@
+//! The requests of one connection that are not answered yet.
+
+use mcpvisor_core::{CallId, CallMap};
+use rmcp::ErrorData;
+use rmcp::model::{ClientRequest, ServerResult};
+use tokio::sync::oneshot;
+
+#[cfg(feature = "stdio")]
+use crate::link::Snapshot;
+use crate::link::{Expect, Expectations};
+use crate::server::call::Call;
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(crate) enum Holder {
+    /// A caller of the runtime's.
+    Caller(Box<Call>),
+    /// The runtime itself: a listing, a check, a restored subscription.
+    Own(oneshot::Sender<OwnAnswer>),
+}
+
+/// What the runtime's own requests get.
+pub(crate) type OwnAnswer = Result<ServerResult, OwnFailure>;
+
+/// Why a request of the runtime's own has no result.
+#[derive(Debug)]
+pub(crate) enum OwnFailure {
+    /// The server answered with an error.
+    Error(ErrorData),
+    /// The reply cannot be read.
+    Unreadable(String),
+}
+
+/// A request of the runtime's own.
+#[derive(Debug)]
+pub(crate) struct OwnRequest {
+    pub(crate) request: ClientRequest,
+    pub(crate) answer: oneshot::Sender<OwnAnswer>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    expect: Expect,
+    /// Where it stands in the outgoing stream.
+    pub(crate) position: u64,
+    pub(crate) holder: Holder,
+}
+
+/// The one table of unanswered requests.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    by_id: CallMap<Entry>,
+}
+
+impl Pending {
+    pub(crate) fn insert(&mut self, id: CallId, expect: Expect, position: u64, holder: Holder) {
+        let entry = Entry {
+            expect,
+            position,
+            holder,
+        };
+        self.by_id.insert(id, entry);
+    }
+
+    pub(crate) fn remove(&mut self, id: CallId) -> Option<Entry> {
+        self.by_id.remove(&id)
+    }
+
+    pub(crate) fn caller(&self, id: CallId) -> Option<&Call> {
+        match &self.by_id.get(&id)?.holder {
+            Holder::Caller(call) => Some(call),
+            Holder::Own(_) => None,
+        }
+    }
+
+    /// Everything that is left, oldest first.
+    pub(crate) fn drain(&mut self) -> Vec<Entry> {
+        let mut entries: Vec<(CallId, Entry)> = self.by_id.drain().collect();
+        entries.sort_unstable_by_key(|(id, _)| *id);
+        entries.into_iter().map(|(_, entry)| entry).collect()
+    }
+}
+
+impl Expectations for Pending {
+    fn expect(&self, id: CallId) -> Option<Expect> {
+        self.by_id.get(&id).map(|entry| entry.expect)
+    }
+
+    #[cfg(feature = "stdio")]
+    fn snapshot(&self) -> Snapshot {
+        let pending = self.by_id.iter();
+        Snapshot(pending.map(|(id, entry)| (*id, entry.expect)).collect())
+    }
+}

@@ -1,0 +1,198 @@
+//! The runtime's own requests: listings to their end, checks, restored subscriptions.
+//!
+//! Each runs as a task of its own and comes back to the actor with a message. None of them holds
+//! the connection: when it ends, they end.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mcpvisor_core::{Generation, ListKind, ServerSettings};
+use ractor::ActorRef;
+use rmcp::model::{
+    ClientRequest, ErrorCode, ListPromptsRequest, ListResourceTemplatesRequest,
+    ListResourcesRequest, ListToolsRequest, LoggingLevel, PaginatedRequestParams, PingRequest,
+    ServerResult, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
+};
+
+use crate::catalog::Listed;
+use crate::connection::{OwnFailure, OwnRequests};
+use crate::server::message::{FetchFailure, ServerMessage};
+use crate::server::slot::ServerSlot;
+
+/// Pings the server. The machine's deadline ends a check that nobody answers.
+pub(crate) async fn check(
+    connection: OwnRequests,
+    actor: ActorRef<ServerMessage>,
+    generation: Generation,
+) {
+    let ping = ClientRequest::PingRequest(PingRequest {
+        method: Default::default(),
+        extensions: Default::default(),
+    });
+    // Whatever the server answers, it is alive. Without an answer the connection has ended, which
+    // it reports itself.
+    if connection.ask(ping).await.is_some() {
+        let _ = actor.send_message(ServerMessage::CheckEnded {
+            generation,
+            answered: true,
+        });
+    }
+}
+
+/// Fetches a list page by page and reports what came of it.
+pub(crate) async fn fetch(
+    connection: OwnRequests,
+    actor: ActorRef<ServerMessage>,
+    generation: Generation,
+    list: ListKind,
+    settings: ServerSettings,
+) {
+    let result = pages(&connection, list, &settings).await;
+    let _ = actor.send_message(ServerMessage::ListFetched {
+        generation,
+        list,
+        result,
+    });
+}
+
+async fn pages(
+    connection: &OwnRequests,
+    list: ListKind,
+    settings: &ServerSettings,
+) -> Result<Listed, FetchFailure> {
+    let mut listed = Listed::empty(list);
+    let mut cursor: Option<String> = None;
+    let mut seen = BTreeSet::new();
+    for _ in 0..settings.listing.max_pages {
+        let request = page_request(list, cursor.take());
+        let asked = connection.ask(request);
+        let page = match tokio::time::timeout(settings.timeouts.listing, asked).await {
+            Ok(Some(Ok(page))) => page,
+            Ok(Some(Err(OwnFailure::Error(error)))) if is_unknown_method(error.code) => {
+                return Ok(listed);
+            }
+            Ok(Some(Err(OwnFailure::Error(error)))) => {
+                return Err(FetchFailure::Refused(error.message.into_owned()));
+            }
+            Ok(Some(Err(OwnFailure::Unreadable(problem)))) => {
+                return Err(FetchFailure::Failed(problem));
+            }
+            Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),
+            Err(_) => {
+                return Err(FetchFailure::Failed(format!(
+                    "no answer within {:?}",
+                    settings.timeouts.listing
+                )));
+            }
+        };
+        let next = append(&mut listed, page)?;
+        if listed.len() > settings.listing.max_items {
+            return Err(FetchFailure::Refused(format!(
+                "more than {} items",
+                settings.listing.max_items
+            )));
+        }
+        match next {
+            None => return Ok(listed),
+            // Cursors are opaque and an empty one is valid; one that comes back is a loop.
+            Some(next) if !seen.insert(next.clone()) => {
+                return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
+            }
+            Some(next) => cursor = Some(next),
+        }
+    }
+    Err(FetchFailure::Refused(format!(
+        "more than {} pages",
+        settings.listing.max_pages
+    )))
+}
+
+fn is_unknown_method(code: ErrorCode) -> bool {
+    code == ErrorCode::METHOD_NOT_FOUND
+}
+
+fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
+    let params = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+    macro_rules! request {
+        ($variant:ident) => {
+            ClientRequest::$variant($variant {
+                method: Default::default(),
+                params,
+                extensions: Default::default(),
+            })
+        };
+    }
+    match list {
+        ListKind::Tools => request!(ListToolsRequest),
+        ListKind::Prompts => request!(ListPromptsRequest),
+        ListKind::Resources => request!(ListResourcesRequest),
+        ListKind::Templates => request!(ListResourceTemplatesRequest),
+    }
+}
+
+/// Appends a page and says where the next one begins.
+fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, FetchFailure> {
+    match (listed, page) {
+        (Listed::Tools(items), ServerResult::ListToolsResult(page)) => {
+            items.extend(page.tools);
+            Ok(page.next_cursor)
+        }
+        (Listed::Prompts(items), ServerResult::ListPromptsResult(page)) => {
+            items.extend(page.prompts);
+            Ok(page.next_cursor)
+        }
+        (Listed::Resources(items), ServerResult::ListResourcesResult(page)) => {
+            items.extend(page.resources);
+            Ok(page.next_cursor)
+        }
+        (Listed::Templates(items), ServerResult::ListResourceTemplatesResult(page)) => {
+            items.extend(page.resource_templates);
+            Ok(page.next_cursor)
+        }
+        (_, other) => Err(FetchFailure::Failed(format!(
+            "an answer of another kind: {}",
+            kind_of(&other)
+        ))),
+    }
+}
+
+fn kind_of(result: &ServerResult) -> String {
+    let text = format!("{result:?}");
+    text.split(['(', ' ']).next().unwrap_or_default().to_owned()
+}
+
+/// Restores subscriptions and the log level on a new connection. What the server no longer accepts
+/// is logged; the wish stays for the next connection.
+pub(crate) async fn restore(
+    connection: OwnRequests,
+    slot: Arc<ServerSlot>,
+    subscriptions: BTreeSet<String>,
+    log_level: Option<LoggingLevel>,
+) {
+    let mut requests = Vec::new();
+    if let Some(level) = log_level {
+        requests.push(ClientRequest::SetLevelRequest(SetLevelRequest::new(
+            SetLevelRequestParams::new(level),
+        )));
+    }
+    for uri in subscriptions {
+        requests.push(ClientRequest::SubscribeRequest(SubscribeRequest::new(
+            SubscribeRequestParams::new(uri),
+        )));
+    }
+    let limit = slot.config.settings.timeouts.listing;
+    for request in requests {
+        let method = request.method().to_owned();
+        match tokio::time::timeout(limit, connection.ask(request)).await {
+            Ok(Some(Ok(_))) => {}
+            Ok(None) => return,
+            Ok(Some(Err(problem))) => {
+                let problem = slot.hide(format!("{problem:?}"));
+                tracing::warn!(server = %slot.name(), method, %problem, "could not be restored");
+            }
+            Err(_) => {
+                tracing::warn!(server = %slot.name(), method, "no answer while restoring");
+            }
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! What a caller is told when there is no result.
+//!
+//! Each error names the server, says what is known about the request, and what to do next. A retry
+//! reads the variant, never the text.
+
+use std::time::Duration;
+
+use mcpvisor_core::machine::{Fault, NotSent, Outcome};
+use mcpvisor_core::retry::Known;
+use mcpvisor_core::{InvalidSetting, ServerName, StateName};
+use rmcp::ErrorData;
+
+use crate::reply::Failure;
+
+/// Why a request has no result.
+///
+/// ```
+/// use mcpvisor::{CallError, Known};
+///
+/// fn may_ask_again(error: &CallError) -> bool {
+///     // Nothing ran: the server never saw the request, or refused it before running it.
+///     matches!(error.known(), Known::NotSent | Known::Refused)
+/// }
+/// ```
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The server never saw the request.
+    #[error("{server}: not sent: {reason}")]
+    NotSent {
+        /// Which server.
+        server: ServerName,
+        /// Why, and what to do about it.
+        reason: NotSentReason,
+    },
+    /// Too many calls run and wait at this server already; nothing was sent.
+    #[error(
+        "{server}: busy: {limit} calls run or wait already; try again later, or raise limits.waiting"
+    )]
+    Busy {
+        /// Which server.
+        server: ServerName,
+        /// How many calls may run and wait.
+        limit: usize,
+    },
+    /// The request was sent and its answer is lost: it may or may not have run.
+    #[error(
+        "{server}: {method} was sent, but its outcome is unknown: {cause}; check whether it took effect before asking again"
+    )]
+    OutcomeUnknown {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+        /// What happened to the connection.
+        cause: String,
+    },
+    /// The server refused the request before running it.
+    #[error("{server}: refused {method}: {cause}")]
+    Refused {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+        /// What the server said.
+        cause: String,
+    },
+    /// The time was up. If it was sent, the server was told to stop and its outcome is unknown.
+    #[error("{server}: {method} {} {after:?}; {}", if *idle { "was silent for" } else { "did not finish within" }, whether_sent(*sent, .cause.as_deref()))]
+    Deadline {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+        /// The deadline or the idle timeout that passed.
+        after: Duration,
+        /// Whether any of it may have reached the server.
+        sent: bool,
+        /// Nothing arrived for the idle timeout, though the deadline had not passed.
+        idle: bool,
+        /// What kept it from being sent, as far as it is known.
+        cause: Option<String>,
+    },
+    /// The caller gave it up.
+    #[error("{server}: {method} was cancelled by its caller")]
+    Cancelled {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+    },
+    /// The server answered with a JSON-RPC error.
+    #[error("{server}: {method} failed: {} (code {})", error.message, error.code.0)]
+    Answered {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+        /// The server's error.
+        error: ErrorData,
+    },
+    /// The server answered, but the reply cannot be read.
+    #[error("{server}: the reply to {method} cannot be read: {problem}; it did run")]
+    Unreadable {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+        /// What is wrong with the reply.
+        problem: String,
+    },
+    /// The tool's definition changed in a reconnect, so the call was not repeated.
+    #[error(
+        "{server}: the tool {tool} changed while the connection was replaced; the first call's outcome is unknown, and it was not repeated"
+    )]
+    ToolChanged {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+    },
+    /// The tool is gone after a reconnect, so the call was not repeated.
+    #[error(
+        "{server}: the tool {tool} no longer exists after the connection was replaced; the first call's outcome is unknown"
+    )]
+    ToolGone {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+    },
+    /// The arguments are not what the protocol allows; nothing was sent.
+    #[error("{server}: {problem}")]
+    InvalidRequest {
+        /// Which server.
+        server: ServerName,
+        /// What is wrong with the request.
+        problem: String,
+    },
+    /// The runtime has ended; nothing was sent.
+    #[error("{server}: the runtime has shut down; start a new one")]
+    RuntimeGone {
+        /// Which server.
+        server: ServerName,
+    },
+}
+
+/// Why a request was not sent, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotSentReason {
+    /// The server is switched off.
+    #[error("the server is disabled; enable it first")]
+    Disabled,
+    /// The server or the runtime is being shut down.
+    #[error("the server is shutting down")]
+    Stopping,
+    /// The server was removed.
+    #[error("the server was removed; take a new handle after adding it again")]
+    Removed,
+    /// A person has to act first.
+    #[error("{fault}; {action}")]
+    Failed {
+        /// What is wrong.
+        fault: String,
+        /// What to do about it.
+        action: String,
+    },
+    /// The reconnect budget is spent and the last try failed too.
+    #[error("the server is disconnected after too many failed connects{}; mend it, then call again or reconnect it", cause(.0.as_ref()))]
+    Parked(Option<Fault>),
+    /// The connection did not come back in time.
+    #[error("no connection in time{}; try again, or see the server's status", cause(.0.as_ref()))]
+    NoConnection(Option<Fault>),
+    /// The actor of the server crashed while the request waited.
+    #[error("the server's actor restarted while the request waited; ask again")]
+    ActorRestarted,
+}
+
+fn whether_sent(sent: bool, cause: Option<&str>) -> String {
+    match (sent, cause) {
+        (true, _) => "it was sent, so it may have taken effect".to_owned(),
+        (false, None) => "it was not sent".to_owned(),
+        (false, Some(cause)) => format!("it was not sent: {cause}"),
+    }
+}
+
+fn cause(fault: Option<&Fault>) -> String {
+    fault.map_or_else(String::new, |fault| format!(": {fault}"))
+}
+
+impl CallError {
+    /// What is known about the request.
+    pub fn known(&self) -> Known {
+        match self {
+            Self::NotSent { .. }
+            | Self::Busy { .. }
+            | Self::InvalidRequest { .. }
+            | Self::RuntimeGone { .. }
+            | Self::Deadline { sent: false, .. } => Known::NotSent,
+            Self::OutcomeUnknown { .. }
+            | Self::Deadline { sent: true, .. }
+            | Self::Cancelled { .. }
+            | Self::ToolChanged { .. }
+            | Self::ToolGone { .. } => Known::Unknown,
+            Self::Refused { .. } => Known::Refused,
+            Self::Answered { .. } | Self::Unreadable { .. } => Known::Answered,
+        }
+    }
+
+    /// The server that the request was for.
+    pub fn server(&self) -> &ServerName {
+        match self {
+            Self::NotSent { server, .. }
+            | Self::Busy { server, .. }
+            | Self::OutcomeUnknown { server, .. }
+            | Self::Refused { server, .. }
+            | Self::Deadline { server, .. }
+            | Self::Cancelled { server, .. }
+            | Self::Answered { server, .. }
+            | Self::Unreadable { server, .. }
+            | Self::ToolChanged { server, .. }
+            | Self::ToolGone { server, .. }
+            | Self::InvalidRequest { server, .. }
+            | Self::RuntimeGone { server } => server,
+        }
+    }
+
+    /// One word for this error, as the command line's JSON spells it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotSent { .. } => "not_sent",
+            Self::Busy { .. } => "busy",
+            Self::OutcomeUnknown { .. } => "outcome_unknown",
+            Self::Refused { .. } => "refused",
+            Self::Deadline { .. } => "deadline",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Answered { .. } => "answered_with_error",
+            Self::Unreadable { .. } => "unreadable_reply",
+            Self::ToolChanged { .. } => "tool_changed",
+            Self::ToolGone { .. } => "tool_gone",
+            Self::InvalidRequest { .. } => "invalid_request",
+            Self::RuntimeGone { .. } => "runtime_gone",
+        }
+    }
+}
+
+/// What a caller asked, as far as its error needs to say it.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) server: ServerName,
+    pub(crate) method: &'static str,
+    pub(crate) tool: Option<String>,
+    pub(crate) deadline: Duration,
+    pub(crate) idle: Duration,
+    pub(crate) limit: usize,
+    /// What keeps requests from being sent to the server at the moment.
+    pub(crate) obstacle: Option<String>,
+}
+
+impl Asked {
+    /// Puts a failure into words.
+    pub(crate) fn error(self, failure: Failure) -> CallError {
+        let Self { server, method, .. } = self;
+        match failure {
+            Failure::Outcome(Outcome::NotSent(reason)) => CallError::NotSent {
+                server,
+                reason: reason.into(),
+            },
+            Failure::Outcome(Outcome::Busy) => CallError::Busy {
+                server,
+                limit: self.limit,
+            },
+            Failure::Outcome(Outcome::Unknown(fault)) => CallError::OutcomeUnknown {
+                server,
+                method,
+                cause: fault.message,
+            },
+            Failure::Outcome(Outcome::Deadline { sent, idle }) => CallError::Deadline {
+                server,
+                method,
+                after: if idle { self.idle } else { self.deadline },
+                sent,
+                idle,
+                cause: self.obstacle.filter(|_| !sent),
+            },
+            Failure::Outcome(Outcome::Cancelled) => CallError::Cancelled { server, method },
+            Failure::Error(error) => CallError::Answered {
+                server,
+                method,
+                error,
+            },
+            Failure::Unreadable(problem) => CallError::Unreadable {
+                server,
+                method,
+                problem,
+            },
+            Failure::Invalid(problem) => CallError::InvalidRequest { server, problem },
+            Failure::ToolChanged => CallError::ToolChanged {
+                server,
+                tool: self.tool.unwrap_or_default(),
+            },
+            Failure::ToolGone => CallError::ToolGone {
+                server,
+                tool: self.tool.unwrap_or_default(),
+            },
+            Failure::ActorGone => CallError::NotSent {
+                server,
+                reason: NotSentReason::ActorRestarted,
+            },
+            Failure::Removed => CallError::NotSent {
+                server,
+                reason: NotSentReason::Removed,
+            },
+            Failure::RuntimeGone => CallError::RuntimeGone { server },
+        }
+    }
+}
+
+impl From<NotSent> for NotSentReason {
+    fn from(reason: NotSent) -> Self {
+        match reason {
+            NotSent::Disabled => Self::Disabled,
+            NotSent::Stopping => Self::Stopping,
+            NotSent::Failed(failure) => Self::Failed {
+                fault: failure.fault.message,
+                action: failure.action,
+            },
+            NotSent::Parked(fault) => Self::Parked(fault),
+            NotSent::NoConnection(fault) => Self::NoConnection(fault),
+        }
+    }
+}
+
+/// Why a runtime could not start.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Two servers have the same name.
+    #[error("the server {0} is configured twice; give one of them another name")]
+    DuplicateServer(ServerName),
+    /// A setting would make the runtime misbehave.
+    #[error("{server}: {problem}")]
+    InvalidSetting {
+        /// Which server.
+        server: ServerName,
+        /// Which setting, and what to write instead.
+        #[source]
+        problem: InvalidSetting,
+    },
+    /// The supervisor could not be started.
+    #[error("the supervisor could not be started: {0}")]
+    Supervisor(String),
+}
+
+/// There is no server of this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no server named {name:?}{}", known_names(.known))]
+pub struct UnknownServer {
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that exist.
+    pub known: Vec<ServerName>,
+}
+
+fn known_names(known: &[ServerName]) -> String {
+    if known.is_empty() {
+        return "; none is configured".to_owned();
+    }
+    let names: Vec<&str> = known.iter().map(ServerName::as_str).collect();
+    format!("; there are: {}", names.join(", "))
+}
+
+/// Why a wish about a server was not carried out.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// There is no such server.
+    #[error(transparent)]
+    Unknown(#[from] UnknownServer),
+    /// A disabled server is not reconnected.
+    #[error("{server} is {state}; enable it instead of reconnecting it")]
+    Disabled {
+        /// Which server.
+        server: ServerName,
+        /// Its state.
+        state: StateName,
+    },
+    /// A server of this name exists already.
+    #[error("{0} exists already; remove it first")]
+    Exists(ServerName),
+    /// A setting would make the runtime misbehave.
+    #[error("{server}: {problem}")]
+    InvalidSetting {
+        /// Which server.
+        server: ServerName,
+        /// Which setting, and what to write instead.
+        #[source]
+        problem: InvalidSetting,
+    },
+    /// The server's actor crashed before it could do it.
+    #[error("{0}: the server's actor restarted meanwhile; ask again")]
+    Interrupted(ServerName),
+    /// The runtime has ended.
+    #[error("the runtime has shut down")]
+    RuntimeGone,
+}
+
+/// Servers that were not ready in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not ready in time: {}", states(.servers))]
+pub struct NotReady {
+    /// Each of them, with its state and what last went wrong.
+    pub servers: Vec<(ServerName, StateName, Option<String>)>,
+}
+
+fn states(servers: &[(ServerName, StateName, Option<String>)]) -> String {
+    let parts: Vec<String> = servers
+        .iter()
+        .map(|(name, state, fault)| match fault {
+            Some(fault) => format!("{name} is {state} ({fault})"),
+            None => format!("{name} is {state}"),
+        })
+        .collect();
+    parts.join(", ")
+}

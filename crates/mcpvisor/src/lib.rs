@@ -1,0 +1,62 @@
+#![doc = include_str!("../README.md")]
+#![expect(
+    deprecated,
+    reason = "subscriptions and log levels of the protocol's older eras, which servers still speak"
+)]
+
+#[cfg(all(feature = "stdio", not(unix)))]
+compile_error!(
+    "the `stdio` feature of mcpvisor needs a Unix system: its children are led by process groups and signals; build with `default-features = false` and without `stdio`"
+);
+
+pub mod config;
+
+mod catalog;
+mod client;
+mod connection;
+mod discovery;
+mod error;
+mod events;
+#[cfg(test)]
+mod fuzz;
+mod handle;
+#[cfg_attr(
+    not(feature = "stdio"),
+    allow(dead_code, reason = "parts of it are for child processes alone")
+)]
+mod link;
+mod reply;
+mod request;
+mod runtime;
+#[cfg_attr(
+    not(feature = "stdio"),
+    allow(dead_code, reason = "servers in this process have no secrets")
+)]
+mod secret;
+mod server;
+mod status;
+mod supervisor;
+mod transport;
+
+pub use mcpvisor_core::machine::{Fault, FaultClass};
+pub use mcpvisor_core::settings;
+pub use mcpvisor_core::{
+    ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
+    RetryWish, ServerName, ServerSettings, StateName,
+};
+pub use rmcp;
+
+pub use catalog::{ListDiff, ServerCatalog};
+pub use client::{Client, ClientBuilder};
+pub use config::{Config, ServerConfig};
+pub use error::{CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer};
+pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
+pub use handle::{ServerHandle, ToolHandle};
+pub use link::in_process::ServerEnd;
+pub use request::{FromResult, Request};
+pub use runtime::{Runtime, RuntimeBuilder};
+pub use status::ServerStatus;
+pub use supervisor::{CloseOutcome, ServerClosed, ShutdownReport};
+#[cfg(feature = "stdio")]
+pub use transport::StdioCommand;
+pub use transport::Transport;

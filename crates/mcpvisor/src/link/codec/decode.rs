@@ -1,0 +1,331 @@
+//! Reads one line as one message.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use mcpvisor_core::ListKind;
+use rmcp::model::{
+    CallToolResult, CancelledNotification, CompleteResult, EmptyResult, ErrorCode, ErrorData,
+    GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, ProgressNotification, ReadResourceResult,
+    ResourceUpdatedNotification, ServerNotification, ServerRequest, ServerResult,
+};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::envelope::Envelope;
+use super::scan::{LARGE, Verdict, memory};
+use super::told::{Ends, Told, changed_lists};
+use crate::link::{Expect, Expectations, Inbound};
+
+/// So much of a strange line is shown, in characters.
+const SHOWN: usize = 120;
+
+/// A request or notification of the server's may take so much memory, in bytes.
+pub(crate) const MAX_UNASKED: usize = 1024 * 1024;
+
+/// What became of a line.
+#[derive(Debug)]
+pub(crate) enum Decoded {
+    /// There was nothing in it.
+    Nothing,
+    /// The answer to a pending request, readable or not.
+    Answer(Inbound),
+    /// A message that nobody asked for, or noise. There was room for so many bytes.
+    Unasked(Inbound, usize),
+    /// A message that nobody asked for and that there was no room for. It was not read, but the
+    /// lists that it says have changed are told.
+    Refused(&'static [ListKind]),
+    /// Noise that there was no room for.
+    RefusedNoise,
+}
+
+/// Reads a line, which may end in white space.
+///
+/// `verdict` says whether it may be read, `room` whether there is room for one more message that
+/// nobody asked for and that takes so many bytes of memory. Replies need no room.
+pub(crate) fn decode(
+    line: &[u8],
+    verdict: Verdict,
+    expect: &impl Expectations,
+    room: impl Fn(usize) -> bool,
+) -> Decoded {
+    let line = line.trim_ascii();
+    if line.is_empty() {
+        return Decoded::Nothing;
+    }
+    if line[0] != b'{' {
+        return noise("no JSON-RPC message", &start(line), room);
+    }
+    if let Verdict::Crosses(bound) = verdict {
+        return crosses(line, &bound, told(line), expect, room);
+    }
+    match std::str::from_utf8(line) {
+        Ok(text) => decode_text(text, expect, room),
+        Err(problem) => broken(line, &problem, &Told::by_ends(line, line), expect, room),
+    }
+}
+
+/// What a line that was too long to be kept is known to be, or nothing if its ends do not tell.
+pub(crate) fn decode_ends(
+    ends: &Ends,
+    problem: &str,
+    expect: &impl Expectations,
+    room: impl Fn(usize) -> bool,
+) -> Option<Decoded> {
+    let told = Told::by_ends(&ends.head, &ends.tail);
+    told.is_known()
+        .then(|| crosses(&ends.head, &problem, told, expect, room))
+}
+
+fn decode_text(line: &str, expect: &impl Expectations, room: impl Fn(usize) -> bool) -> Decoded {
+    let mut envelope = Envelope::default();
+    if let Err(problem) = envelope.read(line) {
+        let mut told = Told::by_ends(line.as_bytes(), line.as_bytes());
+        told.add(&envelope);
+        return broken(line.as_bytes(), &problem, &told, expect, room);
+    }
+    if !envelope.is_json_rpc() {
+        return noise("no JSON-RPC message", line, room);
+    }
+    match (envelope.method, envelope.result, envelope.error()) {
+        (None, Some(result), None) => reply(&envelope, line, expect, room, |kind| {
+            decode_result(kind, result.get()).map(Ok)
+        }),
+        (None, _, Some(error)) => reply(&envelope, line, expect, room, |_| {
+            decode_error(error).map(Err)
+        }),
+        (Some(method), None, None) => unasked(&envelope, method.get(), line, room),
+        _ => noise("neither a request nor a reply", line, room),
+    }
+}
+
+/// A request or a notification, read only if there is room for it.
+fn unasked(
+    envelope: &Envelope<'_>,
+    method: &str,
+    line: &str,
+    room: impl Fn(usize) -> bool,
+) -> Decoded {
+    let memory = memory(line.as_bytes());
+    let inbound = if memory > MAX_UNASKED || !room(memory) {
+        let named = envelope.method().filter(|_| envelope.id.is_none());
+        return Decoded::Refused(changed_lists(&named.unwrap_or_default()));
+    } else if envelope.id.is_some() {
+        decode_request(envelope, line)
+    } else {
+        decode_notification(method, line)
+    };
+    Decoded::Unasked(inbound, memory)
+}
+
+/// What a line that must not be read is.
+fn told(line: &[u8]) -> Told {
+    let mut told = Told::by_ends(line, line);
+    if !told.is_known()
+        && let Ok(text) = std::str::from_utf8(line)
+    {
+        let mut envelope = Envelope::default();
+        let _ = envelope.read(text);
+        told.add(&envelope);
+    }
+    told
+}
+
+/// A line that crosses a bound.
+fn crosses(
+    line: &[u8],
+    bound: &dyn Display,
+    told: Told,
+    expect: &impl Expectations,
+    room: impl Fn(usize) -> bool,
+) -> Decoded {
+    if let Some(id) = told.pending(expect) {
+        let problem = format!("the reply is refused: {bound}");
+        return Decoded::Answer(Inbound::Unreadable { id, problem });
+    }
+    match told.method {
+        Some(method) => Decoded::Refused(changed_lists(&method)),
+        None => noise(&bound.to_string(), &start(line), room),
+    }
+}
+
+/// A line that is no JSON, or not to its end. It answers a pending request if it tells so; a server
+/// that is cut off in the middle of a reply will not repeat it.
+fn broken(
+    line: &[u8],
+    problem: &dyn Display,
+    told: &Told,
+    expect: &impl Expectations,
+    room: impl Fn(usize) -> bool,
+) -> Decoded {
+    if let Some(id) = told.pending(expect) {
+        let problem = format!("the reply is broken: {problem}");
+        return Decoded::Answer(Inbound::Unreadable { id, problem });
+    }
+    noise("no JSON", &start(line), room)
+}
+
+/// As much of a line as may be shown.
+fn start(line: &[u8]) -> Cow<'_, str> {
+    // A character has at most four bytes, and one more tells that there is more.
+    String::from_utf8_lossy(&line[..line.len().min(4 * (SHOWN + 1))])
+}
+
+fn reply(
+    envelope: &Envelope<'_>,
+    line: &str,
+    expect: &impl Expectations,
+    room: impl Fn(usize) -> bool,
+    read: impl FnOnce(Expect) -> serde_json::Result<Result<ServerResult, ErrorData>>,
+) -> Decoded {
+    let Some(id) = envelope.call_id() else {
+        return noise("a reply without an id of ours", line, room);
+    };
+    let Some(kind) = expect.expect(id) else {
+        return noise("a reply that nothing waits for", line, room);
+    };
+    Decoded::Answer(match read(kind) {
+        Ok(result) => Inbound::Response { id, result },
+        Err(problem) => Inbound::Unreadable {
+            id,
+            problem: format!("the result cannot be read: {problem}"),
+        },
+    })
+}
+
+/// Reads a result as what is expected, and as whatever rmcp makes of it where it is something else:
+/// an input that is required, a task, a custom shape. Those are small; a large one would be held in
+/// memory twice while rmcp tries what it is.
+fn decode_result(expect: Expect, text: &str) -> serde_json::Result<ServerResult> {
+    let expected = match expect {
+        Expect::CallTool => typed::<CallToolResult>(text),
+        Expect::ListTools => typed::<ListToolsResult>(text),
+        Expect::ListPrompts => typed::<ListPromptsResult>(text),
+        Expect::GetPrompt => typed::<GetPromptResult>(text),
+        Expect::ListResources => typed::<ListResourcesResult>(text),
+        Expect::ListTemplates => typed::<ListResourceTemplatesResult>(text),
+        Expect::ReadResource => typed::<ReadResourceResult>(text),
+        Expect::Complete => typed::<CompleteResult>(text),
+        Expect::Initialize => typed::<InitializeResult>(text),
+        // An acknowledgement has nothing in it that anyone reads.
+        Expect::Empty if text.starts_with('{') || text == "null" => Ok(EmptyResult {}.into()),
+        Expect::Empty | Expect::Any => return serde_json::from_str(text),
+    };
+    // The first problem is the one that names a field; the union only says that nothing matched.
+    expected.or_else(|problem| match text.len() {
+        ..=LARGE => serde_json::from_str(text).map_err(|_| problem),
+        _ => Err(problem),
+    })
+}
+
+fn typed<R: DeserializeOwned + Into<ServerResult>>(text: &str) -> serde_json::Result<ServerResult> {
+    serde_json::from_str::<R>(text).map(Into::into)
+}
+
+/// Reads an error as far as it can be read: servers leave out the code or the message, write a code
+/// in a string, or give a text for the whole error.
+fn decode_error(text: &str) -> serde_json::Result<ErrorData> {
+    #[derive(Deserialize)]
+    struct Lenient {
+        code: Option<Value>,
+        message: Option<Value>,
+        data: Option<Value>,
+    }
+
+    match serde_json::from_str::<ErrorData>(text) {
+        Ok(error) => return Ok(error),
+        Err(problem) if text.len() > LARGE => return Err(problem),
+        Err(_) => {}
+    }
+    let Ok(error) = serde_json::from_str::<Lenient>(text) else {
+        let message = as_text(serde_json::from_str(text)?);
+        return Ok(ErrorData::internal_error(message, None));
+    };
+    let code = error.code.as_ref().and_then(as_code);
+    Ok(ErrorData {
+        code: code.unwrap_or(ErrorCode::INTERNAL_ERROR),
+        message: error
+            .message
+            .map_or(Cow::Borrowed("the server gave no message"), |message| {
+                Cow::Owned(as_text(message))
+            }),
+        data: error.data,
+    })
+}
+
+fn as_code(value: &Value) -> Option<ErrorCode> {
+    let number = match value {
+        Value::Number(number) => number.as_i64().or_else(|| {
+            // The cast saturates, and what saturates is no code.
+            number.as_f64().map(|number| number as i64)
+        }),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    i32::try_from(number?).ok().map(ErrorCode)
+}
+
+fn as_text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn decode_request(envelope: &Envelope<'_>, line: &str) -> Inbound {
+    let Some(id) = envelope.request_id() else {
+        return stray("a request whose id is neither a number nor a text", line);
+    };
+    // Its members beside `method` and `params` are ignored, so the whole line will do.
+    match serde_json::from_str::<ServerRequest>(line) {
+        Ok(request) => Inbound::Request { id, request },
+        Err(_) => stray("a request that cannot be read", line),
+    }
+}
+
+fn decode_notification(method: &str, line: &str) -> Inbound {
+    let expected = match method {
+        r#""notifications/progress""# => notification::<ProgressNotification>(line),
+        r#""notifications/resources/updated""# => notification::<ResourceUpdatedNotification>(line),
+        r#""notifications/cancelled""# => notification::<CancelledNotification>(line),
+        _ => None,
+    };
+    match expected.map_or_else(|| serde_json::from_str(line), Ok) {
+        Ok(notification) => Inbound::Notification(notification),
+        Err(_) => stray("a notification that cannot be read", line),
+    }
+}
+
+fn notification<N: DeserializeOwned + Into<ServerNotification>>(
+    line: &str,
+) -> Option<ServerNotification> {
+    serde_json::from_str::<N>(line).ok().map(Into::into)
+}
+
+/// Something that belongs to nothing.
+fn noise(what: &str, line: &str, room: impl Fn(usize) -> bool) -> Decoded {
+    // Little of it is kept.
+    if room(0) {
+        Decoded::Unasked(stray(what, line), 0)
+    } else {
+        Decoded::RefusedNoise
+    }
+}
+
+fn stray(what: &str, line: &str) -> Inbound {
+    let shown: String = line
+        .chars()
+        .take(SHOWN)
+        .flat_map(char::escape_debug)
+        .collect();
+    let more = if line.chars().nth(SHOWN).is_some() {
+        "…"
+    } else {
+        ""
+    };
+    Inbound::Stray {
+        problem: format!("{what}: {shown}{more}"),
+    }
+}

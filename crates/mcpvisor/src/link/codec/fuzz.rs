@@ -1,0 +1,153 @@
+//! Whatever a server writes on a line, reading it neither panics nor loses or invents an answer.
+
+use mcpvisor_core::CallId;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use super::{Decoded, decode, judge};
+use crate::fuzz::{budget, bytes, json, object};
+use crate::link::{Expect, Expectations, Inbound, Snapshot};
+
+const SEEDS: &[&str] = &[
+    r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hi"}],"isError":false}}"#,
+    r#"{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}],"nextCursor":"x"}}"#,
+    r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32601,"message":"no","data":[1,{"a":null}]}}"#,
+    r#"{"jsonrpc":"2.0","id":9,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"a","version":"1"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5,"total":1}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"\ud83e\uddc0"}}"#,
+    r#"{"jsonrpc":"2.0","id":"a","method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}"#,
+    r#"{"jsonrpc":"2.0","id":1.0,"method":"ping"}"#,
+    r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#,
+    "Server started on stdio",
+];
+
+/// Every kind of result, each under its own id from 1 on.
+const PENDING: [Expect; 11] = [
+    Expect::CallTool,
+    Expect::ListTools,
+    Expect::ListPrompts,
+    Expect::GetPrompt,
+    Expect::ListResources,
+    Expect::ListTemplates,
+    Expect::ReadResource,
+    Expect::Complete,
+    Expect::Initialize,
+    Expect::Empty,
+    Expect::Any,
+];
+
+struct Pending;
+
+impl Expectations for Pending {
+    fn expect(&self, id: CallId) -> Option<Expect> {
+        let index = usize::try_from(id.0.checked_sub(1)?).ok()?;
+        PENDING.get(index).copied()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let pending = (1..).map(CallId).zip(PENDING);
+        Snapshot(pending.collect())
+    }
+}
+
+/// A stray line is shown in part: at most 120 characters, each at most an escape long.
+const LONGEST_STRAY: usize = 120 * 10 + 100;
+
+/// What holds of every line, whatever is on it.
+fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
+    let inbound = match decode(line, judge(line), &Pending, |_| true) {
+        Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) => Some(inbound),
+        Decoded::Nothing | Decoded::Refused(_) | Decoded::RefusedNoise => None,
+    };
+    match &inbound {
+        Some(Inbound::Response { id, .. } | Inbound::Unreadable { id, .. }) => {
+            prop_assert!(Pending.expect(*id).is_some(), "nobody asked {id:?}");
+        }
+        Some(Inbound::Stray { problem }) => {
+            prop_assert!(problem.len() <= LONGEST_STRAY, "{problem}");
+            prop_assert!(!problem.chars().any(char::is_control), "{problem:?}");
+        }
+        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Refused { .. })
+        | None => {}
+    }
+    Ok(inbound)
+}
+
+/// The members of a message, right and wrong ones, in any order.
+fn members() -> impl Strategy<Value = Vec<(String, Value)>> {
+    let key = select(&["jsonrpc", "id", "method", "params", "result", "error", "x"][..]);
+    let value = prop_oneof![
+        Just(json!("2.0")),
+        (0..14_i64).prop_map(Value::from),
+        select(&["ping", "notifications/progress", "roots/list", "x"][..]).prop_map(Value::from),
+        json(),
+    ];
+    vec((key.prop_map(str::to_owned), value), 0..7)
+}
+
+/// An id that we gave, in the ways in which servers repeat it.
+fn our_id() -> impl Strategy<Value = (u64, Value)> {
+    (1..=PENDING.len() as u64).prop_flat_map(|id| {
+        let repeated = vec![json!(id), json!(id.to_string()), json!(id as f64)];
+        (Just(id), select(repeated))
+    })
+}
+
+/// A reply to a request of ours, with whatever result or error, and members that nobody knows.
+fn reply() -> impl Strategy<Value = (u64, String)> {
+    let body = prop_oneof![
+        json().prop_map(|value| ("result".to_owned(), value)),
+        json()
+            .prop_filter("a null error is none", |value| !value.is_null())
+            .prop_map(|value| ("error".to_owned(), value)),
+    ];
+    let others = vec(("x[a-z]{0,3}", json()), 0..2);
+    (our_id(), body, others, any::<bool>()).prop_map(|((id, repeated), body, others, last)| {
+        let mut members = vec![
+            ("jsonrpc".to_owned(), json!("2.0")),
+            ("id".to_owned(), repeated),
+        ];
+        let at = if last { members.len() } else { 0 };
+        members.insert(at, body);
+        members.extend(others);
+        (id, object(&members))
+    })
+}
+
+proptest! {
+    #![proptest_config(budget(1_000))]
+
+    #[test]
+    fn no_line_makes_the_decoder_panic_or_answer_a_stranger(line in bytes(SEEDS)) {
+        check(&line)?;
+    }
+
+    #[test]
+    fn no_mixture_of_members_does_either(members in members()) {
+        check(object(&members).as_bytes())?;
+    }
+}
+
+proptest! {
+    #![proptest_config(budget(300))]
+
+    /// An answer that is lost is a caller that waits for nothing.
+    #[test]
+    fn a_reply_to_us_is_never_lost_whatever_is_in_it((id, line) in reply()) {
+        match check(line.as_bytes())? {
+            Some(Inbound::Response { id: answered, .. } | Inbound::Unreadable { id: answered, .. }) => {
+                prop_assert_eq!(answered, CallId(id));
+            }
+            other => prop_assert!(false, "{line} was read as {other:?}"),
+        }
+    }
+
+    /// Half an answer is none.
+    #[test]
+    fn a_reply_that_is_cut_off_is_never_taken_for_whole((_, line) in reply(), cut in any::<proptest::sample::Index>()) {
+        let read = check(&line.as_bytes()[..cut.index(line.len())])?;
+        prop_assert!(!matches!(read, Some(Inbound::Response { .. })), "{read:?}");
+    }
+}

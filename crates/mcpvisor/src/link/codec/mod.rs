@@ -1,0 +1,24 @@
+//! Turns messages into lines of JSON and back.
+//!
+//! Reading is lenient where rmcp is, and fast where it matters: a reply is decoded as what its
+//! request expects, so that rmcp's untagged union, which tries every kind of result in turn, is only
+//! the fallback. What a line may cost is bounded before it is read. Where lines come from and where
+//! they go is the link's business, and so is how much of what nobody asked for there is room for.
+
+mod decode;
+mod encode;
+mod envelope;
+mod scan;
+mod told;
+
+pub(crate) use decode::{Decoded, decode, decode_ends};
+pub(crate) use encode::{encode, encode_request};
+pub(crate) use scan::{judge, judge_here};
+#[cfg(test)]
+pub(crate) use told::END;
+pub(crate) use told::Ends;
+
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod tests;

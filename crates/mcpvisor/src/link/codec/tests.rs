@@ -1,0 +1,618 @@
+use mcpvisor_core::{CallId, ListKind};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+    ClientJsonRpcMessage, ClientRequest, ClientResult, CustomRequest, ErrorCode, ErrorData,
+    GetMeta, InitializedNotification, JsonRpcMessage, ListToolsRequest, MetaObject, NumberOrString,
+    PaginatedRequestParams, PingRequest, ProgressToken, RequestId, RequestMetaObject,
+    ServerJsonRpcMessage, ServerResult,
+};
+use serde_json::{Value, json};
+
+use super::decode::MAX_UNASKED;
+use super::{Decoded, decode, encode, judge};
+use crate::link::{Expect, Expectations, Inbound, Snapshot};
+
+/// Request 7 is pending, and nothing else.
+struct Seven(Expect);
+
+impl Expectations for Seven {
+    fn expect(&self, id: CallId) -> Option<Expect> {
+        (id == CallId(7)).then_some(self.0)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot(vec![(CallId(7), self.0)])
+    }
+}
+
+/// What is in a line, if there is room for everything.
+fn inbound(line: &[u8], expect: Expect) -> Option<Inbound> {
+    match decode(line, judge(line), &Seven(expect), |_| true) {
+        Decoded::Nothing => None,
+        Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) => Some(inbound),
+        refused => panic!("{refused:?}"),
+    }
+}
+
+fn read(line: impl AsRef<[u8]>, expect: Expect) -> Inbound {
+    inbound(line.as_ref(), expect).expect("a message")
+}
+
+/// The text of an inbound message, for comparing: rmcp's types have no equality.
+fn shown(inbound: &Inbound) -> String {
+    format!("{inbound:?}")
+}
+
+/// What rmcp itself reads in a line, as one of our messages.
+fn by_rmcp(line: &str) -> Inbound {
+    match serde_json::from_str::<ServerJsonRpcMessage>(line).expect(line) {
+        JsonRpcMessage::Request(request) => Inbound::Request {
+            id: request.id,
+            request: request.request,
+        },
+        JsonRpcMessage::Notification(notification) => {
+            Inbound::Notification(notification.notification)
+        }
+        JsonRpcMessage::Response(response) => Inbound::Response {
+            id: crate::link::call_id(&response.id).unwrap(),
+            result: Ok(response.result),
+        },
+        JsonRpcMessage::Error(error) => Inbound::Response {
+            id: crate::link::call_id(&error.id.unwrap()).unwrap(),
+            result: Err(error.error),
+        },
+    }
+}
+
+fn is_stray(inbound: &Inbound) -> bool {
+    matches!(inbound, Inbound::Stray { .. })
+}
+
+fn reply(result: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": 7, "result": result}).to_string()
+}
+
+/// One result of every kind that a request expects.
+fn results() -> Vec<(Expect, Value)> {
+    let tool = json!({"name": "t", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}});
+    vec![
+        (
+            Expect::CallTool,
+            json!({"content": [
+                {"type": "text", "text": "ä\n\"", "annotations": {"priority": 0.6}},
+                {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                {"type": "audio", "data": "aGk=", "mimeType": "audio/wav", "_meta": {"a": 1}},
+                {"type": "resource", "resource": {"uri": "x:1", "text": "t"}},
+                {"type": "resource_link", "uri": "x:2", "name": "n"}],
+                "structuredContent": {"n": [1, 2.5, null]}, "isError": true, "_meta": {"k": "v"}}),
+        ),
+        (Expect::CallTool, json!({"content": []})),
+        (Expect::CallTool, json!({"structuredContent": null})),
+        (
+            Expect::CallTool,
+            json!({"resultType": "complete", "content": []}),
+        ),
+        (
+            Expect::ListTools,
+            json!({"tools": [tool], "nextCursor": "", "ttlMs": -5, "cacheScope": ""}),
+        ),
+        (Expect::ListTools, json!({"tools": []})),
+        (
+            Expect::ListPrompts,
+            json!({"prompts": [{"name": "p", "arguments": [{"name": "a", "required": true}]}]}),
+        ),
+        (
+            Expect::GetPrompt,
+            json!({"description": "d", "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}),
+        ),
+        (
+            Expect::ListResources,
+            json!({"resources": [{"uri": "x:1", "name": "n", "size": 3}]}),
+        ),
+        (
+            Expect::ListTemplates,
+            json!({"resourceTemplates": [{"uriTemplate": "x:{y}", "name": "n"}]}),
+        ),
+        (
+            Expect::ReadResource,
+            json!({"contents": [{"uri": "x:1", "text": "t"}, {"uri": "x:2", "blob": "aGk="}]}),
+        ),
+        (
+            Expect::Complete,
+            json!({"completion": {"values": ["a"], "total": 1, "hasMore": false}}),
+        ),
+        (
+            Expect::Initialize,
+            json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
+                "serverInfo": {"name": "s", "version": "1"}, "instructions": "i"}),
+        ),
+        (Expect::Empty, json!({})),
+    ]
+}
+
+#[test]
+fn every_expected_result_is_read_as_rmcp_reads_it() {
+    for (expect, result) in results() {
+        let line = reply(result);
+        let expected = shown(&by_rmcp(&line));
+        assert_eq!(shown(&read(&line, expect)), expected, "{line}");
+        assert_eq!(shown(&read(&line, Expect::Any)), expected, "{line}");
+    }
+}
+
+#[test]
+fn a_result_of_another_kind_than_expected_is_read_as_rmcp_reads_it() {
+    let odd = [
+        json!({"resultType": "input_required", "inputRequests": {}, "requestState": "s"}),
+        json!({"resultType": "task", "taskId": "t", "status": "working", "ttlMs": null,
+            "createdAt": "2026-01-01T00:00:00Z", "lastUpdatedAt": "2026-01-01T00:00:00Z"}),
+        json!({"something": "else"}),
+        json!({"content": 5}),
+        json!([1, 2]),
+        json!("text"),
+        json!(null),
+    ];
+    for result in odd {
+        let line = reply(result);
+        let expected = shown(&by_rmcp(&line));
+        assert_eq!(shown(&read(&line, Expect::CallTool)), expected, "{line}");
+        assert_eq!(shown(&read(&line, Expect::GetPrompt)), expected, "{line}");
+    }
+}
+
+#[test]
+fn an_acknowledgement_may_carry_anything() {
+    for result in [json!({}), json!({"_meta": {}, "ok": true}), json!(null)] {
+        let inbound = read(reply(result), Expect::Empty);
+        assert!(
+            matches!(
+                inbound,
+                Inbound::Response {
+                    result: Ok(ServerResult::EmptyResult(_)),
+                    ..
+                }
+            ),
+            "{inbound:?}"
+        );
+    }
+}
+
+#[test]
+fn requests_and_notifications_are_read_as_rmcp_reads_them() {
+    let messages = [
+        json!({"id": 1, "method": "ping"}),
+        json!({"id": "a-b", "method": "ping", "params": {"_meta": {"x": 1}}}),
+        json!({"id": 1.0, "method": "roots/list"}),
+        json!({"id": 2, "method": "sampling/createMessage", "params": {"maxTokens": 5, "messages":
+            [{"role": "user", "content": {"type": "text", "text": "hi"}}]}}),
+        json!({"id": 3, "method": "elicitation/create", "params": {"message": "m", "requestedSchema":
+            {"type": "object", "properties": {}}}}),
+        json!({"id": 4, "method": "x/custom", "params": {"a": 1}}),
+        json!({"method": "notifications/progress", "params": {"progressToken": 7, "progress": 0.5, "total": 1}}),
+        json!({"method": "notifications/progress", "params": {"progress": "odd"}}),
+        json!({"method": "notifications/message", "params": {"level": "info", "data": {"a": 1}}}),
+        json!({"method": "notifications/cancelled", "params": {"requestId": 1, "reason": "r", "_meta": {"a": 1}}}),
+        json!({"method": "notifications/resources/updated", "params": {"uri": "x:1"}}),
+        json!({"method": "notifications/resources/list_changed"}),
+        json!({"method": "notifications/tools/list_changed", "params": {}}),
+        json!({"method": "notifications/prompts/list_changed"}),
+        json!({"method": "notifications/x", "params": {"a": 1}}),
+    ];
+    for mut message in messages {
+        message["jsonrpc"] = json!("2.0");
+        let line = message.to_string();
+        assert_eq!(
+            shown(&read(&line, Expect::Any)),
+            shown(&by_rmcp(&line)),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn an_id_may_be_a_number_a_float_or_a_text() {
+    for id in ["7", "7.0", "0.7e1", "\"7\""] {
+        let line = format!(r#"{{"result":{{"content":[]}},"jsonrpc":"2.0","id":{id}}}"#);
+        let inbound = read(&line, Expect::CallTool);
+        assert!(
+            matches!(
+                inbound,
+                Inbound::Response {
+                    id: CallId(7),
+                    result: Ok(ServerResult::CallToolResult(_))
+                }
+            ),
+            "{id}: {inbound:?}"
+        );
+    }
+    for id in [
+        "8",
+        "-7",
+        "7.5",
+        "null",
+        "\"seven\"",
+        "[7]",
+        "18446744073709551615",
+        "1e99",
+    ] {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
+        assert!(is_stray(&read(&line, Expect::CallTool)), "{id}");
+    }
+}
+
+#[test]
+fn an_error_is_read_as_far_as_it_can_be() {
+    let cases = [
+        (
+            json!({"code": -32602, "message": "m", "data": {"a": 1}}),
+            ErrorData::new(ErrorCode(-32602), "m", Some(json!({"a": 1}))),
+        ),
+        (
+            json!({"code": -32000}),
+            ErrorData::new(ErrorCode(-32000), "the server gave no message", None),
+        ),
+        (
+            json!({"code": "-32001", "message": {"odd": 1}}),
+            ErrorData::new(ErrorCode(-32001), r#"{"odd":1}"#, None),
+        ),
+        (
+            json!({"code": 5.0, "message": "m"}),
+            ErrorData::new(ErrorCode(5), "m", None),
+        ),
+        (
+            json!({"code": 1e30, "message": "m"}),
+            ErrorData::internal_error("m", None),
+        ),
+        (json!("plain"), ErrorData::internal_error("plain", None)),
+        (json!([1]), ErrorData::internal_error("[1]", None)),
+    ];
+    for (error, expected) in cases {
+        let line = json!({"jsonrpc": "2.0", "id": 7, "error": error}).to_string();
+        match read(&line, Expect::CallTool) {
+            Inbound::Response {
+                id: CallId(7),
+                result: Err(error),
+            } => assert_eq!(error, expected, "{line}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_null_error_beside_a_result_is_no_error() {
+    let line = r#"{"jsonrpc":"2.0","id":7,"error":null,"result":{"content":[]}}"#;
+    assert!(matches!(
+        read(line, Expect::CallTool),
+        Inbound::Response { result: Ok(_), .. }
+    ));
+}
+
+#[test]
+fn what_belongs_to_nothing_is_stray_and_shown_without_control_characters() {
+    let lines: [&[u8]; 11] = [
+        b"Server listening on stdio",
+        b"\x1b[31mred\x1b[0m",
+        b"\xff\xfe",
+        b"{}",
+        b"[]",
+        b"7",
+        br#"{"level":"error","id":7,"error":"boom"}"#,
+        br#"{"jsonrpc":"1.0","id":7,"result":{}}"#,
+        br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}"#,
+        br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"parse error"}}"#,
+        br#"{"jsonrpc":"2.0","id":7,"method":"ping","result":{}}"#,
+    ];
+    for line in lines {
+        let Inbound::Stray { problem } = read(line, Expect::CallTool) else {
+            panic!("{:?}", String::from_utf8_lossy(line));
+        };
+        assert!(!problem.chars().any(char::is_control), "{problem}");
+    }
+    let Inbound::Stray { problem } = read("x".repeat(10_000), Expect::Any) else {
+        panic!("noise");
+    };
+    assert!(problem.len() < 200 && problem.ends_with('…'), "{problem}");
+}
+
+#[test]
+fn an_empty_line_is_nothing() {
+    for line in ["", " ", "\r", "\t \r"] {
+        assert!(inbound(line.as_bytes(), Expect::Any).is_none());
+    }
+    assert!(matches!(
+        read("  {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\r", Expect::Any),
+        Inbound::Notification(_)
+    ));
+}
+
+#[test]
+fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    let lines: [Vec<u8>; 6] = [
+        br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"te"#.to_vec(),
+        br#"{"jsonrpc":"2.0","id":7,"error":{"code":"#.to_vec(),
+        br#"{"jsonrpc":"2.0","id":7,"result":{}} trailing"#.to_vec(),
+        b"{\"jsonrpc\":\"2.0\",\"result\":{\"x\":\"\xff\"},\"id\":7}".to_vec(),
+        format!(r#"{{"jsonrpc":"2.0","id":7,"result":{deep}}}"#).into_bytes(),
+        br#"{"jsonrpc":"2.0","id":7,"result":1e999}"#.to_vec(),
+    ];
+    for line in lines {
+        let inbound = read(&line, Expect::CallTool);
+        assert!(
+            matches!(inbound, Inbound::Unreadable { id: CallId(7), .. }),
+            "{}: {inbound:?}",
+            String::from_utf8_lossy(&line)
+        );
+    }
+    // Too early to tell a reply from a request, or nobody's reply.
+    for line in [
+        r#"{"jsonrpc":"2.0","id":7"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"ping","par"#,
+        r#"{"jsonrpc":"2.0","id":8,"result":{"#,
+        r#"{"id":7,"result":{"#,
+    ] {
+        assert!(is_stray(&read(line, Expect::CallTool)), "{line}");
+    }
+}
+
+/// A line with a result of ours, whose id stands in front or behind.
+fn both_ways(result: &str) -> [String; 2] {
+    [
+        format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#),
+        format!(r#"{{"jsonrpc":"2.0","result":{result},"id":7}}"#),
+    ]
+}
+
+fn problem_of(line: &str) -> String {
+    match read(line, Expect::CallTool) {
+        Inbound::Unreadable {
+            id: CallId(7),
+            problem,
+        } => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_reply_beyond_a_bound_fails_its_call_and_names_the_bound() {
+    let deep = "[".repeat(128) + &"]".repeat(128);
+    // An acknowledgement is not read any further, and a member that nobody knows is skipped.
+    let hidden = format!(r#"{{"content":[],"x":{deep}}}"#);
+    let values = format!(r#"{{"structuredContent":[{}1]}}"#, "1,".repeat(262_144));
+    let objects = r#"{"a":0},"#.repeat(60_000);
+    let memory = format!(r#"{{"structuredContent":[{objects}1]}}"#);
+    for (result, named) in [
+        (&deep, "nested deeper than 128"),
+        (&hidden, "nested deeper than 128"),
+        (&values, "more than 262144 JSON values"),
+        (&memory, "more than 48 MiB"),
+    ] {
+        for line in both_ways(result) {
+            let problem = problem_of(&line);
+            assert!(problem.contains(named), "{problem}");
+        }
+    }
+}
+
+#[test]
+fn a_bound_is_no_matter_for_what_nobody_waits_for() {
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    for line in [
+        format!(r#"{{"jsonrpc":"2.0","id":8,"result":{deep}}}"#),
+        format!(r#"{{"jsonrpc":"2.0","x":{deep}}}"#),
+        deep.clone(),
+    ] {
+        assert!(is_stray(&read(&line, Expect::Any)), "{line}");
+    }
+    let tools = r#""method":"notifications/tools/list_changed""#;
+    let line = format!(r#"{{"jsonrpc":"2.0","params":{deep},{tools}}}"#);
+    assert!(matches!(
+        decode(
+            line.as_bytes(),
+            judge(line.as_bytes()),
+            &Seven(Expect::Any),
+            |_| true
+        ),
+        Decoded::Refused([ListKind::Tools])
+    ));
+}
+
+#[test]
+fn a_reply_that_breaks_before_its_id_is_told_is_not_lost_either() {
+    for line in [
+        r#"{"jsonrpc":"2.0","result":{"x":nonsense},"id":7}"#,
+        r#"{"result":{"x":[1,2},"id":7,"jsonrpc":"2.0"}"#,
+    ] {
+        assert!(problem_of(line).contains("broken"), "{line}");
+    }
+    // The number may go on where the line was cut off.
+    let cut = r#"{"jsonrpc":"2.0","result":{},"id":7"#;
+    assert!(is_stray(&read(cut, Expect::CallTool)));
+}
+
+#[test]
+fn a_large_result_is_read_as_what_is_expected_or_not_at_all() {
+    let text = "x".repeat(100_000);
+    let whole = reply(json!({"content": [{"type": "text", "text": text}]}));
+    assert!(matches!(
+        read(&whole, Expect::CallTool),
+        Inbound::Response { result: Ok(_), .. }
+    ));
+    assert!(problem_of(&reply(json!({"content": text}))).contains("cannot be read"));
+    let odd = json!({"jsonrpc": "2.0", "id": 7, "error": {"code": "odd", "message": text}});
+    assert!(problem_of(&odd.to_string()).contains("cannot be read"));
+}
+
+#[test]
+fn without_room_replies_are_read_and_nothing_else_is() {
+    let decode = |line: &str| {
+        decode(
+            line.as_bytes(),
+            judge(line.as_bytes()),
+            &Seven(Expect::Any),
+            |_| false,
+        )
+    };
+    let answer = reply(json!({}));
+    assert!(matches!(decode(&answer), Decoded::Answer(_)));
+    assert!(matches!(decode("banner"), Decoded::RefusedNoise));
+    assert!(matches!(
+        decode(r#"{"jsonrpc":"2.0","id":8,"result":{}}"#),
+        Decoded::RefusedNoise
+    ));
+    for (message, changed) in [
+        (r#""id":1,"method":"ping""#, &[] as &[ListKind]),
+        (r#""method":"notifications/message""#, &[]),
+        (r#""id":1,"method":"notifications/tools/list_changed""#, &[]),
+        (
+            r#""method":"notifications/tools/list_changed""#,
+            &[ListKind::Tools],
+        ),
+        (
+            r#""method":"notifications\/tools\/list_changed""#,
+            &[ListKind::Tools],
+        ),
+        (
+            r#""method":"notifications/prompts/list_changed","params":{}"#,
+            &[ListKind::Prompts],
+        ),
+        (
+            r#""method":"notifications/resources/list_changed""#,
+            &[ListKind::Resources, ListKind::Templates],
+        ),
+    ] {
+        let decoded = decode(&format!(r#"{{"jsonrpc":"2.0",{message}}}"#));
+        assert!(
+            matches!(decoded, Decoded::Refused(lists) if lists == changed),
+            "{message}: {decoded:?}"
+        );
+    }
+}
+
+#[test]
+fn what_nobody_asked_for_must_not_be_large() {
+    let text = "x".repeat(MAX_UNASKED);
+    for id in ["", r#""id":1,"#] {
+        let line = format!(r#"{{"jsonrpc":"2.0",{id}"method":"x","params":{{"a":"{text}"}}}}"#);
+        let decoded = decode(
+            line.as_bytes(),
+            judge(line.as_bytes()),
+            &Seven(Expect::Any),
+            |_| true,
+        );
+        assert!(matches!(decoded, Decoded::Refused([])), "{decoded:?}");
+    }
+}
+
+#[test]
+fn garbage_never_panics_and_never_answers_another_request() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut lines: Vec<Vec<u8>> = results()
+        .into_iter()
+        .map(|(_, result)| reply(result).into_bytes())
+        .collect();
+    lines.push(br#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"m"}}"#.to_vec());
+    lines.push(br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#.to_vec());
+    let expects: Vec<Expect> = results().into_iter().map(|(expect, _)| expect).collect();
+    for _ in 0..20_000 {
+        let mut line = random.choice(&lines).unwrap().clone();
+        for _ in 0..random.usize(1..4) {
+            mutate(&mut line, &mut random);
+        }
+        let expect = *random.choice(&expects).unwrap();
+        let inbound = inbound(&line, expect);
+        if let Some(Inbound::Response { id, .. } | Inbound::Unreadable { id, .. }) = inbound {
+            assert_eq!(id, CallId(7));
+        }
+    }
+}
+
+fn mutate(line: &mut Vec<u8>, random: &mut fastrand::Rng) {
+    if line.is_empty() {
+        return;
+    }
+    let at = random.usize(..line.len());
+    match random.u8(..6) {
+        0 => line.truncate(at),
+        1 => line[at] = random.u8(..),
+        2 => line.insert(at, *random.choice(b"{}[]\",:\\0e").unwrap()),
+        3 => {
+            line.remove(at);
+        }
+        4 => {
+            let copy = line[at..].to_vec();
+            line.extend(copy);
+        }
+        _ => {
+            line.drain(..at);
+        }
+    }
+}
+
+fn call(arguments: Option<rmcp::model::JsonObject>) -> CallToolRequest {
+    let mut params = CallToolRequestParams::new("echo");
+    params.arguments = arguments;
+    CallToolRequest::new(params)
+}
+
+fn request(request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
+    JsonRpcMessage::request(request.into(), NumberOrString::Number(41))
+}
+
+fn meta(token: i64) -> RequestMetaObject {
+    let mut meta = RequestMetaObject::default();
+    meta.set_progress_token(ProgressToken(NumberOrString::Number(token)));
+    meta
+}
+
+#[test]
+fn every_message_is_written_as_rmcp_writes_it_on_one_line() {
+    let mut token_only = call(Some(rmcp::object!({"text": "a\nb", "n": [1, {"x": null}]})));
+    token_only.extensions.insert(meta(41));
+    let mut both = call(None);
+    both.extensions.insert(meta(41));
+    both.params.meta = Some(meta(3));
+    let mut own = call(None);
+    own.params.meta = Some(meta(3));
+    let mut legacy = call(None);
+    legacy
+        .extensions
+        .insert(MetaObject(rmcp::object!({"legacy": 1})));
+    let mut custom = ClientRequest::from(CustomRequest::new("x/y", Some(json!({"a": 1}))));
+    custom
+        .get_meta_mut()
+        .set_progress_token(ProgressToken(NumberOrString::Number(41)));
+    let cancelled = CancelledNotificationParam::new(Some(RequestId::Number(41)), None);
+
+    let messages = [
+        request(call(None)),
+        request(token_only),
+        request(both),
+        request(own),
+        request(legacy),
+        request(PingRequest::default()),
+        request(ListToolsRequest::default()),
+        request(ListToolsRequest::with_param(
+            PaginatedRequestParams::default().with_cursor(Some("c".to_owned())),
+        )),
+        request(custom),
+        JsonRpcMessage::notification(InitializedNotification::default().into()),
+        JsonRpcMessage::notification(CancelledNotification::new(cancelled).into()),
+        JsonRpcMessage::response(ClientResult::empty(()), RequestId::String("a".into())),
+        JsonRpcMessage::error(
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no", None),
+            Some(RequestId::Number(1)),
+        ),
+    ];
+    for message in messages {
+        let mut line = b"earlier\n".to_vec();
+        encode(&message, &mut line).unwrap();
+        let line = String::from_utf8(line).unwrap();
+        let line = line.strip_prefix("earlier\n").unwrap();
+        assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
+        let ours: Value = serde_json::from_str(line).expect(line);
+        assert_eq!(ours, serde_json::to_value(&message).unwrap(), "{line}");
+    }
+}

@@ -1,0 +1,258 @@
+//! One connection to one server, as a stream of messages in each direction.
+//!
+//! A link knows how messages travel (pipes of a child, channels to a task), keeps their order,
+//! bounds what it buffers and says why it ended. What a message means, which call waits for it and
+//! when to open the next link is left to the connection task.
+
+#[cfg(feature = "stdio")]
+pub(crate) mod codec;
+pub(crate) mod in_process;
+pub(crate) mod stderr;
+#[cfg(feature = "stdio")]
+pub(crate) mod stdio;
+
+use std::future::Future;
+
+use mcpvisor_core::settings::CloseSettings;
+use mcpvisor_core::{CallId, ListKind};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerNotification, ServerRequest,
+    ServerResult,
+};
+
+pub(crate) use self::stderr::StderrRing;
+
+/// One open connection.
+///
+/// It is owned by one task, which pushes, waits for what comes and closes it in the end. Dropping
+/// it without [`Link::close`] ends the other side the hard way.
+pub(crate) trait Link: Send {
+    /// Queues a message, in order; nothing is awaited. Returns its position in the outgoing stream.
+    ///
+    /// The error says why the message cannot be sent at all.
+    fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String>;
+
+    /// Queues a request under its id. A link that writes bytes leaves the request where it is, so
+    /// that it can be repeated without a copy; one that hands the message itself over takes it, and
+    /// leaves a copy behind only if it is to be kept.
+    fn push_request(
+        &mut self,
+        id: CallId,
+        request: &mut Option<ClientRequest>,
+        keep: bool,
+    ) -> Result<u64, String>;
+
+    /// Everything pushed at a position below this was handed over, at least in part.
+    fn sent(&self) -> u64;
+
+    /// Writes what is queued and waits for the next message.
+    ///
+    /// Cancel-safe: all state lives in `self`. After an error, every further wait has that error.
+    fn next(
+        &mut self,
+        expect: &impl Expectations,
+    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send;
+
+    /// A message that has arrived already, without waiting, so that the caller can work in batches.
+    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound>;
+
+    /// Closes it for good within the grace, by force where the other side does not go by itself.
+    /// Cancel-safe: it may be begun again with another grace.
+    ///
+    /// The error says what was not clean. How a process ended is none, that it had to be killed is.
+    fn close(&mut self, grace: CloseSettings) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// What kind of result a pending request expects.
+///
+/// Knowing it saves the decoder from trying every kind in turn, which is most of the work of
+/// reading a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// A tool's result.
+    CallTool,
+    /// A page of tools.
+    ListTools,
+    /// A page of prompts.
+    ListPrompts,
+    /// A filled-in prompt.
+    GetPrompt,
+    /// A page of resources.
+    ListResources,
+    /// A page of resource templates.
+    ListTemplates,
+    /// A resource's contents.
+    ReadResource,
+    /// Proposals for an argument.
+    Complete,
+    /// The server's side of the handshake.
+    Initialize,
+    /// An acknowledgement, whatever it carries.
+    Empty,
+    /// Whatever the shape of the result says.
+    Any,
+}
+
+impl Expect {
+    /// What the reply to a request should be.
+    pub(crate) fn of(request: &ClientRequest) -> Self {
+        match request {
+            ClientRequest::CallToolRequest(_) => Self::CallTool,
+            ClientRequest::ListToolsRequest(_) => Self::ListTools,
+            ClientRequest::ListPromptsRequest(_) => Self::ListPrompts,
+            ClientRequest::GetPromptRequest(_) => Self::GetPrompt,
+            ClientRequest::ListResourcesRequest(_) => Self::ListResources,
+            ClientRequest::ListResourceTemplatesRequest(_) => Self::ListTemplates,
+            ClientRequest::ReadResourceRequest(_) => Self::ReadResource,
+            ClientRequest::CompleteRequest(_) => Self::Complete,
+            ClientRequest::InitializeRequest(_) => Self::Initialize,
+            ClientRequest::PingRequest(_)
+            | ClientRequest::SetLevelRequest(_)
+            | ClientRequest::SubscribeRequest(_)
+            | ClientRequest::UnsubscribeRequest(_) => Self::Empty,
+            // Tasks, discovery, listening and what rmcp may add: the shape tells.
+            _ => Self::Any,
+        }
+    }
+}
+
+/// Knows which requests are unanswered; implemented by the connection's table of pending calls.
+pub(crate) trait Expectations: Sync {
+    /// What the reply to this request should be, or nothing if no such request is pending.
+    fn expect(&self, id: CallId) -> Option<Expect>;
+
+    /// All that is pending now, for a reader in another thread.
+    #[cfg(feature = "stdio")]
+    fn snapshot(&self) -> Snapshot;
+}
+
+/// What was pending at one moment. There are as many as calls in flight, so it is searched in order.
+#[cfg(feature = "stdio")]
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot(pub(crate) Vec<(CallId, Expect)>);
+
+#[cfg(feature = "stdio")]
+impl Expectations for Snapshot {
+    fn expect(&self, id: CallId) -> Option<Expect> {
+        let pending = self.0.iter().find(|(pending, _)| *pending == id);
+        pending.map(|(_, expect)| *expect)
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        self.clone()
+    }
+}
+
+/// The id of a request on the wire. Calls are counted from 1, so the number never reaches the sign
+/// bit.
+pub(crate) fn request_id(call: CallId) -> RequestId {
+    RequestId::Number(call.0 as i64)
+}
+
+/// The call that a reply's id belongs to, if it is one that we could have given: a number, or a
+/// number in a string.
+fn call_id(id: &RequestId) -> Option<CallId> {
+    let number = match id {
+        RequestId::Number(number) => u64::try_from(*number).ok()?,
+        RequestId::String(text) => text.parse().ok()?,
+    };
+    Some(CallId(number))
+}
+
+/// Something that the server said.
+#[derive(Debug)]
+pub(crate) enum Inbound {
+    /// The answer to a pending request.
+    Response {
+        /// Which request.
+        id: CallId,
+        /// Its result, or the error that the server answered.
+        result: Result<ServerResult, ErrorData>,
+    },
+    /// An answer to a pending request that cannot be read.
+    Unreadable {
+        /// Which request.
+        id: CallId,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A request of the server to us.
+    Request {
+        /// The server's own id for it.
+        id: RequestId,
+        /// What it asks for.
+        request: ServerRequest,
+    },
+    /// A notification.
+    Notification(ServerNotification),
+    /// Something that belongs to nothing: a banner, garbage, an unknown or missing id. Counted,
+    /// never fatal.
+    Stray {
+        /// What it looks like.
+        problem: String,
+    },
+    /// More came unasked than there is room for. It was not read.
+    Refused {
+        /// Requests and notifications that are lost.
+        dropped: u64,
+        /// Noise that nobody will miss.
+        strays: u64,
+        /// Lists that have changed, which is never lost.
+        changed: Vec<ListKind>,
+    },
+}
+
+/// Why a link ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkDown {
+    /// What kind of end it was.
+    pub(crate) kind: DownKind,
+    /// A fragment that says it to a person, such as "the process exited with code 3".
+    pub(crate) message: String,
+}
+
+impl LinkDown {
+    pub(crate) fn new(kind: DownKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+/// The kinds of ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DownKind {
+    /// The process exited.
+    Exited,
+    /// The process was killed by a signal.
+    Killed,
+    /// The server closed its side.
+    Closed,
+    /// The server no longer takes what is written.
+    WriteFailed,
+    /// The server broke a rule of the transport, such as the length of a line.
+    Broken,
+}
+
+/// Why a link could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenFailure {
+    /// Whether retrying can help.
+    pub(crate) class: OpenFailureClass,
+    /// A fragment that says it to a person.
+    pub(crate) message: String,
+    /// What a person should do about it.
+    pub(crate) action: Option<String>,
+}
+
+/// The kinds of failures to open a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenFailureClass {
+    /// There is no such command.
+    CommandNotFound,
+    /// The command is there but cannot be run as it is configured.
+    NotExecutable,
+    /// Anything that may be different next time, such as a lack of descriptors or memory.
+    Transient,
+}

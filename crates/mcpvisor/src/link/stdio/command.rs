@@ -1,0 +1,263 @@
+//! How a server's process is started: its program, arguments, environment and directory.
+//!
+//! Starting it is left to [`super::child`].
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::secret::{SHORTEST, Secret, Secrets};
+
+/// Variables that every child gets, if the parent has them.
+const INHERITED: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+];
+
+/// Variables whose names begin so are inherited too.
+const INHERITED_PREFIXES: &[&str] = &["LC_", "XDG_"];
+
+/// Proxy settings, inherited in lower and in upper case.
+const INHERITED_ANY_CASE: &[&str] = &["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
+
+/// The command line of a server that speaks on its stdin and stdout.
+///
+/// The child's environment is not the parent's: it has a short list of harmless variables (the
+/// search path, home, locale, terminal, time zone, proxies, certificates), those named by
+/// [`StdioCommand::inherit_env`], and those set by [`StdioCommand::env`].
+///
+/// The child leads a process group of its own, which ends with the connection, and on Linux also with
+/// the host, however that ends. Out of reach are a grandchild that leaves the group (`setsid`), what
+/// runs in a container that the child started, and on Linux the direct children that gain privileges
+/// when they start (setuid and the like), should the host be killed. A host must not reap children
+/// that are not its own. Needs a Unix system; only Linux is tested.
+///
+/// Printing one shows neither arguments nor values, because they may be secrets. Values of variables
+/// that its config names, and what [`StdioCommand::secret`] names, are also taken out of errors, of
+/// logs, and of what the child says on its stderr.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StdioCommand {
+    pub(super) program: OsString,
+    pub(super) args: Vec<Secret<OsString>>,
+    env: Vec<(OsString, Secret<OsString>)>,
+    inherit: Vec<OsString>,
+    pub(super) cwd: Option<PathBuf>,
+    /// What is secret in the other parts.
+    secrets: Vec<Secret<OsString>>,
+}
+
+impl StdioCommand {
+    /// A command without arguments; a program without a `/` is looked for in the search path.
+    pub fn new(program: impl Into<OsString>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            env: Vec::new(),
+            inherit: Vec::new(),
+            cwd: None,
+            secrets: Vec::new(),
+        }
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(Secret::new(arg.into()));
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        let args = args.into_iter().map(|arg| Secret::new(arg.into()));
+        self.args.extend(args);
+        self
+    }
+
+    /// Sets a variable of the child's environment; the last value of a name counts.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), Secret::new(value.into())));
+        self
+    }
+
+    /// Lets the child inherit one more variable of the parent's environment.
+    #[must_use]
+    pub fn inherit_env(mut self, name: impl Into<OsString>) -> Self {
+        self.inherit.push(name.into());
+        self
+    }
+
+    /// The directory that the child starts in; the parent's if it is not set.
+    #[must_use]
+    pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
+        self.cwd = Some(cwd.into());
+        self
+    }
+
+    /// Names a text that is secret wherever it stands: a token within an argument, a folder that
+    /// nobody should know. It is shown as `***`.
+    #[must_use]
+    pub fn secret(mut self, text: impl Into<OsString>) -> Self {
+        self.secrets.push(Secret::new(text.into()));
+        self
+    }
+
+    /// The program, as it was given.
+    pub fn program(&self) -> &OsStr {
+        &self.program
+    }
+
+    /// The whole environment of the child, given the parent's. A later value of a name wins.
+    pub(super) fn environment(
+        &self,
+        parent: impl Iterator<Item = (OsString, OsString)>,
+    ) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<_> = parent.filter(|(name, _)| self.inherits(name)).collect();
+        let set = self.env.iter();
+        environment.extend(set.map(|(name, value)| (name.clone(), value.expose().clone())));
+        environment
+    }
+
+    /// What must not be shown of the child: the values of its own variables, and what was named.
+    pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
+        let inherited: Vec<OsString> = self.inherit.iter().filter_map(|n| variable(n)).collect();
+        let set = self.env.iter().map(|(_, value)| value.as_ref());
+        let named = self.secrets.iter().map(AsRef::as_ref);
+        let inherited = inherited.iter().map(OsString::as_os_str);
+        Secrets::new(set.chain(named).chain(inherited), SHORTEST)
+    }
+
+    /// A part of the command line as it may be shown. However short, what was named as a secret is
+    /// not: here it is known to be one.
+    pub(super) fn shown(&self, part: impl AsRef<OsStr>) -> String {
+        let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
+        named.hide(part.as_ref().to_string_lossy()).into_owned()
+    }
+
+    fn inherits(&self, name: &OsStr) -> bool {
+        if self.inherit.iter().any(|inherited| inherited == name) {
+            return true;
+        }
+        let Some(name) = name.to_str() else {
+            return false;
+        };
+        let in_lower_case = name.to_ascii_lowercase();
+        let in_one_case = name == in_lower_case || name == name.to_ascii_uppercase();
+        INHERITED.contains(&name)
+            || INHERITED_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+            || (in_one_case && INHERITED_ANY_CASE.contains(&in_lower_case.as_str()))
+    }
+}
+
+impl fmt::Debug for StdioCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("StdioCommand")
+            .field("program", &self.shown(&self.program))
+            .field("args", &self.args.len())
+            .field("env", &names)
+            .field("inherit", &self.inherit)
+            .field("cwd", &self.cwd.as_ref().map(|cwd| self.shown(cwd)))
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(command: &StdioCommand, parent: &[(&str, &str)]) -> Vec<(String, String)> {
+        command
+            .environment(parent.iter().map(|(n, v)| (n.into(), v.into())))
+            .into_iter()
+            .map(|(n, v)| (n.into_string().unwrap(), v.into_string().unwrap()))
+            .collect()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs
+            .iter()
+            .map(|(n, v)| (n.to_string(), v.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn a_child_gets_the_short_list_and_what_is_named_and_nothing_else() {
+        let command = StdioCommand::new("server")
+            .inherit_env("GH_TOKEN")
+            .env("MODE", "quiet")
+            .env("LANG", "C");
+        let parent = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "de"),
+            ("XDG_CACHE_HOME", "/c"),
+            ("HTTPS_PROXY", "p"),
+            ("no_proxy", "n"),
+            ("Http_Proxy", "odd"),
+            ("GH_TOKEN", "t"),
+            ("AWS_SECRET_ACCESS_KEY", "s"),
+            ("PATHOLOGY", "x"),
+            ("LANG", "en"),
+        ];
+        let expected = [
+            ("PATH", "/bin"),
+            ("LC_ALL", "de"),
+            ("XDG_CACHE_HOME", "/c"),
+            ("HTTPS_PROXY", "p"),
+            ("no_proxy", "n"),
+            ("GH_TOKEN", "t"),
+            ("LANG", "en"),
+            ("MODE", "quiet"),
+            ("LANG", "C"),
+        ];
+        assert_eq!(environment(&command, &parent), pairs(&expected));
+    }
+
+    #[test]
+    fn printing_a_command_shows_no_secret() {
+        let command = StdioCommand::new("/opt/canary-3/server")
+            .args(["--token", "canary-1"])
+            .env("TOKEN", "canary-2")
+            .inherit_env("INHERITED")
+            .cwd("/srv/me")
+            .secret("canary-3")
+            .secret("me");
+        assert_eq!(
+            format!("{command:?}"),
+            r#"StdioCommand { program: "/opt/***/server", args: 2, env: ["TOKEN"], inherit: ["INHERITED"], cwd: Some("/srv/***") }"#
+        );
+    }
+
+    #[test]
+    fn the_secrets_of_a_command_are_its_variables_and_what_was_named() {
+        let command = StdioCommand::new("server")
+            .args(["--name", "argument"])
+            .env("TOKEN", "canary-1")
+            .env("DEBUG", "true")
+            .inherit_env("INHERITED")
+            .inherit_env("ABSENT")
+            .secret("canary-3");
+        let parent = |name: &OsStr| (name == "INHERITED").then(|| OsString::from("canary-2"));
+        assert_eq!(
+            command
+                .secrets(parent)
+                .hide("canary-1 canary-2 canary-3 argument true"),
+            "*** *** *** argument true"
+        );
+    }
+}

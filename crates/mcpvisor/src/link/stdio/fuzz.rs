@@ -1,0 +1,56 @@
+//! However a child's output is cut into reads, its lines are the same.
+
+use std::task::{Context, Poll, Waker};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::lines::{Lines, Piece};
+use crate::fuzz::budget;
+
+/// What a pipe gives: pieces of any length, line ends anywhere.
+fn pieces() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let byte = prop_oneof![2 => Just(b'\n'), 1 => Just(b'\r'), 9 => any::<u8>()];
+    // Some larger than the buffer is at first.
+    let long = (any::<u8>(), 1..20_000_usize).prop_map(|(byte, length)| vec![byte; length]);
+    let piece = prop_oneof![9 => vec(byte, 0..40), 1 => long];
+    vec(piece, 0..12)
+}
+
+fn read(lines: &mut Lines, mut piece: &[u8]) {
+    let mut cx = Context::from_waker(Waker::noop());
+    while !piece.is_empty() {
+        let before = piece.len();
+        let Poll::Ready(Ok(length)) = lines.poll_fill(&mut cx, &mut piece) else {
+            panic!("a slice is always ready");
+        };
+        assert_eq!(length, before - piece.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(budget(150))]
+
+    #[test]
+    fn lines_are_those_of_the_whole_stream(pieces in pieces(), eager in any::<bool>()) {
+        let mut lines = Lines::default();
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        let mut take = |lines: &mut Lines| {
+            while let Ok(Some(Piece::Line(line))) = lines.next() {
+                found.push(lines.get(line).to_vec());
+            }
+        };
+        for piece in &pieces {
+            read(&mut lines, piece);
+            if eager {
+                take(&mut lines);
+            }
+        }
+        take(&mut lines);
+        let rest = lines.take_rest();
+        found.push(lines.get(rest).to_vec());
+        let stream = pieces.concat();
+        let expected: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
+        prop_assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,405 @@
+mod bounds;
+mod family;
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant;
+
+use mcpvisor_core::CallId;
+use rmcp::model::{JsonRpcMessage, NumberOrString, PingRequest, RequestId};
+use rustix::process::{Pid, kill_process, test_kill_process_group};
+use tokio::time::timeout;
+
+use super::*;
+use crate::link::{Expect, OpenFailureClass, Snapshot};
+
+/// Nothing in these tests takes longer, unless it hangs.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What takes no time takes at most so long on a busy machine.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// The steps of a close, short enough to wait for all of them.
+const GRACE: CloseSettings = CloseSettings {
+    drain: Duration::ZERO,
+    stdin: Duration::from_millis(300),
+    terminate: Duration::from_millis(300),
+};
+
+/// Whatever the child answers, nobody asked.
+struct Nothing;
+
+impl Expectations for Nothing {
+    fn expect(&self, _: CallId) -> Option<Expect> {
+        None
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot(Vec::new())
+    }
+}
+
+struct Running {
+    link: StdioLink,
+    stderr: Arc<StderrRing>,
+    group: Pid,
+}
+
+async fn open(command: &StdioCommand) -> Result<Running, OpenFailure> {
+    let stderr = Arc::new(StderrRing::default());
+    let server = ServerName::new("under-test").unwrap();
+    let link = StdioLink::open(command, Arc::clone(&stderr), &server).await?;
+    let group = link.process.id();
+    Ok(Running {
+        link,
+        stderr,
+        group,
+    })
+}
+
+async fn sh(script: &str) -> Running {
+    open(&StdioCommand::new("sh").arg("-c").arg(script))
+        .await
+        .unwrap()
+}
+
+fn ping(id: i64) -> ClientJsonRpcMessage {
+    JsonRpcMessage::request(PingRequest::default().into(), NumberOrString::Number(id))
+}
+
+impl Running {
+    async fn next(&mut self) -> Result<Inbound, LinkDown> {
+        timeout(DEADLINE, self.link.next(&Nothing)).await.unwrap()
+    }
+
+    /// Ignores what the child says and waits for the end of the link.
+    async fn down(&mut self) -> LinkDown {
+        loop {
+            if let Err(down) = self.next().await {
+                return down;
+            }
+        }
+    }
+
+    /// Waits for the child's process id, or whatever number it says first on stderr.
+    async fn number_on_stderr(&self) -> Pid {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some((line, _)) = self.stderr.tail().split_once('\n') {
+                return Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+            }
+            assert!(Instant::now() < deadline, "said nothing");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Waits until the child is reaped and its group has no living member.
+async fn group_is_gone(group: Pid) {
+    let deadline = Instant::now() + DEADLINE;
+    while test_kill_process_group(group).is_ok() && has_members(group) {
+        assert!(Instant::now() < deadline, "the group is still there");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Whether more is left of a group than dead grandchildren, which the system's first process reaps
+/// in its own time. Where there is no `/proc`, they count too.
+fn has_members(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    processes.flatten().any(|process| {
+        let status = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // After the name in parentheses: state, parent, group.
+        let mut fields = status.rsplit(") ").next().unwrap_or_default().split(' ');
+        let dead = fields.next() == Some("Z");
+        let in_group = fields.nth(1) == Some(&group.to_string());
+        let is_child = process.file_name() == *group.to_string();
+        in_group && (is_child || !dead)
+    })
+}
+
+#[tokio::test]
+async fn messages_travel_in_order_and_many_at_once() {
+    // What is written comes back, so each ping of ours is a ping of the server's.
+    let mut cat = open(&StdioCommand::new("cat")).await.unwrap();
+    let positions: Vec<u64> = (0..1_500)
+        .map(|id| cat.link.push(ping(id)).unwrap())
+        .collect();
+    assert!(positions.is_sorted_by(|a, b| a < b));
+    assert_eq!(cat.link.sent(), 0);
+    let mut expected = 0;
+    while expected < 1_500 {
+        let mut inbound = Some(cat.next().await.unwrap());
+        while let Some(message) = inbound {
+            let Inbound::Request { id, .. } = message else {
+                panic!("{message:?}");
+            };
+            assert_eq!(id, RequestId::Number(expected));
+            expected += 1;
+            inbound = cat.link.ready(&Nothing);
+        }
+    }
+    assert!(cat.link.sent() > positions[1_499]);
+    cat.link.close(GRACE).await.unwrap();
+    group_is_gone(cat.group).await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_given_up_loses_nothing() {
+    let line = r#"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}"#;
+    let mut slow = sh(&format!(
+        "for part in 1 2 3; do printf '%s' \"{}\"; sleep 0.02; printf '%s\\r\\n\\n' \"{}\"; sleep 0.02; done",
+        &line[..20],
+        &line[20..],
+    )).await;
+    let mut notifications = 0;
+    let down = loop {
+        match timeout(Duration::from_millis(1), slow.link.next(&Nothing)).await {
+            Ok(Ok(Inbound::Notification(_))) => notifications += 1,
+            Ok(Ok(other)) => panic!("{other:?}"),
+            Ok(Err(down)) => break down,
+            Err(_) => {}
+        }
+    };
+    assert_eq!(notifications, 3);
+    assert_eq!(down.message, "the process exited with code 0");
+}
+
+#[tokio::test]
+async fn last_words_come_before_the_exit() {
+    let mut child = sh(concat!(
+        r#"echo banner; echo '{"jsonrpc":"2.0","method":"notifications/x"}'; echo sorry >&2; "#,
+        r#"printf '{"jsonrpc":"2.0","method":"notifications/y"}'; exit 3"#,
+    ))
+    .await;
+    assert!(matches!(child.next().await, Ok(Inbound::Stray { .. })));
+    assert!(matches!(child.next().await, Ok(Inbound::Notification(_))));
+    assert!(matches!(child.next().await, Ok(Inbound::Notification(_))));
+    let expected = LinkDown::new(DownKind::Exited, "the process exited with code 3");
+    assert_eq!(child.next().await.unwrap_err(), expected);
+    assert_eq!(child.next().await.unwrap_err(), expected);
+    assert_eq!(child.stderr.tail(), "sorry\n");
+}
+
+#[tokio::test]
+async fn a_killed_child_is_noticed_at_once() {
+    let mut cat = open(&StdioCommand::new("cat")).await.unwrap();
+    cat.link.push(ping(1)).unwrap();
+    cat.next().await.unwrap();
+    kill_process(cat.group, Signal::KILL).unwrap();
+    let killed = Instant::now();
+    let down = cat.next().await.unwrap_err();
+    let noticed = killed.elapsed();
+    println!("noticed after {noticed:?}");
+    assert_eq!(
+        down,
+        LinkDown::new(DownKind::Killed, "the process was killed by signal 9")
+    );
+    assert!(noticed < BUSY, "{noticed:?}");
+
+    let closing = Instant::now();
+    cat.link.close(CloseSettings::default()).await.unwrap();
+    println!("closed after {:?}", closing.elapsed());
+    assert!(closing.elapsed() < BUSY);
+}
+
+#[tokio::test]
+async fn an_exit_takes_the_rest_of_the_group_along() {
+    let mut child = sh("sleep 100 & sleep 100 & echo $! >&2; exit 4").await;
+    let started = Instant::now();
+    assert_eq!(child.down().await.message, "the process exited with code 4");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    group_is_gone(child.group).await;
+}
+
+#[tokio::test]
+async fn someone_outside_the_group_who_holds_the_pipes_delays_nothing_for_long() {
+    let mut child = sh("setsid sleep 100 & echo $! >&2; exit 5").await;
+    let holder = child.number_on_stderr().await;
+    let started = Instant::now();
+    assert_eq!(child.down().await.message, "the process exited with code 5");
+    child.link.close(GRACE).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    // The background job may be a shell that has not yet replaced itself.
+    let _ = kill_process(holder, Signal::KILL);
+}
+
+#[tokio::test]
+async fn a_closed_stdout_is_the_end_even_if_the_child_lives_on() {
+    let mut child = sh("exec 1>&-; sleep 100").await;
+    assert_eq!(
+        child.next().await.unwrap_err(),
+        LinkDown::new(DownKind::Closed, "the process closed its stdout")
+    );
+    child.link.close(GRACE).await.unwrap();
+    group_is_gone(child.group).await;
+}
+
+#[tokio::test]
+async fn a_closed_stdin_is_the_end_and_nothing_counts_as_sent() {
+    let mut child = sh("exec 0<&-; echo $$ >&2; sleep 100").await;
+    child.number_on_stderr().await;
+    let position = child.link.push(ping(1)).unwrap();
+    let down = child.next().await.unwrap_err();
+    assert_eq!(down.kind, DownKind::WriteFailed, "{down:?}");
+    assert_eq!(child.link.sent(), position);
+    child.link.close(GRACE).await.unwrap();
+    group_is_gone(child.group).await;
+}
+
+#[tokio::test]
+async fn what_a_child_does_not_read_is_sent_only_in_part_and_close_does_not_wait_for_it() {
+    let mut child = sh("sleep 100").await;
+    let positions: Vec<u64> = (0..10_000)
+        .map(|id| child.link.push(ping(id)).unwrap())
+        .collect();
+    let waited = timeout(Duration::from_millis(50), child.link.next(&Nothing)).await;
+    assert!(waited.is_err());
+    assert!(positions[0] < child.link.sent());
+    assert!(child.link.sent() <= positions[9_999]);
+    let closing = Instant::now();
+    child.link.close(GRACE).await.unwrap();
+    assert!(closing.elapsed() < Duration::from_secs(10));
+    group_is_gone(child.group).await;
+}
+
+#[tokio::test]
+async fn a_line_without_end_breaks_the_link_and_fills_no_memory() {
+    let mut child = sh("tr '\\0' x < /dev/zero").await;
+    assert_eq!(
+        child.next().await.unwrap_err(),
+        LinkDown::new(DownKind::Broken, "a line is longer than 16 MiB")
+    );
+    let kept = child.link.lines.take_rest().len();
+    assert!(kept <= 2 * MAX_LINE, "{kept}");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert!(child.next().await.is_err());
+    assert_eq!(child.link.lines.take_rest().len(), 0, "it read on");
+    child.link.close(GRACE).await.unwrap();
+    group_is_gone(child.group).await;
+}
+
+#[tokio::test]
+async fn a_close_lets_a_child_finish_what_it_writes() {
+    let mut child = sh("cat > /dev/null; head -c 1000000 /dev/zero; echo done >&2").await;
+    let closing = Instant::now();
+    child.link.close(CloseSettings::default()).await.unwrap();
+    assert!(closing.elapsed() < CloseSettings::default().stdin);
+    assert_eq!(child.stderr.tail(), "done\n");
+}
+
+#[tokio::test]
+async fn a_close_goes_from_polite_to_forceful() {
+    let mut polite = sh("sleep 100").await;
+    let closing = Instant::now();
+    polite.link.close(GRACE).await.unwrap();
+    assert!(closing.elapsed() >= GRACE.stdin);
+    group_is_gone(polite.group).await;
+
+    let mut stubborn = sh("trap '' TERM; echo $$ >&2; while :; do sleep 0.05; done").await;
+    stubborn.number_on_stderr().await;
+    let closing = Instant::now();
+    let closed = stubborn.link.close(GRACE).await;
+    assert_eq!(closed.unwrap_err(), "the process had to be killed");
+    assert!(closing.elapsed() >= GRACE.stdin + GRACE.terminate);
+    group_is_gone(stubborn.group).await;
+}
+
+#[tokio::test]
+async fn a_dropped_link_leaves_nothing_behind() {
+    let child = sh("trap '' TERM; sleep 100 & sleep 100 & echo $$ >&2; sleep 100").await;
+    child.number_on_stderr().await;
+    drop(child.link);
+    group_is_gone(child.group).await;
+}
+
+#[test]
+fn a_dropped_runtime_leaves_nothing_behind() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let group = runtime.block_on(async {
+        let mut child = sh("sleep 100 & sleep 100").await;
+        let group = child.group;
+        tokio::spawn(async move { child.next().await });
+        group
+    });
+    drop(runtime);
+    tokio::runtime::Runtime::new()
+        .unwrap()
+        .block_on(group_is_gone(group));
+}
+
+#[tokio::test]
+async fn a_child_sees_its_own_environment_and_directory() {
+    // The test runner sets this one, and it is on no list.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let command = StdioCommand::new("sh")
+        .args(["-c", "env >&2; pwd >&2"])
+        .env("GIVEN", "by hand")
+        .cwd("/");
+    let mut child = open(&command).await.unwrap();
+    child.down().await;
+    let said = child.stderr.tail();
+    assert!(said.contains("GIVEN=by hand\n"), "{said}");
+    assert!(said.contains("PATH="), "{said}");
+    assert!(!said.contains("CARGO_MANIFEST_DIR"), "{said}");
+    assert!(said.ends_with("\n/\n"), "{said}");
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_start_says_why_and_what_to_do() {
+    let directory = std::env::temp_dir().join(format!("mcpvisor-link-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = |name: &str, mode: u32, text: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        path
+    };
+    let locked = file("locked", 0o600, "#!/bin/sh\n");
+    let lost = file("lost", 0o700, "#!/no/such/interpreter\n");
+    let noise = file("noise", 0o700, "\u{1}\u{2}\u{3}");
+    let found = |name: &str| StdioCommand::new(name).env("PATH", &directory);
+
+    use OpenFailureClass::{CommandNotFound, NotExecutable};
+    let cases = [
+        (
+            StdioCommand::new("no-such-command"),
+            CommandNotFound,
+            "PATH was searched",
+        ),
+        (StdioCommand::new(""), CommandNotFound, "install it"),
+        (
+            StdioCommand::new("/no/such/command"),
+            CommandNotFound,
+            "install it",
+        ),
+        (found("sh"), CommandNotFound, "PATH was searched"),
+        (found("locked"), NotExecutable, "chmod"),
+        (StdioCommand::new(&locked), NotExecutable, "chmod"),
+        (StdioCommand::new(&lost), NotExecutable, "interpreter"),
+        (found("noise"), NotExecutable, "#!"),
+        (StdioCommand::new(&noise), NotExecutable, "#!"),
+        (StdioCommand::new(&directory), NotExecutable, "command"),
+        (
+            StdioCommand::new("sh").cwd("/no/such/directory"),
+            NotExecutable,
+            "cwd",
+        ),
+        (StdioCommand::new("sh").arg("nul \0"), NotExecutable, "args"),
+    ];
+    let started = Instant::now();
+    for (command, class, action) in cases {
+        let mut failure = open(&command).await.err().unwrap();
+        // A process that another test starts just now may still hold the new file open for writing.
+        while failure.class == OpenFailureClass::Transient && started.elapsed() < DEADLINE {
+            failure = open(&command).await.err().unwrap();
+        }
+        assert_eq!(failure.class, class, "{failure:?}");
+        assert!(
+            failure.action.as_ref().unwrap().contains(action),
+            "{failure:?}"
+        );
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -1,0 +1,174 @@
+//! The one answer of one request, on its way to the caller.
+//!
+//! A [`Reply`] moves with its request: from the caller to the actor, from there to the connection.
+//! Whoever drops it has answered it: *not sent* while nothing of it was written, *outcome unknown*
+//! after that. So no crash anywhere leaves a caller in silence.
+
+use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
+use rmcp::ErrorData;
+use rmcp::model::ServerResult;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// What a caller gets.
+pub(crate) type Answer = Result<ServerResult, Failure>;
+
+/// Why there is no result, before it is put into words.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The machine decided so.
+    Outcome(Outcome),
+    /// The server answered with an error.
+    Error(ErrorData),
+    /// The server's reply cannot be read.
+    Unreadable(String),
+    /// The request cannot be written down.
+    Invalid(String),
+    /// The tool is another one now.
+    ToolChanged,
+    /// The tool is gone.
+    ToolGone,
+    /// The actor ended with the request in its hands.
+    ActorGone,
+    /// The server was removed.
+    Removed,
+    /// The runtime ended.
+    RuntimeGone,
+}
+
+/// The sender's end of one answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    caller: Option<oneshot::Sender<Answer>>,
+    written: bool,
+    /// The call's place among those that may run and wait; given back before the answer, so that
+    /// a caller that asks again at once finds it free.
+    entry: Option<OwnedSemaphorePermit>,
+}
+
+impl Reply {
+    pub(crate) fn new(caller: oneshot::Sender<Answer>, entry: OwnedSemaphorePermit) -> Self {
+        Self {
+            caller: Some(caller),
+            written: false,
+            entry: Some(entry),
+        }
+    }
+
+    /// Whether the server may have seen the request, should this reply be dropped.
+    pub(crate) fn set_written(&mut self, written: bool) {
+        self.written = written;
+    }
+
+    pub(crate) fn send(mut self, answer: Answer) {
+        if let Some(caller) = self.caller.take() {
+            self.answer(caller, answer);
+        }
+    }
+
+    fn answer(&mut self, caller: oneshot::Sender<Answer>, answer: Answer) {
+        self.entry = None;
+        // A caller that left wants no answer.
+        let _ = caller.send(answer);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(caller) = self.caller.take() {
+            let failure = if self.written {
+                Failure::Outcome(Outcome::Unknown(Fault::new(
+                    FaultClass::ConnectionLost,
+                    "the connection ended without an answer",
+                )))
+            } else {
+                Failure::ActorGone
+            };
+            self.answer(caller, Err(failure));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Weak};
+    use std::task::{Context, Wake};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Counts the free places at the moment when the caller is woken.
+    struct Caller {
+        places: Weak<Semaphore>,
+        free: AtomicUsize,
+    }
+
+    impl Wake for Caller {
+        fn wake(self: Arc<Self>) {
+            let places = self.places.upgrade().unwrap();
+            self.free
+                .store(places.available_permits(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_place_is_free_before_the_caller_has_its_answer() {
+        for dropped in [false, true] {
+            let (reply, answer, places) = reply();
+            let caller = Arc::new(Caller {
+                places: Arc::downgrade(&places),
+                free: AtomicUsize::new(0),
+            });
+            let waker = Arc::clone(&caller).into();
+            let mut answer = pin!(answer);
+            assert!(
+                answer
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
+            if dropped {
+                drop(reply);
+            } else {
+                reply.send(Ok(ServerResult::empty(())));
+            }
+            assert_eq!(caller.free.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<Semaphore>) {
+        let places = Arc::new(Semaphore::new(1));
+        let entry = Arc::clone(&places).try_acquire_owned().unwrap();
+        let (caller, answer) = oneshot::channel();
+        (Reply::new(caller, entry), answer, places)
+    }
+
+    #[test]
+    fn a_reply_that_is_dropped_unwritten_says_that_nothing_was_sent() {
+        let (reply, mut answer, _) = reply();
+        drop(reply);
+        assert!(matches!(answer.try_recv(), Ok(Err(Failure::ActorGone))));
+    }
+
+    #[test]
+    fn a_reply_that_is_dropped_after_the_write_says_that_the_outcome_is_unknown() {
+        let (mut reply, mut answer, _) = reply();
+        reply.set_written(true);
+        drop(reply);
+        assert!(matches!(
+            answer.try_recv(),
+            Ok(Err(Failure::Outcome(Outcome::Unknown(_))))
+        ));
+    }
+
+    #[test]
+    fn an_answer_gives_the_place_back_though_nobody_looked_at_it() {
+        let (reply, answer, places) = reply();
+        assert_eq!(places.available_permits(), 0);
+        reply.send(Ok(ServerResult::empty(())));
+        assert_eq!(places.available_permits(), 1);
+        drop(answer);
+    }
+}

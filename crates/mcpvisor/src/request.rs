@@ -1,0 +1,353 @@
+//! One request of a caller's: its terms, and the wait for its one outcome.
+//!
+//! The wait happens in the caller's own task. Dropping it tells the actor, which cancels the
+//! request at the server.
+
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::machine::Outcome;
+use mcpvisor_core::{CallId, ClientId, RetryWish};
+use rmcp::model::{
+    ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken,
+    RequestMetaObject, ServerResult,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::error::{Asked, CallError};
+use crate::handle::ServerHandle;
+use crate::reply::{Failure, Reply};
+use crate::server::actor::now;
+use crate::server::call::Call;
+use crate::server::message::ServerMessage;
+use crate::server::slot::{Mailbox, ServerSlot};
+
+/// No request lasts longer, whatever its deadline says.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// A request that is not sent yet. Await it, or set its terms first.
+///
+/// ```no_run
+/// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
+/// use std::time::Duration;
+///
+/// let result = files
+///     .call_tool("search", serde_json::json!({ "q": "reconnect" }))
+///     .deadline(Duration::from_secs(20))
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a request does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Request<R> {
+    handle: ServerHandle,
+    request: Result<ClientRequest, String>,
+    method: &'static str,
+    deadline: Option<Duration>,
+    idle: Option<Duration>,
+    wish: RetryWish,
+    progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+    result: PhantomData<fn() -> R>,
+}
+
+/// A result that a [`Request`] may have.
+pub trait FromResult: Sized + sealed::Sealed {
+    /// The result, if the server answered with one of this kind.
+    #[doc(hidden)]
+    fn from_result(result: ServerResult) -> Result<Self, &'static str>;
+}
+
+mod sealed {
+    /// Keeps the kinds of results to those of the protocol.
+    pub trait Sealed {}
+}
+
+macro_rules! results {
+    ($($variant:ident),* $(,)?) => {$(
+        impl sealed::Sealed for rmcp::model::$variant {}
+        impl FromResult for rmcp::model::$variant {
+            fn from_result(result: ServerResult) -> Result<Self, &'static str> {
+                match result {
+                    ServerResult::$variant(result) => Ok(result),
+                    _ => Err(concat!("expected a ", stringify!($variant))),
+                }
+            }
+        }
+    )*};
+}
+
+results!(
+    CallToolResult,
+    ListToolsResult,
+    ListPromptsResult,
+    GetPromptResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    CompleteResult,
+);
+
+impl sealed::Sealed for () {}
+impl FromResult for () {
+    fn from_result(_: ServerResult) -> Result<Self, &'static str> {
+        // Servers answer with an empty object, or with whatever they like.
+        Ok(())
+    }
+}
+
+impl<R> Request<R> {
+    pub(crate) fn new(handle: &ServerHandle, method: &'static str, request: ClientRequest) -> Self {
+        Self::checked(handle, method, Ok(request))
+    }
+
+    pub(crate) fn checked(
+        handle: &ServerHandle,
+        method: &'static str,
+        request: Result<ClientRequest, String>,
+    ) -> Self {
+        Self {
+            handle: handle.clone(),
+            request,
+            method,
+            deadline: None,
+            idle: None,
+            wish: RetryWish::Default,
+            progress: None,
+            result: PhantomData,
+        }
+    }
+
+    /// The whole request is over after this: waiting, connecting, retry and the call itself.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Once sent, it may be silent this long; progress renews it, never beyond the deadline.
+    pub fn idle_timeout(mut self, idle: Duration) -> Self {
+        self.idle = Some(idle);
+        self
+    }
+
+    /// What may be done when the answer is lost.
+    pub fn retry(mut self, wish: RetryWish) -> Self {
+        self.wish = wish;
+        self
+    }
+
+    /// Where the server's progress goes. A sink that is full misses some of it.
+    pub fn on_progress(mut self, sink: mpsc::Sender<ProgressNotificationParam>) -> Self {
+        self.progress = Some(sink);
+        self
+    }
+
+    /// Adds metadata to the request, such as a trace context.
+    pub fn meta(mut self, meta: RequestMetaObject) -> Self {
+        if let Ok(request) = &mut self.request {
+            request.get_meta_mut().extend(meta);
+        }
+        self
+    }
+}
+
+impl<R: FromResult + 'static> IntoFuture for Request<R> {
+    type Output = Result<R, CallError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<R: FromResult> Request<R> {
+    async fn run(self) -> Result<R, CallError> {
+        let slot = Arc::clone(&self.handle.slot);
+        let settings = &slot.config.settings;
+        let deadline = self.deadline.unwrap_or(settings.timeouts.call);
+        let idle = self.idle.unwrap_or(settings.timeouts.idle);
+        let method = self.method;
+        let asked = |tool| Asked {
+            server: slot.name().clone(),
+            method,
+            tool,
+            deadline,
+            idle,
+            limit: settings
+                .admission
+                .in_flight
+                .saturating_add(settings.admission.waiting),
+            obstacle: slot.obstacle(),
+        };
+        let request = self
+            .request
+            .map_err(|problem| asked(None).error(Failure::Invalid(problem)))?;
+        let tool = match &request {
+            ClientRequest::CallToolRequest(call) => Some(call.params.name.clone()),
+            _ => None,
+        };
+        let submission = Submission {
+            slot: &slot,
+            client: self.handle.client,
+            quota: self.handle.quota.clone(),
+            wish: self.wish,
+            progress: self.progress,
+            // The clock holds only so much, whatever a caller asks for.
+            deadline: now() + deadline.min(LONGEST_DEADLINE),
+            idle,
+        };
+        match submission.run(request).await {
+            Ok(result) => R::from_result(result).map_err(|problem| {
+                asked(None).error(Failure::Unreadable(format!("{problem}, got another kind")))
+            }),
+            Err(failure) => Err(asked(tool.map(String::from)).error(failure)),
+        }
+    }
+}
+
+/// One request on its way to the actor, and the wait for its answer.
+struct Submission<'a> {
+    slot: &'a Arc<ServerSlot>,
+    client: ClientId,
+    quota: Option<Arc<Semaphore>>,
+    wish: RetryWish,
+    progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+    deadline: Instant,
+    idle: Duration,
+}
+
+impl Submission<'_> {
+    async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
+        let _quota = self.take_quota().await?;
+        let entry = Arc::clone(&self.slot.entry)
+            .try_acquire_owned()
+            .map_err(|_| Failure::Outcome(Outcome::Busy))?;
+        let id = self.slot.next_call();
+        if reports_progress(&request) {
+            let token = ProgressToken(NumberOrString::Number(id.0 as i64));
+            request.get_meta_mut().set_progress_token(token);
+        }
+        let (sender, answer) = oneshot::channel();
+        let call = Box::new(Call {
+            id,
+            client: self.client,
+            request: Some(request),
+            wish: self.wish,
+            deadline: self.deadline,
+            idle: self.idle,
+            progress: self.progress,
+            reply: Reply::new(sender, entry),
+            keep: false,
+            tool: None,
+        });
+        // From here on the actor knows of the call, and hears of it when the caller leaves.
+        let guard = LeaveGuard {
+            slot: self.slot,
+            call: id,
+            armed: true,
+        };
+        submit(self.slot, call, self.deadline).await?;
+        let answer = answer.await;
+        guard.disarm();
+        answer.unwrap_or(Err(Failure::ActorGone))
+    }
+
+    /// A client's own quota is waited for, within the deadline.
+    async fn take_quota(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        let Some(quota) = &self.quota else {
+            return Ok(None);
+        };
+        if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        let wait = Arc::clone(quota).acquire_owned();
+        match tokio::time::timeout_at(self.deadline.into(), wait).await {
+            Ok(permit) => Ok(permit.ok()),
+            Err(_) => Err(not_in_time()),
+        }
+    }
+}
+
+fn not_in_time() -> Failure {
+    Failure::Outcome(Outcome::Deadline {
+        sent: false,
+        idle: false,
+    })
+}
+
+/// What may take long may say how far it is.
+fn reports_progress(request: &ClientRequest) -> bool {
+    matches!(
+        request,
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::GetPromptRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+            | ClientRequest::CompleteRequest(_)
+    )
+}
+
+/// Hands a call to the server's actor; while the actor starts again, waits for it.
+async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Failure> {
+    let mut mailbox: Option<tokio::sync::watch::Receiver<Mailbox>> = None;
+    loop {
+        match try_submit(slot, call)? {
+            None => return Ok(()),
+            Some(unsent) => call = unsent,
+        }
+        // The first look may have been at an actor that is gone; the receiver sees each change
+        // from its creation on, so the second look comes before the wait.
+        match &mut mailbox {
+            None => mailbox = Some(slot.mailbox.subscribe()),
+            Some(mailbox) => {
+                let changed = mailbox.changed();
+                if tokio::time::timeout_at(deadline.into(), changed)
+                    .await
+                    .is_err()
+                {
+                    return Err(not_in_time());
+                }
+            }
+        }
+    }
+}
+
+/// Gives the call back when there is no actor to take it at the moment.
+fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, Failure> {
+    match &*slot.mailbox.borrow() {
+        Mailbox::Live(actor) => match actor.send_message(ServerMessage::Call(call)) {
+            Ok(()) => Ok(None),
+            Err(ractor::MessagingErr::SendErr(ServerMessage::Call(call))) => Ok(Some(call)),
+            Err(_) => Err(Failure::ActorGone),
+        },
+        Mailbox::Starting => Ok(Some(call)),
+        Mailbox::Removed => Err(Failure::Removed),
+        Mailbox::Gone => Err(Failure::RuntimeGone),
+    }
+}
+
+/// Tells the actor when a caller drops its future.
+struct LeaveGuard<'a> {
+    slot: &'a ServerSlot,
+    call: CallId,
+    armed: bool,
+}
+
+impl LeaveGuard<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for LeaveGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed
+            && let Mailbox::Live(actor) = &*self.slot.mailbox.borrow()
+        {
+            // An actor that is gone has forgotten the call already.
+            let _ = actor.send_message(ServerMessage::CallLeft { call: self.call });
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The runtime: a fleet of servers under one supervisor.
+//!
+//! Nothing here is global: two runtimes in one process never meet. Handles only send messages and
+//! read snapshots.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
+use ractor::{Actor, ActorRef};
+use rmcp::model::InitializeRequestParams;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use crate::catalog::ServerCatalog;
+use crate::client::ClientBuilder;
+use crate::config::{Config, ServerConfig};
+use crate::error::{ControlError, NotReady, StartError, UnknownServer};
+use crate::events::{EventBus, Events};
+use crate::handle::ServerHandle;
+use crate::server::message::{ControlReply, ServerMessage};
+use crate::server::slot::{Mailbox, ServerSlot, client_params};
+use crate::status::ServerStatus;
+use crate::supervisor::{
+    CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, Supervisor,
+    SupervisorArguments, SupervisorMessage,
+};
+
+/// How long a forced end of a connection is waited for.
+const FORCED_END: Duration = Duration::from_secs(1);
+
+/// A supervised fleet of MCP servers. Cheap to clone.
+///
+/// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle asks for a
+/// shutdown that nobody waits for.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    lifeline: Arc<Lifeline>,
+}
+
+/// What all handles of a runtime share. The last one to go asks for the shutdown.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    pub(crate) registry: Arc<Registry>,
+    supervisor: ActorRef<SupervisorMessage>,
+    events: Arc<EventBus>,
+    client: InitializeRequestParams,
+    next_client: AtomicU32,
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        // A supervisor that is gone has nothing left to shut down.
+        let _ = self.supervisor.send_message(SupervisorMessage::Shutdown {
+            limit: QUIET_SHUTDOWN,
+            reply: None,
+        });
+    }
+}
+
+/// Describes a runtime before it starts.
+#[derive(Debug, Default)]
+pub struct RuntimeBuilder {
+    servers: Vec<ServerConfig>,
+    governor: Option<GovernorSettings>,
+    client: Option<(String, String)>,
+}
+
+impl RuntimeBuilder {
+    /// Adds the servers of a config.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.servers.extend(config.servers);
+        self
+    }
+
+    /// Adds one server.
+    #[must_use]
+    pub fn server(mut self, server: ServerConfig) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// How many servers may connect at once.
+    #[must_use]
+    pub fn governor(mut self, governor: GovernorSettings) -> Self {
+        self.governor = Some(governor);
+        self
+    }
+
+    /// The name and version that servers are told.
+    #[must_use]
+    pub fn client_info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.client = Some((name.into(), version.into()));
+        self
+    }
+
+    /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
+    pub async fn start(self) -> Result<Runtime, StartError> {
+        let events = Arc::new(EventBus::new());
+        let (name, version) = self
+            .client
+            .unwrap_or_else(|| ("mcpvisor".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        let client = client_params(&name, &version);
+        let mut servers = BTreeMap::new();
+        for config in self.servers {
+            validate(&config)?;
+            let name = config.name.clone();
+            let slot = ServerSlot::new(config, client.clone(), Arc::clone(&events));
+            if servers.insert(name.clone(), Arc::new(slot)).is_some() {
+                return Err(StartError::DuplicateServer(name));
+            }
+        }
+        let registry = Arc::new(ArcSwap::from_pointee(servers));
+        let arguments = SupervisorArguments {
+            registry: Arc::clone(&registry),
+            governor: self.governor.unwrap_or_else(default_governor),
+        };
+        let (supervisor, _) = Actor::spawn(None, Supervisor, arguments)
+            .await
+            .map_err(|problem| StartError::Supervisor(problem.to_string()))?;
+        Ok(Runtime {
+            lifeline: Arc::new(Lifeline {
+                registry,
+                supervisor,
+                events,
+                client,
+                next_client: AtomicU32::new(1),
+            }),
+        })
+    }
+}
+
+fn default_governor() -> GovernorSettings {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    GovernorSettings {
+        max_stdio: cores * 4,
+        ..GovernorSettings::default()
+    }
+}
+
+fn validate(config: &ServerConfig) -> Result<(), StartError> {
+    config
+        .settings
+        .validate()
+        .map_err(|problem| StartError::InvalidSetting {
+            server: config.name.clone(),
+            problem,
+        })
+}
+
+/// Waits for connections whose actors are gone. One whose actor crashed closes by itself, in its own
+/// time; what is still there when the time is up is ended by force, and named.
+async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<ServerName> {
+    let mut late = Vec::new();
+    for slot in slots {
+        if timeout_at(due, slot.connection.acquire()).await.is_err() {
+            late.push(slot);
+        }
+    }
+    for slot in &late {
+        slot.hurry();
+    }
+    let due = Instant::now() + FORCED_END;
+    for slot in &late {
+        // A future of the host's own program that blocks its thread cannot be ended at all.
+        let _ = timeout_at(due, slot.connection.acquire()).await;
+    }
+    late.iter().map(|slot| slot.name().clone()).collect()
+}
+
+impl Runtime {
+    /// Begins the description of a runtime.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// A handle of a server.
+    pub fn server(&self, name: &str) -> Result<ServerHandle, UnknownServer> {
+        Ok(self.handle(self.slot(name)?, ClientId::DEFAULT, None))
+    }
+
+    pub(crate) fn handle(
+        &self,
+        slot: Arc<ServerSlot>,
+        client: ClientId,
+        quota: Option<Arc<Semaphore>>,
+    ) -> ServerHandle {
+        ServerHandle {
+            slot,
+            client,
+            quota,
+            _lifeline: Arc::clone(&self.lifeline),
+        }
+    }
+
+    pub(crate) fn slot(&self, name: &str) -> Result<Arc<ServerSlot>, UnknownServer> {
+        let servers = self.lifeline.registry.load();
+        servers.get(name).cloned().ok_or_else(|| UnknownServer {
+            name: name.to_owned(),
+            known: servers.keys().cloned().collect(),
+        })
+    }
+
+    /// The names of all servers, in order.
+    pub fn servers(&self) -> Vec<ServerName> {
+        self.lifeline.registry.load().keys().cloned().collect()
+    }
+
+    /// The state of every server now, in the order of their names. Never waits.
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let servers = self.lifeline.registry.load();
+        servers.values().map(|slot| slot.status()).collect()
+    }
+
+    /// What every server offers: the last good catalogs. Never waits.
+    pub fn catalog(&self) -> Vec<(ServerName, Arc<ServerCatalog>)> {
+        let servers = self.lifeline.registry.load();
+        servers
+            .iter()
+            .map(|(name, slot)| (name.clone(), slot.published.load_full()))
+            .collect()
+    }
+
+    /// What happens from now on.
+    pub fn events(&self) -> Events {
+        self.lifeline.events.subscribe()
+    }
+
+    /// Describes an agent's own view of the fleet.
+    pub fn client(&self, name: impl Into<String>) -> ClientBuilder {
+        let id = ClientId(self.lifeline.next_client.fetch_add(1, Ordering::Relaxed));
+        ClientBuilder::new(self.clone(), name.into(), id)
+    }
+
+    /// Waits until the required servers are connected and listed; where none is marked as
+    /// required, all that are enabled.
+    pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let any_required = slots.iter().any(|slot| slot.config.required);
+        let wanted: Vec<_> = slots
+            .into_iter()
+            .filter(|slot| {
+                if any_required {
+                    slot.config.required
+                } else {
+                    slot.config.enabled
+                }
+            })
+            .collect();
+        let all = async {
+            for slot in &wanted {
+                let mut status = slot.status.subscribe();
+                // The sender lives in the slot, so this ends only with the condition.
+                let _ = status.wait_for(ServerStatus::is_ready).await;
+            }
+        };
+        if tokio::time::timeout(timeout, all).await.is_ok() {
+            return Ok(());
+        }
+        let servers: Vec<_> = wanted
+            .iter()
+            .map(|slot| slot.status())
+            .filter(|status| !status.is_ready())
+            .map(|status| {
+                let fault = status.last_error.map(|fault| fault.message);
+                (status.name, status.state, fault)
+            })
+            .collect();
+        if servers.is_empty() {
+            Ok(())
+        } else {
+            Err(NotReady { servers })
+        }
+    }
+
+    /// Switches a server on. A server that has to be mended is tried again.
+    pub async fn enable(&self, name: &str) -> Result<(), ControlError> {
+        self.control(name, |reply| ServerMessage::Enable { reply })
+            .await
+    }
+
+    /// Switches a server off: calls in flight may finish, then it is closed. Returns when it is.
+    pub async fn disable(&self, name: &str) -> Result<(), ControlError> {
+        self.control(name, |reply| ServerMessage::Disable { reply })
+            .await
+    }
+
+    /// Replaces a server's connection. Calls in flight may finish first.
+    pub async fn reconnect(&self, name: &str) -> Result<(), ControlError> {
+        self.control(name, |reply| ServerMessage::Reconnect { reply })
+            .await
+    }
+
+    async fn control(
+        &self,
+        name: &str,
+        message: impl FnOnce(ControlReply) -> ServerMessage,
+    ) -> Result<(), ControlError> {
+        let slot = self.slot(name)?;
+        let (reply, answer) = oneshot::channel();
+        let mut mailbox = slot.mailbox.subscribe();
+        let live = mailbox
+            .wait_for(|mailbox| !matches!(mailbox, Mailbox::Starting))
+            .await
+            .map_err(|_| ControlError::RuntimeGone)?
+            .clone();
+        match live {
+            Mailbox::Live(actor) => {
+                let _ = actor.send_message(message(reply));
+                answer
+                    .await
+                    .unwrap_or_else(|_| Err(self.interrupted(slot.name())))
+            }
+            Mailbox::Gone => Err(ControlError::RuntimeGone),
+            Mailbox::Removed | Mailbox::Starting => Err(UnknownServer {
+                name: name.to_owned(),
+                known: self.servers(),
+            }
+            .into()),
+        }
+    }
+
+    fn interrupted(&self, name: &ServerName) -> ControlError {
+        match self.slot(name.as_str()) {
+            Ok(slot) if matches!(&*slot.mailbox.borrow(), Mailbox::Gone) => {
+                ControlError::RuntimeGone
+            }
+            Ok(_) | Err(_) => ControlError::Interrupted(name.clone()),
+        }
+    }
+
+    /// Adds a server at run time.
+    pub async fn add(&self, config: ServerConfig) -> Result<(), ControlError> {
+        config
+            .settings
+            .validate()
+            .map_err(|problem| ControlError::InvalidSetting {
+                server: config.name.clone(),
+                problem,
+            })?;
+        let slot = Arc::new(ServerSlot::new(
+            config,
+            self.lifeline.client.clone(),
+            Arc::clone(&self.lifeline.events),
+        ));
+        self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
+            .await
+    }
+
+    /// Removes a server: calls in flight may finish, then it is closed and forgotten.
+    pub async fn remove(&self, name: &str) -> Result<(), ControlError> {
+        let slot = self.slot(name)?;
+        let server = slot.name().clone();
+        self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
+            .await?;
+        let due = Instant::now() + slot.config.settings.close.total().min(LONGEST_SHUTDOWN);
+        end_connections(vec![slot], due).await;
+        Ok(())
+    }
+
+    async fn ask_supervisor(
+        &self,
+        message: impl FnOnce(oneshot::Sender<Result<(), ControlError>>) -> SupervisorMessage,
+    ) -> Result<(), ControlError> {
+        let (reply, answer) = oneshot::channel();
+        self.lifeline
+            .supervisor
+            .send_message(message(reply))
+            .map_err(|_| ControlError::RuntimeGone)?;
+        answer.await.unwrap_or(Err(ControlError::RuntimeGone))
+    }
+
+    /// Ends the runtime within the limit: no new calls, those in flight may finish, then all
+    /// servers are closed at once. A limit shorter than the servers' own close times shrinks every
+    /// step in proportion.
+    pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
+        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let due = Instant::now() + limit.min(LONGEST_SHUTDOWN);
+        let (reply, answer) = oneshot::channel();
+        let message = SupervisorMessage::Shutdown {
+            limit,
+            reply: Some(reply),
+        };
+        let mut report = match self.lifeline.supervisor.send_message(message) {
+            Ok(()) => answer.await.unwrap_or_default(),
+            // It has ended already.
+            Err(_) => ShutdownReport::default(),
+        };
+        let forced = end_connections(slots, due).await;
+        for closed in &mut report.servers {
+            if forced.contains(&closed.server) {
+                closed.how = CloseOutcome::Forced;
+            }
+        }
+        report
+    }
+
+    /// Makes the supervisor panic. For tests of what becomes of the handles.
+    #[doc(hidden)]
+    pub fn crash_supervisor(&self) {
+        let _ = self
+            .lifeline
+            .supervisor
+            .send_message(SupervisorMessage::Crash);
+    }
+}

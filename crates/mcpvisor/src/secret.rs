@@ -1,0 +1,165 @@
+//! Values that are never printed, and what keeps them out of texts that are.
+//!
+//! What is a secret is said by those who describe a server; where texts about it are made, they are
+//! cleared of its secrets.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+/// What stands where a secret was.
+const HIDDEN: &str = "***";
+
+/// Shorter values, in characters, are not looked for in what a server says: `1` or `true` is
+/// everywhere, and hiding it would hide the message.
+pub(crate) const SHORTEST: usize = 6;
+
+/// A value that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The value, for the one who needs it.
+    pub(crate) fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+/// A command line is made of it.
+impl AsRef<OsStr> for Secret<OsString> {
+    fn as_ref(&self) -> &OsStr {
+        &self.0
+    }
+}
+
+/// Secrets that are taken out of texts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Secrets(Vec<Secret<String>>);
+
+impl Secrets {
+    /// Those of the values that have at least so many characters.
+    pub(crate) fn new<'v>(values: impl IntoIterator<Item = &'v OsStr>, at_least: usize) -> Self {
+        let values = values.into_iter().map(OsStr::to_string_lossy);
+        let mut values: Vec<String> = values
+            .filter(|value| value.chars().count() >= at_least.max(1))
+            .map(Cow::into_owned)
+            .collect();
+        // A secret may contain another; the longer one goes first, so that nothing of it stays.
+        values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Self(values.into_iter().map(Secret::new).collect())
+    }
+
+    /// The text without the secrets.
+    pub(crate) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
+        let mut text = text.into();
+        for secret in &self.0 {
+            if text.contains(secret.expose()) {
+                text = Cow::Owned(text.replace(secret.expose(), HIDDEN));
+            }
+        }
+        text
+    }
+
+    /// The text without the secrets, where its start was cut off, perhaps within one.
+    pub(crate) fn hide_in_end<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let cut = self.0.iter().map(|secret| cut_off(secret.expose(), text));
+        match cut.max() {
+            Some(cut) if cut > 0 => self.hide(format!("{HIDDEN}{}", &text[cut..])),
+            _ => self.hide(text),
+        }
+    }
+}
+
+/// How much of the text's start is the end of a secret, in bytes.
+fn cut_off(secret: &str, text: &str) -> usize {
+    let ends = secret.char_indices().skip(1).map(|(at, _)| &secret[at..]);
+    ends.filter(|end| end.chars().count() >= SHORTEST)
+        .find(|end| text.starts_with(end))
+        .map_or(0, str::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secrets(values: &[&str]) -> Secrets {
+        Secrets::new(values.iter().map(OsStr::new), SHORTEST)
+    }
+
+    #[test]
+    fn a_secret_never_prints() {
+        #[derive(Debug)]
+        #[expect(dead_code, reason = "it is printed")]
+        struct Holder {
+            token: Secret<String>,
+        }
+        let holder = Holder {
+            token: Secret::new("canary".to_owned()),
+        };
+        assert_eq!(format!("{holder:?}"), "Holder { token: *** }");
+        assert_eq!(format!("{:?}", secrets(&["canary"])), "Secrets([***])");
+    }
+
+    #[test]
+    fn every_occurrence_is_taken_out_the_longest_first() {
+        let secrets = secrets(&["canary", "canary-bird", "canary"]);
+        assert_eq!(
+            secrets.hide("canary-bird, canary and a canary-bird"),
+            "***, *** and a ***"
+        );
+        assert!(matches!(secrets.hide("nothing"), Cow::Borrowed("nothing")));
+    }
+
+    #[test]
+    fn short_values_do_not_hide_the_message() {
+        assert_eq!(secrets(&["1", "true", ""]).hide("1 is true"), "1 is true");
+        let short = Secrets::new([OsStr::new("1"), OsStr::new("")], 0);
+        assert_eq!(short.hide("v1"), "v***");
+    }
+
+    #[test]
+    fn the_end_of_a_secret_that_was_cut_off_is_taken_out_too() {
+        let secrets = secrets(&["s3cret-canary"]);
+        assert_eq!(secrets.hide_in_end("canary and more"), "*** and more");
+        assert_eq!(secrets.hide_in_end("anary and more"), "anary and more");
+        assert_eq!(secrets.hide_in_end("canary s3cret-canary"), "*** ***");
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fuzz::budget;
+
+    proptest! {
+        #![proptest_config(budget(300))]
+
+        #[test]
+        fn no_text_keeps_a_secret(
+            values in vec("[ab]{1,8}", 0..4),
+            text in "[abc]{0,60}",
+            at_least in 1..7_usize,
+        ) {
+            let secrets = Secrets::new(values.iter().map(OsStr::new), at_least);
+            for shown in [secrets.hide(&text), secrets.hide_in_end(&text)] {
+                for value in values.iter().filter(|value| value.len() >= at_least) {
+                    prop_assert!(!shown.contains(value), "{value} in {shown}");
+                }
+            }
+        }
+    }
+}

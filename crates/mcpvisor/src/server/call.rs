@@ -1,0 +1,92 @@
+//! One request on its way through the runtime.
+
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::machine::NewCall;
+use mcpvisor_core::settings::RetrySettings;
+use mcpvisor_core::{CallId, ClientId, RetryWish, Safety};
+use rmcp::model::{ClientRequest, ProgressNotificationParam, Tool};
+use tokio::sync::mpsc;
+
+use crate::catalog::ServerCatalog;
+use crate::reply::Reply;
+
+/// A request with its terms and its reply. It is boxed once and moves as a pointer.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) id: CallId,
+    pub(crate) client: ClientId,
+    /// Taken by a transport that needs it for itself; kept by the others for a retry.
+    pub(crate) request: Option<ClientRequest>,
+    pub(crate) wish: RetryWish,
+    pub(crate) deadline: Instant,
+    pub(crate) idle: Duration,
+    pub(crate) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+    pub(crate) reply: Reply,
+    /// Keep the request when it is sent: it may be retried, or its answer has to be remembered.
+    pub(crate) keep: bool,
+    /// The tool as it was when the call was first sent, if it may be retried.
+    pub(crate) tool: Option<Tool>,
+}
+
+impl Call {
+    /// What the machine needs to know. Settles whether the request is kept for a retry.
+    pub(crate) fn admit(&mut self, settings: &RetrySettings, catalog: &ServerCatalog) -> NewCall {
+        let tool = self.tool_name();
+        let is_tool = tool.is_some();
+        let safety = match tool {
+            Some(name) => tool_safety(name, settings, catalog),
+            None => Safety::Repeatable,
+        };
+        self.keep = match (self.wish, safety) {
+            (RetryWish::Never, _) => self.is_lasting(),
+            (RetryWish::Always, _) => true,
+            (RetryWish::Default, Safety::Repeatable | Safety::TrustedTool) => true,
+            (RetryWish::Default, Safety::Effectful) => false,
+        };
+        NewCall {
+            call: self.id,
+            client: self.client,
+            safety,
+            wish: self.wish,
+            is_tool,
+            deadline: self.deadline,
+            idle: self.idle,
+        }
+    }
+
+    /// Whether what it asks for is restored on the next connection, once the server agreed.
+    fn is_lasting(&self) -> bool {
+        matches!(
+            self.request,
+            Some(
+                ClientRequest::SubscribeRequest(_)
+                    | ClientRequest::UnsubscribeRequest(_)
+                    | ClientRequest::SetLevelRequest(_)
+            )
+        )
+    }
+
+    pub(crate) fn tool_name(&self) -> Option<&str> {
+        match &self.request {
+            Some(ClientRequest::CallToolRequest(call)) => Some(&call.params.name),
+            _ => None,
+        }
+    }
+}
+
+/// Annotations are hints: they count only where the config trusts the server.
+fn tool_safety(name: &str, settings: &RetrySettings, catalog: &ServerCatalog) -> Safety {
+    if settings.idempotent_tools.iter().any(|tool| tool == name) {
+        return Safety::TrustedTool;
+    }
+    let annotated = || {
+        let annotations = catalog.tool(name)?.annotations.as_ref()?;
+        Some(annotations.read_only_hint == Some(true) || annotations.idempotent_hint == Some(true))
+    };
+    if settings.trusted && annotated() == Some(true) {
+        Safety::TrustedTool
+    } else {
+        Safety::Effectful
+    }
+}

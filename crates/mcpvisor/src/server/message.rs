@@ -1,0 +1,150 @@
+//! What is said to a server's actor: requests in the imperative, facts in the past tense.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcpvisor_core::machine::{CallEnd, End, Fault};
+use mcpvisor_core::{CallId, Generation, ListKind};
+use rmcp::model::{InitializeResult, LoggingLevel};
+use tokio::sync::oneshot;
+
+use super::call::Call;
+use crate::catalog::Listed;
+use crate::error::ControlError;
+
+/// A message to a [`super::actor::ServerActor`].
+#[derive(Debug)]
+pub(crate) enum ServerMessage {
+    /// Run this request.
+    Call(Box<Call>),
+    /// The caller of this request is gone.
+    CallLeft {
+        /// Which request.
+        call: CallId,
+    },
+    /// Switch on.
+    Enable {
+        /// Answered at once.
+        reply: ControlReply,
+    },
+    /// Switch off.
+    Disable {
+        /// Answered when it is off.
+        reply: ControlReply,
+    },
+    /// Replace the connection.
+    Reconnect {
+        /// Answered at once, refused if disabled.
+        reply: ControlReply,
+    },
+    /// This connection does not work, says a caller.
+    ReportBroken {
+        /// The connection that the caller used.
+        generation: Generation,
+    },
+    /// Close for good, then stop.
+    Shutdown {
+        /// All steps together.
+        limit: Duration,
+    },
+    /// The governor lets this server connect.
+    PermitGranted,
+    /// A connection says something.
+    Connection {
+        /// Which connection.
+        generation: Generation,
+        /// What.
+        report: Report,
+    },
+    /// A list was fetched, or could not be.
+    ListFetched {
+        /// The connection that was asked.
+        generation: Generation,
+        /// Which list.
+        list: ListKind,
+        /// What came of it.
+        result: Result<Listed, FetchFailure>,
+    },
+    /// A check of a connection ended.
+    CheckEnded {
+        /// The connection that was checked.
+        generation: Generation,
+        /// Whether any answer came.
+        answered: bool,
+    },
+    /// A deadline of the machine's may have passed.
+    Tick,
+    /// Panic, to show that nobody else notices.
+    Crash,
+}
+
+/// With ractor's cluster feature a message says whether it can leave the process. This one cannot.
+#[cfg(feature = "cluster")]
+impl ractor::Message for ServerMessage {}
+
+/// Where the outcome of a wish goes.
+pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;
+
+/// What a connection task says.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// The first byte arrived.
+    FirstByte,
+    /// The handshake is done.
+    Up {
+        /// What the server said of itself.
+        info: Arc<InitializeResult>,
+        /// The lists that it has.
+        lists: Vec<ListKind>,
+    },
+    /// A batch of messages arrived.
+    Observed(Observed),
+    /// The connection broke or was told to close; what it had not answered comes back.
+    Lost {
+        /// Why.
+        fault: Fault,
+        /// The requests without an answer, and whether any of it may have reached the server.
+        returned: Vec<(Box<Call>, bool)>,
+    },
+    /// The task is done; nothing of it is left.
+    Ended(End),
+}
+
+/// What one batch of inbound messages means to the machine.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// Calls that were answered.
+    pub(crate) ended: Vec<(CallId, CallEnd)>,
+    /// Calls that made progress.
+    pub(crate) progressed: Vec<CallId>,
+    /// Lists that changed.
+    pub(crate) changed: Vec<ListKind>,
+    /// Subscriptions and log levels that the server confirmed.
+    pub(crate) confirmed: Vec<Confirmed>,
+    /// Messages that made no sense.
+    pub(crate) strays: u64,
+    /// Messages that came too many at once, and were dropped unread.
+    pub(crate) dropped_flood: u64,
+    /// Anything arrived at all.
+    pub(crate) heard: bool,
+}
+
+/// What a server agreed to keep doing, so that it can be restored on the next connection.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Confirmed {
+    /// It reports changes of this resource.
+    Subscribed(String),
+    /// It no longer does.
+    Unsubscribed(String),
+    /// It logs from this level on.
+    LogLevel(LoggingLevel),
+}
+
+/// Why a list could not be fetched.
+#[derive(Debug)]
+pub(crate) enum FetchFailure {
+    /// The server answered with an error.
+    Refused(String),
+    /// No answer, or one that makes no sense.
+    Failed(String),
+}

@@ -1,0 +1,7 @@
+//! One server: its lasting slot, its actor, and what is said to it.
+
+pub(crate) mod actor;
+pub(crate) mod call;
+pub(crate) mod message;
+mod publish;
+pub(crate) mod slot;

@@ -1,0 +1,186 @@
+//! What the actor shows to others: the status and the catalog.
+
+use std::sync::Arc;
+
+use mcpvisor_core::discovery::FetchOutcome;
+use mcpvisor_core::machine::{Fault, FaultClass};
+use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
+
+use super::actor::{ServerState, now};
+use super::message::FetchFailure;
+use crate::catalog::{ListDiff, Listed, ServerCatalog};
+use crate::events::EventKind;
+use crate::status::ServerStatus;
+
+impl ServerState {
+    /// A fetch ended. Only the current connection may change the catalog; a failed fetch leaves
+    /// the last good one, and says that it is stale.
+    pub(super) fn list_fetched(
+        &mut self,
+        generation: Generation,
+        list: ListKind,
+        result: Result<Listed, FetchFailure>,
+    ) {
+        let outcome = match result {
+            Ok(listed) => {
+                if self.is_live(generation) {
+                    self.unlisted.remove(&list);
+                    self.adopt(generation, list, listed);
+                }
+                FetchOutcome::Fetched
+            }
+            Err(FetchFailure::Refused(problem)) => {
+                let problem = self.slot.hide(problem);
+                tracing::warn!(server = %self.slot.name(), %list, %problem, "listing refused");
+                self.not_listed(generation, list, &problem);
+                FetchOutcome::Refused
+            }
+            Err(FetchFailure::Failed(problem)) => {
+                let problem = self.slot.hide(problem);
+                tracing::warn!(server = %self.slot.name(), %list, %problem, "listing failed");
+                self.not_listed(generation, list, &problem);
+                FetchOutcome::Failed
+            }
+        };
+        // Whether it is stale is known only after the step.
+        self.dirty = true;
+        self.step(Input::ListFetched {
+            generation,
+            list,
+            outcome,
+        });
+        self.refresh_staleness();
+    }
+
+    /// Remembers why a list is not what it should be, for the status.
+    fn not_listed(&mut self, generation: Generation, list: ListKind, problem: &str) {
+        let message = format!("its {list} cannot be listed: {problem}");
+        let fault = Fault::new(FaultClass::Discovery, message);
+        self.unlisted.insert(list, (generation, fault));
+    }
+
+    /// What went wrong: on the present connection, or before it.
+    fn last_error(&self) -> Option<Fault> {
+        let mut unlisted = self.unlisted.values();
+        let present = unlisted.find(|(generation, _)| self.is_live(*generation));
+        let present = present.map(|(_, fault)| fault);
+        present.or(self.machine.last_fault()).cloned()
+    }
+
+    fn adopt(&mut self, generation: Generation, list: ListKind, listed: Listed) {
+        let old = Arc::clone(&self.slot.memory().last_good);
+        let mut next = old.with(generation, listed);
+        let diff = ListDiff::of(list, &old, &next);
+        if !diff.is_empty() {
+            next.revision = old.revision + 1;
+            let revision = next.revision;
+            self.slot.emit(
+                generation,
+                EventKind::CatalogChanged {
+                    list,
+                    diff,
+                    revision,
+                },
+            );
+        }
+        self.keep(next);
+    }
+
+    /// Stale until every list was fetched on the present connection.
+    fn refresh_staleness(&mut self) {
+        let stale = !self.machine.is_fresh();
+        let old = Arc::clone(&self.slot.memory().last_good);
+        if old.stale != stale {
+            let mut next = ServerCatalog::clone(&old);
+            next.stale = stale;
+            self.keep(next);
+        }
+    }
+
+    /// Keeps a catalog as the last good one, and publishes it where the state allows.
+    fn keep(&mut self, catalog: ServerCatalog) {
+        let catalog = Arc::new(catalog);
+        self.slot.memory().last_good = Arc::clone(&catalog);
+        if self.machine.state().name().publishes() {
+            self.slot.published.store(catalog);
+        }
+        self.dirty = true;
+        self.publish();
+    }
+
+    /// A state that publishes shows the last good catalog; one that does not shows none.
+    pub(super) fn publish_catalog_for(&mut self, state: StateName) {
+        let mut catalog = Arc::clone(&self.slot.memory().last_good);
+        let stale = !self.machine.is_fresh();
+        if catalog.stale != stale {
+            let mut next = ServerCatalog::clone(&catalog);
+            next.stale = stale;
+            catalog = Arc::new(next);
+            self.slot.memory().last_good = Arc::clone(&catalog);
+        }
+        if state.publishes() {
+            self.slot.published.store(catalog);
+        } else {
+            self.slot.published.store(Arc::new(ServerCatalog {
+                revision: catalog.revision,
+                generation: catalog.generation,
+                stale: true,
+                ..ServerCatalog::default()
+            }));
+        }
+    }
+
+    pub(super) fn publish(&mut self) {
+        self.dirty = false;
+        let status = self.status();
+        self.slot.status.send_replace(status);
+    }
+
+    fn status(&self) -> ServerStatus {
+        let machine = &self.machine;
+        let catalog = self.slot.published.load();
+        let durable = machine.durable();
+        let action = match machine.state() {
+            State::PermanentlyFailed(failure) => Some(failure.action.clone()),
+            State::Disconnected(_) => {
+                Some("mend the server; it is probed slowly, or reconnect it".to_owned())
+            }
+            State::Connecting(_)
+            | State::Connected(_)
+            | State::Reconnecting(_)
+            | State::Disabling(_)
+            | State::Disabled => None,
+        };
+        ServerStatus {
+            name: self.slot.name().clone(),
+            instance: self.slot.slot.instance,
+            state: machine.state().name(),
+            generation: durable.generation,
+            since: self.since,
+            attempt: machine.attempts(),
+            attempts_used: durable.budget.used(now()),
+            attempts_limit: durable.budget.limit(),
+            retry_at: machine.retry_at(),
+            protocol: self
+                .info
+                .as_ref()
+                .map(|info| info.protocol_version.as_str().to_owned()),
+            server: self.info.as_ref().map(|info| info.server_info.clone()),
+            transport: self.slot.config.transport.label(),
+            tools: catalog.tools.len(),
+            prompts: catalog.prompts.len(),
+            resources: catalog.resources.len(),
+            templates: catalog.resource_templates.len(),
+            stale: !machine.is_fresh(),
+            in_flight: machine.in_flight(),
+            waiting: machine.waiting(),
+            last_error: self.last_error(),
+            action,
+            required: self.slot.config.required,
+            restarts: self.slot.memory().restarts,
+            dropped_late: machine.dropped_late(),
+            strays: self.strays,
+            dropped_flood: self.dropped_flood,
+        }
+    }
+}

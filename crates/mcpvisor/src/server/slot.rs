@@ -1,0 +1,230 @@
+//! What belongs to a configured server for as long as it is configured.
+//!
+//! The supervisor's child spec holds it, handles read it, and the actor of the moment works with
+//! it. Generation, budget and catalog live here, so a crash of the actor loses none of them.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use mcpvisor_core::{CallId, Durable, Generation, ServerName, Slot, StateName};
+use ractor::ActorRef;
+use rmcp::model::{ClientCapabilities, Implementation, InitializeRequestParams, LoggingLevel};
+use tokio::sync::{Semaphore, watch};
+
+use super::message::ServerMessage;
+use crate::catalog::ServerCatalog;
+use crate::config::ServerConfig;
+use crate::events::{EventBus, EventKind};
+use crate::link::StderrRing;
+use crate::secret::Secrets;
+use crate::status::ServerStatus;
+use crate::supervisor::CloseOutcome;
+
+/// The lasting part of one server.
+pub(crate) struct ServerSlot {
+    pub(crate) slot: Slot,
+    pub(crate) config: ServerConfig,
+    pub(crate) client: InitializeRequestParams,
+    pub(crate) events: Arc<EventBus>,
+    pub(crate) stderr: Arc<StderrRing>,
+    secrets: Secrets,
+    /// Where messages go at the moment.
+    pub(crate) mailbox: watch::Sender<Mailbox>,
+    pub(crate) status: watch::Sender<ServerStatus>,
+    pub(crate) published: ArcSwap<ServerCatalog>,
+    /// One permit: a connection task holds it from opening to the end of closing, so a new
+    /// generation never opens beside an old one, not even across a crash of the actor.
+    pub(crate) connection: Arc<Semaphore>,
+    /// Places for calls that run and wait; entering is tried here, the order is the machine's.
+    pub(crate) entry: Arc<Semaphore>,
+    /// The runtime is going away: no more patience with a connection whose actor is gone.
+    hurried: watch::Sender<bool>,
+    next_call: AtomicU64,
+    in_flight: AtomicUsize,
+    waiting: AtomicUsize,
+    memory: Mutex<Memory>,
+}
+
+/// Where the messages to a server go.
+#[derive(Debug, Clone)]
+pub(crate) enum Mailbox {
+    /// To its actor.
+    Live(ActorRef<ServerMessage>),
+    /// Its actor starts, or starts again.
+    Starting,
+    /// The server was removed.
+    Removed,
+    /// The runtime ended.
+    Gone,
+}
+
+/// What a restarted actor takes up again.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) durable: Durable,
+    pub(crate) last_good: Arc<ServerCatalog>,
+    pub(crate) subscriptions: BTreeSet<String>,
+    pub(crate) log_level: Option<LoggingLevel>,
+    pub(crate) restarts: u64,
+    /// How the server was closed for good. Left here by the actor, since its end overtakes its
+    /// last message to the supervisor.
+    pub(crate) closed: Option<CloseOutcome>,
+}
+
+impl ServerSlot {
+    pub(crate) fn new(
+        config: ServerConfig,
+        client: InitializeRequestParams,
+        events: Arc<EventBus>,
+    ) -> Self {
+        let durable = Durable::new(&config.settings, config.enabled);
+        let slot = Slot::first(config.name.clone());
+        let admission = &config.settings.admission;
+        let places = admission.in_flight.saturating_add(admission.waiting);
+        Self {
+            mailbox: watch::Sender::new(Mailbox::Starting),
+            status: watch::Sender::new(first_status(&slot, &config)),
+            published: ArcSwap::from_pointee(ServerCatalog::default()),
+            connection: Arc::new(Semaphore::new(1)),
+            entry: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+            hurried: watch::Sender::new(false),
+            next_call: AtomicU64::new(1),
+            in_flight: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            stderr: Arc::new(StderrRing::default()),
+            secrets: config.transport.secrets(),
+            memory: Mutex::new(Memory {
+                durable,
+                last_good: Arc::new(ServerCatalog::default()),
+                subscriptions: BTreeSet::new(),
+                log_level: None,
+                restarts: 0,
+                closed: None,
+            }),
+            slot,
+            config,
+            client,
+            events,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &ServerName {
+        &self.slot.server
+    }
+
+    /// What a restarted actor takes up again. A panic never leaves it half-written: every change
+    /// is one assignment.
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a connection that is still closing, or that nobody holds any more, without asking.
+    pub(crate) fn hurry(&self) {
+        self.hurried.send_replace(true);
+    }
+
+    /// Whether the connection has to end without asking, and when that changes.
+    pub(crate) fn watch_hurry(&self) -> watch::Receiver<bool> {
+        self.hurried.subscribe()
+    }
+
+    pub(crate) fn next_call(&self) -> CallId {
+        CallId(self.next_call.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_gauges(&self, in_flight: usize, waiting: usize) {
+        self.in_flight.store(in_flight, Ordering::Relaxed);
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    pub(crate) fn status(&self) -> ServerStatus {
+        let mut status = self.status.borrow().clone();
+        status.in_flight = self.in_flight.load(Ordering::Relaxed);
+        status.waiting = self.waiting.load(Ordering::Relaxed);
+        status
+    }
+
+    /// What keeps requests from being sent at the moment.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        let status = self.status.borrow();
+        if status.state == StateName::Connected {
+            return None;
+        }
+        Some(match &status.last_error {
+            Some(fault) => format!("the server is {}: {fault}", status.state),
+            None => format!("the server is {}", status.state),
+        })
+    }
+
+    pub(crate) fn emit(&self, generation: Generation, kind: EventKind) {
+        self.events.emit(self.name(), generation, kind);
+    }
+
+    /// A text about the server or of the server's, without the secrets of its config.
+    pub(crate) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
+        self.secrets.hide(text)
+    }
+
+    /// The end of what the server wrote on stderr, without the secrets of its config.
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.secrets.hide_in_end(&self.stderr.tail()).into_owned()
+    }
+}
+
+/// Everything that prints a handle would print all of it.
+impl fmt::Debug for ServerSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerSlot")
+            .field("slot", &self.slot)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who we say we are, and what we offer: nothing that no callback implements.
+pub(crate) fn client_params(name: &str, version: &str) -> InitializeRequestParams {
+    InitializeRequestParams::new(
+        ClientCapabilities::default(),
+        Implementation::new(name, version),
+    )
+    .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
+}
+
+fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {
+    ServerStatus {
+        name: slot.server.clone(),
+        instance: slot.instance,
+        state: if config.enabled {
+            StateName::Connecting
+        } else {
+            StateName::Disabled
+        },
+        generation: Generation::NONE,
+        since: SystemTime::now(),
+        attempt: 0,
+        attempts_used: 0,
+        attempts_limit: config.settings.budget.attempts,
+        retry_at: None,
+        protocol: None,
+        server: None,
+        transport: config.transport.label(),
+        tools: 0,
+        prompts: 0,
+        resources: 0,
+        templates: 0,
+        stale: true,
+        in_flight: 0,
+        waiting: 0,
+        last_error: None,
+        action: None,
+        required: config.required,
+        restarts: 0,
+        dropped_late: 0,
+        strays: 0,
+        dropped_flood: 0,
+    }
+}

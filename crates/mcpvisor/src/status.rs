@@ -1,0 +1,160 @@
+//! The state of a server, as people and programs read it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mcpvisor_core::machine::Fault;
+use mcpvisor_core::{Generation, ServerName, StateName};
+use rmcp::model::Implementation;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+/// A snapshot of one server.
+///
+/// As JSON it has exactly the fields that the command line documents.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// The server's name.
+    pub name: ServerName,
+    /// Which instance of the server.
+    pub instance: u32,
+    /// Its state.
+    pub state: StateName,
+    /// The newest connection.
+    pub generation: Generation,
+    /// Since when it has this state.
+    pub since: SystemTime,
+    /// Connects since the last proven connection.
+    pub attempt: u32,
+    /// Connects and actor restarts within the budget's window.
+    pub attempts_used: u32,
+    /// Connects that the window may hold.
+    pub attempts_limit: u32,
+    /// When the next connect comes, if it waits for one.
+    pub retry_at: Option<Instant>,
+    /// The protocol version of the newest connection.
+    pub protocol: Option<String>,
+    /// Who the server says it is.
+    pub server: Option<Implementation>,
+    /// How it is reached.
+    pub transport: &'static str,
+    /// Published tools.
+    pub tools: usize,
+    /// Published prompts.
+    pub prompts: usize,
+    /// Published resources.
+    pub resources: usize,
+    /// Published templates.
+    pub templates: usize,
+    /// The catalog is not confirmed on the present connection.
+    pub stale: bool,
+    /// Calls in flight.
+    pub in_flight: usize,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// What last went wrong, until a connection proves itself.
+    pub last_error: Option<Fault>,
+    /// What a person should do.
+    pub action: Option<String>,
+    /// Whether [`crate::Runtime::ready`] waits for it.
+    pub required: bool,
+    /// How often its actor was restarted.
+    pub restarts: u64,
+    /// Facts of older connections that were dropped.
+    pub dropped_late: u64,
+    /// Lines or messages of the server's that made no sense and were passed over.
+    pub strays: u64,
+    /// Notifications and requests of the server's that came too many at once, or too large, and were
+    /// dropped unread. Replies are never dropped, and neither is the news that a list changed.
+    pub dropped_flood: u64,
+}
+
+impl ServerStatus {
+    /// How long until the next connect.
+    pub fn retry_in(&self) -> Option<Duration> {
+        self.retry_at
+            .map(|at| at.saturating_duration_since(tokio::time::Instant::now().into_std()))
+    }
+
+    /// Connected, with a catalog that was fetched on this connection.
+    pub fn is_ready(&self) -> bool {
+        self.state == StateName::Connected && !self.stale
+    }
+}
+
+impl Serialize for ServerStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Server<'a> {
+            name: &'a str,
+            version: &'a str,
+        }
+        let mut status = serializer.serialize_struct("ServerStatus", 17)?;
+        status.serialize_field("name", &self.name)?;
+        status.serialize_field("instance", &self.instance)?;
+        status.serialize_field("state", &self.state)?;
+        status.serialize_field("generation", &self.generation)?;
+        status.serialize_field("since", &rfc3339(self.since))?;
+        status.serialize_field("attempt", &self.attempt)?;
+        let retry_in = self.retry_in().map(|wait| wait.as_millis() as u64);
+        status.serialize_field("retry_in_ms", &retry_in)?;
+        status.serialize_field("protocol", &self.protocol)?;
+        let server = self.server.as_ref().map(|server| Server {
+            name: &server.name,
+            version: &server.version,
+        });
+        status.serialize_field("server", &server)?;
+        status.serialize_field("transport", &self.transport)?;
+        status.serialize_field("tools", &self.tools)?;
+        status.serialize_field("prompts", &self.prompts)?;
+        status.serialize_field("resources", &self.resources)?;
+        status.serialize_field("stale", &self.stale)?;
+        status.serialize_field("in_flight", &self.in_flight)?;
+        status.serialize_field("last_error", &self.last_error)?;
+        status.serialize_field("action", &self.action)?;
+        status.end()
+    }
+}
+
+/// A moment as RFC 3339 in UTC, to the second.
+fn rfc3339(at: SystemTime) -> String {
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (rest / 3_600, rest % 3_600 / 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The date of a day counted from 1970-01-01, in the Gregorian calendar.
+fn civil(days: u64) -> (u64, u64, u64) {
+    // Years are counted from March, so that the leap day is the last day of its year.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_rfc_3339() {
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        assert_eq!(rfc3339(at(0)), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(at(951_782_399)), "2000-02-28T23:59:59Z");
+        assert_eq!(rfc3339(at(951_782_400)), "2000-02-29T00:00:00Z");
+        assert_eq!(rfc3339(at(1_794_800_096)), "2026-11-16T03:34:56Z");
+    }
+}

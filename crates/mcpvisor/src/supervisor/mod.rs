@@ -1,0 +1,63 @@
+//! The supervisor: who exists, restarts of crashed actors under the budget, the governor of
+//! connects, and the ordered end.
+//!
+//! It never touches a connection. Its handlers never wait for a server.
+
+mod actor;
+mod message;
+
+pub(crate) use actor::{LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Supervisor, SupervisorArguments};
+pub(crate) use message::SupervisorMessage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use mcpvisor_core::ServerName;
+
+use crate::server::slot::ServerSlot;
+
+/// The servers of a runtime. The supervisor alone writes it; a reader pays one pointer load.
+pub(crate) type Registry = ArcSwap<BTreeMap<ServerName, Arc<ServerSlot>>>;
+
+/// How a runtime ended.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Each server, in the order of their names.
+    pub servers: Vec<ServerClosed>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl ShutdownReport {
+    /// Whether every server closed without trouble.
+    pub fn is_clean(&self) -> bool {
+        self.servers
+            .iter()
+            .all(|closed| closed.how == CloseOutcome::Clean)
+    }
+}
+
+/// How one server ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerClosed {
+    /// Which server.
+    pub server: ServerName,
+    /// How.
+    pub how: CloseOutcome,
+}
+
+/// How a server was closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CloseOutcome {
+    /// As asked.
+    Clean,
+    /// It is closed, but not as asked.
+    Problem(String),
+    /// It was not closed in time and was ended by force.
+    Forced,
+}

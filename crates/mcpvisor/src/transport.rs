@@ -1,0 +1,137 @@
+//! How a server is reached, as the host describes it.
+//!
+//! A description opens nothing: the connection task of a generation does.
+
+use std::fmt;
+
+use crate::link::in_process::{self, ServeFn, ServerEnd};
+#[cfg(feature = "stdio")]
+pub use crate::link::stdio::StdioCommand;
+use crate::secret::Secrets;
+
+/// The label of services that live in this process.
+const IN_PROCESS: &str = "in_process";
+
+/// How a server is reached.
+#[derive(Clone)]
+pub struct Transport(pub(crate) TransportKind);
+
+#[derive(Clone)]
+pub(crate) enum TransportKind {
+    #[cfg(feature = "stdio")]
+    Stdio(StdioCommand),
+    Channel {
+        serve: ServeFn,
+        label: &'static str,
+    },
+}
+
+impl Transport {
+    /// A child process that speaks over its stdin and stdout.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let files = Transport::stdio("npx")
+    ///     .args(["-y", "@modelcontextprotocol/server-filesystem", "."])
+    ///     .env("LOG_LEVEL", "warn");
+    /// ```
+    #[cfg(feature = "stdio")]
+    pub fn stdio(program: impl Into<std::ffi::OsString>) -> StdioCommand {
+        StdioCommand::new(program)
+    }
+
+    /// A server that lives in this process. Each connection gets a clone of the service; messages
+    /// travel typed, without JSON.
+    ///
+    /// ```
+    /// use mcpvisor::{Transport, rmcp};
+    ///
+    /// #[derive(Clone)]
+    /// struct Clock;
+    /// impl rmcp::ServerHandler for Clock {}
+    ///
+    /// let clock = Transport::in_process(Clock);
+    /// ```
+    #[cfg(feature = "in-process")]
+    pub fn in_process<S>(service: S) -> Self
+    where
+        S: rmcp::Service<rmcp::RoleServer> + Clone,
+    {
+        Self::in_process_with(move || service.clone())
+    }
+
+    /// A server that lives in this process; each connection gets a fresh service.
+    #[cfg(feature = "in-process")]
+    pub fn in_process_with<S, F>(make: F) -> Self
+    where
+        S: rmcp::Service<rmcp::RoleServer>,
+        F: Fn() -> S + Send + Sync + 'static,
+    {
+        Self(TransportKind::Channel {
+            serve: in_process::serve_made(make),
+            label: IN_PROCESS,
+        })
+    }
+
+    /// A server as a function of its end of two typed channels. When the future ends, the
+    /// connection is lost.
+    pub fn channel<F, Fut>(serve: F) -> Self
+    where
+        F: Fn(ServerEnd) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        Self(TransportKind::Channel {
+            serve: in_process::serve_fn(serve),
+            label: "channel",
+        })
+    }
+
+    /// The kind of transport in one word, as the status shows it.
+    pub fn label(&self) -> &'static str {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => "stdio",
+            TransportKind::Channel { label, .. } => label,
+        }
+    }
+
+    /// What must not be shown of the server, as this process's environment is now.
+    pub(crate) fn secrets(&self) -> Secrets {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => command.secrets(|name| std::env::var_os(name)),
+            TransportKind::Channel { .. } => Secrets::default(),
+        }
+    }
+
+    /// Whether the server is a service of this process.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.label() == IN_PROCESS
+    }
+
+    pub(crate) fn is_stdio(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => true,
+            TransportKind::Channel { .. } => false,
+        }
+    }
+}
+
+#[cfg(feature = "stdio")]
+impl From<StdioCommand> for Transport {
+    fn from(command: StdioCommand) -> Self {
+        Self(TransportKind::Stdio(command))
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => command.fmt(f),
+            TransportKind::Channel { label, .. } => f.write_str(label),
+        }
+    }
+}
