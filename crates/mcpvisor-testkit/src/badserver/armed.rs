@@ -1,0 +1,157 @@
+//! The faults that are armed, and how they reach the server.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::fault::{Fault, Kind, Moment};
+use super::{answers, deaths, floods, handshake, listings};
+use crate::stdio_server::output::{notify, write_line};
+use crate::stdio_server::tools::{definition, structured};
+use crate::stdio_server::{Manners, Request, Server, ignore_sigterm};
+
+/// The tool that lets a fault strike once.
+const MISBEHAVE: &str = "misbehave";
+
+/// What becomes of a request when a fault has struck.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is served, or the next fault strikes.
+    Serve,
+    /// It gets nothing more.
+    Stop,
+}
+
+/// A server's armed faults. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Armed(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    faults: Mutex<Vec<Fault>>,
+    /// How often the tools were listed.
+    listings: AtomicU64,
+}
+
+impl Armed {
+    pub(super) fn new(faults: Vec<Fault>) -> Self {
+        Self(Arc::new(Inner {
+            faults: Mutex::new(faults),
+            listings: AtomicU64::new(0),
+        }))
+    }
+
+    /// What strikes before the first message.
+    pub(super) fn begin(&self) -> io::Result<()> {
+        for fault in self.of(Moment::Start).iter().chain(&self.of(Moment::End)) {
+            self.begin_with(*fault)?;
+        }
+        Ok(())
+    }
+
+    fn begin_with(&self, fault: Fault) -> io::Result<()> {
+        match fault.kind {
+            Kind::Banner => write_line("Welcome to mcpvisor-badserver! Listening on stdio…"),
+            Kind::IgnoreSigterm => ignore_sigterm()?,
+            // The others strike when their moment comes.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn has(&self, kind: Kind) -> bool {
+        self.faults().iter().any(|fault| fault.kind == kind)
+    }
+
+    fn of(&self, moment: Moment) -> Vec<Fault> {
+        let mut faults = self.faults().clone();
+        faults.retain(|fault| fault.moment == moment);
+        faults
+    }
+
+    fn faults(&self) -> std::sync::MutexGuard<'_, Vec<Fault>> {
+        let faults = self.0.faults.lock();
+        faults.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strike(&self, fault: Fault, server: &Server, request: &Request) -> Then {
+        match fault.moment {
+            Moment::Handshake => handshake::strike(fault, server, request),
+            Moment::Listing => {
+                let number = self.0.listings.fetch_add(1, Ordering::SeqCst);
+                listings::strike(fault, server, request, number)
+            }
+            Moment::Call => strike_call(fault, server, request),
+            Moment::Start | Moment::End => Then::Serve,
+        }
+    }
+
+    /// Performs the tool `misbehave`: a fault of calls strikes this one, any other is armed.
+    fn misbehave(&self, server: &Server, request: &Request) {
+        let wanted = request.arguments()["fault"].as_str().unwrap_or_default();
+        let fault = match wanted.parse::<Fault>() {
+            Ok(fault) => fault,
+            Err(problem) => return server.refuse(request, &problem),
+        };
+        if self.begins_or_strikes(fault, server, request) == Then::Serve {
+            server.answer(request, structured(json!({ "fault": wanted })));
+        }
+    }
+
+    fn begins_or_strikes(&self, fault: Fault, server: &Server, request: &Request) -> Then {
+        match fault.moment {
+            Moment::Call => return self.strike(fault, server, request),
+            Moment::Handshake => {
+                server.refuse(request, "this fault strikes at the start only");
+                return Then::Stop;
+            }
+            Moment::Start | Moment::Listing | Moment::End => {}
+        }
+        self.faults().push(fault);
+        if let Err(problem) = self.begin_with(fault) {
+            server.refuse(request, &problem.to_string());
+            return Then::Stop;
+        }
+        if fault.moment == Moment::Listing {
+            notify("notifications/tools/list_changed", Value::Null);
+        }
+        Then::Serve
+    }
+}
+
+impl Manners for Armed {
+    fn name(&self) -> &'static str {
+        "mcpvisor-badserver"
+    }
+
+    fn serves(&self, server: &Server, request: &Request) -> bool {
+        if request.tool() == MISBEHAVE {
+            self.misbehave(server, request);
+            return false;
+        }
+        let moment = match request.method.as_str() {
+            "initialize" => Moment::Handshake,
+            "tools/list" => Moment::Listing,
+            "tools/call" => Moment::Call,
+            _ => return true,
+        };
+        let faults = self.of(moment);
+        faults
+            .into_iter()
+            .all(|fault| self.strike(fault, server, request) == Then::Serve)
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        let line = "{fault: NAME[=NUMBER]}: lets a fault strike this call, or arms it";
+        vec![definition(MISBEHAVE, line, false)]
+    }
+}
+
+fn strike_call(fault: Fault, server: &Server, request: &Request) -> Then {
+    [deaths::strike, answers::strike, floods::strike]
+        .into_iter()
+        .find_map(|strike| strike(fault, server, request))
+        .unwrap_or(Then::Serve)
+}

@@ -1,0 +1,68 @@
+//! Faults that end, stop or cut off the process.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use rustix::process::{Signal, getpid, kill_process};
+use serde_json::json;
+
+use super::armed::Then;
+use super::fault::{Fault, Kind};
+use crate::stdio_server::tools::structured;
+use crate::stdio_server::{LINGER, Request, Server, spawn_lingering};
+
+pub(super) fn strike(fault: Fault, server: &Server, request: &Request) -> Option<Then> {
+    match fault.kind {
+        Kind::ExitOnCall => exit(fault.amount),
+        Kind::KillOnCall => die(),
+        Kind::SigstopOnCall => return Some(stop()),
+        Kind::CloseStdoutOnCall => replace_by_null(rustix::stdio::dup2_stdout),
+        Kind::CloseStdinOnCall => {
+            replace_by_null(rustix::stdio::dup2_stdin);
+            server.answer(request, structured(json!({})));
+            // The end of what replaced it is no reason to end.
+            std::thread::sleep(LINGER);
+        }
+        Kind::GrandchildHoldsStdout => {
+            if let Err(problem) = spawn_lingering(Stdio::inherit()) {
+                server.refuse(request, &problem.to_string());
+            } else {
+                die();
+            }
+        }
+        Kind::SpawnGrandchildren => {
+            for _ in 0..fault.amount {
+                if let Err(problem) = spawn_lingering(Stdio::null()) {
+                    server.refuse(request, &problem.to_string());
+                    return Some(Then::Stop);
+                }
+            }
+            return Some(Then::Serve);
+        }
+        Kind::StopReadingStdin => std::thread::sleep(LINGER),
+        Kind::MuteCalls => {}
+        _ => return None,
+    }
+    Some(Then::Stop)
+}
+
+pub(super) fn exit(code: u64) -> ! {
+    std::process::exit(i32::try_from(code).unwrap_or(1))
+}
+
+/// Stops this process, with all its threads, until someone continues it.
+pub(super) fn stop() -> Then {
+    let _ = kill_process(getpid(), Signal::STOP);
+    Then::Serve
+}
+
+fn die() {
+    let _ = kill_process(getpid(), Signal::KILL);
+}
+
+/// Closes a standard stream for whoever is at its other end.
+fn replace_by_null(replace: fn(File) -> rustix::io::Result<()>) {
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        let _ = replace(null);
+    }
+}

@@ -1,0 +1,42 @@
+//! Faults of the list of tools.
+
+use serde_json::{Value, json};
+
+use super::armed::Then;
+use super::fault::{Fault, Kind};
+use crate::stdio_server::tools::definition;
+use crate::stdio_server::{Request, Server};
+
+/// Strikes the listing of this number.
+pub(super) fn strike(fault: Fault, server: &Server, request: &Request, number: u64) -> Then {
+    let result = match fault.kind {
+        Kind::EndlessCursor => page(number, format!("page {number}")),
+        Kind::RepeatingCursor => page(number, "again".to_owned()),
+        Kind::HugeToolList => {
+            let mut tools = server.tools();
+            tools.extend((0..fault.amount).map(tool));
+            json!({ "tools": tools })
+        }
+        Kind::ChangeTools => {
+            let mut tools = server.tools();
+            for tool in &mut tools {
+                let old = tool["description"].as_str().unwrap_or_default();
+                let version = format!("{}.{number}", std::process::id());
+                tool["description"] = json!(format!("{old} (version {version})"));
+            }
+            json!({ "tools": tools })
+        }
+        _ => return Then::Serve,
+    };
+    server.answer(request, result);
+    Then::Stop
+}
+
+/// A page with one tool of its own, and what comes after it.
+fn page(number: u64, next: String) -> Value {
+    json!({ "tools": [tool(number)], "nextCursor": next })
+}
+
+fn tool(number: u64) -> Value {
+    definition(&format!("tool_{number}"), "one of very many", true)
+}

@@ -1,0 +1,65 @@
+//! `mcpvisor-badserver`: an MCP server over stdio that misbehaves as it is told.
+//!
+//! Every fault is a named switch, so that any client can be tested with it; `docs/badserver.md` is
+//! its manual. It lives in the library because two binaries are made of it: the one that is
+//! installed, and the one that the specifications of this workspace start. What it does when no
+//! fault strikes is [`crate::stdio_server`].
+
+mod answers;
+mod armed;
+mod deaths;
+mod fault;
+mod floods;
+mod handshake;
+mod listings;
+mod options;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use armed::Armed;
+use fault::{FAULTS, Kind};
+use options::{Options, USAGE};
+
+use crate::stdio_server::{LINGER, Server, linger_if_asked};
+
+/// The program: reads the command line, then serves.
+pub fn main() -> ExitCode {
+    linger_if_asked();
+    let done = match Options::parse(std::env::args().skip(1)) {
+        Ok(Options::Help) => say(USAGE),
+        Ok(Options::ListFaults) => say(&list()),
+        Ok(Options::Serve(faults)) => serve(Armed::new(faults)),
+        Err(problem) => Err(io::Error::other(format!("{problem}\n{USAGE}"))),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            let _ = writeln!(io::stderr(), "mcpvisor-badserver: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(armed: Armed) -> io::Result<()> {
+    armed.begin()?;
+    let server = Server::new(armed.clone());
+    server.run()?;
+    if armed.has(Kind::IgnoreEof) {
+        std::thread::sleep(LINGER);
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> io::Result<()> {
+    io::stdout().write_all(text.as_bytes())
+}
+
+/// One line for each fault.
+fn list() -> String {
+    let mut list = String::new();
+    for entry in FAULTS {
+        list.push_str(&format!("{:<28} {}\n", entry.usage(), entry.line));
+    }
+    list
+}

@@ -1,0 +1,204 @@
+//! Waiting for something to become true, with a deadline and a panic that says what was seen.
+//!
+//! [`eventually_in`] waits for the changes of a `watch` channel and wakes with each of them; where
+//! there is no such channel, [`eventually`] and [`eventually_async`] look again at a short
+//! interval. All of them use tokio's clock, so they work under paused time. What to look at, and
+//! how long to wait, is the caller's.
+
+use std::fmt::{Debug, Display};
+use std::future::Future;
+use std::panic::Location;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How often a condition without events is looked at.
+pub const INTERVAL: Duration = Duration::from_millis(2);
+
+/// What one look can see: found, or not yet with what was seen instead.
+///
+/// `bool`, `Option` and `Result` can be looked at. A `Result` says most when the wait is in vain:
+/// its last `Err` is in the panic.
+pub trait Look {
+    /// What the wait returns.
+    type Found;
+
+    /// The value that ends the wait, or a description of what was seen instead.
+    fn found(self) -> Result<Self::Found, String>;
+}
+
+impl Look for bool {
+    type Found = ();
+
+    fn found(self) -> Result<(), String> {
+        self.then_some(()).ok_or_else(|| "false".to_owned())
+    }
+}
+
+impl<T> Look for Option<T> {
+    type Found = T;
+
+    fn found(self) -> Result<T, String> {
+        self.ok_or_else(|| "None".to_owned())
+    }
+}
+
+impl<T, E: Debug> Look for Result<T, E> {
+    type Found = T;
+
+    fn found(self) -> Result<T, String> {
+        self.map_err(|seen| format!("{seen:?}"))
+    }
+}
+
+/// Looks until something is found.
+///
+/// # Panics
+///
+/// When `deadline` has passed, with `what` was awaited and what was seen last.
+#[track_caller]
+pub fn eventually<L: Look>(
+    deadline: Duration,
+    what: impl Display,
+    mut look: impl FnMut() -> L,
+) -> impl Future<Output = L::Found> {
+    poll_until(deadline, what, async move || look(), Location::caller())
+}
+
+/// Looks until something is found, where a look has to await.
+///
+/// # Panics
+///
+/// When `deadline` has passed, with `what` was awaited and what was seen last. A look that does
+/// not come back counts as the last one.
+#[track_caller]
+pub fn eventually_async<L: Look>(
+    deadline: Duration,
+    what: impl Display,
+    look: impl AsyncFnMut() -> L,
+) -> impl Future<Output = L::Found> {
+    poll_until(deadline, what, look, Location::caller())
+}
+
+/// Waits for a value of a `watch` channel, waking only when it changes.
+///
+/// # Panics
+///
+/// When `deadline` has passed or the sender is gone, with `what` was awaited and the last value.
+#[track_caller]
+pub fn eventually_in<V: Debug, L: Look>(
+    deadline: Duration,
+    what: impl Display,
+    values: &mut watch::Receiver<V>,
+    look: impl FnMut(&V) -> L,
+) -> impl Future<Output = L::Found> {
+    watch_until(deadline, what, values, look, Location::caller())
+}
+
+async fn poll_until<L: Look>(
+    deadline: Duration,
+    what: impl Display,
+    mut look: impl AsyncFnMut() -> L,
+    caller: &Location<'_>,
+) -> L::Found {
+    let until = Instant::now() + deadline;
+    let mut last = "nothing yet".to_owned();
+    loop {
+        match timeout_at(until, look()).await {
+            Ok(seen) => match seen.found() {
+                Ok(found) => return found,
+                Err(seen) => last = seen,
+            },
+            Err(_) => panic!(
+                "{caller}: not within {deadline:?}: {what}; last seen: {last}, then a look that never came back"
+            ),
+        }
+        if Instant::now() >= until {
+            panic!("{caller}: not within {deadline:?}: {what}; last seen: {last}");
+        }
+        sleep(INTERVAL.min(until - Instant::now())).await;
+    }
+}
+
+async fn watch_until<V: Debug, L: Look>(
+    deadline: Duration,
+    what: impl Display,
+    values: &mut watch::Receiver<V>,
+    mut look: impl FnMut(&V) -> L,
+    caller: &Location<'_>,
+) -> L::Found {
+    let until = Instant::now() + deadline;
+    loop {
+        let last = match look(&values.borrow_and_update()).found() {
+            Ok(found) => return found,
+            Err(seen) => seen,
+        };
+        match timeout_at(until, values.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => panic!(
+                "{caller}: the sender is gone before: {what}; last seen: {last} in {:?}",
+                *values.borrow()
+            ),
+            Err(_) => panic!(
+                "{caller}: not within {deadline:?}: {what}; last seen: {last} in {:?}",
+                *values.borrow()
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_found_comes_back() {
+        let mut looks = 0;
+        let found = eventually(Duration::from_secs(1), "the third look", || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        })
+        .await;
+        assert_eq!(found, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "not within 1s: a miracle; last seen: \"only rain\"")]
+    async fn a_wait_in_vain_says_what_was_seen_last() {
+        eventually(Duration::from_secs(1), "a miracle", || {
+            Err::<(), _>("only rain")
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "a look that never came back")]
+    async fn a_look_that_hangs_is_bounded_by_the_deadline() {
+        eventually_async(Duration::from_secs(1), "an answer", async || {
+            std::future::pending::<bool>().await
+        })
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watched_value_wakes_the_wait_without_a_timer() {
+        let (sender, mut receiver) = watch::channel(0);
+        let started = Instant::now();
+        let wait = eventually_in(Duration::from_secs(60), "two", &mut receiver, |n| *n == 2);
+        let send = async {
+            sender.send_replace(1);
+            tokio::task::yield_now().await;
+            sender.send_replace(2);
+        };
+        tokio::join!(wait, send);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[should_panic(expected = "the sender is gone before: two; last seen: false in 0")]
+    async fn a_sender_that_left_ends_the_wait_at_once() {
+        let (_, mut receiver) = watch::channel(0);
+        eventually_in(Duration::from_secs(60), "two", &mut receiver, |n| *n == 2).await;
+    }
+}

@@ -1,0 +1,30 @@
+//! What mcpvisor's tests are made of: waiting with a deadline, leak checks, scripted connections.
+//!
+//! Each tool is usable alone:
+//!
+//! - [`mod@eventually`]: wait for an event or a condition, with a deadline and a useful panic,
+//!   instead of sleeping for luck.
+//! - [`isolated`]: one test in a process of its own, so that what it counts is its own.
+//! - [`leaks`]: what this process holds (descriptors, children, zombies, memory, tasks), before and
+//!   after.
+//! - [`processes`]: who is left of the processes that a test started, wherever they moved.
+//! - [`raw_client`]: a client of plain pipes, to look at the very bytes of a server.
+//! - [`scripted`]: an MCP server on typed messages that follows a script, does what it is told in
+//!   mid-flight, and keeps a record of all it received.
+//! - [`badserver`]: the program `mcpvisor-badserver`, every fault a named switch.
+//! - [`stdio_server`]: an MCP server that is a process of its own, to build binaries from.
+
+// A test kit reports by panicking: its callers are tests.
+#![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
+
+pub mod badserver;
+pub mod eventually;
+pub mod isolated;
+pub mod leaks;
+pub mod processes;
+pub mod raw_client;
+pub mod scripted;
+pub mod stdio_server;
+
+pub use eventually::{eventually, eventually_async, eventually_in};
+pub use isolated::in_own_process;

@@ -1,0 +1,35 @@
+//! How a server differs from a good one.
+
+use std::fmt::Debug;
+
+use serde_json::Value;
+
+use super::output;
+use super::server::{Request, Server};
+
+/// What makes a server one of its own. Every default is that of a well-behaved one.
+pub trait Manners: Debug + Send + Sync + 'static {
+    /// Who the server says it is.
+    fn name(&self) -> &'static str;
+
+    /// Takes a request before the server does. False: it has been dealt with, or never will be.
+    fn serves(&self, server: &Server, request: &Request) -> bool {
+        let _ = (server, request);
+        true
+    }
+
+    /// Hears a notification, before the server does.
+    fn notified(&self, server: &Server, method: &str, params: &Value) {
+        let _ = (server, method, params);
+    }
+
+    /// Tools in addition to the usual ones. Calls of them come to [`Manners::serves`].
+    fn tools(&self) -> Vec<Value> {
+        Vec::new()
+    }
+
+    /// Sends an answer.
+    fn answer(&self, request: &Request, result: Value) {
+        output::answer(&request.id, result);
+    }
+}

@@ -1,0 +1,237 @@
+//! The protocol: what each message does, apart from the tools.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::calls::Calls;
+use super::manners::Manners;
+use super::output::refuse;
+use super::tools;
+
+/// JSON-RPC: there is no such method.
+const METHOD_NOT_FOUND: i32 = -32601;
+/// JSON-RPC: the parameters are wrong.
+const INVALID_PARAMS: i32 = -32602;
+
+/// One request of the client's.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The client's id for it.
+    pub id: Value,
+    /// What is asked for.
+    pub method: String,
+    /// With what; null if there is nothing.
+    pub params: Value,
+}
+
+impl Request {
+    /// The tool that is called; empty if none is.
+    pub fn tool(&self) -> &str {
+        match self.method.as_str() {
+            "tools/call" => self.params["name"].as_str().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// What it is called with.
+    pub fn arguments(&self) -> &Value {
+        &self.params["arguments"]
+    }
+}
+
+/// One server process. Clones share it with the threads of waiting calls.
+#[derive(Debug, Clone)]
+pub struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    manners: Box<dyn Manners>,
+    waits: Calls,
+    calls: AtomicU64,
+    subscriptions: Mutex<BTreeSet<String>>,
+    log_level: Mutex<String>,
+}
+
+impl Server {
+    /// A server that behaves well but for its manners.
+    pub fn new(manners: impl Manners) -> Self {
+        Self(Arc::new(Inner {
+            manners: Box::new(manners),
+            waits: Calls::default(),
+            calls: AtomicU64::new(0),
+            subscriptions: Mutex::default(),
+            log_level: Mutex::new("info".to_owned()),
+        }))
+    }
+
+    /// Serves until the end of the input.
+    pub fn run(&self) -> io::Result<()> {
+        for line in io::stdin().lock().lines() {
+            self.receive(&line?);
+        }
+        Ok(())
+    }
+
+    /// Handles one line. What is not a request or notification is ignored.
+    fn receive(&self, line: &str) {
+        let Ok(mut message) = serde_json::from_str::<Value>(line) else {
+            return;
+        };
+        let Some(method) = message["method"].as_str().map(str::to_owned) else {
+            return;
+        };
+        let params = message["params"].take();
+        match message.get_mut("id").map(Value::take) {
+            Some(id) => self.request(&Request { id, method, params }),
+            None => self.notification(&method, &params),
+        }
+    }
+
+    fn notification(&self, method: &str, params: &Value) {
+        self.0.manners.notified(self, method, params);
+        if method == "notifications/cancelled" {
+            self.0.waits.cancel(&params["requestId"]);
+        }
+    }
+
+    fn request(&self, request: &Request) {
+        if request.method == "tools/call" {
+            self.0.calls.fetch_add(1, Ordering::SeqCst);
+        }
+        if self.0.manners.serves(self, request) {
+            self.serve(request);
+        }
+    }
+
+    fn serve(&self, request: &Request) {
+        let params = &request.params;
+        let result = match request.method.as_str() {
+            "initialize" => self.welcome(params),
+            "ping" => json!({}),
+            "tools/list" => json!({ "tools": self.tools() }),
+            "tools/call" => return tools::call(self, request),
+            "prompts/list" => json!({ "prompts": [prompt()] }),
+            "prompts/get" if params["name"] == "greet" => greeting(params),
+            "prompts/get" => return self.refuse(request, "no such prompt"),
+            "resources/list" => json!({ "resources": [resource()] }),
+            "resources/templates/list" => json!({ "resourceTemplates": [template()] }),
+            "resources/read" => contents(params),
+            "resources/subscribe" => {
+                lock(&self.0.subscriptions).insert(text(params, "uri"));
+                json!({})
+            }
+            "resources/unsubscribe" => {
+                lock(&self.0.subscriptions).remove(&text(params, "uri"));
+                json!({})
+            }
+            "logging/setLevel" => {
+                *lock(&self.0.log_level) = text(params, "level");
+                json!({})
+            }
+            "completion/complete" => {
+                let value = text(&params["argument"], "value");
+                json!({ "completion": { "values": [format!("{value}…")] } })
+            }
+            _ => return refuse(&request.id, METHOD_NOT_FOUND, "no such method"),
+        };
+        self.answer(request, result);
+    }
+
+    /// The answer to `initialize`: the version that was asked for, and all capabilities.
+    pub fn welcome(&self, params: &Value) -> Value {
+        json!({
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": {},
+                "resources": { "subscribe": true, "listChanged": true },
+                "logging": {},
+                "completions": {},
+            },
+            "serverInfo": { "name": self.0.manners.name(), "version": env!("CARGO_PKG_VERSION") },
+        })
+    }
+
+    /// The definitions of all tools.
+    pub fn tools(&self) -> Vec<Value> {
+        let mut tools = tools::list();
+        tools.extend(self.0.manners.tools());
+        tools
+    }
+
+    /// Answers a request.
+    pub fn answer(&self, request: &Request, result: Value) {
+        self.0.manners.answer(request, result);
+    }
+
+    /// Refuses a request for what is in it.
+    pub fn refuse(&self, request: &Request, problem: &str) {
+        refuse(&request.id, INVALID_PARAMS, problem);
+    }
+
+    /// The tool calls received so far.
+    pub fn calls_received(&self) -> u64 {
+        self.0.calls.load(Ordering::SeqCst)
+    }
+
+    /// Where calls that take time wait.
+    pub fn waits(&self) -> &Calls {
+        &self.0.waits
+    }
+
+    /// Whether the client subscribed to a resource.
+    pub(super) fn is_subscribed(&self, uri: &str) -> bool {
+        lock(&self.0.subscriptions).contains(uri)
+    }
+
+    /// Whether a message of this level is wanted.
+    pub(super) fn logs(&self, level: &str) -> bool {
+        const LEVELS: [&str; 8] = [
+            "debug",
+            "info",
+            "notice",
+            "warning",
+            "error",
+            "critical",
+            "alert",
+            "emergency",
+        ];
+        let rank = |level: &str| LEVELS.iter().position(|known| *known == level);
+        rank(level) >= rank(&lock(&self.0.log_level))
+    }
+}
+
+fn prompt() -> Value {
+    json!({ "name": "greet", "arguments": [{ "name": "name", "required": true }] })
+}
+
+fn greeting(params: &Value) -> Value {
+    let text = format!("Hello, {}!", text(&params["arguments"], "name"));
+    json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] })
+}
+
+fn resource() -> Value {
+    json!({ "uri": "fixture://one", "name": "one", "mimeType": "text/plain" })
+}
+
+fn template() -> Value {
+    json!({ "uriTemplate": "fixture://{name}", "name": "any" })
+}
+
+fn contents(params: &Value) -> Value {
+    let uri = text(params, "uri");
+    let text = format!("contents of {uri}");
+    json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] })
+}
+
+pub(super) fn text(object: &Value, name: &str) -> String {
+    object[name].as_str().unwrap_or_default().to_owned()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
