@@ -1,0 +1,145 @@
+//! The arguments of a call: `KEY=VALUE`, `KEY:=JSON` and a whole JSON object.
+//!
+//! A plain value gets its type from the tool's schema. Whether it fits the schema is the server's
+//! business: what cannot be read as its type is sent as the text that it is.
+
+mod schema;
+
+use serde_json::{Map, Value};
+
+use schema::Schema;
+
+/// What was written, before the tool's schema is known.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    whole: Map<String, Value>,
+    pairs: Vec<Pair>,
+}
+
+#[derive(Debug)]
+enum Pair {
+    Text { key: String, value: String },
+    Json { key: String, value: Value },
+}
+
+impl Arguments {
+    /// Reads the words after the tool, and the object of `--args`; the words win.
+    pub(crate) fn read(words: &[String], whole: Option<&str>) -> Result<Self, String> {
+        Ok(Self {
+            whole: whole.map_or_else(|| Ok(Map::new()), object)?,
+            pairs: words
+                .iter()
+                .map(|word| pair(word))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The object to send, typed by the tool's schema.
+    pub(crate) fn typed(self, schema: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let mut arguments = self.whole;
+        let mut written: Vec<String> = Vec::new();
+        for pair in self.pairs {
+            let (key, value) = match pair {
+                Pair::Text { key, value } => {
+                    let value = Schema::read_argument(schema, &key, &value);
+                    (key, value)
+                }
+                Pair::Json { key, value } => (key, value),
+            };
+            if !written.contains(&key) {
+                written.push(key.clone());
+                arguments.insert(key, value);
+                continue;
+            }
+            // A key that is written twice is a list that grows.
+            match (arguments.get_mut(&key), value) {
+                (Some(Value::Array(list)), Value::Array(more)) => list.extend(more),
+                _ => return Err(format!("{key:?} is there twice, and is no list")),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err("--args must be a JSON object".to_owned()),
+        Err(error) => Err(format!("--args is not valid JSON: {error}")),
+    }
+}
+
+fn pair(word: &str) -> Result<Pair, String> {
+    let Some((key, value)) = word.split_once('=') else {
+        return Err(format!(
+            "{word:?} is no argument; write KEY=VALUE or KEY:=JSON"
+        ));
+    };
+    let (key, json) = match key.strip_suffix(':') {
+        Some(key) => (key, true),
+        None => (key, false),
+    };
+    if key.is_empty() {
+        return Err(format!("{word:?} has no key; write KEY=VALUE"));
+    }
+    let key = key.to_owned();
+    if !json {
+        let value = value.to_owned();
+        return Ok(Pair::Text { key, value });
+    }
+    match serde_json::from_str(value) {
+        Ok(value) => Ok(Pair::Json { key, value }),
+        Err(error) => Err(format!("the value of {key:?} is not valid JSON: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn typed(words: &[&str], whole: Option<&str>) -> Result<Value, String> {
+        let schema = json!({ "type": "object", "properties": {
+            "n": { "type": "integer" }, "tags": { "type": "array", "items": { "type": "string" } },
+        } });
+        let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
+        let arguments = Arguments::read(&words, whole)?;
+        arguments
+            .typed(schema.as_object().unwrap())
+            .map(Value::Object)
+    }
+
+    #[test]
+    fn pairs_and_the_whole_object_are_merged_and_pairs_win() {
+        let merged = typed(
+            &["n=2", "x:={\"y\":[1]}", "q=a=b"],
+            Some(r#"{"n": 1, "z": null}"#),
+        );
+        assert_eq!(
+            merged.unwrap(),
+            json!({"n": 2, "x": {"y": [1]}, "q": "a=b", "z": null})
+        );
+    }
+
+    #[test]
+    fn a_list_grows_with_every_word_and_other_keys_may_stand_once() {
+        assert_eq!(
+            typed(&["tags=a", "tags=b"], None).unwrap(),
+            json!({"tags": ["a", "b"]})
+        );
+        assert!(typed(&["n=1", "n=2"], None).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn what_is_no_argument_is_refused_before_anything_starts() {
+        for (words, whole) in [
+            (vec!["word"], None),
+            (vec!["=x"], None),
+            (vec!["k:=oops"], None),
+            (vec![], Some("[1]")),
+            (vec![], Some("oops")),
+        ] {
+            assert!(typed(&words, whole).is_err(), "{words:?} {whole:?}");
+        }
+    }
+}

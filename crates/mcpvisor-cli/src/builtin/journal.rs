@@ -1,0 +1,63 @@
+//! What built-in servers did, in a file that survives them.
+//!
+//! The demo reads it to know every process that ever started, and which held call has begun.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Writes entries; without a file it writes nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Journal {
+    file: Option<PathBuf>,
+}
+
+/// One line of a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A server's process started.
+    Started(u32),
+    /// A call that holds its answer back has begun.
+    Began(String),
+}
+
+impl Journal {
+    pub(crate) fn new(file: Option<PathBuf>) -> Self {
+        Self { file }
+    }
+
+    pub(crate) fn started(&self) {
+        self.append(&format!("started {}\n", std::process::id()));
+    }
+
+    pub(crate) fn began(&self, call: &str) {
+        self.append(&format!("began {call}\n"));
+    }
+
+    /// All entries of a journal; none if it was never written.
+    pub(crate) fn read(file: &Path) -> Vec<Entry> {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.lines().filter_map(Entry::read).collect()
+    }
+
+    /// One write per line, so that lines of several processes do not mix.
+    fn append(&self, line: &str) {
+        let Some(file) = &self.file else {
+            return;
+        };
+        let opened = OpenOptions::new().create(true).append(true).open(file);
+        if let Err(error) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
+            let _ = writeln!(std::io::stderr(), "built-in server: journal: {error}");
+        }
+    }
+}
+
+impl Entry {
+    fn read(line: &str) -> Option<Self> {
+        match line.split_once(' ')? {
+            ("started", pid) => Some(Self::Started(pid.parse().ok()?)),
+            ("began", call) => Some(Self::Began(call.to_owned())),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `status`: the state of every server, once each has one worth showing.
+
+use std::time::Duration;
+
+use mcpvisor::{Runtime, ServerStatus};
+use tokio::time::Instant;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::fleet::{self, Source};
+use crate::output::{Output, Table};
+
+/// Servers may take this long to connect before they are shown as they are.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(
+    source: &Source,
+    timeout: Option<Duration>,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let until = Instant::now() + timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let config = source.read_to_start()?;
+    fleet::warn(&config, output);
+    fleet::with(config, async |runtime| {
+        let status = settled(runtime, until).await?;
+        if output.json() {
+            output.document(&status)?;
+        } else {
+            output.text(&table(&status).render())?;
+        }
+        Ok(Exit::Ok)
+    })
+    .await
+}
+
+/// The status of all servers, each when it settled or when the time was up.
+async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>, Failure> {
+    for name in runtime.servers() {
+        let server = runtime
+            .server(name.as_str())
+            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        fleet::settled(&server, until).await;
+    }
+    Ok(runtime.status())
+}
+
+fn table(all: &[ServerStatus]) -> Table {
+    let mut table = Table::new([
+        "NAME",
+        "STATE",
+        "GEN",
+        "TOOLS",
+        "PROMPTS",
+        "RESOURCES",
+        "TRANSPORT",
+        "SERVER",
+        "NOTE",
+    ]);
+    for status in all {
+        let server = status.server.as_ref();
+        table.row([
+            status.name.to_string(),
+            status.state.to_string(),
+            status.generation.to_string(),
+            counted(status.tools, status.stale),
+            counted(status.prompts, status.stale),
+            counted(status.resources, status.stale),
+            status.transport.to_owned(),
+            server.map_or_else(String::new, |server| {
+                format!("{} {}", server.name, server.version)
+            }),
+            note(status),
+        ]);
+    }
+    table
+}
+
+/// A number that is not confirmed on the present connection has a question mark; where nothing was
+/// ever listed there is no number.
+fn counted(count: usize, stale: bool) -> String {
+    match (stale, count) {
+        (false, count) => count.to_string(),
+        (true, 0) => "-".to_owned(),
+        (true, count) => format!("{count}?"),
+    }
+}
+
+/// What went wrong, what happens next, and what to do.
+fn note(status: &ServerStatus) -> String {
+    let fault = status
+        .last_error
+        .as_ref()
+        .map(|fault| fault.message.clone());
+    let retry = status
+        .retry_in()
+        .map(|wait| format!("next attempt in {:.1} s", wait.as_secs_f64()));
+    let parts = [fault, retry, status.action.clone()];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}

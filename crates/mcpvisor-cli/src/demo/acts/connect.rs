@@ -1,0 +1,49 @@
+//! Act 1: everyone connects, and the agents begin to work.
+
+use std::time::Duration;
+
+use crate::demo::Demo;
+use crate::demo::scenery::{NOTES, WEATHER};
+use crate::demo::stage::Tone;
+use crate::failure::Failure;
+
+/// All servers must be connected by then.
+const READY: Duration = Duration::from_secs(20);
+
+pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
+    demo.stage.act(
+        "Act 1: everyone connects",
+        "Three servers: notes and weather are processes of their own, clock lives in this one.\n\
+         Four agents share them: planner, coder, reviewer and tester.",
+    );
+    let ready = demo.runtime.ready(READY).await;
+    demo.promises.check("all servers connect", ready.is_ok());
+    ready.map_err(|error| Failure::unexpected(error.to_string()))?;
+    for status in demo.runtime.status() {
+        let name = status.name.as_str();
+        let process = match demo.scenery.started(name).last() {
+            Some(pid) => format!("process {pid}"),
+            None => "no process".to_owned(),
+        };
+        let text = format!("{}, {process}, tools: {}", status.transport, status.tools);
+        demo.stage.line(Tone::Plain, name, &text);
+    }
+    Ok(())
+}
+
+/// Lets the agents work for a while.
+pub(super) async fn warm_up(demo: &mut Demo) {
+    demo.stage.line(
+        Tone::Plain,
+        "agents",
+        "begin to call all servers, again and again",
+    );
+    demo.stage.pause(Duration::from_millis(2_500)).await;
+    let counts = demo.agents.tally().counts();
+    let processes = demo.scenery.started(NOTES).len() + demo.scenery.started(WEATHER).len();
+    let text = format!(
+        "{} calls answered by {processes} processes",
+        counts.answered
+    );
+    demo.stage.line(Tone::Good, "agents", &text);
+}

@@ -1,0 +1,92 @@
+//! Act 4: one server is switched off, then everything is shut down.
+
+use std::time::{Duration, Instant};
+
+use mcpvisor::CloseOutcome;
+use serde_json::json;
+
+use super::{ms, words};
+use crate::demo::agents::Outcome;
+use crate::demo::load::Load;
+use crate::demo::reporter::Reporter;
+use crate::demo::scenery::{CLOCK, NOTES};
+use crate::demo::stage::Tone;
+use crate::demo::{Demo, SHUTDOWN};
+use crate::failure::Failure;
+
+/// Refusing a call that cannot be sent takes no longer.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+pub(super) async fn play(demo: &mut Demo, load: Load, reporter: Reporter) -> Result<(), Failure> {
+    demo.stage.act(
+        "Act 4: the end",
+        "One server is switched off, then the fleet is shut down. Nothing may be left.",
+    );
+    let well = load.stop().await;
+    demo.promises
+        .check("every agent finished its last call", well);
+    let bystanders = demo.agents.tally().bystanders();
+    demo.promises
+        .check("servers without a fault never noticed", bystanders == 0);
+    switch_off(demo).await?;
+    shut_down(demo, reporter).await;
+    demo.stage.pause(Duration::from_millis(500)).await;
+    Ok(())
+}
+
+async fn switch_off(demo: &mut Demo) -> Result<(), Failure> {
+    let disabled = demo.runtime.disable(CLOCK).await;
+    disabled.map_err(|error| Failure::unexpected(error.to_string()))?;
+    not_sent(
+        demo,
+        CLOCK,
+        "now",
+        "a call to a disabled server is not sent, at once",
+    )
+    .await;
+    demo.stage.pause(Duration::from_millis(800)).await;
+    Ok(())
+}
+
+async fn shut_down(demo: &mut Demo, reporter: Reporter) {
+    let begun = Instant::now();
+    let report = demo.runtime.shutdown(SHUTDOWN).await;
+    let took = begun.elapsed();
+    reporter.finish().await;
+    let clean = report
+        .servers
+        .iter()
+        .all(|closed| closed.how == CloseOutcome::Clean);
+    let how = if clean { "cleanly" } else { "not all cleanly" };
+    let text = format!(
+        "{} servers closed {how} in {}",
+        report.servers.len(),
+        ms(took)
+    );
+    demo.stage.line(Tone::Good, "fleet", &text);
+    demo.promises.check("the fleet closes cleanly", clean);
+    not_sent(
+        demo,
+        NOTES,
+        "search",
+        "a call after the end is not sent, at once",
+    )
+    .await;
+}
+
+/// A call that can only be refused.
+async fn not_sent(demo: &mut Demo, server: &str, tool: &str, promise: &str) {
+    let told = demo.agents.coder().call(server, tool, json!({})).await;
+    let why = match &told.outcome {
+        Outcome::NotSent(why) => format!(" ({why})"),
+        _ => String::new(),
+    };
+    let text = format!(
+        "calls {server}.{tool}: {} after {}{why}",
+        words(&told),
+        ms(told.took)
+    );
+    demo.stage.line(Tone::Good, "coder", &text);
+    let held = matches!(told.outcome, Outcome::NotSent(_)) && told.took < AT_ONCE;
+    demo.promises.check(promise, held);
+}

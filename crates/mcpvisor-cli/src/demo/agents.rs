@@ -1,0 +1,238 @@
+//! The agents that share the fleet, and the count of what became of their calls.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mcpvisor::{CallError, Client, Known, Runtime};
+use serde_json::{Value, json};
+
+use super::scenery::NOTES;
+
+const NAMES: [&str; 4] = ["planner", "coder", "reviewer", "tester"];
+
+/// Every call of the demo is over by then, or was given up.
+const CALL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Requests that one agent may have running at once.
+const QUOTA: usize = 8;
+
+/// All agents.
+#[derive(Debug)]
+pub(super) struct Agents {
+    all: Vec<Agent>,
+    tally: Arc<Tally>,
+}
+
+impl Agents {
+    pub(super) fn hire(runtime: &Runtime) -> Self {
+        let tally = Arc::new(Tally::default());
+        let hire = |name| Agent {
+            name,
+            client: runtime.client(name).quota(QUOTA).build(),
+            tally: Arc::clone(&tally),
+        };
+        Self {
+            all: NAMES.map(hire).into(),
+            tally,
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Agent] {
+        &self.all
+    }
+
+    pub(super) fn planner(&self) -> Agent {
+        self.all[0].clone()
+    }
+
+    pub(super) fn coder(&self) -> Agent {
+        self.all[1].clone()
+    }
+
+    pub(super) fn reviewer(&self) -> Agent {
+        self.all[2].clone()
+    }
+
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+}
+
+/// One agent: its own view of the fleet.
+#[derive(Debug, Clone)]
+pub(super) struct Agent {
+    pub(super) name: &'static str,
+    client: Client,
+    tally: Arc<Tally>,
+}
+
+/// The one outcome of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Outcome {
+    /// The server answered with this.
+    Answered(Value),
+    /// It was sent and its answer is lost.
+    Unknown(String),
+    /// The server never saw it.
+    NotSent(String),
+    /// Anything else, which the demo does not expect.
+    Other(String),
+}
+
+/// An outcome, and when it came.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Told {
+    pub(super) outcome: Outcome,
+    pub(super) took: Duration,
+    pub(super) at: Instant,
+}
+
+impl Told {
+    /// The process that answered.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match &self.outcome {
+            Outcome::Answered(value) => u32::try_from(value.get("pid")?.as_u64()?).ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(self.outcome, Outcome::Answered(_))
+    }
+}
+
+impl Agent {
+    /// Calls a tool, and counts its outcome.
+    pub(super) async fn call(&self, server: &str, tool: &str, arguments: Value) -> Told {
+        let begun = Instant::now();
+        self.tally.begun.fetch_add(1, Ordering::Relaxed);
+        let outcome = match self.client.server(server) {
+            Ok(server) => {
+                let call = server.call_tool(tool, arguments).deadline(CALL_DEADLINE);
+                Outcome::of(call.await)
+            }
+            Err(error) => Outcome::NotSent(error.to_string()),
+        };
+        self.tally.count(server, &outcome);
+        Told {
+            outcome,
+            took: begun.elapsed(),
+            at: Instant::now(),
+        }
+    }
+
+    /// Appends a note and remembers it, so that the end can tell whether it is there once.
+    pub(super) async fn append(&self, note: &str, hold: bool) -> Told {
+        let told = self
+            .call(NOTES, "append", json!({ "text": note, "hold": hold }))
+            .await;
+        if told.is_answered() {
+            let mut written = self
+                .tally
+                .written
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            written.push(note.to_owned());
+        }
+        told
+    }
+}
+
+impl Outcome {
+    fn of(result: Result<mcpvisor::rmcp::model::CallToolResult, CallError>) -> Self {
+        match result {
+            Ok(result) if result.is_error == Some(true) => {
+                Self::Other("the tool failed".to_owned())
+            }
+            Ok(result) => Self::Answered(result.structured_content.unwrap_or_default()),
+            Err(error @ CallError::Deadline { .. }) => Self::Other(error.to_string()),
+            Err(error) => match error.known() {
+                Known::NotSent => Self::NotSent(error.to_string()),
+                Known::Unknown => Self::Unknown(error.to_string()),
+                Known::Refused | Known::Answered => Self::Other(error.to_string()),
+            },
+        }
+    }
+}
+
+/// What became of all calls.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    begun: AtomicU64,
+    answered: AtomicU64,
+    unknown: AtomicU64,
+    not_sent: AtomicU64,
+    other: AtomicU64,
+    /// Outcomes other than an answer at servers that had no fault.
+    bystanders: AtomicU64,
+    retried: AtomicU64,
+    /// Notes whose writing was answered.
+    written: Mutex<Vec<String>>,
+}
+
+/// The counts at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) begun: u64,
+    pub(super) answered: u64,
+    pub(super) retried: u64,
+    pub(super) unknown: u64,
+    pub(super) not_sent: u64,
+    pub(super) other: u64,
+}
+
+impl Tally {
+    fn count(&self, server: &str, outcome: &Outcome) {
+        let counter = match outcome {
+            Outcome::Answered(_) => &self.answered,
+            Outcome::Unknown(_) => &self.unknown,
+            Outcome::NotSent(_) => &self.not_sent,
+            Outcome::Other(problem) => {
+                tracing::error!(server, problem, "an outcome that the demo does not expect");
+                &self.other
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        if server == super::scenery::CLOCK && !matches!(outcome, Outcome::Answered(_)) {
+            self.bystanders.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A call that began at one process was answered by the next.
+    pub(super) fn retried(&self) {
+        self.retried.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Outcomes other than an answer at servers that had no fault.
+    pub(super) fn bystanders(&self) -> u64 {
+        self.bystanders.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            begun: read(&self.begun),
+            answered: read(&self.answered),
+            retried: read(&self.retried),
+            unknown: read(&self.unknown),
+            not_sent: read(&self.not_sent),
+            other: read(&self.other),
+        }
+    }
+
+    /// Notes whose writing was answered.
+    pub(super) fn written(&self) -> Vec<String> {
+        self.written
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Counts {
+    /// Whether every call had its outcome, and none an unexpected one.
+    pub(super) fn complete(&self) -> bool {
+        self.begun == self.answered + self.unknown + self.not_sent && self.other == 0
+    }
+}

@@ -1,0 +1,57 @@
+//! The processes of the demo's servers: ending one, and looking whether one is left.
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// `kill -9`: the process has no chance to say goodbye.
+pub(super) fn kill(pid: u32) -> std::io::Result<()> {
+    let pid = known(pid).ok_or(std::io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(pid, Signal::KILL)?)
+}
+
+/// Whether a process is still there, running or not yet reaped. Its number may belong to someone
+/// else by now, so where the system tells, it must also be our child or carry the mark in its
+/// command line.
+pub(super) fn is_left(pid: u32, mark: &str) -> bool {
+    let there = known(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
+    there && is_ours(pid, mark)
+}
+
+fn known(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+#[cfg(target_os = "linux")]
+fn is_ours(pid: u32, mark: &str) -> bool {
+    let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let our_child = format!("PPid:\t{}", std::process::id());
+    String::from_utf8_lossy(&command_line).contains(mark)
+        || status.lines().any(|line| line == our_child)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_ours(_: u32, _: &str) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_left_until_it_is_reaped() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
+        assert!(is_left(child.id(), "no such mark"), "our child");
+        kill(child.id()).unwrap();
+        child.wait().unwrap();
+        assert!(!is_left(child.id(), "no such mark"));
+    }
+
+    #[test]
+    fn a_number_that_belongs_to_someone_else_is_not_ours() {
+        assert!(cfg!(not(target_os = "linux")) || !is_left(1, "no such mark"));
+    }
+}

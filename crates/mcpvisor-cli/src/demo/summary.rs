@@ -1,0 +1,146 @@
+//! The end of the demo: what happened, and whether every promise held.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Demo;
+use super::promises::Promise;
+use super::scenery::{NOTES, WEATHER};
+use super::stage::paint;
+use crate::failure::Failure;
+use crate::output::Tty;
+
+/// What happened, in numbers.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Summary {
+    ok: bool,
+    elapsed_ms: u64,
+    agents: usize,
+    calls: u64,
+    answered: u64,
+    retried: u64,
+    outcome_unknown: u64,
+    not_sent: u64,
+    unexpected: u64,
+    ran_twice: usize,
+    recoveries: usize,
+    slowest_recovery_ms: f64,
+    processes_started: usize,
+    processes_left: usize,
+    promises: Vec<Promise>,
+}
+
+impl Summary {
+    pub(super) fn of(mut demo: Demo, elapsed: Duration) -> Self {
+        let counts = demo.agents.tally().counts();
+        let notes = demo.scenery.read_notes();
+        let ran_twice = doubled(&notes);
+        let lost = missing(&notes, &demo.agents.tally().written());
+        let left = demo.scenery.left();
+        let promises = &mut demo.promises;
+        promises.check("every call had exactly one outcome", counts.complete());
+        promises.check("nothing that writes ran twice", ran_twice == 0);
+        promises.check("everything that was answered was done", lost == 0);
+        promises.check("no process is left", left == 0);
+        let promises = demo.promises.into_vec();
+        let slowest = demo.recoveries.iter().max().copied().unwrap_or_default();
+        Self {
+            ok: promises.iter().all(|promise| promise.held),
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            agents: demo.agents.all().len(),
+            calls: counts.begun,
+            answered: counts.answered,
+            retried: counts.retried,
+            outcome_unknown: counts.unknown,
+            not_sent: counts.not_sent,
+            unexpected: counts.other,
+            ran_twice,
+            recoveries: demo.recoveries.len(),
+            slowest_recovery_ms: (slowest.as_secs_f64() * 10_000.0).round() / 10.0,
+            processes_started: [NOTES, WEATHER]
+                .map(|name| demo.scenery.started(name).len())
+                .iter()
+                .sum(),
+            processes_left: left,
+            promises,
+        }
+    }
+
+    /// The promises that were broken are the failure of the demo.
+    pub(super) fn verdict(&self) -> Result<(), Failure> {
+        let broken = self.promises.iter().filter(|promise| !promise.held);
+        let broken: Vec<&str> = broken.map(|promise| promise.promise.as_str()).collect();
+        if broken.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::unexpected(format!(
+            "not true this time: {}",
+            broken.join("; ")
+        )))
+    }
+
+    pub(super) fn render(&self, tty: Tty) -> String {
+        let mut text = format!("\n{}\n", paint(tty, "1", "What happened"));
+        for (name, value) in self.rows() {
+            text.push_str(&format!("  {name:<18} {value:>8}\n"));
+        }
+        text.push_str(&format!("\n{}\n", paint(tty, "1", "What was promised")));
+        for Promise { promise, held } in &self.promises {
+            let mark = if *held {
+                paint(tty, "32", "held  ")
+            } else {
+                paint(tty, "1;31", "BROKEN")
+            };
+            text.push_str(&format!("  {mark}  {promise}\n"));
+        }
+        text
+    }
+
+    fn rows(&self) -> [(&'static str, String); 11] {
+        [
+            ("agents", self.agents.to_string()),
+            ("calls", self.calls.to_string()),
+            ("answered", self.answered.to_string()),
+            ("retried", self.retried.to_string()),
+            ("outcome unknown", self.outcome_unknown.to_string()),
+            ("not sent", self.not_sent.to_string()),
+            ("ran twice", self.ran_twice.to_string()),
+            ("recoveries", self.recoveries.to_string()),
+            (
+                "slowest recovery",
+                format!("{:.0} ms", self.slowest_recovery_ms),
+            ),
+            ("processes started", self.processes_started.to_string()),
+            ("processes left", self.processes_left.to_string()),
+        ]
+    }
+}
+
+/// Notes are all different, so one that is there twice was written twice.
+fn doubled(notes: &[String]) -> usize {
+    let mut times: HashMap<&str, usize> = HashMap::new();
+    for note in notes {
+        *times.entry(note).or_default() += 1;
+    }
+    times.values().filter(|times| **times > 1).count()
+}
+
+/// Notes whose writing was answered, but that are not there.
+fn missing(notes: &[String], written: &[String]) -> usize {
+    written.iter().filter(|note| !notes.contains(note)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_doubled_or_missing_is_found() {
+        let notes = ["a", "b", "a"].map(str::to_owned);
+        assert_eq!(doubled(&notes), 1);
+        assert_eq!(doubled(&notes[..2]), 0);
+        assert_eq!(missing(&notes, &["b".to_owned(), "c".to_owned()]), 1);
+    }
+}

@@ -1,0 +1,130 @@
+//! Why a command failed: the exit code, and what is shown.
+//!
+//! The words of a failed call are the library's; here they get their code.
+
+use mcpvisor::{CallError, FaultClass, Known, ServerStatus};
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// A failed command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// One word for programs.
+    pub(crate) code: &'static str,
+    /// What happened and what to do, for people.
+    pub(crate) message: String,
+    /// Which server, if it is about one.
+    pub(crate) server: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "usage", message)
+    }
+
+    pub(crate) fn config(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "config", message)
+    }
+
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "unexpected", message)
+    }
+
+    pub(crate) fn unknown_server(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "unknown_server", message)
+    }
+
+    pub(crate) fn unknown_tool(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, "unknown_tool", message)
+    }
+
+    pub(crate) fn deadline(message: impl Into<String>) -> Self {
+        Self::new(Exit::Deadline, "deadline", message)
+    }
+
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Exit::Interrupted, "interrupted", "interrupted")
+    }
+
+    /// A server that could not be connected, or waits for a person.
+    pub(crate) fn unreachable(status: &ServerStatus) -> Self {
+        let (exit, code) = if needs_authorization(status) {
+            (Exit::Authorization, "authorization_needed")
+        } else {
+            (Exit::Unreachable, "unreachable")
+        };
+        let fault = status
+            .last_error
+            .as_ref()
+            .map(|fault| fault.message.as_str());
+        let mut message = format!("{}: cannot be reached ({})", status.name, status.state);
+        for (before, part) in [(": ", fault), ("; ", status.action.as_deref())] {
+            if let Some(part) = part {
+                message.push_str(before);
+                message.push_str(part);
+            }
+        }
+        Self::new(exit, code, message).at(status.name.as_str())
+    }
+
+    /// Names the server.
+    pub(crate) fn at(mut self, server: &str) -> Self {
+        self.server = Some(server.to_owned());
+        self
+    }
+
+    fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            code,
+            message: message.into(),
+            server: None,
+        }
+    }
+}
+
+pub(crate) fn needs_authorization(status: &ServerStatus) -> bool {
+    let class = status.last_error.as_ref().map(|fault| fault.class);
+    class == Some(FaultClass::Unauthorized)
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let exit = match &error {
+            CallError::Deadline { .. } => Exit::Deadline,
+            CallError::Cancelled { .. } => Exit::Interrupted,
+            CallError::InvalidRequest { .. } => Exit::Usage,
+            other => match other.known() {
+                Known::NotSent | Known::Refused => Exit::Unreachable,
+                Known::Unknown => Exit::Unknown,
+                Known::Answered => Exit::Failed,
+            },
+        };
+        Self::new(exit, error.code(), error.to_string()).at(error.server().as_str())
+    }
+}
+
+/// As JSON: `{"error":{"code":"…","message":"…","server":"…"}}`.
+impl Serialize for Failure {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Envelope<'a> {
+            error: Body<'a>,
+        }
+        #[derive(Serialize)]
+        struct Body<'a> {
+            code: &'a str,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            server: Option<&'a str>,
+        }
+        let error = Body {
+            code: self.code,
+            message: &self.message,
+            server: self.server.as_deref(),
+        };
+        Envelope { error }.serialize(serializer)
+    }
+}

@@ -1,0 +1,145 @@
+//! A fleet for the time of one command: started, waited for, always shut down.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mcpvisor::config::Severity;
+use mcpvisor::{Config, FaultClass, Runtime, ServerHandle, ServerStatus, StateName};
+use tokio::time::Instant;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::Output;
+
+/// Configs that are found without being named, in this order.
+const FOUND: [&str; 2] = ["mcpvisor.json", ".mcp.json"];
+
+/// The end of a command waits this long for the servers to close.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// Where a config came from. The commands of one that was only found do not run: a cloned
+/// repository starts nothing by itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Named(PathBuf),
+    Found(PathBuf),
+}
+
+impl Source {
+    pub(crate) fn locate(named: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(path) = named {
+            return Ok(Self::Named(path.to_owned()));
+        }
+        let found = FOUND.iter().map(PathBuf::from).find(|path| path.is_file());
+        found
+            .map(Self::Found)
+            .ok_or_else(|| Failure::config("there is no config here; name one with --config FILE"))
+    }
+
+    pub(crate) fn read(&self) -> Result<Config, Failure> {
+        let (Self::Named(path) | Self::Found(path)) = self;
+        Config::load(path).map_err(|error| Failure::config(error.to_string()))
+    }
+
+    /// Reads it in order to start what it says.
+    pub(crate) fn read_to_start(&self) -> Result<Config, Failure> {
+        match self {
+            Self::Named(_) => self.read(),
+            Self::Found(path) => Err(Failure::config(format!(
+                "{0} was found here, but not named, so its commands are not run; if you trust it, \
+                 name it with --config {0}",
+                path.display()
+            ))),
+        }
+    }
+}
+
+/// Says what is odd in a config.
+pub(crate) fn warn(config: &Config, output: &Output) {
+    for problem in &config.problems {
+        output.warning(&problem.to_string());
+    }
+}
+
+/// Keeps one server of a config and what is odd about it, or says why it is not there.
+pub(crate) fn only(mut config: Config, server: &str) -> Result<Config, Failure> {
+    if !config
+        .servers
+        .iter()
+        .any(|known| known.name.as_str() == server)
+    {
+        return Err(not_there(&config, server));
+    }
+    config.servers.retain(|known| known.name.as_str() == server);
+    config
+        .problems
+        .retain(|problem| problem.server.as_deref() == Some(server));
+    Ok(config)
+}
+
+/// A server that was left out has a reason; one that never was has neighbours.
+pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
+    let left_out = config.problems.iter().find(|problem| {
+        problem.severity == Severity::LeftOut && problem.server.as_deref() == Some(server)
+    });
+    if let Some(problem) = left_out {
+        return Failure::config(problem.to_string()).at(server);
+    }
+    let names: Vec<&str> = config
+        .servers
+        .iter()
+        .map(|known| known.name.as_str())
+        .collect();
+    let known = match names.as_slice() {
+        [] => "; the config has none".to_owned(),
+        names => format!("; there are: {}", names.join(", ")),
+    };
+    Failure::unknown_server(format!("there is no server named {server:?}{known}")).at(server)
+}
+
+/// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down.
+pub(crate) async fn with<T>(
+    config: Config,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let interrupted = interrupt::listen();
+    let start = Runtime::builder().config(config).start();
+    let runtime = start
+        .await
+        .map_err(|error| Failure::config(error.to_string()))?;
+    let outcome = tokio::select! {
+        outcome = command(&runtime) => outcome,
+        () = interrupted => Err(Failure::interrupted()),
+    };
+    runtime.shutdown(SHUTDOWN).await;
+    outcome
+}
+
+/// Waits until a server is connected with its catalog or has a verdict. `None`: the time was up.
+pub(crate) async fn settled(server: &ServerHandle, until: Instant) -> Option<ServerStatus> {
+    let mut status = server.watch();
+    let verdict = status.wait_for(has_verdict);
+    let settled = tokio::time::timeout_at(until, verdict).await.ok()?;
+    // An error means that the server's actor is gone for good; its last status is the verdict.
+    Some(settled.map_or_else(|_| server.status(), |status| status.clone()))
+}
+
+/// For one command it is enough to know that a first attempt failed: a person reads that, and asks
+/// again.
+fn has_verdict(status: &ServerStatus) -> bool {
+    match status.state {
+        StateName::Connected => status.is_ready() || failed(status, FaultClass::Discovery),
+        StateName::Connecting | StateName::Reconnecting => status.last_error.is_some(),
+        StateName::Disabling
+        | StateName::Disabled
+        | StateName::Disconnected
+        | StateName::PermanentlyFailed => true,
+    }
+}
+
+fn failed(status: &ServerStatus, class: FaultClass) -> bool {
+    status
+        .last_error
+        .as_ref()
+        .is_some_and(|fault| fault.class == class)
+}

@@ -1,0 +1,22 @@
+//! The `mcpvisor` command: drive a supervised fleet of MCP servers from a terminal.
+
+mod app;
+mod args;
+mod arguments;
+mod builtin;
+mod commands;
+mod demo;
+mod exit;
+mod failure;
+mod fleet;
+#[cfg(test)]
+mod fuzz;
+mod interrupt;
+mod logging;
+mod nearest;
+mod output;
+mod target;
+
+fn main() -> std::process::ExitCode {
+    app::run().into()
+}

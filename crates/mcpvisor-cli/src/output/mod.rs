@@ -1,0 +1,101 @@
+//! What a command shows: on stdout its result, on stderr everything else.
+//!
+//! A reader that closed the pipe has seen enough: that is no failure.
+
+mod printable;
+mod table;
+
+use std::io::{self, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+pub(crate) use printable::{printable, printable_json, printable_lines};
+pub(crate) use table::Table;
+
+/// Where results, warnings and failures go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Whether the result is one JSON document.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints the one JSON document of a command.
+    pub(crate) fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        self.text(&printable_json(&text))
+    }
+
+    /// Prints lines on stdout.
+    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(text.as_bytes()).and_then(|()| {
+            if !text.is_empty() && !text.ends_with('\n') {
+                stdout.write_all(b"\n")?;
+            }
+            stdout.flush()
+        });
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::unexpected(
+                format!("cannot write to stdout: {error}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says something on stderr that is no failure. With JSON it is a log line, so that what a
+    /// program reads there by default is the error alone.
+    pub(crate) fn warning(&self, text: &str) {
+        if self.json {
+            tracing::warn!("{text}");
+        } else {
+            let _ = writeln!(io::stderr(), "mcpvisor: warning: {}", printable(text));
+        }
+    }
+
+    /// Shows a failure, and gives its exit code.
+    pub(crate) fn failure(&self, failure: &Failure) -> Exit {
+        let line = if self.json {
+            printable_json(&serde_json::to_string(failure).unwrap_or_default())
+        } else {
+            // A line that a server made looks like no line of ours.
+            let message = printable_lines(&failure.message).replace('\n', "\n  ");
+            format!("mcpvisor: {message}")
+        };
+        let _ = writeln!(io::stderr(), "{line}");
+        failure.exit
+    }
+}
+
+/// Whether a stream shows colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tty {
+    /// A terminal that may be coloured.
+    Colours,
+    /// A file, a pipe, or a person who wants none.
+    Plain,
+}
+
+impl Tty {
+    /// Colours only on a terminal, and never against `NO_COLOR`.
+    pub(crate) fn of_stdout() -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        if io::stdout().is_terminal() && !unwanted {
+            Self::Colours
+        } else {
+            Self::Plain
+        }
+    }
+}

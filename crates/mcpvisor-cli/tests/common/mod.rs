@@ -1,0 +1,186 @@
+//! Runs the real binary on configs that use it as their server.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "shared by several tests, each of which uses a part"
+)]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_mcpvisor");
+
+/// No command of a test may take longer, however busy the machine is.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A folder of one test, with its config; removed at the end.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A folder whose `mcp.json` has these servers.
+    pub fn with(servers: &Value) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("mcpvisor-cli-test-{}-{number}", std::process::id());
+        let folder = Self(std::env::temp_dir().join(name));
+        std::fs::create_dir(&folder.0).unwrap();
+        let config = serde_json::json!({ "mcpServers": servers });
+        std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
+        folder
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A command in this folder, on its config.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = mcpvisor(&self.0);
+        command.args(["--config", "mcp.json"]).args(args);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        run(self.command(args))
+    }
+
+    /// What the servers with this folder's journal did.
+    pub fn journal(&self) -> String {
+        std::fs::read_to_string(self.path("journal")).unwrap_or_default()
+    }
+
+    /// The processes that servers with this folder's journal had, in their order.
+    pub fn started(&self) -> Vec<u32> {
+        let journal = self.journal();
+        let pids = journal
+            .lines()
+            .filter_map(|line| line.strip_prefix("started "));
+        pids.map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// Fails when no server was started, or when one is still there.
+    #[track_caller]
+    pub fn assert_nothing_left(&self) {
+        let started = self.started();
+        assert!(!started.is_empty(), "no server was started");
+        for pid in started {
+            let left = mcpvisor_testkit::processes::Process::read(pid);
+            assert_eq!(left, None, "a server was left behind");
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The entry of a built-in server that keeps a journal.
+pub fn builtin(name: &str) -> Value {
+    serde_json::json!({ "command": BINARY, "args": ["builtin-server", name, "--journal", "journal"] })
+}
+
+/// The entry of a shell script.
+pub fn script(script: &str) -> Value {
+    serde_json::json!({ "command": "sh", "args": ["-c", script] })
+}
+
+/// The binary in a folder, with nothing of the caller's environment that changes what it says.
+pub fn mcpvisor(folder: &Path) -> Command {
+    let mut command = Command::new(BINARY);
+    command
+        .current_dir(folder)
+        .env_remove("RUST_LOG")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub took: Duration,
+}
+
+impl Ran {
+    /// The one JSON document on stdout.
+    #[track_caller]
+    pub fn document(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The error on stderr, as JSON, when stdout is empty.
+    #[track_caller]
+    pub fn error(&self) -> Value {
+        assert_eq!(self.stdout, "", "nothing but the error: {self:?}");
+        let error: Value =
+            serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        error["error"].clone()
+    }
+
+    #[track_caller]
+    pub fn exits(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &Self {
+        assert!(self.stderr.contains(text), "{text:?} expected: {self:?}");
+        self
+    }
+}
+
+/// Runs a command to its end, at most [`LIMIT`] long.
+#[track_caller]
+pub fn run(mut command: Command) -> Ran {
+    finish(command.spawn().unwrap())
+}
+
+/// Waits for a command that was started before.
+#[track_caller]
+pub fn finish(mut child: Child) -> Ran {
+    let begun = Instant::now();
+    let reader = |pipe: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            if let Some(mut pipe) = pipe {
+                pipe.read_to_string(&mut text).unwrap();
+            }
+            text
+        })
+    };
+    let stdout = reader(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+    let stderr = reader(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if begun.elapsed() > LIMIT {
+            child.kill().unwrap();
+            panic!("the command did not end within {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    Ran {
+        code: status.code(),
+        stdout: stdout.join().unwrap(),
+        stderr: stderr.join().unwrap(),
+        took: begun.elapsed(),
+    }
+}

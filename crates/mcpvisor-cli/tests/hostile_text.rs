@@ -1,0 +1,190 @@
+//! Text from servers on a terminal: whatever a server says, and wherever it is shown, nothing of it
+//! moves the cursor, reorders a line or stays unseen. What programs read is what the server said.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod common;
+
+use common::{Folder, Ran, run, script};
+use serde_json::{Value, json};
+
+/// Clears the screen, sets the title, moves by C1, reverses, hides, tags, rings, deletes.
+const EVIL: &str = "<\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}1A\u{202e}live\u{2066}\u{200b}\u{feff}\u{ad}\u{e0041}\u{85}\u{2028}\u{7f}\u{fe01}>";
+
+/// How it is shown where it may be shown.
+const SHOWN: &str = "<\\u{1b}[2J\\u{1b}]0;title\\u{7}\\u{9b}1A\\u{202e}live\\u{2066}\\u{200b}\\u{feff}\\u{ad}\\u{e0041}\\u{85}\\u{2028}\\u{7f}\\u{fe01}>";
+
+/// A server in shell: it answers every request with what the folder's files say for its method.
+const SERVER: &str = r#"
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    method=$(printf '%s' "$line" | sed -n 's/.*"method":"\([a-z/]*\)".*/\1/p' | tr / _)
+    [ -n "$id" ] && printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$(cat "$method.json")"
+done
+"#;
+
+/// A folder with a hostile server, and some that fail in hostile words.
+fn folder() -> Folder {
+    let name = format!("tool{EVIL}");
+    let fails = |words: &str| script(&format!("cat {words} >&2; exit 3"));
+    let refuses = script(&SERVER.replace("$method.json", "refusal.json"));
+    let folder = Folder::with(&json!({
+        "evil": script(SERVER),
+        "dying": fails("words.txt"),
+        "refusing": refuses,
+        "foreign": script(&SERVER.replace("$method.json", "version.json")),
+        "noisy": script(&format!("cat words.txt\n{SERVER}")),
+        "evil\u{202e}name": { "command": "true", "unknown\u{9b}key": 1, "enabled": false },
+    }));
+    let welcome = |version: &str| {
+        json!({
+            "protocolVersion": version,
+            "capabilities": { "tools": {} },
+            "serverInfo": { "name": EVIL, "version": EVIL },
+        })
+    };
+    let tool = json!({ "name": name, "description": EVIL, "inputSchema": { "type": "object" } });
+    let result = json!({
+        "content": [
+            { "type": "text", "text": format!("{EVIL}\nsecond\rline") },
+            { "type": "image", "mimeType": EVIL, "data": "AAAA" },
+            { "type": "resource_link", "uri": EVIL, "name": EVIL },
+            { "type": "resource", "resource": { "uri": EVIL, "text": EVIL } },
+            { "type": "resource", "resource": { "uri": EVIL, "blob": "AAAA" } },
+        ],
+    });
+    let error = json!({ "code": -32000, "message": format!("{EVIL}\nmcpvisor: all is well") });
+    for (file, member, value) in [
+        ("initialize.json", "result", welcome("2025-11-25")),
+        ("version.json", "result", welcome(EVIL)),
+        ("tools_list.json", "result", json!({ "tools": [tool] })),
+        ("tools_call.json", "result", result),
+        ("refusal.json", "error", error),
+    ] {
+        std::fs::write(folder.path(file), format!("\"{member}\":{value}")).unwrap();
+    }
+    std::fs::write(folder.path("words.txt"), format!("{EVIL}\n")).unwrap();
+    folder
+}
+
+/// Fails when anything of the command's output would act on a terminal.
+#[track_caller]
+fn assert_harmless(ran: &Ran) {
+    for text in [&ran.stdout, &ran.stderr] {
+        let acts = |c: &char| {
+            (c.is_control() && !matches!(c, '\n' | '\t')) || (EVIL.contains(*c) && !c.is_ascii())
+        };
+        let found: Vec<char> = text.chars().filter(acts).collect();
+        assert_eq!(found, [], "{ran:?}");
+    }
+}
+
+fn tool() -> String {
+    format!("tool{EVIL}")
+}
+
+#[test]
+fn names_descriptions_and_faults_are_harmless_in_tables() {
+    let folder = folder();
+    let ran = folder.run(&["tools", "evil"]);
+    assert_harmless(ran.exits(0));
+    assert!(ran.stdout.contains(&format!("tool{SHOWN}")), "{ran:?}");
+    let ran = folder.run(&["status"]);
+    assert_harmless(ran.exits(0));
+    let lines = |of: &str| {
+        let mut lines = ran.stdout.lines();
+        lines.find(|line| line.starts_with(of)).unwrap().to_owned()
+    };
+    assert!(lines("evil ").contains(&format!("{SHOWN} {SHOWN}")));
+    assert!(lines("dying").contains(SHOWN), "{ran:?}");
+    assert!(lines("refusing").contains(SHOWN), "{ran:?}");
+    assert!(lines("foreign").contains("no protocol version in common"));
+    assert_harmless(folder.run(&["list"]).exits(0));
+}
+
+#[test]
+fn results_are_harmless_and_keep_their_lines() {
+    let folder = folder();
+    let ran = folder.run(&["call", "evil", &tool()]);
+    assert_harmless(ran.exits(0));
+    assert!(
+        ran.stdout.starts_with(&format!("{SHOWN}\nsecond\\rline\n")),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn errors_are_harmless_and_cannot_speak_for_us() {
+    let folder = folder();
+    for server in ["dying", "refusing", "foreign"] {
+        let ran = folder.run(&["call", server, "x"]);
+        assert_harmless(&ran);
+        let ours = ran
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("mcpvisor:"));
+        // One warning about another entry of the config, and the failure.
+        assert!(ours.count() <= 2, "{ran:?}");
+        assert!(!ran.stderr.contains("\nmcpvisor: all is well"), "{ran:?}");
+    }
+    let ran = folder.run(&["call", "evil", &format!("other{EVIL}")]);
+    assert_harmless(ran.exits(5));
+    let ran = folder.run(&["call", "dying\u{9b}", "x"]);
+    assert_harmless(ran.exits(1));
+}
+
+#[test]
+fn logs_are_harmless() {
+    let folder = folder();
+    for server in ["dying", "noisy"] {
+        let mut command = folder.command(&["tools", server]);
+        command.env("RUST_LOG", "trace");
+        let ran = run(command);
+        assert_harmless(&ran);
+        let logged = ran.stderr.lines().any(|line| {
+            line.contains(" mcpvisor::")
+                && line.contains("\\u{1b}[2J")
+                && line.contains("\\u{202e}")
+        });
+        assert!(logged, "{ran:?}");
+    }
+}
+
+#[test]
+fn json_is_harmless_and_means_what_the_server_said() {
+    let folder = folder();
+    let ran = folder.run(&["tools", "evil", "--json"]);
+    assert_harmless(ran.exits(0));
+    let document = ran.document();
+    assert_eq!(document[0]["name"], tool());
+    assert_eq!(document[0]["description"], EVIL);
+
+    let ran = folder.run(&["call", "evil", &tool(), "--json"]);
+    assert_harmless(ran.exits(0));
+    assert_eq!(
+        ran.document()["content"][0]["text"],
+        format!("{EVIL}\nsecond\rline")
+    );
+
+    let ran = folder.run(&["status", "--json"]);
+    assert_harmless(ran.exits(0));
+    let document = ran.document();
+    let of = |name: &str| {
+        let all = document.as_array().unwrap();
+        all.iter()
+            .find(|status| status["name"] == name)
+            .unwrap()
+            .clone()
+    };
+    assert_eq!(of("evil")["server"]["name"], EVIL);
+    let said = |status: Value| status["last_error"]["message"].as_str().unwrap().to_owned();
+    assert!(said(of("dying")).contains(EVIL));
+
+    let ran = folder.run(&["call", "refusing", "x", "--json"]);
+    assert_harmless(&ran);
+    let message = ran.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(EVIL), "{message}");
+}

@@ -1,0 +1,246 @@
+//! What the commands print: shapes that programs rely on, and text that people can trust.
+
+mod common;
+
+use common::{Folder, builtin, run, script};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::Stdio;
+
+/// The keys of an object; none if it is something else.
+fn keys(value: &Value) -> Vec<&str> {
+    let object = value.as_object().into_iter().flatten();
+    object.map(|(key, _)| key.as_str()).collect()
+}
+
+#[test]
+fn status_as_json_has_exactly_the_documented_fields() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "gone": { "command": "no-such-command-anywhere" },
+        "off": { "command": "true", "enabled": false },
+    }));
+    let ran = folder.run(&["status", "--json"]);
+    assert_eq!(ran.exits(0).stderr, "");
+    let document = ran.document();
+    let all = document.as_array().unwrap();
+    assert_eq!(all.len(), 3);
+    let of = |name: &str| all.iter().find(|status| status["name"] == name).unwrap();
+    for status in all {
+        let mut fields = keys(status);
+        fields.sort_unstable();
+        let mut documented = [
+            "name",
+            "instance",
+            "state",
+            "generation",
+            "since",
+            "attempt",
+            "retry_in_ms",
+            "protocol",
+            "server",
+            "transport",
+            "tools",
+            "prompts",
+            "resources",
+            "stale",
+            "in_flight",
+            "last_error",
+            "action",
+        ];
+        documented.sort_unstable();
+        assert_eq!(fields, documented);
+    }
+    let lab = of("lab");
+    assert_eq!(lab["state"], "connected");
+    assert_eq!(lab["server"], json!({ "name": "lab", "version": "1.0.0" }));
+    assert_eq!((&lab["tools"], &lab["stale"]), (&json!(7), &json!(false)));
+    assert_eq!(lab["last_error"], Value::Null);
+    let gone = of("gone");
+    assert_eq!(gone["state"], "permanently_failed");
+    assert_eq!(gone["last_error"]["class"], "command_not_found");
+    assert_eq!(keys(&gone["last_error"]), ["class", "message"]);
+    assert!(gone["action"].is_string());
+    assert_eq!(of("off")["state"], "disabled");
+    folder.assert_nothing_left();
+}
+
+#[test]
+fn status_shows_what_it_has_when_the_time_is_up() {
+    let folder = Folder::with(&json!({ "mute": script("exec sleep 600") }));
+    let ran = folder.run(&["status", "--timeout", "300ms"]);
+    assert!(ran.exits(0).stdout.contains("connecting"), "{ran:?}");
+}
+
+#[test]
+fn a_result_as_json_has_the_shape_of_the_protocol() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let document = folder
+        .run(&["call", "lab", "echo", "text=hi", "--json"])
+        .exits(0)
+        .document();
+    assert_eq!(document["content"][0]["type"], "text");
+    assert_eq!(document["structuredContent"]["text"], "hi");
+    assert_eq!(document["isError"], false);
+    let ran = folder.run(&["call", "lab", "fail", "--json"]);
+    assert_eq!(ran.exits(5).document()["isError"], true);
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn an_error_as_json_is_alone_on_stderr() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "web": { "url": "https://example.com/mcp" },
+        "dead": script("exit 3"),
+    }));
+    for (args, code, name, server) in [
+        (vec!["bogus"], 1, "usage", None),
+        (vec!["call", "nope", "x"], 1, "unknown_server", Some("nope")),
+        (vec!["call", "web", "x"], 1, "config", Some("web")),
+        (vec!["call", "dead", "x"], 4, "unreachable", Some("dead")),
+        (vec!["call", "lab", "nope"], 5, "unknown_tool", Some("lab")),
+        (
+            vec!["call", "lab", "refuse"],
+            5,
+            "answered_with_error",
+            Some("lab"),
+        ),
+        (
+            vec!["call", "lab", "crash"],
+            6,
+            "outcome_unknown",
+            Some("lab"),
+        ),
+        (
+            vec!["call", "lab", "sleep", "ms=60000", "--timeout", "1s"],
+            7,
+            "deadline",
+            Some("lab"),
+        ),
+    ] {
+        let args: Vec<&str> = args.into_iter().chain(["--json"]).collect();
+        let ran = folder.run(&args);
+        let error = ran.exits(code).error();
+        assert_eq!(error["code"], name, "{args:?}");
+        assert_eq!(
+            error.get("server").and_then(Value::as_str),
+            server,
+            "{args:?}"
+        );
+        assert!(error["message"].is_string());
+    }
+}
+
+#[test]
+fn arguments_take_their_types_from_the_tools_schema() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let echoed = |args: &[&str]| {
+        let args: Vec<&str> = ["call", "lab:echo", "--json"]
+            .iter()
+            .chain(args)
+            .copied()
+            .collect();
+        folder.run(&args).exits(0).document()["structuredContent"].clone()
+    };
+    let typed = [
+        "text=5",
+        "count=5",
+        "share=5",
+        "flag=true",
+        "tags=a",
+        "tags=b",
+        "more={\"k\":1}",
+    ];
+    let expected = json!({
+        "text": "5", "count": 5, "share": 5.0, "flag": true, "tags": ["a", "b"], "more": { "k": 1 },
+    });
+    assert_eq!(echoed(&typed), expected);
+    let whole = echoed(&["--args", r#"{"text": "whole", "count": 1}"#, "count:=2"]);
+    assert_eq!(
+        (&whole["text"], &whole["count"]),
+        (&json!("whole"), &json!(2))
+    );
+}
+
+#[test]
+fn arguments_can_come_from_stdin() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let mut command = folder.command(&["call", "lab", "echo", "--args", "-", "--json"]);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(br#"{"text": "piped"}"#)
+        .unwrap();
+    let ran = common::finish(child);
+    assert_eq!(
+        ran.exits(0).document()["structuredContent"]["text"],
+        "piped"
+    );
+}
+
+#[test]
+fn tools_are_listed_as_a_table_and_as_the_protocol_has_them() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab"), "dead": script("exit 3") }));
+    let ran = folder.run(&["tools"]);
+    assert!(
+        ran.exits(0).stdout.contains("Answer with the arguments."),
+        "{ran:?}"
+    );
+    ran.says("warning: dead");
+    let ran = folder.run(&["tools", "lab", "--json"]);
+    assert_eq!(ran.exits(0).stderr, "");
+    let document = ran.document();
+    let echo = document
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|tool| tool["name"] == "echo")
+        .unwrap();
+    assert_eq!(echo["server"], "lab");
+    assert_eq!(
+        echo["inputSchema"]["properties"]["count"]["type"],
+        "integer"
+    );
+}
+
+#[test]
+fn a_server_cannot_paint_the_terminal() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let ran = folder.run(&["call", "lab", "paint"]);
+    assert_eq!(
+        ran.exits(0).stdout,
+        "clear\\u{1b}[2J and \\u{202e}reverse\n"
+    );
+}
+
+#[test]
+fn oddities_of_a_config_are_warnings_on_stderr() {
+    let mut entry = builtin("lab");
+    entry["reconect"] = json!({});
+    let folder =
+        Folder::with(&json!({ "lab": entry, "web": { "url": "https://example.com/mcp" } }));
+    let ran = folder.run(&["list"]);
+    ran.exits(0)
+        .says("did you mean \"reconnect\"?")
+        .says("server \"web\"");
+    let ran = folder.run(&["call", "lab", "pid"]);
+    assert!(
+        !ran.exits(0).says("did you mean").stderr.contains("web"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn logs_are_on_stderr_and_only_when_wished() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    assert_eq!(folder.run(&["call", "lab", "pid"]).exits(0).stderr, "");
+    let ran = folder.run(&["call", "lab", "pid", "-v"]);
+    assert!(ran.exits(0).stderr.contains("INFO"), "{ran:?}");
+    let mut command = folder.command(&["call", "lab", "pid"]);
+    command.env("RUST_LOG", "mcpvisor=debug");
+    let ran = run(command);
+    assert!(ran.exits(0).stderr.contains("mcpvisor"), "{ran:?}");
+}
