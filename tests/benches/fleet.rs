@@ -1,0 +1,67 @@
+//! A thousand servers at once: how soon they are ready, and what that costs.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::memory::IN_PROCESS_SERVERS as SERVERS;
+use crate::plan::Plan;
+use crate::report::{Both, Row};
+use crate::side::{Side, Way};
+use crate::{Outcome, bare, instructions, ours};
+
+/// Counts the instructions of a process that starts a fleet and ends as soon as it is ready.
+pub(crate) fn instructions(gate: Option<f64>) -> Outcome<Row> {
+    let count = |side: Side| -> Outcome<f64> {
+        let total = instructions::of_run(&["weigh", side.word(), Way::InProcess.word()])?;
+        Ok(total as f64 / SERVERS as f64)
+    };
+    let both = Both::of_figures(count(Side::Ours)?, count(Side::Bare)?);
+    let measure = format!("{SERVERS} in-process servers: instructions each");
+    Ok(Row::ratio(measure, "Ir", both, gate))
+}
+
+/// Starts fleets of in-process servers, turn by turn, until every server has answered.
+pub(crate) async fn ready(plan: &Plan, gate: f64) -> Outcome<Row> {
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    let mut rounds = Vec::with_capacity(plan.rounds);
+    for round in 0..=plan.rounds {
+        let (ours_time, bare_time);
+        if round % 2 == 0 {
+            ours_time = ours_ready().await?;
+            bare_time = bare_ready().await?;
+        } else {
+            bare_time = bare_ready().await?;
+            ours_time = ours_ready().await?;
+        }
+        // The first of each pays for memory that the others find mapped.
+        if round > 0 {
+            rounds.push((millis(ours_time), millis(bare_time)));
+        }
+    }
+    let measure = format!("{SERVERS} in-process servers: ready");
+    let both = Both::of_rounds(&rounds);
+    Ok(Row::ratio(measure, "ms", both, Some(gate)))
+}
+
+async fn ours_ready() -> Outcome<Duration> {
+    let start = Instant::now();
+    let fleet = ours::fleet(Way::InProcess, SERVERS).await?;
+    let took = start.elapsed();
+    fleet.close().await;
+    Ok(took)
+}
+
+async fn bare_ready() -> Outcome<Duration> {
+    let start = Instant::now();
+    let fleet = bare::fleet(SERVERS, bare::InProcess::connect).await?;
+    let took = start.elapsed();
+    let mut closing = JoinSet::new();
+    for server in fleet {
+        closing.spawn(server.close());
+    }
+    while let Some(closed) = closing.join_next().await {
+        closed??;
+    }
+    Ok(took)
+}

@@ -1,0 +1,143 @@
+//! The benchmark: this runtime beside rmcp's own client, in one run.
+//!
+//! `bench [--quick] [--gate]` prints one table. Instructions are counted under valgrind where it is
+//! installed; wall times of both sides are taken turn by turn. `--gate` exits with 1 when a gate
+//! does not hold; `--quick` keeps to the instructions and a short look at wall time.
+//!
+//! The program runs itself as the server (`server`), as a counted client
+//! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`).
+
+mod bare;
+mod caller;
+mod fleet;
+mod instructions;
+mod memory;
+mod ours;
+mod plan;
+mod recovery;
+mod report;
+mod service;
+mod side;
+mod wall;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use caller::{Callers, Load};
+use plan::{MANY, ONE, Plan, gates};
+use report::Table;
+use side::Way;
+
+/// What a step gives, or why the benchmark cannot go on.
+pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    run(&words).unwrap_or_else(|error| {
+        // Nothing is left to do when even this cannot be written.
+        let _ = writeln!(io::stderr(), "bench: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(words: &[&str]) -> Outcome<ExitCode> {
+    let mut one_thread = tokio::runtime::Builder::new_current_thread();
+    let one_thread = one_thread.enable_all();
+    match words {
+        ["server"] => one_thread.build()?.block_on(service::serve_stdio())?,
+        ["client", side, way, callers, calls] => {
+            let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
+            let client = side::client(side.parse()?, way.parse()?, load);
+            one_thread.build()?.block_on(client)?;
+        }
+        ["weigh", side, way] => {
+            let runtime = one_thread.build()?;
+            let kib = runtime.block_on(memory::weigh(side.parse()?, way.parse()?))?;
+            writeln!(io::stdout(), "{kib}")?;
+            // Taking the fleet down is no part of what is weighed or counted.
+            std::process::exit(0);
+        }
+        options => {
+            let plan = Plan::from_args(options)?;
+            let failed = tokio::runtime::Runtime::new()?.block_on(measure(&plan))?;
+            if plan.gate && failed > 0 {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Everything in its order; gives how many gates did not hold.
+async fn measure(plan: &Plan) -> Outcome<usize> {
+    let mut table = Table::new(io::stdout())?;
+    count_instructions(plan, &mut table)?;
+    time_calls(plan, &mut table).await?;
+    if !plan.quick {
+        try_fleet(plan, &mut table).await?;
+        try_recovery(plan, &mut table).await?;
+    }
+    Ok(table.failed())
+}
+
+fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+    if !instructions::available() {
+        table.note("instructions: skipped: valgrind not found")?;
+        return Ok(());
+    }
+    for (way, gate) in [
+        (Way::Stdio, gates::STDIO_INSTRUCTIONS),
+        (Way::InProcess, gates::IN_PROCESS),
+    ] {
+        table.row(&instructions::compare(way, ONE, Some(gate))?)?;
+        table.row(&instructions::compare(way, MANY, None)?)?;
+    }
+    if !plan.quick {
+        table.row(&fleet::instructions(None)?)?;
+    }
+    Ok(())
+}
+
+async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+    for (callers, gate) in [
+        (ONE, plan.wall(gates::STDIO_ONE)),
+        (Callers::Main, None),
+        (MANY, plan.wall(gates::STDIO_MANY)),
+    ] {
+        let measure = async || Ok([wall::stdio(plan, callers, gate).await?]);
+        table.rows(&plan.best(measure).await?)?;
+    }
+    for (callers, gate) in [
+        (ONE, plan.wall(gates::IN_PROCESS)),
+        (Callers::Main, None),
+        (MANY, plan.wall(gates::IN_PROCESS)),
+    ] {
+        let measure = async || Ok([wall::in_process(plan, callers, gate).await?]);
+        table.rows(&plan.best(measure).await?)?;
+    }
+    if !plan.quick {
+        let slow = async || Ok([wall::slow_tool(plan, MANY, Some(gates::SLOW_TOOL)).await?]);
+        table.rows(&plan.best(slow).await?)?;
+    }
+    Ok(())
+}
+
+async fn try_fleet(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+    let ready = async || Ok([fleet::ready(plan, gates::READY).await?]);
+    table.rows(&plan.best(ready).await?)?;
+    for way in [Way::InProcess, Way::Stdio] {
+        let added = async || Ok([memory::added(way, gates::ADDED_KIB)?]);
+        table.rows(&plan.best(added).await?)?;
+    }
+    Ok(())
+}
+
+async fn try_recovery(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+    let next = async || Ok([recovery::next_answer(plan, gates::RECOVERY).await?]);
+    table.rows(&plan.best(next).await?)?;
+    let outcomes = async || recovery::in_flight(gates::IN_FLIGHT_MS).await;
+    table.rows(&plan.best(outcomes).await?)?;
+    Ok(())
+}

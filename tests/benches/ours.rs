@@ -1,0 +1,83 @@
+//! Our side: the runtime with its defaults, used as a program would.
+
+use std::time::Duration;
+
+use mcpvisor::{GovernorSettings, Runtime, ServerConfig, ServerHandle, ServerSettings, Transport};
+use rmcp::model::{CallToolResult, JsonObject};
+
+use crate::Outcome;
+use crate::caller::Caller;
+use crate::service::BenchServer;
+use crate::side::Way;
+
+/// No fleet takes longer to come up or to close unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connects that the server which is killed over and over may use.
+const ATTEMPTS: u32 = 100_000;
+
+impl Caller for ServerHandle {
+    async fn call(&self, tool: &'static str, arguments: JsonObject) -> Outcome<CallToolResult> {
+        Ok(self.call_tool(tool, arguments).await?)
+    }
+}
+
+/// A running fleet.
+pub(crate) struct Ours(Runtime);
+
+impl Ours {
+    async fn start(runtime: mcpvisor::RuntimeBuilder) -> Outcome<Self> {
+        let runtime = runtime.start().await?;
+        runtime.ready(PATIENCE).await?;
+        Ok(Self(runtime))
+    }
+
+    /// The server of a fleet of one.
+    pub(crate) fn caller(&self) -> Outcome<ServerHandle> {
+        Ok(self.0.server("bench")?)
+    }
+
+    /// Closes every server and waits for it.
+    pub(crate) async fn close(self) {
+        self.0.shutdown(PATIENCE).await;
+    }
+}
+
+/// One stdio server. It may be killed as often as a measurement likes: the budget and the governor
+/// are wide, and the retry after a proven connection is always immediate.
+pub(crate) async fn stdio() -> Outcome<Ours> {
+    let mut settings = ServerSettings::default();
+    settings.budget.attempts = ATTEMPTS;
+    settings.backoff.immediate_every = Duration::ZERO;
+    let governor = GovernorSettings {
+        burst_floor: usize::MAX,
+        ..GovernorSettings::default()
+    };
+    let server = ServerConfig::new("bench", transport(Way::Stdio)?)?.settings(settings);
+    Ours::start(Runtime::builder().governor(governor).server(server)).await
+}
+
+/// One server in this process.
+pub(crate) async fn in_process() -> Outcome<Ours> {
+    let server = ServerConfig::new("bench", transport(Way::InProcess)?)?;
+    Ours::start(Runtime::builder().server(server)).await
+}
+
+/// Many servers, all ready.
+pub(crate) async fn fleet(way: Way, servers: usize) -> Outcome<Ours> {
+    let mut runtime = Runtime::builder();
+    for number in 0..servers {
+        let name = format!("bench-{number}");
+        runtime = runtime.server(ServerConfig::new(name, transport(way)?)?);
+    }
+    Ours::start(runtime).await
+}
+
+fn transport(way: Way) -> Outcome<Transport> {
+    Ok(match way {
+        Way::Stdio => Transport::stdio(std::env::current_exe()?)
+            .arg("server")
+            .into(),
+        Way::InProcess => Transport::in_process(BenchServer),
+    })
+}

@@ -1,0 +1,56 @@
+//! The library in a program that enables `ractor/cluster`, within an actor of its own.
+
+#[path = "../../fleet.rs"]
+mod fleet;
+
+use std::process::ExitCode;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+/// An actor of the host's own, as it has to be written here.
+struct Own;
+
+/// Asks for the life of a fleet.
+struct Live(tokio::sync::oneshot::Sender<Result<(), String>>);
+
+impl ractor::Message for Live {}
+
+impl Actor for Own {
+    type Msg = Live;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Live>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Live>,
+        Live(reply): Live,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        let lived = fleet::live().await.map_err(|error| error.to_string());
+        let _ = reply.send(lived);
+        Ok(())
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    if fleet::served() {
+        return ExitCode::SUCCESS;
+    }
+    fleet::verdict("cluster", run().await)
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let (own, ended) = Actor::spawn(None, Own, ()).await?;
+    let (reply, lived) = tokio::sync::oneshot::channel();
+    own.send_message(Live(reply))
+        .map_err(|error| error.to_string())?;
+    lived.await??;
+    own.stop(None);
+    ended.await?;
+    Ok(())
+}

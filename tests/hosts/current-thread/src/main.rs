@@ -1,0 +1,14 @@
+//! The library on a runtime of one thread, which is also the only one of the program.
+
+#[path = "../../fleet.rs"]
+mod fleet;
+
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    if fleet::served() {
+        return ExitCode::SUCCESS;
+    }
+    fleet::verdict("current-thread", fleet::live().await)
+}

@@ -1,0 +1,51 @@
+//! An MCP server over stdio for specifications: well-behaved unless a flag says otherwise.
+//!
+//! The server itself is the test kit's; its flags are in [`flags`], what they do in [`manners`].
+
+mod flags;
+mod manners;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use flags::Flags;
+use manners::Flagged;
+use mcpvisor_testkit::stdio_server::{LINGER, Server, ignore_sigterm, linger_if_asked, output};
+
+fn main() -> ExitCode {
+    linger_if_asked();
+    match Flags::parse(std::env::args().skip(1)).map(run) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => complain(&error.to_string()),
+        Err(problem) => complain(&problem),
+    }
+}
+
+fn run(flags: Flags) -> io::Result<ExitCode> {
+    if flags.ignore_sigterm {
+        ignore_sigterm()?;
+    }
+    std::thread::sleep(flags.start_delay);
+    if let Some(text) = &flags.stderr {
+        writeln!(io::stderr(), "{text}")?;
+    }
+    if let Some(code) = flags.exit_at_once {
+        return Ok(ExitCode::from(code));
+    }
+    if let Some(banner) = &flags.banner {
+        output::write_line(banner);
+    }
+    let ignore_eof = flags.ignore_eof;
+    Server::new(Flagged::new(flags)).run()?;
+    if ignore_eof {
+        // Whether anyone still reads this makes no difference.
+        let _ = writeln!(io::stderr(), "staying after the end of input");
+        std::thread::sleep(LINGER);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn complain(problem: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "fixture-server: {problem}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,105 @@
+//! What the flags make of a well-behaved server.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use mcpvisor_testkit::stdio_server::output::{answer, append_line, notify};
+use mcpvisor_testkit::stdio_server::tools::{definition, structured};
+use mcpvisor_testkit::stdio_server::{Manners, Request, Server};
+use serde_json::Value;
+
+use crate::flags::Flags;
+
+/// The tool that is only there after a burst.
+const NEWS: &str = "after_burst";
+
+/// A server with the faults of its flags.
+#[derive(Debug)]
+pub(crate) struct Flagged {
+    flags: Flags,
+    /// Tool calls answered.
+    answered: AtomicU64,
+    burst_is_over: AtomicBool,
+}
+
+impl Flagged {
+    pub(crate) fn new(flags: Flags) -> Self {
+        Self {
+            flags,
+            answered: AtomicU64::new(0),
+            burst_is_over: AtomicBool::new(false),
+        }
+    }
+
+    fn note(&self, method: &str) {
+        if let Some(file) = &self.flags.received {
+            // A log that cannot be written shows up as a failed expectation of its test.
+            let _ = append_line(file, &format!("{} {method}", std::process::id()));
+        }
+    }
+
+    fn burst(&self) {
+        if self.flags.list_changed_burst == 0 {
+            return;
+        }
+        for _ in 1..self.flags.list_changed_burst {
+            notify("notifications/tools/list_changed", Value::Null);
+        }
+        // Only the last one of the burst says the news.
+        self.burst_is_over.store(true, Ordering::SeqCst);
+        notify("notifications/tools/list_changed", Value::Null);
+    }
+}
+
+impl Manners for Flagged {
+    fn name(&self) -> &'static str {
+        "fixture-server"
+    }
+
+    fn serves(&self, server: &Server, request: &Request) -> bool {
+        self.note(&request.method);
+        let muted = match request.method.as_str() {
+            "initialize" => self.flags.mute_initialize,
+            "ping" => self.flags.mute_pings,
+            "tools/call" => self.flags.mute_calls,
+            _ => false,
+        };
+        if !muted && request.tool() == NEWS {
+            server.answer(request, structured(request.arguments().clone()));
+            return false;
+        }
+        !muted
+    }
+
+    fn notified(&self, _: &Server, method: &str, params: &Value) {
+        self.note(method);
+        match method {
+            "notifications/initialized" if self.flags.flap => std::process::exit(0),
+            "notifications/initialized" => self.burst(),
+            "notifications/cancelled" => {
+                if let Some(file) = &self.flags.cancel_log {
+                    let _ = append_line(file, &params["requestId"].to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        let news = self.burst_is_over.load(Ordering::SeqCst);
+        let definition = || definition(NEWS, "only listed after a burst", true);
+        news.then(definition).into_iter().collect()
+    }
+
+    fn answer(&self, request: &Request, mut result: Value) {
+        if let ("initialize", Some(version)) = (request.method.as_str(), &self.flags.protocol) {
+            result["protocolVersion"] = version.as_str().into();
+        }
+        answer(&request.id, result);
+        if request.method == "tools/call" {
+            let answered = self.answered.fetch_add(1, Ordering::SeqCst) + 1;
+            if self.flags.die_after.is_some_and(|last| answered >= last) {
+                std::process::exit(0);
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A bad server and a good neighbour in one fleet, and what must hold of both.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mcpvisor::settings::CloseSettings;
+use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, ShutdownReport};
+use mcpvisor_testkit::processes::Marker;
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::fleet::*;
+
+/// How much later than promised an outcome may come.
+const TOLERANCE: Duration = Duration::from_millis(100);
+
+/// What a machine that is busy with other things may add to it. At full size nothing: figures are
+/// taken on a machine that is not.
+const BUSY: Duration = Duration::from_secs(3);
+
+/// The deadline of a call that nobody answers.
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
+
+/// How a bad server is closed here.
+pub(crate) const GRACE: CloseSettings = CloseSettings {
+    drain: Duration::from_millis(100),
+    stdin: Duration::from_millis(300),
+    terminate: Duration::from_millis(300),
+};
+
+/// How much later than promised something may be here.
+pub(crate) fn tolerance() -> Duration {
+    if in_full() {
+        TOLERANCE
+    } else {
+        TOLERANCE + BUSY
+    }
+}
+
+/// The settings of a bad server: connected again at once, as often as it takes, and closed quickly.
+pub(crate) fn quick() -> ServerSettings {
+    let mut settings = eager();
+    settings.close = GRACE;
+    settings
+}
+
+/// The two servers.
+pub(crate) struct Arena {
+    pub(crate) runtime: Runtime,
+    pub(crate) bad: ServerHandle,
+    /// On all processes of the bad server.
+    pub(crate) marker: Marker,
+    neighbour: Neighbour,
+}
+
+impl Arena {
+    /// Both ready.
+    pub(crate) async fn new(faults: &[&str]) -> Self {
+        let arena = Self::start(faults, quick()).await;
+        arena.runtime.ready(DEADLINE).await.unwrap();
+        arena
+    }
+
+    /// The good one ready.
+    pub(crate) async fn start(faults: &[&str], settings: ServerSettings) -> Self {
+        let marker = Marker::new("bad");
+        let of_neighbour = Marker::new("neighbour");
+        let bad = server("bad", bad_server(&marker, faults)).settings(settings);
+        let good = server("good", fixture(&of_neighbour, &[]));
+        let runtime = fleet([bad, good]).await;
+        let handle = runtime.server("good").unwrap();
+        handle.ping().deadline(DEADLINE).await.unwrap();
+        Self {
+            bad: runtime.server("bad").unwrap(),
+            neighbour: Neighbour::watch(handle, of_neighbour),
+            runtime,
+            marker,
+        }
+    }
+
+    /// Lets a fault strike a call.
+    pub(crate) async fn strike(
+        &self,
+        fault: &str,
+        deadline: Duration,
+    ) -> (Result<CallToolResult, CallError>, Duration) {
+        let call = self.bad.call_tool("misbehave", json!({ "fault": fault }));
+        timed(call.deadline(deadline)).await
+    }
+
+    /// The outcome of a call that is answered in spite of a fault.
+    pub(crate) async fn answered(&self, fault: &str) -> CallToolResult {
+        self.strike(fault, DEADLINE).await.0.unwrap()
+    }
+
+    /// The outcome of a call that is never answered: at its deadline, and the server may have it.
+    pub(crate) async fn at_its_deadline(&self, fault: &str) {
+        let (outcome, took) = self.strike(fault, SHORT).await;
+        assert_sent_and_late(outcome, took, fault);
+    }
+
+    /// The outcome of a call that need not wait for its deadline.
+    pub(crate) async fn at_once(&self, fault: &str) -> CallError {
+        let (outcome, took) = self.strike(fault, DEADLINE).await;
+        let error = outcome.unwrap_err();
+        assert!(took < tolerance(), "{fault}: {took:?}, {error}");
+        error
+    }
+
+    /// The next call works, on the connection of this generation.
+    pub(crate) async fn recovers(&self, generation: u64) {
+        let call = self.bad.call_tool("echo", json!({ "a": 1 }));
+        let echoed = structured(call.deadline(DEADLINE).await);
+        assert_eq!(echoed, json!({ "a": 1 }));
+        assert_eq!(self.bad.status().generation.get(), generation);
+    }
+
+    /// The neighbour noticed nothing, the end takes no longer than it may, and nothing is left.
+    pub(crate) async fn end(self) -> ShutdownReport {
+        self.neighbour.noticed_nothing().await;
+        let (report, took) = timed(self.runtime.shutdown(secs(20))).await;
+        let limit = GRACE.total() + secs(1) + tolerance();
+        assert!(took < limit, "the shutdown took {took:?}");
+        assert_eq!(self.marker.processes(), []);
+        assert_eq!(self.neighbour.marker.processes(), []);
+        report
+    }
+}
+
+/// A good server that is called all the time.
+struct Neighbour {
+    handle: ServerHandle,
+    marker: Marker,
+    stop: Arc<AtomicBool>,
+    /// The longest of its calls.
+    caller: tokio::sync::Mutex<JoinHandle<Duration>>,
+}
+
+impl Neighbour {
+    fn watch(handle: ServerHandle, marker: Marker) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (caller, stopped) = (handle.clone(), Arc::clone(&stop));
+        let caller = tokio::spawn(async move {
+            let mut longest = Duration::ZERO;
+            while !stopped.load(Ordering::Relaxed) {
+                let call = caller.call_tool("echo", Value::Null).deadline(DEADLINE);
+                let (outcome, took) = timed(call).await;
+                outcome.unwrap();
+                longest = longest.max(took);
+                tokio::time::sleep(millis(1)).await;
+            }
+            longest
+        });
+        Self {
+            handle,
+            marker,
+            stop,
+            caller: caller.into(),
+        }
+    }
+
+    async fn noticed_nothing(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut caller = self.caller.lock().await;
+        let longest = (&mut *caller).await.unwrap();
+        assert!(longest < tolerance(), "a neighbour waited for {longest:?}");
+        let status = self.handle.status();
+        assert_eq!((status.generation.get(), status.restarts), (1, 0));
+    }
+}
+
+/// An outcome at the deadline of [`SHORT`], of a call that the server may have.
+#[track_caller]
+pub(crate) fn assert_sent_and_late(
+    outcome: Result<CallToolResult, CallError>,
+    took: Duration,
+    what: &str,
+) {
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(error, CallError::Deadline { sent: true, .. }),
+        "{what}: {error:?}"
+    );
+    assert!(
+        took >= SHORT && took < SHORT + tolerance(),
+        "{what}: {took:?}"
+    );
+}
+
+/// How long something takes.
+pub(crate) async fn timed<T>(what: impl IntoFuture<Output = T>) -> (T, Duration) {
+    let begin = Instant::now();
+    let output = what.into_future().await;
+    (output, begin.elapsed())
+}
+
+/// The error says all of this.
+#[track_caller]
+pub(crate) fn says(error: &impl ToString, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! Servers that die, stop or cut themselves off in the middle of a call.
+
+use mcpvisor::{CallError, FaultClass, NotSentReason, StateName};
+use mcpvisor_testkit::eventually_in;
+use mcpvisor_testkit::processes::Process;
+use serde_json::json;
+
+use crate::arena::*;
+use crate::bare::Bare;
+use crate::fleet::*;
+
+/// A fault that ends the connection: the call is told at once that its outcome is unknown, and the
+/// next one works on a new connection.
+async fn ends_the_connection(fault: &str, said: &[&str]) {
+    let arena = Arena::new(&[]).await;
+    let error = arena.at_once(fault).await;
+    assert!(
+        matches!(error, CallError::OutcomeUnknown { .. }),
+        "{error:?}"
+    );
+    says(&error, &["bad", "tools/call"]);
+    says(&error, said);
+    arena.recovers(2).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_exits_is_noticed_at_once() {
+    ends_the_connection("exit-on-call=7", &["exited with code 7"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_is_noticed_at_once() {
+    ends_the_connection("kill-on-call", &["killed by signal 9"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_closes_its_stdout_and_stays_is_noticed_at_once() {
+    ends_the_connection("close-stdout-on-call", &["closed its stdout"]).await;
+}
+
+#[tokio::test]
+async fn a_death_is_noticed_at_once_though_a_grandchild_holds_stdout() {
+    ends_the_connection("grandchild-holds-stdout", &["killed by signal 9"]).await;
+}
+
+#[tokio::test]
+async fn control_bare_rmcp_does_not_notice_a_death_while_a_grandchild_holds_stdout() {
+    let bare = Bare::connect(&[]).await;
+    assert!(bare.hangs("grandchild-holds-stdout").await);
+}
+
+#[tokio::test]
+async fn half_an_answer_is_none() {
+    ends_the_connection("half-answer-exit", &["exited with code 1"]).await;
+}
+
+#[tokio::test]
+async fn a_call_that_a_closed_stdin_does_not_take_is_sent_to_the_next_connection() {
+    let arena = Arena::new(&[]).await;
+    arena.answered("close-stdin-on-call").await;
+    // Nothing of the next call is taken, so it is sent to the next connection.
+    arena.recovers(2).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_call_to_a_stopped_server_ends_at_its_deadline() {
+    let arena = Arena::new(&[]).await;
+    arena.at_its_deadline("sigstop-on-call").await;
+    assert_eq!(arena.marker.processes()[0].state, 'T', "it did stop");
+    // It ends though it can obey nothing but SIGKILL.
+    let report = arena.end().await;
+    assert!(!report.is_clean(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_stopped_server_is_found_by_the_check_and_replaced() {
+    let mut settings = quick();
+    settings.health.keepalive = millis(300);
+    settings.health.keepalive_timeout = millis(300);
+    let arena = Arena::start(&[], settings).await;
+    arena.recovers(1).await;
+    let stopped = pid(&arena.bad).await;
+    arena.at_its_deadline("sigstop-on-call").await;
+    let mut status = arena.bad.watch();
+    let fault = eventually_in(DEADLINE, "the fault", &mut status, |status| {
+        status.last_error.clone()
+    })
+    .await;
+    assert_eq!(fault.class, FaultClass::Timeout);
+    ready_after(&arena.bad, 1).await;
+    assert_eq!(Process::read(stopped), None, "and the old one is gone");
+    arena.recovers(2).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_exits_in_every_handshake_is_parked_and_says_why() {
+    let mut settings = quick();
+    settings.budget.attempts = 3;
+    let arena = Arena::start(&["exit-on-initialize=5"], settings).await;
+    reaches(&arena.bad, StateName::Disconnected).await;
+    let call = arena.bad.call_tool("echo", json!({})).deadline(DEADLINE);
+    let (outcome, took) = timed(call).await;
+    let error = outcome.unwrap_err();
+    // A call wakes it once more, a second after the last connect at the soonest.
+    assert!(took < secs(1) + tolerance(), "{took:?}");
+    let parked = matches!(
+        error,
+        CallError::NotSent {
+            reason: NotSentReason::Parked(_),
+            ..
+        }
+    );
+    assert!(parked, "{error:?}");
+    says(&error, &["bad", "exited with code 5"]);
+    arena.end().await;
+}

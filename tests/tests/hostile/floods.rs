@@ -1,0 +1,136 @@
+//! Servers that say too much. (Figure 18.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mcpvisor_testkit::in_own_process;
+use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+use rmcp::model::LoggingMessageNotificationParam;
+use rmcp::service::NotificationContext;
+use rmcp::{ClientHandler, RoleClient};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use crate::arena::*;
+use crate::bare::Bare;
+use crate::fleet::*;
+
+const MIB: u64 = 1024 * 1024;
+
+/// How long one of these may take in a process of its own.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Tasks that come and go in peace: a listing, a check.
+const A_FEW: usize = 8;
+
+/// Counts the live tasks all the time, and remembers the most.
+struct TaskCount {
+    before: usize,
+    stop: Arc<AtomicBool>,
+    most: JoinHandle<usize>,
+}
+
+impl TaskCount {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let before = tasks();
+        let most = tokio::spawn(async move {
+            let mut most = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                most = most.max(tasks());
+                tokio::time::sleep(millis(1)).await;
+            }
+            most
+        });
+        Self { before, stop, most }
+    }
+
+    /// How many there were in addition, at the most.
+    async fn grown(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        self.most.await.unwrap().saturating_sub(self.before)
+    }
+}
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// A flood that ends in an answer, with a reader of events who does not read.
+async fn flood(fault: &str, dropped: bool) {
+    let arena = Arena::new(&[]).await;
+    let slow_reader = arena.runtime.events();
+    arena.recovers(1).await;
+    let before = Snapshot::take().memory;
+    let count = TaskCount::start();
+    let (outcome, took) = arena.strike(fault, LIMIT).await;
+    outcome.unwrap();
+    let tasks = count.grown().await;
+    let memory = peak_memory().saturating_sub(before) / MIB;
+    let status = arena.bad.status();
+    println!(
+        "figure 18: {fault}: {took:?}, at most {tasks} more tasks, +{memory} MiB, {} dropped",
+        status.dropped_flood
+    );
+    assert!(tasks <= A_FEW, "{tasks} tasks more");
+    assert!(memory < 32, "+{memory} MiB");
+    assert_eq!(status.dropped_flood > 0, dropped, "{status:?}");
+    arena.recovers(1).await;
+    drop(slow_reader);
+    arena.end().await;
+}
+
+#[test]
+fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
+    let name = "floods::figure_18_a_flood_of_notifications_costs_no_task_and_no_memory";
+    in_own_process(name, LIMIT, async || {
+        flood(&format!("flood={}", size(50_000, 5_000_000)), true).await;
+    });
+}
+
+#[test]
+fn figure_18_a_flood_of_requests_costs_no_task_and_no_memory() {
+    let name = "floods::figure_18_a_flood_of_requests_costs_no_task_and_no_memory";
+    in_own_process(name, LIMIT, async || {
+        flood(&format!("flood-requests={}", size(50_000, 2_000_000)), true).await;
+    });
+}
+
+#[test]
+fn a_flood_on_stderr_is_read_and_forgotten() {
+    let name = "floods::a_flood_on_stderr_is_read_and_forgotten";
+    in_own_process(name, LIMIT, async || {
+        let bytes = size(16, 1_024) as u64 * MIB;
+        flood(&format!("stderr-flood={bytes}"), false).await;
+    });
+}
+
+/// A handler that takes its time, as one that writes to a terminal or a database does.
+struct Slow;
+
+impl ClientHandler for Slow {
+    async fn on_logging_message(
+        &self,
+        _: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        tokio::time::sleep(secs(60)).await;
+    }
+}
+
+#[test]
+fn control_figure_18_bare_rmcp_spawns_a_task_for_each() {
+    let name = "floods::control_figure_18_bare_rmcp_spawns_a_task_for_each";
+    in_own_process(name, LIMIT, async || {
+        let bare = Bare::connect_with(Slow, &[]).await;
+        let count = TaskCount::start();
+        let amount = size(5_000, 50_000);
+        let fault = format!("flood={amount}");
+        let _ = tokio::time::timeout(secs(20), bare.strike(&fault)).await;
+        let tasks = count.grown().await;
+        println!("figure 18, bare rmcp: {tasks} more tasks of {amount} notifications");
+        assert!(tasks > 100 * A_FEW, "{tasks} tasks more");
+    });
+}

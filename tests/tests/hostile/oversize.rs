@@ -1,0 +1,120 @@
+//! Servers that answer with more than anyone can hold. (Figure 8.)
+
+use mcpvisor::{CallError, Known};
+use mcpvisor_testkit::in_own_process;
+use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+
+use crate::arena::*;
+use crate::bare::Bare;
+use crate::fleet::*;
+
+const MIB: u64 = 1024 * 1024;
+
+/// The cap of one line.
+const CAP: u64 = 16 * MIB;
+
+/// How long one of these may take in a process of its own.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
+
+/// An answer beyond a bound: its call is told what it is, and the connection goes on.
+async fn refused(arena: &Arena, fault: &str, said: &str) {
+    let (outcome, took) = arena.strike(fault, DEADLINE).await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, CallError::Unreadable { .. }), "{error:?}");
+    assert_eq!(error.known(), Known::Answered);
+    says(&error, &["bad", said]);
+    println!("figure 8: {fault}: an outcome after {took:?}");
+    arena.recovers(1).await;
+}
+
+/// What the memory of this process may grow to while something is read.
+fn within_three_caps(what: &str, before: u64) {
+    let grown = peak_memory().saturating_sub(before);
+    println!("figure 8: {what}: memory +{} MiB at the most", grown / MIB);
+    assert!(grown < 3 * CAP, "{what}: +{} MiB", grown / MIB);
+}
+
+#[test]
+fn figure_8_an_answer_that_is_nested_too_deep_is_refused() {
+    let name = "oversize::figure_8_an_answer_that_is_nested_too_deep_is_refused";
+    in_own_process(name, LIMIT, async || {
+        let arena = Arena::new(&[]).await;
+        let before = Snapshot::take().memory;
+        refused(&arena, "nesting=200", "nested deeper").await;
+        // Deep enough to end a process whose parser recurses.
+        refused(&arena, "nesting=4000000", "nested deeper").await;
+        within_three_caps("nesting", before);
+        arena.end().await;
+    });
+}
+
+#[test]
+fn figure_8_a_line_beyond_the_cap_is_refused() {
+    let name = "oversize::figure_8_a_line_beyond_the_cap_is_refused";
+    in_own_process(name, LIMIT, async || {
+        let arena = Arena::new(&[]).await;
+        let before = Snapshot::take().memory;
+        refused(&arena, &format!("line={}", 17 * MIB), "16 MiB").await;
+        // Nobody waits for the end of this one.
+        let endless = format!("line={}", size(100, 400) as u64 * MIB);
+        let (outcome, took) = arena.strike(&endless, DEADLINE).await;
+        let error = outcome.unwrap_err();
+        assert!(
+            matches!(error, CallError::OutcomeUnknown { .. }),
+            "{error:?}"
+        );
+        says(&error, &["bad", "longer than 64 MiB"]);
+        println!("figure 8: {endless}: an outcome after {took:?}");
+        within_three_caps("a long line", before);
+        arena.recovers(2).await;
+        arena.end().await;
+    });
+}
+
+#[test]
+fn a_line_just_within_the_cap_is_answered() {
+    let name = "oversize::a_line_just_within_the_cap_is_answered";
+    in_own_process(name, LIMIT, async || {
+        let arena = Arena::new(&[]).await;
+        let before = Snapshot::take().memory;
+        let answer = arena.answered(&format!("line={}", 15 * MIB)).await;
+        let text = answer.content[0].as_text().unwrap().text.len();
+        assert_eq!(text as u64, 15 * MIB);
+        within_three_caps("15 MiB in one line", before);
+        arena.recovers(1).await;
+        arena.end().await;
+    });
+}
+
+#[test]
+fn figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read() {
+    let name = "oversize::figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read";
+    in_own_process(name, LIMIT, async || {
+        let arena = Arena::new(&[]).await;
+        let before = Snapshot::take().memory;
+        refused(&arena, "values=8000000", "JSON values").await;
+        within_three_caps("a line of 1,1,…", before);
+        arena.end().await;
+    });
+}
+
+#[test]
+fn control_figure_8_bare_rmcp_reads_all_values_into_memory() {
+    let name = "oversize::control_figure_8_bare_rmcp_reads_all_values_into_memory";
+    in_own_process(name, LIMIT, async || {
+        let bare = Bare::connect(&[]).await;
+        let before = Snapshot::take().memory;
+        // Less than the cap by far.
+        let values = size(2_000_000, 8_000_000);
+        let _ = bare.strike(&format!("values={values}")).await;
+        let grown = peak_memory() - before;
+        println!("figure 8, bare rmcp: +{} MiB", grown / MIB);
+        assert!(grown > 3 * CAP, "+{} MiB", grown / MIB);
+    });
+}
+
+#[tokio::test]
+async fn control_figure_8_bare_rmcp_gives_no_outcome_of_a_long_line() {
+    let bare = Bare::connect(&[]).await;
+    assert!(bare.hangs(&format!("line={}", 17 * MIB)).await);
+}

@@ -1,0 +1,117 @@
+//! Servers that do not answer, or not in time. (Figure 7.)
+
+use std::time::Duration;
+
+use mcpvisor::{CallError, StateName};
+use serde_json::json;
+
+use crate::arena::*;
+use crate::bare::{self, Bare};
+use crate::fleet::*;
+
+/// More than any pipe holds.
+const FILLING: usize = 4 * 1024 * 1024;
+
+/// A handshake that is not answered: the call ends at its deadline and was not sent.
+async fn never_connects(fault: &str) -> Duration {
+    let arena = Arena::start(&[fault], quick()).await;
+    let call = arena.bad.call_tool("echo", json!({})).deadline(SHORT);
+    let (outcome, took) = timed(call).await;
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(error, CallError::Deadline { sent: false, .. }),
+        "{fault}: {error:?}"
+    );
+    assert!(
+        took >= SHORT && took < SHORT + tolerance(),
+        "{fault}: {took:?}"
+    );
+    says(&error, &["bad", "connecting"]);
+    assert_eq!(arena.bad.status().state, StateName::Connecting);
+    arena.end().await;
+    took - SHORT
+}
+
+/// A call that is not answered: it ends at its deadline, and the next one is answered on the same
+/// connection.
+async fn goes_on(fault: &str) -> Duration {
+    let arena = Arena::new(&[]).await;
+    let (outcome, took) = arena.strike(fault, SHORT).await;
+    assert_sent_and_late(outcome, took, fault);
+    arena.recovers(1).await;
+    arena.end().await;
+    took - SHORT
+}
+
+/// A call to a server that does nothing more.
+async fn says_no_more(fault: &str) -> Duration {
+    let arena = Arena::new(&[]).await;
+    let (outcome, took) = arena.strike(fault, SHORT).await;
+    assert_sent_and_late(outcome, took, fault);
+    arena.end().await;
+    took - SHORT
+}
+
+#[tokio::test]
+async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent() {
+    let mut latest = Duration::ZERO;
+    for round in 0..size(1, 20) {
+        for fault in ["mute-initialize", "sigstop-on-initialize"] {
+            latest = latest.max(never_connects(fault).await);
+        }
+        for fault in ["mute-calls", "late-answer=1000"] {
+            latest = latest.max(goes_on(fault).await);
+        }
+        for fault in ["sigstop-on-call", "slow-drip=50", "stop-reading-stdin"] {
+            latest = latest.max(says_no_more(fault).await);
+        }
+        println!("figure 7: round {round}, at most {latest:?} after the deadline");
+    }
+}
+
+#[tokio::test]
+async fn control_figure_7_bare_rmcp_waits_for_ever() {
+    for fault in ["mute-initialize", "sigstop-on-initialize"] {
+        let left = bare::left();
+        assert!(
+            bare::hangs(bare::serve((), &left, &[fault])).await,
+            "{fault}"
+        );
+    }
+    for fault in ["mute-calls", "sigstop-on-call", "stop-reading-stdin"] {
+        let bare = Bare::connect(&[]).await;
+        assert!(bare.hangs(fault).await, "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_full_pipe_that_nobody_reads_holds_up_no_call_beyond_its_deadline() {
+    let arena = Arena::new(&[]).await;
+    arena.at_its_deadline("stop-reading-stdin").await;
+    let arguments = json!({ "text": "x".repeat(FILLING) });
+    for _ in 0..3 {
+        let call = arena.bad.call_tool("echo", arguments.clone());
+        let (outcome, took) = timed(call.deadline(SHORT)).await;
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error:?}");
+        assert!(took < SHORT + tolerance(), "{took:?}");
+    }
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_late_answer_is_nobody_elses() {
+    let arena = Arena::new(&[]).await;
+    arena.at_its_deadline("late-answer=600").await;
+    // Calls go on while it arrives, and each gets its own answer.
+    for number in 0..100 {
+        let call = arena
+            .bad
+            .call_tool("sleep", json!({ "ms": 5, "number": number }));
+        let answer = structured(call.deadline(DEADLINE).await);
+        assert_eq!(answer["number"], number);
+    }
+    assert_eq!(arena.bad.status().strays, 1, "it was passed over");
+    arena.recovers(1).await;
+    arena.end().await;
+}

@@ -1,0 +1,311 @@
+//! Servers that others wrote: the same promises, held with programs that are in use.
+//!
+//! `just peers` installs them and says where in `MCPVISOR_PEERS`; without it each of these says that
+//! it was skipped. They are `server-everything` of npm and `mcp-server-time` of PyPI.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod fleet;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fleet::*;
+use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, StdioCommand, Transport};
+use mcpvisor_testkit::processes::{self, MARKER, Marker};
+use mcpvisor_testkit::{eventually, eventually_in};
+use rmcp::model::CallToolResult;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// These start slowly where the machine does other things too.
+const START: Duration = Duration::from_secs(120);
+
+/// What a machine that does other things too may add to what is promised.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Where the servers are installed.
+struct Peers(PathBuf);
+
+impl Peers {
+    fn installed() -> Option<Self> {
+        let folder = std::env::var_os("MCPVISOR_PEERS").map(PathBuf::from);
+        if folder.is_none() {
+            println!("skipped: MCPVISOR_PEERS is not set; `.ci/peers` installs the servers");
+        }
+        folder.map(Self)
+    }
+
+    /// The script of npm's `server-everything`.
+    fn script(&self) -> PathBuf {
+        let package = "node_modules/@modelcontextprotocol/server-everything";
+        self.0.join(package).join("dist/index.js")
+    }
+
+    fn everything(&self, marker: &Marker) -> StdioCommand {
+        let command = Transport::stdio("node").arg(self.script()).arg("stdio");
+        command.env(MARKER, marker.value())
+    }
+
+    fn time(&self, marker: &Marker) -> StdioCommand {
+        let command = Transport::stdio(self.0.join("python/bin/mcp-server-time"));
+        command.env(MARKER, marker.value())
+    }
+}
+
+/// A fleet of one, connected and listed.
+async fn ready_in_time(command: StdioCommand) -> (Runtime, ServerHandle) {
+    let mut settings = eager();
+    settings.timeouts.connect = START;
+    settings.timeouts.reconnect_wait = START;
+    let runtime = fleet([server("peer", command).settings(settings)]).await;
+    runtime.ready(START).await.unwrap();
+    let handle = runtime.server("peer").unwrap();
+    (runtime, handle)
+}
+
+/// Ends the runtime within its grace and a second, and finds no process left.
+async fn ends(runtime: Runtime, marker: &Marker) -> Duration {
+    let begin = Instant::now();
+    runtime.shutdown(secs(30)).await;
+    let took = begin.elapsed();
+    let grace = ServerSettings::default().close.total();
+    assert!(took < grace + secs(1) + BUSY, "{took:?}");
+    assert_eq!(marker.processes(), []);
+    took
+}
+
+fn text(result: &CallToolResult) -> &str {
+    &result.content[0].as_text().unwrap().text
+}
+
+async fn echo(handle: &ServerHandle, message: &str) -> Result<String, CallError> {
+    let call = handle.call_tool("echo", json!({ "message": message }));
+    let result = call.deadline(START).await?;
+    Ok(text(&result).to_owned())
+}
+
+/// Kills the only process of a server, and waits until it is back.
+async fn killed(handle: &ServerHandle, marker: &Marker) {
+    let generation = handle.status().generation.get();
+    let running = marker.processes();
+    assert_eq!(running.len(), 1, "{running:?}");
+    processes::kill(running[0].pid);
+    let mut status = handle.watch();
+    eventually_in(START, "another connection", &mut status, |status| {
+        status.is_ready() && status.generation.get() > generation
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn everything_connects_lists_and_answers() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("everything");
+    let (runtime, peer) = ready_in_time(peers.everything(&marker)).await;
+    let catalog = peer.catalog();
+    for tool in ["echo", "get-sum", "toggle-simulated-logging"] {
+        assert!(catalog.tool(tool).is_some(), "{tool}");
+    }
+    assert!(!catalog.prompts.is_empty() && !catalog.resources.is_empty());
+    assert_eq!(echo(&peer, "hello").await.unwrap(), "Echo: hello");
+    let sum = peer.call_tool("get-sum", json!({ "a": 2, "b": 40 }));
+    assert!(text(&sum.await.unwrap()).contains("42"));
+    let uri = catalog.resources[0].uri.clone();
+    let read = peer.read_resource(&uri).await.unwrap();
+    assert!(!read.contents.is_empty());
+    let refused = peer.call_tool("get-sum", json!({ "a": "x" })).await;
+    match refused {
+        Ok(result) => assert_eq!(result.is_error, Some(true)),
+        Err(error) => assert!(matches!(error, CallError::Answered { .. }), "{error:?}"),
+    }
+    ends(runtime, &marker).await;
+}
+
+#[tokio::test]
+async fn time_connects_lists_and_answers() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("time");
+    let (runtime, peer) = ready_in_time(peers.time(&marker)).await;
+    let tools: Vec<_> = peer
+        .catalog()
+        .tools
+        .iter()
+        .map(|it| it.name.to_string())
+        .collect();
+    assert!(
+        tools.iter().any(|name| name == "get_current_time"),
+        "{tools:?}"
+    );
+    let asked = json!({ "timezone": "Europe/Berlin" });
+    let answer = peer.call_tool("get_current_time", asked).await.unwrap();
+    assert!(text(&answer).contains("Europe/Berlin"), "{answer:?}");
+    let nonsense = peer.call_tool("get_current_time", json!({ "timezone": "Nowhere" }));
+    match nonsense.await {
+        Ok(result) => assert_eq!(result.is_error, Some(true)),
+        Err(error) => assert!(matches!(error, CallError::Answered { .. }), "{error:?}"),
+    }
+    ends(runtime, &marker).await;
+}
+
+#[tokio::test]
+async fn a_killed_server_comes_back_and_its_call_is_told() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("killed");
+    let (runtime, peer) = ready_in_time(peers.everything(&marker)).await;
+    let long = json!({ "duration": 60, "steps": 60 });
+    let call = peer.call_tool("trigger-long-running-operation", long);
+    let call = tokio::spawn(call.deadline(START).into_future());
+    let mut status = peer.watch();
+    eventually_in(START, "the call", &mut status, |status| {
+        status.in_flight == 1
+    })
+    .await;
+    let begin = Instant::now();
+    let (outcome, ()) = tokio::join!(call, killed(&peer, &marker));
+    let error = outcome.unwrap().unwrap_err();
+    assert!(
+        matches!(error, CallError::OutcomeUnknown { .. }),
+        "{error:?}"
+    );
+    assert!(begin.elapsed() < START);
+    assert_eq!(echo(&peer, "again").await.unwrap(), "Echo: again");
+    ends(runtime, &marker).await;
+
+    let marker = Marker::new("killed-time");
+    let (runtime, peer) = ready_in_time(peers.time(&marker)).await;
+    killed(&peer, &marker).await;
+    let asked = json!({ "timezone": "Asia/Tokyo" });
+    peer.call_tool("get_current_time", asked).await.unwrap();
+    ends(runtime, &marker).await;
+}
+
+#[tokio::test]
+async fn a_server_that_ignores_the_end_of_its_input_ends_within_its_grace() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("stubborn");
+    let (runtime, peer) = ready_in_time(peers.everything(&marker)).await;
+    let toggled = peer.call_tool("toggle-simulated-logging", Value::Null);
+    toggled.await.unwrap();
+    let took = ends(runtime, &marker).await;
+    let stdin = ServerSettings::default().close.stdin;
+    assert!(
+        took >= stdin,
+        "it did not wait for the end of input: {took:?}"
+    );
+}
+
+#[tokio::test]
+async fn progress_after_a_cancellation_is_nobodys() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("progress");
+    let (runtime, peer) = ready_in_time(peers.everything(&marker)).await;
+    let (sink, mut progress) = mpsc::channel(64);
+    let long = json!({ "duration": 3, "steps": 30 });
+    let call = peer
+        .call_tool("trigger-long-running-operation", long)
+        .on_progress(sink)
+        .deadline(secs(1));
+    let error = call.await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Deadline { sent: true, .. }),
+        "{error:?}"
+    );
+    let mut seen = 0;
+    while progress.recv().await.is_some() {
+        seen += 1;
+    }
+    assert!(seen > 0, "there was progress before");
+    // The server goes on with it for two more seconds. Others are answered meanwhile.
+    let until = Instant::now() + secs(3);
+    while Instant::now() < until {
+        assert_eq!(echo(&peer, "meanwhile").await.unwrap(), "Echo: meanwhile");
+        tokio::time::sleep(millis(50)).await;
+    }
+    let status = peer.status();
+    assert_eq!((status.generation.get(), status.in_flight), (1, 0));
+    ends(runtime, &marker).await;
+}
+
+#[tokio::test]
+async fn lists_that_change_right_after_the_handshake_are_listed_once_more_at_most() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("burst");
+    let log = std::env::temp_dir().join(marker.value());
+    // All that is said to the server goes through a file first.
+    let script = r#"tee "$0" | exec node "$1" stdio"#;
+    let command = Transport::stdio("sh").arg("-c").arg(script);
+    let command = command.arg(&log).arg(peers.script());
+    let (runtime, peer) = ready_in_time(command.env(MARKER, marker.value())).await;
+    // Longer than the time between two refreshes.
+    tokio::time::sleep(secs(1)).await;
+    eventually(START, "a fresh catalog", || peer.status().is_ready()).await;
+    let said = std::fs::read_to_string(&log).unwrap();
+    for list in ["tools/list", "prompts/list", "resources/list"] {
+        let asked = said.matches(&format!("\"{list}\"")).count();
+        assert!(
+            (1..=2).contains(&asked),
+            "{list} was asked for {asked} times"
+        );
+    }
+    ends(runtime, &marker).await;
+    std::fs::remove_file(log).unwrap();
+}
+
+#[tokio::test]
+async fn restarts_under_load_cost_no_outcome() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let marker = Marker::new("load");
+    let (runtime, peer) = ready_in_time(peers.everything(&marker)).await;
+    let mut callers = JoinSet::new();
+    let until = Instant::now() + secs(10);
+    for caller in 0..16 {
+        let peer = peer.clone();
+        callers.spawn(async move {
+            let mut answered = 0;
+            while Instant::now() < until {
+                let message = format!("{caller}-{answered}");
+                match echo(&peer, &message).await {
+                    Ok(text) => {
+                        assert_eq!(text, format!("Echo: {message}"), "its own answer");
+                        answered += 1;
+                    }
+                    Err(CallError::OutcomeUnknown { .. }) => {}
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            answered
+        });
+    }
+    let mut kills = 0;
+    while Instant::now() < until - secs(1) {
+        killed(&peer, &marker).await;
+        kills += 1;
+        tokio::time::sleep(millis(500)).await;
+    }
+    let answered: usize = callers.join_all().await.iter().sum();
+    println!("{kills} kills, {answered} calls answered");
+    assert!(kills > 0 && answered > 0);
+    assert_eq!(echo(&peer, "after").await.unwrap(), "Echo: after");
+    ends(runtime, &marker).await;
+}
