@@ -34,6 +34,11 @@ mod runtime;
 )]
 mod secret;
 mod server;
+#[allow(
+    dead_code,
+    reason = "what is remembered across runs is read and written through it"
+)]
+mod state_dir;
 mod status;
 mod supervisor;
 mod transport;
@@ -48,7 +53,7 @@ pub use rmcp;
 
 pub use catalog::{ListDiff, ServerCatalog};
 pub use client::{Client, ClientBuilder};
-pub use config::{Config, ServerConfig};
+pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use error::{CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer};
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use handle::{ServerHandle, ToolHandle};
@@ -57,6 +62,8 @@ pub use request::{FromResult, Request};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use status::ServerStatus;
 pub use supervisor::{CloseOutcome, ServerClosed, ShutdownReport};
+#[cfg(feature = "http")]
+pub use transport::HttpEndpoint;
 #[cfg(feature = "stdio")]
 pub use transport::StdioCommand;
 pub use transport::Transport;

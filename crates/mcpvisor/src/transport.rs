@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+#[cfg(feature = "http")]
+pub use crate::link::http::HttpEndpoint;
 use crate::link::in_process::{self, ServeFn, ServerEnd};
 #[cfg(feature = "stdio")]
 pub use crate::link::stdio::StdioCommand;
@@ -20,6 +22,8 @@ pub struct Transport(pub(crate) TransportKind);
 pub(crate) enum TransportKind {
     #[cfg(feature = "stdio")]
     Stdio(StdioCommand),
+    #[cfg(feature = "http")]
+    Http(HttpEndpoint),
     Channel {
         serve: ServeFn,
         label: &'static str,
@@ -39,6 +43,18 @@ impl Transport {
     #[cfg(feature = "stdio")]
     pub fn stdio(program: impl Into<std::ffi::OsString>) -> StdioCommand {
         StdioCommand::new(program)
+    }
+
+    /// A server that is reached over Streamable HTTP.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let github = Transport::http("https://example.com/mcp").bearer_token_env("GITHUB_TOKEN");
+    /// ```
+    #[cfg(feature = "http")]
+    pub fn http(url: impl Into<String>) -> HttpEndpoint {
+        HttpEndpoint::new(url)
     }
 
     /// A server that lives in this process. Each connection gets a clone of the service; messages
@@ -92,6 +108,8 @@ impl Transport {
         match &self.0 {
             #[cfg(feature = "stdio")]
             TransportKind::Stdio(_) => "stdio",
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => "http",
             TransportKind::Channel { label, .. } => label,
         }
     }
@@ -101,6 +119,8 @@ impl Transport {
         match &self.0 {
             #[cfg(feature = "stdio")]
             TransportKind::Stdio(command) => command.secrets(|name| std::env::var_os(name)),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.secrets(|name| std::env::var_os(name)),
             TransportKind::Channel { .. } => Secrets::default(),
         }
     }
@@ -114,6 +134,8 @@ impl Transport {
         match &self.0 {
             #[cfg(feature = "stdio")]
             TransportKind::Stdio(_) => true,
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => false,
             TransportKind::Channel { .. } => false,
         }
     }
@@ -126,11 +148,20 @@ impl From<StdioCommand> for Transport {
     }
 }
 
+#[cfg(feature = "http")]
+impl From<HttpEndpoint> for Transport {
+    fn from(endpoint: HttpEndpoint) -> Self {
+        Self(TransportKind::Http(endpoint))
+    }
+}
+
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             #[cfg(feature = "stdio")]
             TransportKind::Stdio(command) => command.fmt(f),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.fmt(f),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }

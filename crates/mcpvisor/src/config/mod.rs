@@ -6,8 +6,12 @@
 mod file;
 
 use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use mcpvisor_core::{InvalidServerName, ServerName, ServerSettings};
+
+use rmcp::model::ProtocolVersion;
 
 use crate::transport::Transport;
 
@@ -30,6 +34,9 @@ pub struct Config {
     pub servers: Vec<ServerConfig>,
     /// What a reader of the config should know: entries that were left out, and doubts.
     pub problems: Vec<ConfigProblem>,
+    /// Where the runtime keeps what it learned, from one run to the next: protocol eras, catalogs,
+    /// approved tools. Nothing is kept without it.
+    pub state_dir: Option<PathBuf>,
 }
 
 impl Config {
@@ -59,6 +66,40 @@ pub struct ServerConfig {
     pub enabled: bool,
     /// Whether the fleet is ready only when this server is.
     pub required: bool,
+    /// Which of its tools callers see.
+    pub tools: ToolFilter,
+    /// When it is connected.
+    pub start: StartMode,
+    /// After this time without a call its connection is closed until the next call.
+    pub sleep_after: Option<Duration>,
+    /// Hold back tools whose definition changed since a person approved them.
+    pub pin: bool,
+    /// Speak this version of the protocol alone, instead of finding out what the server speaks.
+    pub protocol: Option<ProtocolVersion>,
+    /// Check the arguments of calls against the tool's schema before they are sent.
+    pub check_arguments: bool,
+}
+
+/// Which tools of a server callers see: those that a pattern of `allow` matches, all if there is
+/// none, without those that a pattern of `deny` matches. In a pattern `*` is any text and `?` any
+/// character.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolFilter {
+    /// Patterns of tools that are shown; every tool if empty.
+    pub allow: Vec<String>,
+    /// Patterns of tools that are not shown, whatever `allow` says.
+    pub deny: Vec<String>,
+}
+
+/// When a server is connected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartMode {
+    /// As soon as the runtime starts.
+    #[default]
+    Eager,
+    /// At its first call.
+    Lazy,
 }
 
 impl ServerConfig {
@@ -73,6 +114,12 @@ impl ServerConfig {
             settings: ServerSettings::default(),
             enabled: true,
             required: false,
+            tools: ToolFilter::default(),
+            start: StartMode::default(),
+            sleep_after: None,
+            pin: false,
+            protocol: None,
+            check_arguments: false,
         })
     }
 

@@ -118,6 +118,16 @@ pub(crate) fn spawn(
                 StdioLink::open(&command, Arc::clone(&slot.stderr), slot.name()).await
             }));
         }
+        #[cfg(feature = "http")]
+        TransportKind::Http(_) => {
+            tokio::spawn(task.run(async move {
+                Err::<ChannelLink, _>(OpenFailure {
+                    class: OpenFailureClass::NotExecutable,
+                    message: "HTTP servers are not supported yet by this version".to_owned(),
+                    action: None,
+                })
+            }));
+        }
         TransportKind::Channel { serve, .. } => {
             let serve = Arc::clone(serve);
             tokio::spawn(task.run(async move { Ok(ChannelLink::open(&serve, generation)) }));

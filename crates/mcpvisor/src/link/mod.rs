@@ -6,6 +6,8 @@
 
 #[cfg(feature = "stdio")]
 pub(crate) mod codec;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 pub(crate) mod in_process;
 pub(crate) mod stderr;
 #[cfg(feature = "stdio")]

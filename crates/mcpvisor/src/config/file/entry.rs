@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::fields::{Fields, Wrong};
 use super::variables::Variables;
-use crate::config::{ConfigProblem, ServerConfig, Severity};
+use crate::config::{ConfigProblem, ServerConfig, Severity, StartMode, ToolFilter};
 use crate::transport::Transport;
 
 /// Keys of other clients that mean something which this version does not do.
@@ -86,6 +86,12 @@ fn server(
         settings,
         enabled,
         required,
+        tools: ToolFilter::default(),
+        start: StartMode::default(),
+        sleep_after: None,
+        pin: false,
+        protocol: None,
+        check_arguments: false,
     };
     Ok((server, warnings))
 }

@@ -89,6 +89,11 @@ impl Process {
         self.exit.as_ref().map_or(Poll::Pending, Poll::Ready)
     }
 
+    /// Whether somebody is still in the group.
+    pub(super) fn has_group(&self) -> bool {
+        self.leader.has_group()
+    }
+
     /// Whether no exit was noticed yet.
     #[cfg(test)]
     pub(super) fn is_running(&self) -> bool {

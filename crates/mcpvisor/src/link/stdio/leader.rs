@@ -6,7 +6,7 @@
 use rustix::io::{self, Errno};
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
-    waitid, waitpid,
+    test_kill_process_group, waitid, waitpid,
 };
 
 use super::parent::PARENT;
@@ -46,6 +46,12 @@ impl Leader {
             // It is no child of ours any more: someone else in this program has reaped it.
             Err(_) => true,
         }
+    }
+
+    /// Whether somebody is still in the group: the child, until it is reaped, or what it started and
+    /// left there. As long as somebody is, the number of the group is nobody else's.
+    pub(super) fn has_group(&self) -> bool {
+        !matches!(test_kill_process_group(self.pid), Err(Errno::SRCH))
     }
 
     /// Reaps the child if it ended. From then on nothing is signalled.

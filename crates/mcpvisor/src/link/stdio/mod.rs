@@ -62,6 +62,10 @@ const LINES_PER_READ: usize = 16;
 /// How long a killed child may take to be gone.
 const REAP: Duration = Duration::from_secs(1);
 
+/// How long what a child left in its group may take to be gone once it is killed. A signal is sent at
+/// once but obeyed when its receiver next runs, and then somebody has to reap it who is not us.
+const GROUP_END: Duration = Duration::from_millis(500);
+
 /// A running child and the pipes to it.
 #[derive(Debug)]
 pub(crate) struct StdioLink {
@@ -348,6 +352,16 @@ impl StdioLink {
         Err("the process did not even end when it was killed".to_owned())
     }
 
+    /// Waits for the rest of the group, which was killed when the child's exit was noticed.
+    async fn group_ends(&self) {
+        let mut pause = Duration::from_micros(500);
+        let until = tokio::time::Instant::now() + GROUP_END;
+        while self.process.has_group() && tokio::time::Instant::now() < until {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
     /// Waits for the exit, and reads on meanwhile, so that the child is not stuck writing.
     async fn exits_within(&mut self, limit: Duration) -> bool {
         let exit = poll_fn(|cx| {
@@ -414,6 +428,7 @@ impl Link for StdioLink {
         .await;
         self.stdin = None;
         let ended = self.end_process(grace).await;
+        self.group_ends().await;
         self.stderr.end(LAST_WORDS).await;
         ended
     }

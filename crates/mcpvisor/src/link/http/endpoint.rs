@@ -1,0 +1,99 @@
+//! How a server is reached over HTTP: its address, headers and certificates.
+//!
+//! Sending anything to it is left to the link.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::secret::{SHORTEST, Secret, Secrets};
+
+/// The address of a server that speaks Streamable HTTP, and what is sent along.
+///
+/// Printing one shows neither the values of headers nor the user info and query of the address,
+/// because they may be secrets. Nothing of it ever leaves the origin of the address: redirects to
+/// another one are refused.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpEndpoint {
+    url: Secret<String>,
+    headers: Vec<(String, Secret<String>)>,
+    /// The variable that holds a bearer token, read anew for every connection.
+    bearer_env: Option<String>,
+    root_certificates: Vec<PathBuf>,
+    client_certificate: Option<PathBuf>,
+    /// What is secret in the other parts.
+    secrets: Vec<Secret<OsString>>,
+}
+
+impl HttpEndpoint {
+    /// A server at this address, which is checked when it is first opened.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: Secret::new(url.into()),
+            headers: Vec::new(),
+            bearer_env: None,
+            root_certificates: Vec::new(),
+            client_certificate: None,
+            secrets: Vec::new(),
+        }
+    }
+
+    /// Sends a header with every request; the last value of a name counts. Its value is a secret.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), Secret::new(value.into())));
+        self
+    }
+
+    /// Sends the token in this variable of the environment as `Authorization: Bearer …`. It is read
+    /// when a connection is opened, so a renewed token counts from the next one on.
+    #[must_use]
+    pub fn bearer_token_env(mut self, variable: impl Into<String>) -> Self {
+        self.bearer_env = Some(variable.into());
+        self
+    }
+
+    /// Trusts the certificates in this PEM file beside those of the system.
+    #[must_use]
+    pub fn root_certificate(mut self, pem: impl Into<PathBuf>) -> Self {
+        self.root_certificates.push(pem.into());
+        self
+    }
+
+    /// Shows the certificate in this PEM file, which holds its key too.
+    #[must_use]
+    pub fn client_certificate(mut self, pem: impl Into<PathBuf>) -> Self {
+        self.client_certificate = Some(pem.into());
+        self
+    }
+
+    /// Names a text that is secret wherever it stands, such as a token within the path of the
+    /// address. It is shown as `***`.
+    #[must_use]
+    pub fn secret(mut self, text: impl Into<OsString>) -> Self {
+        self.secrets.push(Secret::new(text.into()));
+        self
+    }
+
+    /// What must not be shown: the values of headers, the token, and what was named.
+    pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
+        let token = self.bearer_env.as_ref();
+        let token = token.and_then(|name| variable(OsStr::new(name)));
+        let values = self
+            .headers
+            .iter()
+            .map(|(_, value)| OsStr::new(value.expose()));
+        let named = self.secrets.iter().map(AsRef::as_ref);
+        Secrets::new(values.chain(named).chain(token.as_deref()), SHORTEST)
+    }
+}
+
+impl fmt::Debug for HttpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        f.debug_struct("HttpEndpoint")
+            .field("url", &self.url)
+            .field("headers", &headers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! The folder in which a runtime keeps what it learned, from one run to the next.
+//!
+//! Files are small, replaced as a whole, and readable by their owner alone. A reader that finds
+//! nonsense goes on without it: what is here can always be learned again, or asked of a person.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file that is larger is not one of ours.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A folder for what outlives a run. Blocks, as file systems do: not for an async worker.
+#[derive(Debug, Clone)]
+pub(crate) struct StateDir {
+    root: PathBuf,
+}
+
+impl StateDir {
+    /// Nothing is made before something is written.
+    pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where a file is.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.root.join(file)
+    }
+
+    /// The contents of a file; nothing if there is none.
+    pub(crate) fn read(&self, file: &str) -> io::Result<Option<Vec<u8>>> {
+        let opened = match File::open(self.path(file)) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut contents = Vec::new();
+        opened.take(MAX_BYTES + 1).read_to_end(&mut contents)?;
+        if contents.len() as u64 > MAX_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
+        }
+        Ok(Some(contents))
+    }
+
+    /// Replaces a file as a whole: whoever dies in between leaves the old one.
+    pub(crate) fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let path = self.path(file);
+        let folder = path.parent().unwrap_or(&self.root);
+        make_private_folder(folder)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let draft = folder.join(format!(".{}.{number}.tmp", std::process::id()));
+        let written = write_private(&draft, contents).and_then(|()| fs::rename(&draft, &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&draft);
+        }
+        written
+    }
+}
+
+fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(contents)?;
+    // The name must not be there before its contents are.
+    file.sync_all()
+}
+
+fn make_private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(test: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("mcpvisor-state-{}-{test}", std::process::id()))
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_an_absent_file_is_nothing() {
+        let root = folder("round-trip");
+        let state = StateDir::new(&root);
+        assert_eq!(state.read("eras/a.json").unwrap(), None);
+        state.write("eras/a.json", b"one").unwrap();
+        state.write("eras/a.json", b"two").unwrap();
+        assert_eq!(state.read("eras/a.json").unwrap().unwrap(), b"two");
+        assert_eq!(fs::read_dir(root.join("eras")).unwrap().count(), 1);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_the_owner_can_read_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = folder("private");
+        let state = StateDir::new(&root);
+        state.write("pins.json", b"{}").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&state.path("pins.json")), 0o600);
+        assert_eq!(mode(&root), 0o700);
+        fs::remove_dir_all(root).unwrap();
+    }
+}
