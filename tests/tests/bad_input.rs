@@ -105,7 +105,10 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
             }
         );
         assert!(failed, "{error:?}");
-        let not_ready = runtime.ready(millis(10)).await.unwrap_err();
+        // Nobody waits for what will not come by itself.
+        let not_ready = runtime.ready(10 * DEADLINE);
+        let not_ready = tokio::time::timeout(DEADLINE, not_ready).await.unwrap();
+        let not_ready = not_ready.unwrap_err();
         says(&not_ready, &["broken is permanently_failed", problem]);
         runtime.shutdown(secs(5)).await;
     }

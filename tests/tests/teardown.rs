@@ -332,6 +332,7 @@ async fn a_shutdown_lets_calls_in_flight_finish_and_refuses_the_others() {
         handle.status().waiting == 1
     })
     .await;
+    let mut events = runtime.events();
     let ending = tokio::spawn({
         let runtime = runtime.clone();
         async move { runtime.shutdown(secs(30)).await }
@@ -344,6 +345,19 @@ async fn a_shutdown_lets_calls_in_flight_finish_and_refuses_the_others() {
     scripted_server.control().release("slow", 1);
     call.await.unwrap().unwrap();
     assert!(ending.await.unwrap().is_clean());
+    // A reader hears how it ended, and then that there is nothing to come.
+    let mut states = Vec::new();
+    let end = loop {
+        match events.recv().await {
+            Ok(event) => states.extend(match event.kind {
+                EventKind::StateChanged { to, .. } => Some(to),
+                _ => None,
+            }),
+            Err(end) => break end,
+        }
+    };
+    assert_eq!(states, [StateName::Disabling, StateName::Disabled]);
+    assert_eq!(end, EventsError::Closed);
 
     let gone = handle.call_tool("echo", json!({})).await.unwrap_err();
     assert!(matches!(gone, CallError::RuntimeGone { .. }), "{gone:?}");

@@ -1,12 +1,24 @@
 //! Which calls may run at a server, and the line of those that wait.
 //!
-//! The line is fair between clients: each has a queue of its own, and they take turns. Deadlines of
-//! waiting calls and the calls themselves are the machine's; here they are only numbers.
+//! The line is fair between clients: each has a queue of its own, and they take turns. A priority
+//! orders the calls of one client and never takes another's turn. Deadlines of waiting calls and the calls themselves are the machine's; here they are only numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::{CallId, ClientId};
 use crate::settings::AdmissionSettings;
+
+/// How urgent a call is among those of its own client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Priority {
+    /// After the others: it may wait for as long as others come.
+    Low,
+    /// In the order of arrival.
+    #[default]
+    Normal,
+    /// Before the others.
+    High,
+}
 
 /// What becomes of a call that wants to enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +39,23 @@ pub struct Admission {
     max_waiting: usize,
     waiting: usize,
     /// The waiting calls of each client that has any.
-    queues: BTreeMap<ClientId, VecDeque<CallId>>,
+    queues: BTreeMap<ClientId, VecDeque<Waiting>>,
     /// The clients that have a queue, each once, whose turn is next in front.
     turns: VecDeque<ClientId>,
+}
+
+/// A call in its client's queue.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    call: CallId,
+    /// None for a call that had its place already: nothing of its client goes before it.
+    priority: Option<Priority>,
+}
+
+impl Waiting {
+    fn is_before(&self, priority: Priority) -> bool {
+        self.priority.is_none_or(|mine| mine >= priority)
+    }
 }
 
 impl Admission {
@@ -46,7 +72,14 @@ impl Admission {
     }
 
     /// A new call. It starts when the connection is `open`, a place is free and nobody waits.
-    pub fn enter(&mut self, client: ClientId, call: CallId, open: bool) -> Entry {
+    /// Otherwise it waits behind those of its client that are as urgent.
+    pub fn enter(
+        &mut self,
+        client: ClientId,
+        call: CallId,
+        priority: Priority,
+        open: bool,
+    ) -> Entry {
         if open && self.waiting == 0 && self.in_flight < self.max_in_flight {
             self.in_flight += 1;
             return Entry::Start;
@@ -58,7 +91,13 @@ impl Admission {
         if queue.is_empty() {
             self.turns.push_back(client);
         }
-        queue.push_back(call);
+        // Most calls are as urgent as those before them, so the place is looked for from the end.
+        let ahead = queue
+            .iter()
+            .rposition(|waiting| waiting.is_before(priority))
+            .map_or(0, |last| last + 1);
+        let priority = Some(priority);
+        queue.insert(ahead, Waiting { call, priority });
         self.waiting += 1;
         Entry::Wait
     }
@@ -74,7 +113,10 @@ impl Admission {
         if !queue.is_empty() {
             self.turns.retain(|turn| *turn != client);
         }
-        queue.push_front(call);
+        queue.push_front(Waiting {
+            call,
+            priority: None,
+        });
         self.turns.push_front(client);
         self.waiting += 1;
     }
@@ -92,7 +134,7 @@ impl Admission {
         }
         let client = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&client)?;
-        let call = queue.pop_front()?;
+        let Waiting { call, .. } = queue.pop_front()?;
         if queue.is_empty() {
             self.queues.remove(&client);
         } else {
@@ -108,7 +150,7 @@ impl Admission {
         let Some(queue) = self.queues.get_mut(&client) else {
             return false;
         };
-        let Some(place) = queue.iter().position(|waiting| *waiting == call) else {
+        let Some(place) = queue.iter().position(|waiting| waiting.call == call) else {
             return false;
         };
         queue.remove(place);
@@ -153,6 +195,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::Priority::{High, Low, Normal};
     use super::*;
 
     const A: ClientId = ClientId(1);
@@ -174,11 +217,11 @@ mod tests {
     #[test]
     fn a_call_starts_only_when_open_with_a_free_place_and_nobody_waiting() {
         let mut admission = admission(1, 8);
-        assert_eq!(admission.enter(A, CallId(1), false), Entry::Wait);
-        assert_eq!(admission.enter(A, CallId(2), true), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(1), Normal, false), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(2), Normal, true), Entry::Wait);
         assert_eq!(drain(&mut admission), [1, 2]);
-        assert_eq!(admission.enter(A, CallId(3), true), Entry::Start);
-        assert_eq!(admission.enter(A, CallId(4), true), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(3), Normal, true), Entry::Start);
+        assert_eq!(admission.enter(A, CallId(4), Normal, true), Entry::Wait);
         assert_eq!(admission.next(), None);
         admission.finish();
         assert_eq!(admission.next(), Some(CallId(4)));
@@ -187,12 +230,12 @@ mod tests {
     #[test]
     fn a_full_line_refuses_at_once_and_takes_again_when_one_leaves() {
         let mut admission = admission(1, 2);
-        assert_eq!(admission.enter(A, CallId(1), false), Entry::Wait);
-        assert_eq!(admission.enter(B, CallId(2), false), Entry::Wait);
-        assert_eq!(admission.enter(A, CallId(3), false), Entry::Full);
+        assert_eq!(admission.enter(A, CallId(1), Normal, false), Entry::Wait);
+        assert_eq!(admission.enter(B, CallId(2), Normal, false), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(3), Normal, false), Entry::Full);
         assert!(admission.remove(A, CallId(1)));
         assert!(!admission.remove(A, CallId(1)));
-        assert_eq!(admission.enter(A, CallId(4), false), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(4), Normal, false), Entry::Wait);
         assert_eq!(admission.waiting(), 2);
     }
 
@@ -200,20 +243,41 @@ mod tests {
     fn a_client_with_one_call_does_not_wait_behind_a_client_with_many() {
         let mut admission = admission(1, 100);
         for call in 0..5 {
-            admission.enter(A, CallId(call), false);
+            admission.enter(A, CallId(call), Normal, false);
         }
-        admission.enter(B, CallId(100), false);
-        admission.enter(B, CallId(101), false);
+        admission.enter(B, CallId(100), Normal, false);
+        admission.enter(B, CallId(101), Normal, false);
         assert_eq!(drain(&mut admission), [0, 100, 1, 101, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_priority_orders_the_calls_of_one_client_and_takes_no_other_clients_turn() {
+        let mut admission = admission(1, 100);
+        let urgent = [(0, Normal), (1, Low), (2, High), (3, Normal), (4, High)];
+        for (call, priority) in urgent {
+            admission.enter(A, CallId(call), priority, false);
+        }
+        admission.enter(B, CallId(100), Low, false);
+        admission.enter(B, CallId(101), Low, false);
+        assert_eq!(drain(&mut admission), [2, 100, 4, 101, 0, 3, 1]);
+    }
+
+    #[test]
+    fn nothing_is_so_urgent_that_it_goes_before_a_call_that_comes_back() {
+        let mut admission = admission(1, 100);
+        admission.enter(A, CallId(1), Normal, false);
+        admission.enter_front(A, CallId(2));
+        admission.enter(A, CallId(3), High, false);
+        assert_eq!(drain(&mut admission), [2, 3, 1]);
     }
 
     #[test]
     fn a_returned_call_is_next_even_when_the_line_is_full() {
         let mut admission = admission(2, 2);
-        admission.enter(A, CallId(1), true);
-        admission.enter(B, CallId(2), true);
-        admission.enter(A, CallId(3), true);
-        admission.enter(A, CallId(4), true);
+        admission.enter(A, CallId(1), Normal, true);
+        admission.enter(B, CallId(2), Normal, true);
+        admission.enter(A, CallId(3), Normal, true);
+        admission.enter(A, CallId(4), Normal, true);
         admission.lose_all();
         admission.enter_front(B, CallId(2));
         admission.enter_front(A, CallId(1));
@@ -224,13 +288,13 @@ mod tests {
     #[test]
     fn new_bounds_hold_for_what_enters_from_then_on() {
         let mut admission = admission(2, 2);
-        admission.enter(A, CallId(1), true);
-        admission.enter(A, CallId(2), true);
+        admission.enter(A, CallId(1), Normal, true);
+        admission.enter(A, CallId(2), Normal, true);
         admission.resize(&AdmissionSettings {
             in_flight: 1,
             waiting: 1,
         });
-        assert_eq!(admission.enter(A, CallId(3), true), Entry::Wait);
+        assert_eq!(admission.enter(A, CallId(3), Normal, true), Entry::Wait);
         admission.finish();
         assert_eq!(admission.next(), None);
         admission.finish();
@@ -247,7 +311,7 @@ mod tests {
     /// The same promises said plainly: one list per client, a list of whose turn it is.
     struct Model {
         in_flight: usize,
-        line: Vec<(ClientId, Vec<CallId>)>,
+        line: Vec<(ClientId, Vec<(u8, CallId)>)>,
     }
 
     impl Model {
@@ -255,15 +319,27 @@ mod tests {
             self.line.iter().map(|(_, calls)| calls.len()).sum()
         }
 
-        fn enter(&mut self, client: ClientId, call: CallId, open: bool) -> Entry {
+        fn enter(
+            &mut self,
+            client: ClientId,
+            call: CallId,
+            priority: Priority,
+            open: bool,
+        ) -> Entry {
             if open && self.in_flight < PLACES && self.line.is_empty() {
                 self.in_flight += 1;
                 Entry::Start
             } else if self.waiting() >= LINE {
                 Entry::Full
             } else {
+                let rank = [Low, Normal, High].iter().position(|p| *p == priority);
+                let call = (3 - u8::try_from(rank.unwrap()).unwrap(), call);
                 match self.line.iter_mut().find(|(owner, _)| *owner == client) {
-                    Some((_, calls)) => calls.push(call),
+                    Some((_, calls)) => {
+                        calls.push(call);
+                        // Stable: equals keep their order.
+                        calls.sort_by_key(|(rank, _)| *rank);
+                    }
                     None => self.line.push((client, vec![call])),
                 }
                 Entry::Wait
@@ -271,7 +347,7 @@ mod tests {
         }
 
         fn enter_front(&mut self, client: ClientId, call: CallId) {
-            let mut calls = vec![call];
+            let mut calls = vec![(0, call)];
             if let Some(place) = self.line.iter().position(|(owner, _)| *owner == client) {
                 calls.extend(self.line.remove(place).1);
             }
@@ -283,7 +359,7 @@ mod tests {
                 return None;
             }
             let (client, mut calls) = self.line.remove(0);
-            let call = calls.remove(0);
+            let (_, call) = calls.remove(0);
             if !calls.is_empty() {
                 self.line.push((client, calls));
             }
@@ -294,7 +370,7 @@ mod tests {
         fn remove(&mut self, client: ClientId, call: CallId) -> bool {
             let before = self.waiting();
             for (owner, calls) in &mut self.line {
-                calls.retain(|waiting| *owner != client || *waiting != call);
+                calls.retain(|(_, waiting)| *owner != client || *waiting != call);
             }
             self.line.retain(|(_, calls)| !calls.is_empty());
             self.waiting() < before
@@ -306,7 +382,7 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        Enter(u32, bool),
+        Enter(u32, Priority, bool),
         EnterFront(u32),
         Next,
         Remove(u32, u64),
@@ -316,7 +392,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => (0_u32..4, any::<bool>()).prop_map(|(client, open)| Step::Enter(client, open)),
+            4 => (0_u32..4, prop::sample::select(&[Low, Normal, High][..]), any::<bool>())
+                .prop_map(|(client, priority, open)| Step::Enter(client, priority, open)),
             1 => (0_u32..4).prop_map(Step::EnterFront),
             3 => Just(Step::Next),
             2 => (0_u32..4, 0_u64..40).prop_map(|(client, call)| Step::Remove(client, call)),
@@ -335,9 +412,12 @@ mod tests {
             for (number, step) in (0_u64..).zip(steps) {
                 let call = CallId(number);
                 match step {
-                    Step::Enter(client, open) => {
+                    Step::Enter(client, priority, open) => {
                         let client = ClientId(client);
-                        prop_assert_eq!(line.enter(client, call, open), model.enter(client, call, open));
+                        prop_assert_eq!(
+                            line.enter(client, call, priority, open),
+                            model.enter(client, call, priority, open)
+                        );
                     }
                     Step::EnterFront(client) => {
                         line.enter_front(ClientId(client), call);
@@ -371,7 +451,7 @@ mod tests {
             let mut line = admission(1, 100);
             let mut owners = Vec::new();
             for (number, client) in (0_u64..).zip(&clients) {
-                line.enter(ClientId(*client), CallId(number), false);
+                line.enter(ClientId(*client), CallId(number), Normal, false);
                 owners.push(*client);
             }
             let mut left = owners.clone();

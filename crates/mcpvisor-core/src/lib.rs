@@ -15,7 +15,7 @@ pub mod machine;
 pub mod retry;
 pub mod settings;
 
-pub use admission::{Admission, Entry};
+pub use admission::{Admission, Entry, Priority};
 pub use backoff::Backoff;
 pub use budget::{ReconnectBudget, Verdict};
 pub use chance::Chance;

@@ -144,6 +144,7 @@ impl Stage {
             client: ClientId::DEFAULT,
             safety: Safety::Effectful,
             wish: RetryWish::Default,
+            priority: Default::default(),
             is_tool: true,
             deadline: self.now + Duration::from_secs(300),
             idle: Duration::from_secs(60),

@@ -20,8 +20,8 @@ use mcpvisor_core::machine::{
     CallEnd, Durable, End, Fault, FaultClass, NewCall, PermanentFailure, Returned,
 };
 use mcpvisor_core::{
-    CallId, Chance, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, RetryWish,
-    Safety, ServerSettings, StateName,
+    CallId, Chance, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, Priority,
+    RetryWish, Safety, ServerSettings, StateName,
 };
 use support::from_env;
 use support::model::{Model, Place};
@@ -245,6 +245,7 @@ fn call(node: &Node, call: CallId) -> Input {
             Safety::Repeatable
         },
         wish: RetryWish::Default,
+        priority: Priority::default(),
         is_tool,
         deadline: node.now + Duration::from_secs(100),
         idle: Duration::from_secs(60),

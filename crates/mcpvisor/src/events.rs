@@ -2,8 +2,7 @@
 //!
 //! A reader that is too slow is told how many it missed; it never slows the runtime down.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcpvisor_core::machine::Fault;
 use mcpvisor_core::{Generation, ListKind, ServerName, StateName};
@@ -112,34 +111,56 @@ impl Events {
 
 /// The sender's end, shared by all servers of a runtime.
 #[derive(Debug)]
-pub(crate) struct EventBus {
-    sender: broadcast::Sender<Arc<Event>>,
-    version: AtomicU64,
+pub(crate) struct EventBus(Mutex<Outlet>);
+
+/// A number and its event go out together, so that readers see the numbers rise.
+#[derive(Debug)]
+struct Outlet {
+    /// Until the runtime has ended.
+    sender: Option<broadcast::Sender<Arc<Event>>>,
+    version: u64,
 }
 
 impl EventBus {
     pub(crate) fn new() -> Self {
-        Self {
-            sender: broadcast::channel(EVENT_BUFFER).0,
-            version: AtomicU64::new(0),
-        }
+        Self(Mutex::new(Outlet {
+            sender: Some(broadcast::channel(EVENT_BUFFER).0),
+            version: 0,
+        }))
+    }
+
+    fn outlet(&self) -> MutexGuard<'_, Outlet> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn subscribe(&self) -> Events {
-        Events(self.sender.subscribe())
+        Events(match &self.outlet().sender {
+            Some(sender) => sender.subscribe(),
+            // A channel whose sender is gone at once says that there is nothing to come.
+            None => broadcast::channel(1).1,
+        })
     }
 
     pub(crate) fn emit(&self, server: &ServerName, generation: Generation, kind: EventKind) {
-        let version = self.version.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.sender.receiver_count() > 0 {
+        let mut outlet = self.outlet();
+        outlet.version += 1;
+        let version = outlet.version;
+        if let Some(sender) = &outlet.sender
+            && sender.receiver_count() > 0
+        {
             // Nobody left to hear it is no failure.
-            let _ = self.sender.send(Arc::new(Event {
+            let _ = sender.send(Arc::new(Event {
                 version,
                 server: server.clone(),
                 generation,
                 kind,
             }));
         }
+    }
+
+    /// Nothing happens any more. Readers get what they have not read yet, then the end.
+    pub(crate) fn close(&self) {
+        self.outlet().sender = None;
     }
 }
 
@@ -157,5 +178,38 @@ mod tests {
         }
         assert_eq!(events.recv().await.unwrap_err(), EventsError::Lagged(3));
         assert_eq!(events.recv().await.unwrap().version, 4);
+    }
+
+    #[tokio::test]
+    async fn readers_get_what_is_left_and_then_the_end() {
+        let bus = EventBus::new();
+        let mut events = bus.subscribe();
+        let server = ServerName::new("a").unwrap();
+        bus.emit(&server, Generation::NONE, EventKind::Added);
+        bus.close();
+        bus.emit(&server, Generation::NONE, EventKind::Removed);
+        assert_eq!(events.recv().await.unwrap().version, 1);
+        assert_eq!(events.recv().await.unwrap_err(), EventsError::Closed);
+        let mut late = bus.subscribe();
+        assert_eq!(late.recv().await.unwrap_err(), EventsError::Closed);
+    }
+
+    #[test]
+    fn versions_rise_one_by_one_whoever_emits() {
+        let bus = EventBus::new();
+        let mut events = bus.subscribe();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let server = ServerName::new("a").unwrap();
+                    for _ in 0..200 {
+                        bus.emit(&server, Generation::NONE, EventKind::Added);
+                    }
+                });
+            }
+        });
+        for version in 1..=800 {
+            assert_eq!(events.try_recv().unwrap().unwrap().version, version);
+        }
     }
 }

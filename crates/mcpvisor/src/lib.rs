@@ -47,7 +47,7 @@ pub use mcpvisor_core::machine::{Fault, FaultClass};
 pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
-    RetryWish, ServerName, ServerSettings, StateName,
+    Priority, RetryWish, ServerName, ServerSettings, StateName,
 };
 pub use rmcp;
 

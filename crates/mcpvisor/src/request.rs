@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::Outcome;
-use mcpvisor_core::{CallId, ClientId, RetryWish};
+use mcpvisor_core::{CallId, ClientId, Priority, RetryWish};
 use rmcp::model::{
     ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken,
     RequestMetaObject, ServerResult,
@@ -50,6 +50,7 @@ pub struct Request<R> {
     deadline: Option<Duration>,
     idle: Option<Duration>,
     wish: RetryWish,
+    priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     result: PhantomData<fn() -> R>,
 }
@@ -116,6 +117,7 @@ impl<R> Request<R> {
             deadline: None,
             idle: None,
             wish: RetryWish::Default,
+            priority: Priority::Normal,
             progress: None,
             result: PhantomData,
         }
@@ -136,6 +138,13 @@ impl<R> Request<R> {
     /// What may be done when the answer is lost.
     pub fn retry(mut self, wish: RetryWish) -> Self {
         self.wish = wish;
+        self
+    }
+
+    /// How urgent it is among the requests of its own client that wait for a place. It takes no other
+    /// client's turn, and nothing that was sent already is held up for it.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 
@@ -194,6 +203,7 @@ impl<R: FromResult> Request<R> {
             client: self.handle.client,
             quota: self.handle.quota.clone(),
             wish: self.wish,
+            priority: self.priority,
             progress: self.progress,
             // The clock holds only so much, whatever a caller asks for.
             deadline: now() + deadline.min(LONGEST_DEADLINE),
@@ -214,6 +224,7 @@ struct Submission<'a> {
     client: ClientId,
     quota: Option<Arc<Semaphore>>,
     wish: RetryWish,
+    priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     deadline: Instant,
     idle: Duration,
@@ -236,6 +247,7 @@ impl Submission<'_> {
             client: self.client,
             request: Some(request),
             wish: self.wish,
+            priority: self.priority,
             deadline: self.deadline,
             idle: self.idle,
             progress: self.progress,

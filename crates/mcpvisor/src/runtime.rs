@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
+use futures_util::future::try_join_all;
+use mcpvisor_core::{ClientId, GovernorSettings, ServerName, StateName};
 use ractor::{Actor, ActorRef};
 use rmcp::model::InitializeRequestParams;
 use tokio::sync::{Semaphore, oneshot};
@@ -117,6 +118,7 @@ impl RuntimeBuilder {
         let registry = Arc::new(ArcSwap::from_pointee(servers));
         let arguments = SupervisorArguments {
             registry: Arc::clone(&registry),
+            events: Arc::clone(&events),
             governor: self.governor.unwrap_or_else(default_governor),
         };
         let (supervisor, _) = Actor::spawn(None, Supervisor, arguments)
@@ -150,6 +152,23 @@ fn validate(config: &ServerConfig) -> Result<(), StartError> {
             server: config.name.clone(),
             problem,
         })
+}
+
+/// Waits until a server is ready; the error means that it will not be without a person.
+async fn settled(slot: &ServerSlot) -> Result<(), ()> {
+    let mut status = slot.status.subscribe();
+    let hopeless = |status: &ServerStatus| {
+        matches!(
+            status.state,
+            StateName::PermanentlyFailed | StateName::Disabling | StateName::Disabled
+        )
+    };
+    // The sender lives in the slot, so this ends only with the condition.
+    let settled = status.wait_for(|status| status.is_ready() || hopeless(status));
+    match settled.await {
+        Ok(status) if status.is_ready() => Ok(()),
+        Ok(_) | Err(_) => Err(()),
+    }
 }
 
 /// Waits for connections whose actors are gone. One whose actor crashed closes by itself, in its own
@@ -237,7 +256,8 @@ impl Runtime {
     }
 
     /// Waits until the required servers are connected and listed; where none is marked as
-    /// required, all that are enabled.
+    /// required, all that are enabled. A server that failed for good or was switched off is not
+    /// waited for: the answer says so at once.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let any_required = slots.iter().any(|slot| slot.config.required);
@@ -251,14 +271,8 @@ impl Runtime {
                 }
             })
             .collect();
-        let all = async {
-            for slot in &wanted {
-                let mut status = slot.status.subscribe();
-                // The sender lives in the slot, so this ends only with the condition.
-                let _ = status.wait_for(ServerStatus::is_ready).await;
-            }
-        };
-        if tokio::time::timeout(timeout, all).await.is_ok() {
+        let all = try_join_all(wanted.iter().map(|slot| settled(slot)));
+        if let Ok(Ok(_)) = tokio::time::timeout(timeout, all).await {
             return Ok(());
         }
         let servers: Vec<_> = wanted

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::{CallError, Known, ServerSettings};
+use mcpvisor::{CallError, Known, Priority, ServerSettings};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
@@ -99,6 +99,40 @@ async fn clients_take_turns_however_many_calls_one_of_them_has() {
         "greedy 1", "greedy 2", "modest 1", "single 1", "greedy 3", "modest 2", "greedy 4",
         "greedy 5", "greedy 6",
     ];
+    assert_eq!(order, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_urgent_call_goes_before_the_others_of_its_client_alone() {
+    let script = Script::new().tool("slow", Behaviour::answer().held());
+    let one = settings(|settings| settings.admission.in_flight = 1);
+    let (scripted, runtime, _handle) = started(script, one).await;
+    let asked = [
+        ("planner", "first", Priority::Normal),
+        ("planner", "some day", Priority::Low),
+        ("planner", "second", Priority::Normal),
+        ("planner", "urgent", Priority::High),
+        ("coder", "of another", Priority::Low),
+    ];
+    let mut clients = std::collections::HashMap::new();
+    let mut calls = Vec::new();
+    for (client, what, priority) in asked {
+        let client = clients
+            .entry(client)
+            .or_insert_with(|| runtime.client(client).build());
+        let handle = client.server("a").unwrap();
+        let call = handle.call_tool("slow", json!({ "what": what }));
+        calls.push(spawn(call.priority(priority)));
+        let waiting = calls.len() - 1;
+        eventually(DEADLINE, "it waits", || handle.status().waiting == waiting).await;
+    }
+    scripted.control().release("slow", calls.len());
+    for call in calls {
+        structured(call.await.unwrap());
+    }
+    let order = scripted.record().calls("slow");
+    let order: Vec<_> = order.iter().map(|call| &call.arguments["what"]).collect();
+    let expected = ["first", "urgent", "of another", "second", "some day"];
     assert_eq!(order, expected);
 }
 

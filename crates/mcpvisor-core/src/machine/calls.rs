@@ -153,7 +153,10 @@ impl Machine {
             self.resolve(new.call, outcome);
             return;
         }
-        match self.admission.enter(new.client, new.call, open) {
+        match self
+            .admission
+            .enter(new.client, new.call, new.priority, open)
+        {
             Entry::Start => self.start_new(now, new),
             Entry::Wait => {
                 self.keep(new, Place::Line { until });

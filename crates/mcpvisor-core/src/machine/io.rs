@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::state::{Fault, PermanentFailure, StateName};
+use crate::admission::Priority;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
 use crate::retry::{RetryWish, Safety};
@@ -135,6 +136,8 @@ pub struct NewCall {
     pub safety: Safety,
     /// What the caller says about repeating it.
     pub wish: RetryWish,
+    /// How urgent it is among the calls of its client.
+    pub priority: Priority,
     /// It calls a tool, whose definition must not change before a retry.
     pub is_tool: bool,
     /// It is over then, wherever it stands.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor_core::machine::NewCall;
-use mcpvisor_core::{CallId, ClientId, Generation, Input, RetryWish, Safety};
+use mcpvisor_core::{CallId, ClientId, Generation, Input, Priority, RetryWish, Safety};
 
 use super::task::Weather;
 use super::world::{Event, World};
@@ -47,6 +47,9 @@ impl World {
             RetryWish::Never,
             RetryWish::Always,
         ]);
+        let priority = self
+            .dice
+            .choose(&[Priority::Low, Priority::Normal, Priority::High]);
         let client = u32::try_from(self.dice.number(0..4)).expect("small");
         let limit = if self.dice.percent(5) {
             Duration::ZERO
@@ -58,6 +61,7 @@ impl World {
             client: ClientId(client),
             safety,
             wish,
+            priority,
             is_tool: safety != Safety::Repeatable,
             deadline: self.now + limit,
             idle: self.dice.millis(10_000) + Duration::from_millis(1),

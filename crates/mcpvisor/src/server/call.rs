@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::NewCall;
 use mcpvisor_core::settings::RetrySettings;
-use mcpvisor_core::{CallId, ClientId, RetryWish, Safety};
+use mcpvisor_core::{CallId, ClientId, Priority, RetryWish, Safety};
 use rmcp::model::{ClientRequest, ProgressNotificationParam, Tool};
 use tokio::sync::mpsc;
 
@@ -19,6 +19,7 @@ pub(crate) struct Call {
     /// Taken by a transport that needs it for itself; kept by the others for a retry.
     pub(crate) request: Option<ClientRequest>,
     pub(crate) wish: RetryWish,
+    pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
     pub(crate) idle: Duration,
     pub(crate) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
@@ -49,6 +50,7 @@ impl Call {
             client: self.client,
             safety,
             wish: self.wish,
+            priority: self.priority,
             is_tool,
             deadline: self.deadline,
             idle: self.idle,

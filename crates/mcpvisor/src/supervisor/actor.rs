@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{CloseOutcome, Registry, ServerClosed, ShutdownReport, SupervisorMessage};
 use crate::error::ControlError;
-use crate::events::EventKind;
+use crate::events::{EventBus, EventKind};
 use crate::server::actor::{ServerActor, ServerArguments, now};
 use crate::server::message::ServerMessage;
 use crate::server::slot::{Mailbox, ServerSlot};
@@ -36,11 +36,13 @@ pub(crate) struct Supervisor;
 /// What the supervisor starts with.
 pub(crate) struct SupervisorArguments {
     pub(crate) registry: Arc<Registry>,
+    pub(crate) events: Arc<EventBus>,
     pub(crate) governor: GovernorSettings,
 }
 
 pub(crate) struct SupervisorState {
     registry: Arc<Registry>,
+    events: Arc<EventBus>,
     children: BTreeMap<ServerName, Child>,
     governor: Governor<ServerName>,
     governor_timer: Option<GovernorTimer>,
@@ -84,6 +86,7 @@ impl Drop for SupervisorState {
         for slot in self.registry.load().values() {
             slot.mailbox.send_replace(Mailbox::Gone);
         }
+        self.events.close();
     }
 }
 
@@ -104,6 +107,7 @@ impl Supervisor {
         governor.set_fleet(children.len());
         Ok(SupervisorState {
             registry: arguments.registry,
+            events: arguments.events,
             children,
             governor,
             governor_timer: None,
@@ -474,6 +478,7 @@ impl SupervisorState {
             servers: ending.report,
             took: now().saturating_duration_since(ending.began),
         };
+        self.events.close();
         for reply in ending.replies {
             let _ = reply.send(report.clone());
         }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::admission::Priority;
 use crate::chance::Chance;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
@@ -149,6 +150,7 @@ impl Bench {
             client: ClientId::DEFAULT,
             safety: Safety::Repeatable,
             wish: RetryWish::Default,
+            priority: Priority::Normal,
             is_tool: false,
             deadline: self.now + timeouts.call,
             idle: timeouts.idle,
