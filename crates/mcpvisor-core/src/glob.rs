@@ -1,0 +1,218 @@
+//! Patterns over names: `*` is any text, `?` any one character, everything else is itself.
+//!
+//! What the names are (a server's own, or the exposed ones) is the user's of a pattern to say.
+
+/// One pattern.
+///
+/// ```
+/// use mcpvisor_core::glob::Glob;
+///
+/// let search = Glob::new("search_*");
+/// assert!(search.matches("search_issues") && !search.matches("delete_issue"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Glob(Box<str>);
+
+impl Glob {
+    /// A pattern. Every text is one.
+    pub fn new(pattern: impl Into<Box<str>>) -> Self {
+        Self(pattern.into())
+    }
+
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the whole name fits. Takes at most the product of both lengths in steps.
+    pub fn matches(&self, name: &str) -> bool {
+        let (mut pattern, mut rest) = (self.0.chars(), name.chars());
+        // Where to go on when a star has to take one character more.
+        let mut again = None;
+        loop {
+            let (mut after_pattern, mut after_rest) = (pattern.clone(), rest.clone());
+            match (after_pattern.next(), after_rest.next()) {
+                (Some('*'), _) => {
+                    again = Some((after_pattern.clone(), rest.clone()));
+                    pattern = after_pattern;
+                    continue;
+                }
+                (Some(wanted), Some(found)) if wanted == '?' || wanted == found => {
+                    (pattern, rest) = (after_pattern, after_rest);
+                    continue;
+                }
+                (None, None) => return true,
+                _ => {}
+            }
+            let Some((star, taken)) = &mut again else {
+                return false;
+            };
+            if taken.next().is_none() {
+                return false;
+            }
+            (pattern, rest) = (star.clone(), taken.clone());
+        }
+    }
+}
+
+/// Which names pass: those that a pattern of `allow` matches, all if there is none, without those
+/// that a pattern of `deny` matches.
+///
+/// ```
+/// use mcpvisor_core::glob::Filter;
+///
+/// let planner = Filter::from_patterns(["github__*", "!github__delete_*"]);
+/// assert!(planner.passes("github__search"));
+/// assert!(!planner.passes("github__delete_repo") && !planner.passes("files__read"));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    allow: Vec<Glob>,
+    deny: Vec<Glob>,
+}
+
+/// Why a name does not pass.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Hidden {
+    /// A pattern of `deny` matches it.
+    #[error("the pattern {0:?} denies it")]
+    Denied(String),
+    /// There are patterns of `allow`, and none matches it.
+    #[error("no pattern of those that are allowed matches it")]
+    NotAllowed,
+}
+
+impl Filter {
+    /// A filter of two lists.
+    pub fn new(
+        allow: impl IntoIterator<Item = impl Into<String>>,
+        deny: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let glob = |pattern: String| Glob::new(pattern);
+        Self {
+            allow: allow.into_iter().map(Into::into).map(glob).collect(),
+            deny: deny.into_iter().map(Into::into).map(glob).collect(),
+        }
+    }
+
+    /// A filter of one list, in which `!` before a pattern denies. The order does not count.
+    pub fn from_patterns<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Self {
+        let mut filter = Self::default();
+        for pattern in patterns {
+            match pattern.as_ref().strip_prefix('!') {
+                Some(denied) => filter.deny.push(Glob::new(denied)),
+                None => filter.allow.push(Glob::new(pattern.as_ref())),
+            }
+        }
+        filter
+    }
+
+    /// Whether everything passes.
+    pub fn is_open(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+
+    /// Whether this name passes.
+    pub fn passes(&self, name: &str) -> bool {
+        self.check(name).is_ok()
+    }
+
+    /// Whether this name passes, and why not.
+    pub fn check(&self, name: &str) -> Result<(), Hidden> {
+        if let Some(denied) = self.deny.iter().find(|glob| glob.matches(name)) {
+            return Err(Hidden::Denied(denied.as_str().to_owned()));
+        }
+        if self.allow.is_empty() || self.allow.iter().any(|glob| glob.matches(name)) {
+            Ok(())
+        } else {
+            Err(Hidden::NotAllowed)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_one_character() {
+        for (pattern, name, expected) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("?", "\u{e4}", true),
+            ("?", "", false),
+            ("search_*", "search_", true),
+            ("*_issue", "delete_issue", true),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-c-b", false),
+            ("[a]", "a", false),
+            ("**a", "a", true),
+        ] {
+            assert_eq!(
+                Glob::new(pattern).matches(name),
+                expected,
+                "{pattern} {name}"
+            );
+        }
+    }
+
+    #[test]
+    fn deny_wins_whatever_the_order() {
+        let one = Filter::from_patterns(["!a*", "ab", "*"]);
+        let other = Filter::new(["*", "ab"], ["a*"]);
+        assert_eq!(one.check("ab"), Err(Hidden::Denied("a*".into())));
+        assert!(!other.passes("ab") && other.passes("b"));
+        assert!(Filter::from_patterns(["!x"]).passes("y"));
+        assert_eq!(
+            Filter::from_patterns(["x"]).check("y"),
+            Err(Hidden::NotAllowed)
+        );
+        assert!(Filter::default().is_open() && Filter::default().passes("anything"));
+    }
+
+    /// The plain meaning, one character at a time.
+    fn model(pattern: &[char], name: &[char]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some(('*', rest)) => (0..=name.len()).any(|taken| model(rest, &name[taken..])),
+            Some(('?', rest)) => !name.is_empty() && model(rest, &name[1..]),
+            Some((wanted, rest)) => name.first() == Some(wanted) && model(rest, &name[1..]),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn patterns_agree_with_the_plain_model(pattern in "[ab\u{e4}?*]{0,7}", name in "[ab\u{e4}*]{0,8}") {
+            let (wanted, given): (Vec<char>, Vec<char>) =
+                (pattern.chars().collect(), name.chars().collect());
+            prop_assert_eq!(Glob::new(pattern).matches(&name), model(&wanted, &given));
+        }
+
+        #[test]
+        fn a_filter_agrees_with_the_plain_model(
+            patterns in proptest::collection::vec("!?[ab?*]{0,4}", 0..5), name in "[ab]{0,5}",
+        ) {
+            let matched = |wanted: &str| {
+                let (wanted, given): (Vec<char>, Vec<char>) =
+                    (wanted.chars().collect(), name.chars().collect());
+                model(&wanted, &given)
+            };
+            let (deny, allow): (Vec<&str>, Vec<&str>) =
+                patterns.iter().map(String::as_str).partition(|it| it.starts_with('!'));
+            let denied = deny.iter().any(|it| matched(&it[1..]));
+            let allowed = allow.is_empty() || allow.iter().any(|it| matched(it));
+            prop_assert_eq!(Filter::from_patterns(&patterns).passes(&name), allowed && !denied);
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_is_no_trap() {
+        let pattern = Glob::new("*a".repeat(60) + "b");
+        assert!(!pattern.matches(&"a".repeat(4_000)));
+    }
+}

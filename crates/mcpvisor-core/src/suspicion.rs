@@ -1,0 +1,114 @@
+//! Characters that make a text mean something else than it shows.
+//!
+//! A model reads every character of a tool's description, a person only the ones that are drawn.
+//! What is done about a finding is not decided here.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Findings of one item that are kept; more of them say nothing new.
+pub const MAX_FINDINGS: usize = 8;
+
+/// What kind of character was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Suspicion {
+    /// A control character, such as the one that begins a terminal's escape sequence.
+    Control,
+    /// A character that is not drawn, such as a zero-width space or a tag.
+    Invisible,
+    /// A character that turns the direction of the text around it.
+    Bidirectional,
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Control => "a control character",
+            Self::Invisible => "an invisible character",
+            Self::Bidirectional => "a character that turns the direction of text",
+        })
+    }
+}
+
+/// The suspicious characters of a text, in order.
+///
+/// Line breaks and tabs are ordinary. So are the joiners and selectors of emoji and of scripts that
+/// need them, after a character that is not ASCII.
+pub fn suspicious(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
+    let mut previous = '\0';
+    text.chars().filter_map(move |c| {
+        let before = std::mem::replace(&mut previous, c);
+        classify(c, before).map(|suspicion| (suspicion, c))
+    })
+}
+
+fn classify(c: char, before: char) -> Option<Suspicion> {
+    match c {
+        '\n' | '\t' | '\r' => None,
+        _ if c.is_control() => Some(Suspicion::Control),
+        _ if c.is_ascii() => None,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            Some(Suspicion::Bidirectional)
+        }
+        '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' if !before.is_ascii() => None,
+        // Keycap emoji are a digit, a selector and a frame.
+        '\u{fe0f}' if before.is_ascii_digit() || matches!(before, '#' | '*') => None,
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200d}'
+        | '\u{2028}'
+        | '\u{2029}'
+        | '\u{2060}'..='\u{2065}'
+        | '\u{206a}'..='\u{206f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => Some(Suspicion::Invisible),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<Suspicion> {
+        suspicious(text).map(|(kind, _)| kind).collect()
+    }
+
+    #[test]
+    fn plain_text_of_any_script_is_not_suspicious() {
+        for text in [
+            "Lists files.\n\tOne per line.\r\n",
+            "K\u{e4}se, \u{65e5}\u{672c}\u{8a9e}, \u{5e2}\u{5d1}\u{5e8}\u{5d9}\u{5ea}",
+            "\u{1f468}\u{200d}\u{1f469} \u{2764}\u{fe0f} 1\u{fe0f}\u{20e3}",
+            "\u{6cc}\u{200c}\u{6a9}",
+        ] {
+            assert_eq!(kinds(text), [], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_hides_or_turns_text_is_found() {
+        assert_eq!(kinds("a\u{1b}[31m"), [Suspicion::Control]);
+        assert_eq!(kinds("a\u{9b}b"), [Suspicion::Control]);
+        assert_eq!(
+            kinds("a\u{200b}b\u{e0041}\u{200d}"),
+            [Suspicion::Invisible; 2]
+        );
+        assert_eq!(kinds("a\u{200d}b"), [Suspicion::Invisible]);
+        assert_eq!(kinds("a\u{202e}b\u{2066}"), [Suspicion::Bidirectional; 2]);
+    }
+}
