@@ -10,14 +10,14 @@ mod jsonc;
 mod variables;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Config, ConfigProblem, ServerConfig, Severity};
+use super::{Config, ConfigProblem, ConfigSource, ServerConfig, Severity};
 use variables::Variables;
 
 pub use duration::{InvalidDuration, MAX_DURATION, parse_duration};
@@ -75,13 +75,23 @@ pub enum ConfigError {
 impl Config {
     /// Reads a config file; `${VAR}` is taken from the environment of this process.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
-        let path = path.as_ref();
-        let text = read(path)?;
-        Self::from_json(&text, |name| std::env::var(name).ok()).map_err(|source| {
-            ConfigError::InFile {
-                path: path.to_owned(),
-                source: Box::new(source),
-            }
+        Self::from_source(&ConfigSource::read(path.as_ref())?)
+    }
+
+    /// Reads a config file that was read before; `${VAR}` is taken from the environment of this
+    /// process.
+    pub fn from_source(source: &ConfigSource) -> Result<Self, ConfigError> {
+        Self::from_source_with(source, |name| std::env::var(name).ok())
+    }
+
+    /// Reads a config file that was read before; `variable` looks up `${VAR}`.
+    pub fn from_source_with(
+        source: &ConfigSource,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        Self::from_json(source.text(), variable).map_err(|error| ConfigError::InFile {
+            path: source.path().to_owned(),
+            source: Box::new(error),
         })
     }
 
@@ -129,25 +139,6 @@ impl Config {
         }
         self.servers.push(server);
     }
-}
-
-fn read(path: &Path) -> Result<String, ConfigError> {
-    let failed = |source| ConfigError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let mut text = String::new();
-    let read = file
-        .take(MAX_CONFIG_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(failed)?;
-    if read as u64 > MAX_CONFIG_BYTES {
-        return Err(ConfigError::TooLarge {
-            path: path.to_owned(),
-        });
-    }
-    Ok(text)
 }
 
 /// The servers of the text, in its order, each as it was written.

@@ -4,6 +4,15 @@
 
 #[cfg(feature = "config-files")]
 mod file;
+#[cfg(feature = "config-files")]
+mod found;
+#[cfg(feature = "config-files")]
+mod source;
+#[cfg(feature = "config-files")]
+#[cfg(test)]
+mod test_folder;
+#[cfg(feature = "config-files")]
+mod trust;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,6 +26,12 @@ use crate::transport::Transport;
 
 #[cfg(feature = "config-files")]
 pub use file::{ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration};
+#[cfg(feature = "config-files")]
+pub use found::{FoundConfig, Place, UserFolders, places};
+#[cfg(feature = "config-files")]
+pub use source::ConfigSource;
+#[cfg(feature = "config-files")]
+pub use trust::{Trust, TrustStore, Trusted};
 
 /// A fleet: its servers, and what was wrong with the ones that were left out.
 ///

@@ -1,0 +1,209 @@
+//! Where a config is looked for when nobody names one.
+//!
+//! A config in the working folder may have come with a cloned repository, so its commands must not
+//! run before a person said so: [`super::TrustStore`] keeps what was said.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use super::file::ConfigError;
+use super::{Config, ConfigSource};
+
+/// Names that are looked for in the working folder, in this order.
+const IN_WORKING_FOLDER: [&str; 3] = ["mcpvisor.json", "mcpvisor.toml", ".mcp.json"];
+
+/// Names that are looked for in the user's config folder, in this order.
+const IN_USER_FOLDER: [&str; 2] = ["mcpvisor.json", "mcpvisor.toml"];
+
+/// The name of our folder within those of the user.
+const OURS: &str = "mcpvisor";
+
+/// Whose folder a config was found in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The folder that someone works in: what is there may be a stranger's.
+    WorkingFolder,
+    /// The user's own config folder.
+    UserFolder,
+}
+
+/// A place where a config may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundConfig {
+    /// The file.
+    pub path: PathBuf,
+    /// Whose folder it is in.
+    pub place: Place,
+}
+
+impl FoundConfig {
+    /// Whether its commands may run only after a person trusted it.
+    pub fn needs_trust(&self) -> bool {
+        match self.place {
+            Place::WorkingFolder => true,
+            Place::UserFolder => false,
+        }
+    }
+
+    /// Whether there is such a file.
+    pub fn exists(&self) -> bool {
+        self.path.is_file()
+    }
+
+    /// Reads the file.
+    pub fn read(&self) -> Result<ConfigSource, ConfigError> {
+        ConfigSource::read(&self.path)
+    }
+}
+
+/// The folders of the user, after the XDG base directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserFolders {
+    /// What the user wrote: `$XDG_CONFIG_HOME/mcpvisor`, or `~/.config/mcpvisor`.
+    pub config: Option<PathBuf>,
+    /// What is kept from run to run: `$XDG_STATE_HOME/mcpvisor`, or `~/.local/state/mcpvisor`.
+    pub state: Option<PathBuf>,
+}
+
+impl UserFolders {
+    /// Those that the environment of this process names.
+    pub fn of_environment() -> Self {
+        Self::of(|name| std::env::var_os(name))
+    }
+
+    /// Those that these variables name. A path that is not absolute is passed over, as the XDG
+    /// specification asks.
+    pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let absolute = |name| {
+            let path = variable(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let folder = |own, within_home| {
+            let base = absolute(own).or_else(|| Some(absolute("HOME")?.join(within_home)));
+            base.map(|base| base.join(OURS))
+        };
+        Self {
+            config: folder("XDG_CONFIG_HOME", ".config"),
+            state: folder("XDG_STATE_HOME", ".local/state"),
+        }
+    }
+}
+
+/// Every place where a config is looked for, in order, whether there is one or not.
+pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
+    let found = |folder: &Path, name: &str, place| FoundConfig {
+        path: folder.join(name),
+        place,
+    };
+    let here = IN_WORKING_FOLDER
+        .iter()
+        .map(|name| found(working_folder, name, Place::WorkingFolder));
+    let own = user.config.iter().flat_map(|folder| {
+        IN_USER_FOLDER
+            .iter()
+            .map(move |name| found(folder, name, Place::UserFolder))
+    });
+    here.chain(own).collect()
+}
+
+impl Config {
+    /// The config that counts when nobody names one: `mcpvisor.json`, `mcpvisor.toml` or
+    /// `.mcp.json` in this folder, or else `mcpvisor.json` or `mcpvisor.toml` in the user's config
+    /// folder. It is looked for, not read; [`FoundConfig::needs_trust`] says whether a person must
+    /// trust it before anything that it says is run.
+    pub fn find(working_folder: impl AsRef<Path>) -> Option<FoundConfig> {
+        let places = places(working_folder.as_ref(), &UserFolders::of_environment());
+        places.into_iter().find(FoundConfig::exists)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::test_folder::TestFolder;
+
+    fn folders(variables: &[(&str, &str)]) -> UserFolders {
+        UserFolders::of(|wanted| {
+            let found = variables.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    fn first(working_folder: &Path, user: &UserFolders) -> Option<FoundConfig> {
+        places(working_folder, user)
+            .into_iter()
+            .find(FoundConfig::exists)
+    }
+
+    #[test]
+    fn the_folders_of_the_user_are_those_of_xdg_or_lie_in_home() {
+        let home = folders(&[("HOME", "/home/ada")]);
+        assert_eq!(
+            home.config.unwrap(),
+            Path::new("/home/ada/.config/mcpvisor")
+        );
+        assert_eq!(
+            home.state.unwrap(),
+            Path::new("/home/ada/.local/state/mcpvisor")
+        );
+        let xdg = folders(&[
+            ("HOME", "/home/ada"),
+            ("XDG_CONFIG_HOME", "/etc/ada"),
+            ("XDG_STATE_HOME", "not/absolute"),
+        ]);
+        assert_eq!(xdg.config.unwrap(), Path::new("/etc/ada/mcpvisor"));
+        assert_eq!(
+            xdg.state.unwrap(),
+            Path::new("/home/ada/.local/state/mcpvisor")
+        );
+        assert_eq!(folders(&[]), UserFolders::default());
+    }
+
+    #[test]
+    fn the_working_folder_comes_before_that_of_the_user_and_needs_trust() {
+        let here = TestFolder::new("found-here");
+        let own = TestFolder::new("found-own");
+        let user = UserFolders {
+            config: Some(own.path().to_owned()),
+            state: None,
+        };
+        assert_eq!(first(here.path(), &user), None);
+
+        own.write("mcpvisor.toml", "");
+        let found = first(here.path(), &user).unwrap();
+        assert_eq!(found.path, own.path().join("mcpvisor.toml"));
+        assert!(!found.needs_trust());
+
+        for name in [".mcp.json", "mcpvisor.toml", "mcpvisor.json"] {
+            here.write(name, "");
+            let found = first(here.path(), &user).unwrap();
+            assert_eq!(
+                found.path,
+                here.path().join(name),
+                "{name} wins over the last"
+            );
+            assert!(found.needs_trust());
+        }
+    }
+
+    #[test]
+    fn every_place_is_named_in_the_order_in_which_it_counts() {
+        let user = folders(&[("HOME", "/home/ada")]);
+        let named = places(Path::new("/work"), &user);
+        let named: Vec<_> = named
+            .iter()
+            .map(|place| place.path.to_str().unwrap())
+            .collect();
+        assert_eq!(
+            named,
+            [
+                "/work/mcpvisor.json",
+                "/work/mcpvisor.toml",
+                "/work/.mcp.json",
+                "/home/ada/.config/mcpvisor/mcpvisor.json",
+                "/home/ada/.config/mcpvisor/mcpvisor.toml",
+            ]
+        );
+    }
+}

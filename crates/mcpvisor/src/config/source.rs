@@ -1,0 +1,86 @@
+//! The text of a config file, with where it came from.
+//!
+//! It is read once: what was looked at, hashed and trusted is what becomes a fleet, whatever
+//! happens to the file meanwhile. What the text means is left to the reader.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::file::{ConfigError, MAX_CONFIG_BYTES};
+
+/// A config file as it was when it was read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConfigSource {
+    path: PathBuf,
+    text: String,
+}
+
+impl ConfigSource {
+    /// Reads a file, up to [`MAX_CONFIG_BYTES`].
+    pub fn read(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
+        let path = path.into();
+        let text = read(&path)?;
+        Ok(Self { path, text })
+    }
+
+    /// A text that was read elsewhere.
+    pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+
+    /// Where it came from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text, secrets included.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The SHA-256 of the text, in hexadecimal.
+    pub fn fingerprint(&self) -> String {
+        hex(self.text.as_bytes())
+    }
+}
+
+/// The text may hold secrets, so it is not printed.
+impl fmt::Debug for ConfigSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigSource")
+            .field("path", &self.path)
+            .field("bytes", &self.text.len())
+            .finish()
+    }
+}
+
+/// The SHA-256 of some bytes, in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let failed = |source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut text = String::new();
+    let read = file
+        .take(MAX_CONFIG_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(failed)?;
+    if read as u64 > MAX_CONFIG_BYTES {
+        return Err(ConfigError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    Ok(text)
+}

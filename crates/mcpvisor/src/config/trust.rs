@@ -1,0 +1,279 @@
+//! Which configs a person said may run.
+//!
+//! Trust is bound to the path of a file and to the hash of its text: an edited file, or the same
+//! text elsewhere, must be trusted again. One small file per config, so that two who trust at once
+//! lose nothing. What cannot be read is not trusted.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::ConfigSource;
+use super::found::UserFolders;
+use super::source::hex;
+use crate::state_dir::StateDir;
+
+/// The folder within the state folder.
+const FOLDER: &str = "trusted";
+
+/// No more files of the folder are read: nobody trusts so many configs by hand.
+const MAX_ENTRIES: usize = 10_000;
+
+/// Remembers which configs a person trusts. Blocks, as file systems do.
+///
+/// ```
+/// use mcpvisor::config::{ConfigSource, Trust, TrustStore};
+///
+/// # let folder = std::env::temp_dir().join(format!("mcpvisor-trust-doc-{}", std::process::id()));
+/// let store = TrustStore::open(&folder);
+/// let source = ConfigSource::new("/work/clone/.mcp.json", r#"{ "mcpServers": {} }"#);
+/// assert_eq!(store.check(&source), Trust::Unknown);
+/// store.trust(&source)?;
+/// assert!(store.is_trusted(&source));
+///
+/// let edited = ConfigSource::new(source.path(), r#"{ "mcpServers": { "new": {} } }"#);
+/// assert_eq!(store.check(&edited), Trust::Changed);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct TrustStore {
+    state: StateDir,
+}
+
+/// What is known about a config.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trust {
+    /// This text at this path was trusted.
+    Trusted,
+    /// Another text at this path was trusted: the file was edited since.
+    Changed,
+    /// Nobody ever trusted a config at this path.
+    Unknown,
+}
+
+/// A config that was trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trusted {
+    /// The file.
+    pub path: PathBuf,
+    /// The SHA-256 of its text, in hexadecimal.
+    pub fingerprint: String,
+    /// When it was trusted.
+    pub at: SystemTime,
+}
+
+/// A [`Trusted`] in its file.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    path: String,
+    sha256: String,
+    /// Seconds since 1970.
+    at: u64,
+}
+
+impl TrustStore {
+    /// The store in this folder. Nothing is made before something is trusted.
+    pub fn open(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            state: StateDir::new(folder),
+        }
+    }
+
+    /// The store of the user who runs this process, in [`UserFolders::state`]; `None` without a
+    /// home.
+    pub fn of_user() -> Option<Self> {
+        UserFolders::of_environment().state.map(Self::open)
+    }
+
+    /// What is known about a config.
+    pub fn check(&self, source: &ConfigSource) -> Trust {
+        let path = absolute(source.path());
+        match self.record(&file_of(&path)) {
+            Some(record) if record.path != path.to_string_lossy() => Trust::Unknown,
+            Some(record) if record.sha256 == source.fingerprint() => Trust::Trusted,
+            Some(_) => Trust::Changed,
+            None => Trust::Unknown,
+        }
+    }
+
+    /// Whether this text at this path was trusted.
+    pub fn is_trusted(&self, source: &ConfigSource) -> bool {
+        self.check(source) == Trust::Trusted
+    }
+
+    /// Trusts this text at this path, in place of what was trusted there before.
+    pub fn trust(&self, source: &ConfigSource) -> io::Result<()> {
+        let path = absolute(source.path());
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let record = Record {
+            path: path.to_string_lossy().into_owned(),
+            sha256: source.fingerprint(),
+            at: since_1970.unwrap_or(Duration::ZERO).as_secs(),
+        };
+        let contents = serde_json::to_vec_pretty(&record)?;
+        self.state.write(&file_of(&path), &contents)
+    }
+
+    /// Takes trust back, and says whether there was any.
+    pub fn distrust(&self, path: impl AsRef<Path>) -> io::Result<bool> {
+        let file = file_of(&absolute(path.as_ref()));
+        match fs::remove_file(self.state.path(&file)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All that is trusted, by path. Files that cannot be read as such are passed over.
+    pub fn list(&self) -> io::Result<Vec<Trusted>> {
+        let folder = match fs::read_dir(self.state.path(FOLDER)) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut trusted = Vec::new();
+        for entry in folder.take(MAX_ENTRIES) {
+            let name = entry?.file_name();
+            let record = self.record(&format!("{FOLDER}/{}", name.to_string_lossy()));
+            trusted.extend(record.and_then(Record::into_trusted));
+        }
+        trusted.sort_unstable_by(|one, other| one.path.cmp(&other.path));
+        Ok(trusted)
+    }
+
+    fn record(&self, file: &str) -> Option<Record> {
+        let contents = self.state.read(file).ok()??;
+        serde_json::from_slice(&contents).ok()
+    }
+}
+
+impl Record {
+    fn into_trusted(self) -> Option<Trusted> {
+        Some(Trusted {
+            path: self.path.into(),
+            fingerprint: self.sha256,
+            at: SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.at))?,
+        })
+    }
+}
+
+/// The one path of a file: links resolved, if it is there.
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
+}
+
+/// The file about a path. The name is a hash, so that every path has one.
+fn file_of(path: &Path) -> String {
+    format!("{FOLDER}/{}.json", hex(path.as_os_str().as_encoded_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::test_folder::TestFolder;
+
+    fn read(path: &Path) -> ConfigSource {
+        ConfigSource::read(path).unwrap()
+    }
+
+    #[test]
+    fn a_config_is_trusted_until_it_is_edited() {
+        let folder = TestFolder::new("trust-edited");
+        let store = TrustStore::open(folder.path().join("state"));
+        let config = folder.write(".mcp.json", "{}");
+        assert_eq!(store.check(&read(&config)), Trust::Unknown);
+        store.trust(&read(&config)).unwrap();
+        assert_eq!(store.check(&read(&config)), Trust::Trusted);
+
+        folder.write(".mcp.json", "{ }");
+        assert_eq!(store.check(&read(&config)), Trust::Changed);
+        assert!(!store.is_trusted(&read(&config)));
+        store.trust(&read(&config)).unwrap();
+        assert!(store.is_trusted(&read(&config)));
+        assert_eq!(store.list().unwrap().len(), 1, "one path, one record");
+    }
+
+    #[test]
+    fn the_same_text_elsewhere_is_not_trusted() {
+        let folder = TestFolder::new("trust-elsewhere");
+        let store = TrustStore::open(folder.path().join("state"));
+        let one = folder.write("one.json", "{}");
+        let other = folder.write("other.json", "{}");
+        store.trust(&read(&one)).unwrap();
+        assert_eq!(store.check(&read(&other)), Trust::Unknown);
+    }
+
+    #[test]
+    fn trust_can_be_taken_back_and_is_listed() {
+        let folder = TestFolder::new("trust-list");
+        let store = TrustStore::open(folder.path().join("state"));
+        assert_eq!(store.list().unwrap(), []);
+        let paths = ["b.json", "a.json"].map(|name| folder.write(name, name));
+        for path in &paths {
+            store.trust(&read(path)).unwrap();
+        }
+        let listed = store.list().unwrap();
+        let names: Vec<_> = listed
+            .iter()
+            .map(|one| one.path.file_name().unwrap())
+            .collect();
+        assert_eq!(names, ["a.json", "b.json"]);
+        assert_eq!(listed[1].fingerprint, read(&paths[0]).fingerprint());
+        assert!(store.distrust(&paths[0]).unwrap());
+        assert!(!store.distrust(&paths[0]).unwrap());
+        assert_eq!(store.check(&read(&paths[0])), Trust::Unknown);
+        assert!(store.is_trusted(&read(&paths[1])));
+    }
+
+    #[test]
+    fn a_damaged_store_trusts_nothing_and_works_again() {
+        let folder = TestFolder::new("trust-damaged");
+        let store = TrustStore::open(folder.path().join("state"));
+        let config = read(&folder.write("a.json", "{}"));
+        store.trust(&config).unwrap();
+        for entry in fs::read_dir(folder.path().join("state/trusted")).unwrap() {
+            fs::write(entry.unwrap().path(), "{ \"path\": ").unwrap();
+        }
+        assert_eq!(store.check(&config), Trust::Unknown);
+        assert_eq!(store.list().unwrap(), []);
+        store.trust(&config).unwrap();
+        assert!(store.is_trusted(&config));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_the_owner_reads_what_is_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = TestFolder::new("trust-private");
+        let store = TrustStore::open(folder.path().join("state"));
+        store.trust(&read(&folder.write("a.json", "{}"))).unwrap();
+        for entry in fs::read_dir(folder.path().join("state/trusted")).unwrap() {
+            let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_is_as_trusted_as_what_it_points_to() {
+        let folder = TestFolder::new("trust-link");
+        let store = TrustStore::open(folder.path().join("state"));
+        let real = folder.write("real.json", "{}");
+        let link = folder.path().join("link.json");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        store.trust(&read(&link)).unwrap();
+        assert!(store.is_trusted(&read(&real)));
+        let other = folder.write("other.json", "[]");
+        fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        assert_eq!(store.check(&read(&link)), Trust::Unknown);
+    }
+}
