@@ -11,6 +11,8 @@
 //! - [`raw_client`]: a client of plain pipes, to look at the very bytes of a server.
 //! - [`scripted`]: an MCP server on typed messages that follows a script, does what it is told in
 //!   mid-flight, and keeps a record of all it received.
+//! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, which is told to
+//!   misbehave while it runs, and counts.
 //! - [`badserver`]: the program `mcpvisor-badserver`, every fault a named switch.
 //! - [`stdio_server`]: an MCP server that is a process of its own, to build binaries from.
 
@@ -19,6 +21,7 @@
 
 pub mod badserver;
 pub mod eventually;
+pub mod http_server;
 pub mod isolated;
 pub mod leaks;
 pub mod processes;

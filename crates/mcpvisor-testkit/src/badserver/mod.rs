@@ -1,9 +1,9 @@
-//! `mcpvisor-badserver`: an MCP server over stdio that misbehaves as it is told.
+//! `mcpvisor-badserver`: an MCP server over stdio or HTTP that misbehaves as it is told.
 //!
 //! Every fault is a named switch, so that any client can be tested with it; `docs/badserver.md` is
 //! its manual. It lives in the library because two binaries are made of it: the one that is
 //! installed, and the one that the specifications of this workspace start. What it does when no
-//! fault strikes is [`crate::stdio_server`].
+//! fault strikes over stdio is [`crate::stdio_server`]; over HTTP it is [`crate::http_server`].
 
 mod answers;
 mod armed;
@@ -19,8 +19,9 @@ use std::process::ExitCode;
 
 use armed::Armed;
 use fault::{FAULTS, Kind};
-use options::{Options, USAGE};
+use options::{Http, Options, USAGE};
 
+use crate::http_server::{HttpServer, list_faults};
 use crate::stdio_server::{LINGER, Server, linger_if_asked};
 
 /// The program: reads the command line, then serves.
@@ -30,6 +31,7 @@ pub fn main() -> ExitCode {
         Ok(Options::Help) => say(USAGE),
         Ok(Options::ListFaults) => say(&list()),
         Ok(Options::Serve(faults)) => serve(Armed::new(faults)),
+        Ok(Options::ServeHttp(http)) => serve_http(http),
         Err(problem) => Err(io::Error::other(format!("{problem}\n{USAGE}"))),
     };
     match done {
@@ -51,6 +53,21 @@ fn serve(armed: Armed) -> io::Result<()> {
     Ok(())
 }
 
+/// Serves until it is killed. Where, it says on stderr in its first line.
+fn serve_http(http: Http) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let server = HttpServer::start_at(http.address, http.manners).await?;
+        for fault in http.faults {
+            server.arming(fault).for_ever();
+        }
+        writeln!(io::stderr(), "listening at {}", server.url())?;
+        std::future::pending().await
+    })
+}
+
 fn say(text: &str) -> io::Result<()> {
     io::stdout().write_all(text.as_bytes())
 }
@@ -60,6 +77,9 @@ fn list() -> String {
     let mut list = String::new();
     for entry in FAULTS {
         list.push_str(&format!("{:<28} {}\n", entry.usage(), entry.line));
+    }
+    for (usage, line) in list_faults() {
+        list.push_str(&format!("{usage:<28} {line}\n"));
     }
     list
 }

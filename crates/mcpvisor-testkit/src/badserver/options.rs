@@ -1,12 +1,16 @@
 //! The command line.
 
+use std::net::SocketAddr;
+
 use super::fault::Fault;
+use crate::http_server::{HttpEra, HttpFault, HttpManners, ReplyKind};
 
 pub(super) const USAGE: &str = "\
 usage: mcpvisor-badserver [--fault NAME[=NUMBER]]...
+       mcpvisor-badserver --http ADDRESS [--sse] [--stateless] [--modern] [--fault NAME[=NUMBER]]...
        mcpvisor-badserver --list-faults
 
-An MCP server over stdio that misbehaves as it is told. Without a fault it is well-behaved. Its tool
+An MCP server over stdio, or over Streamable HTTP, that misbehaves as it is told. Without a fault it is well-behaved. Its tool
 `misbehave` takes {\"fault\": \"NAME[=NUMBER]\"} and lets a fault strike that one call.
 ";
 
@@ -16,25 +20,56 @@ pub(super) enum Options {
     Help,
     ListFaults,
     Serve(Vec<Fault>),
+    ServeHttp(Http),
+}
+
+/// A server over HTTP.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Http {
+    pub(super) address: SocketAddr,
+    pub(super) manners: HttpManners,
+    pub(super) faults: Vec<HttpFault>,
 }
 
 impl Options {
     pub(super) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut faults = Vec::new();
+        let mut address = None;
+        let mut manners = HttpManners::default();
         while let Some(word) = words.next() {
-            let fault = match word.as_str() {
+            match word.as_str() {
                 "--help" | "-h" => return Ok(Self::Help),
                 "--list-faults" => return Ok(Self::ListFaults),
-                "--fault" => words.next().ok_or("--fault needs a name")?,
+                "--fault" => faults.push(words.next().ok_or("--fault needs a name")?),
+                "--http" => address = Some(words.next().ok_or("--http needs an address")?),
+                "--sse" => manners.reply = ReplyKind::Sse,
+                "--stateless" => manners.sessions = false,
+                "--modern" => manners.era = HttpEra::Modern,
                 other => match other.strip_prefix("--fault=") {
-                    Some(fault) => fault.to_owned(),
+                    Some(fault) => faults.push(fault.to_owned()),
                     None => return Err(format!("unknown option {other}")),
                 },
-            };
-            faults.push(fault.parse()?);
+            }
         }
-        Ok(Self::Serve(faults))
+        let Some(address) = address else {
+            if manners != HttpManners::default() {
+                return Err("--sse, --stateless and --modern need --http".to_owned());
+            }
+            return Ok(Self::Serve(parsed(&faults)?));
+        };
+        let address = address
+            .parse()
+            .map_err(|_| format!("no address to listen at: {address:?}"))?;
+        Ok(Self::ServeHttp(Http {
+            address,
+            manners,
+            faults: parsed(&faults)?,
+        }))
     }
+}
+
+fn parsed<F: std::str::FromStr<Err = String>>(faults: &[String]) -> Result<Vec<F>, String> {
+    faults.iter().map(|fault| fault.parse()).collect()
 }
 
 #[cfg(test)]
@@ -60,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn a_server_over_http_has_faults_of_its_own() {
+        let words = ["--http", "127.0.0.1:0", "--sse", "--fault=http-503-after=7"];
+        let Ok(Options::ServeHttp(http)) = parse(&words) else {
+            panic!("not parsed");
+        };
+        assert_eq!(http.manners, HttpManners::sse());
+        assert_eq!(http.faults, ["http-503-after=7".parse().unwrap()]);
+    }
+
+    #[test]
     fn what_is_not_known_is_refused_with_what_is() {
         assert!(parse(&["--fault", "flod"]).unwrap_err().contains("flood"));
         assert!(
@@ -72,6 +117,10 @@ mod tests {
                 .unwrap_err()
                 .contains("garbage")
         );
+        assert!(parse(&["--fault", "http-404"]).is_err(), "over stdio");
+        assert!(parse(&["--sse"]).is_err(), "over stdio");
+        assert!(parse(&["--http", "somewhere"]).is_err());
+        assert!(parse(&["--http", "127.0.0.1:0", "--fault", "garbage"]).is_err());
         assert!(parse(&["--fault"]).is_err());
         assert!(parse(&["flood"]).is_err());
     }

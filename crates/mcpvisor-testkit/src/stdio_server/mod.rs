@@ -15,3 +15,4 @@ pub use calls::{Calls, Cancelled};
 pub use manners::Manners;
 pub use process::{LINGER, ignore_sigterm, linger_if_asked, spawn_lingering};
 pub use server::{Request, Server};
+pub(crate) use server::{contents, greeting, prompt, resource, template};

@@ -205,24 +205,24 @@ impl Server {
     }
 }
 
-fn prompt() -> Value {
+pub(crate) fn prompt() -> Value {
     json!({ "name": "greet", "arguments": [{ "name": "name", "required": true }] })
 }
 
-fn greeting(params: &Value) -> Value {
+pub(crate) fn greeting(params: &Value) -> Value {
     let text = format!("Hello, {}!", text(&params["arguments"], "name"));
     json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": text } }] })
 }
 
-fn resource() -> Value {
+pub(crate) fn resource() -> Value {
     json!({ "uri": "fixture://one", "name": "one", "mimeType": "text/plain" })
 }
 
-fn template() -> Value {
+pub(crate) fn template() -> Value {
     json!({ "uriTemplate": "fixture://{name}", "name": "any" })
 }
 
-fn contents(params: &Value) -> Value {
+pub(crate) fn contents(params: &Value) -> Value {
     let uri = text(params, "uri");
     let text = format!("contents of {uri}");
     json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] })

@@ -1,0 +1,219 @@
+//! The answers of a well-behaved server: the handshake of either era, lists, and a few tools.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::HttpEra;
+use super::control::Shared;
+use super::exchange::{Asked, Reply};
+use super::wire::Wire;
+use crate::stdio_server::output::append_line;
+use crate::stdio_server::tools::{definition, structured};
+use crate::stdio_server::{contents, greeting, prompt, resource, template};
+
+/// JSON-RPC: there is no such method.
+const METHOD_NOT_FOUND: i32 = -32601;
+/// JSON-RPC: the parameters are wrong.
+const INVALID_PARAMS: i32 = -32602;
+
+/// Each tool with what it takes, what it does, and whether it only reads.
+const TOOLS: &[(&str, &str, bool)] = &[
+    ("echo", "gives back its arguments", true),
+    ("sleep", "{ms}: answers after that time", true),
+    (
+        "progress",
+        "{steps, ms}: reports progress after each ms",
+        true,
+    ),
+    (
+        "run",
+        "{key, ms?}: a side effect that is counted, then an answer after ms",
+        false,
+    ),
+    ("append", "{file, text}: appends a line", false),
+    ("fail", "{text}: a result that is an error", true),
+    ("error", "{text}: an error of JSON-RPC with this text", true),
+    ("pid", "the id of this process", true),
+    (
+        "misbehave",
+        "{fault: NAME[=NUMBER]}: lets a fault strike this call",
+        false,
+    ),
+];
+
+pub(super) async fn answer(wire: &mut Wire, shared: &Arc<Shared>, asked: &Asked) -> io::Result<()> {
+    let manners = shared.manners();
+    let mut reply = Reply::new(wire, manners.reply);
+    let legacy = manners.era != HttpEra::Modern;
+    let modern = manners.era != HttpEra::Legacy;
+    let result = match asked.method.as_str() {
+        "initialize" if legacy => {
+            if manners.sessions {
+                reply.session(shared.open_session());
+            }
+            welcome(&asked.params)
+        }
+        "server/discover" if modern => discovered(),
+        "tools/call" => return call(reply, shared, asked).await,
+        "prompts/get" if asked.params["name"] != "greet" => {
+            return reply
+                .refuse(&asked.id, INVALID_PARAMS, "no such prompt")
+                .await;
+        }
+        _ => match plain(asked) {
+            Some(result) => result,
+            None => return unknown(reply, asked).await,
+        },
+    };
+    reply.result(&asked.id, result).await
+}
+
+/// What every server of this kit answers in the same way.
+fn plain(asked: &Asked) -> Option<Value> {
+    let params = &asked.params;
+    Some(match asked.method.as_str() {
+        "ping" if !asked.modern => json!({}),
+        "tools/list" => {
+            let tools = TOOLS.iter();
+            let tools: Vec<Value> = tools
+                .map(|(name, line, reads)| definition(name, line, *reads))
+                .collect();
+            json!({ "tools": tools })
+        }
+        "prompts/list" => json!({ "prompts": [prompt()] }),
+        "prompts/get" => greeting(params),
+        "resources/list" => json!({ "resources": [resource()] }),
+        "resources/templates/list" => json!({ "resourceTemplates": [template()] }),
+        "resources/read" => contents(params),
+        "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel" if !asked.modern => {
+            json!({})
+        }
+        "completion/complete" => {
+            let value = params["argument"]["value"].as_str().unwrap_or_default();
+            json!({ "completion": { "values": [format!("{value}…")] } })
+        }
+        _ => return None,
+    })
+}
+
+async fn unknown(reply: Reply<'_>, asked: &Asked) -> io::Result<()> {
+    reply
+        .refuse(&asked.id, METHOD_NOT_FOUND, "no such method")
+        .await
+}
+
+fn capabilities() -> Value {
+    json!({
+        "tools": { "listChanged": true },
+        "prompts": {},
+        "resources": { "subscribe": true, "listChanged": true },
+        "logging": {},
+        "completions": {},
+    })
+}
+
+fn me() -> Value {
+    json!({ "name": "mcpvisor-badserver", "version": env!("CARGO_PKG_VERSION") })
+}
+
+fn welcome(params: &Value) -> Value {
+    json!({
+        "protocolVersion": params["protocolVersion"],
+        "capabilities": capabilities(),
+        "serverInfo": me(),
+    })
+}
+
+fn discovered() -> Value {
+    json!({
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": capabilities(),
+        "ttlMs": 0,
+        "cacheScope": "private",
+        "_meta": { "io.modelcontextprotocol/serverInfo": me() },
+    })
+}
+
+/// Does what a tool does, without answering. Gives its result, or why there is none.
+pub(super) fn perform(shared: &Shared, asked: &Asked) -> Result<Value, String> {
+    let arguments = asked.arguments();
+    let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+    let result = match asked.tool() {
+        "echo" | "sleep" | "progress" => structured(arguments.clone()),
+        "run" => {
+            let mut record = shared.record();
+            let runs = record.runs.entry(text("key").to_owned()).or_default();
+            *runs += 1;
+            structured(json!({ "key": text("key"), "runs": *runs }))
+        }
+        "append" => {
+            let appended = append_line(Path::new(text("file")), text("text"));
+            appended.map_err(|problem| format!("{}: {problem}", text("file")))?;
+            structured(json!({}))
+        }
+        "fail" => {
+            let mut result = structured(arguments.clone());
+            result["isError"] = json!(true);
+            result
+        }
+        "error" => return Err(text("text").to_owned()),
+        "pid" => structured(json!({ "pid": std::process::id() })),
+        other => return Err(format!("no tool {other}")),
+    };
+    Ok(result)
+}
+
+async fn call(mut reply: Reply<'_>, shared: &Arc<Shared>, asked: &Asked) -> io::Result<()> {
+    let result = match perform(shared, asked) {
+        Ok(result) => result,
+        Err(problem) => return reply.refuse(&asked.id, INVALID_PARAMS, &problem).await,
+    };
+    reply.begin().await?;
+    let arguments = asked.arguments();
+    let time = Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0));
+    let token = &asked.params["_meta"]["progressToken"];
+    let steps = match asked.tool() {
+        "progress" => arguments["steps"].as_u64().unwrap_or(1),
+        _ => 1,
+    };
+    for step in 1..=steps {
+        if !waited(&mut reply, shared, asked, time).await? {
+            return reply.nothing().await;
+        }
+        if asked.tool() == "progress" && !token.is_null() {
+            let params = json!({ "progressToken": token, "progress": step, "total": steps });
+            reply.notify("notifications/progress", params).await?;
+        }
+    }
+    reply.result(&asked.id, result).await
+}
+
+/// Lets time pass for a call. False when it was cancelled meanwhile; an error when its client left.
+async fn waited(
+    reply: &mut Reply<'_>,
+    shared: &Shared,
+    asked: &Asked,
+    time: Duration,
+) -> io::Result<bool> {
+    if time.is_zero() {
+        return Ok(true);
+    }
+    let over = tokio::time::sleep(time);
+    tokio::pin!(over);
+    loop {
+        let cancellation = shared.cancellation.notified();
+        if shared.is_cancelled(&asked.id) {
+            return Ok(false);
+        }
+        tokio::select! {
+            () = &mut over => return Ok(true),
+            () = reply.left() => return Err(io::ErrorKind::ConnectionReset.into()),
+            () = cancellation => {}
+        }
+    }
+}

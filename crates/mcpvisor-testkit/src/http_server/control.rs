@@ -1,0 +1,391 @@
+//! The server's handle: what a test tells it, and what it is asked afterwards.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::task::AbortHandle;
+
+use super::fault::HttpFault;
+use super::listener::Listener;
+use super::record::{Received, Record};
+use super::{HttpManners, LostSession, elsewhere};
+
+/// What is told to the open streams at once.
+const STREAM_BUFFER: usize = 4_096;
+
+/// A server that runs until it is dropped. Clones are the same server.
+#[derive(Debug, Clone)]
+pub struct HttpServer(Arc<Owner>);
+
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    /// Nothing while it is stopped.
+    listener: tokio::sync::Mutex<Option<Listener>>,
+    elsewhere: AbortHandle,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.elsewhere.abort();
+    }
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    manners: Mutex<HttpManners>,
+    state: Mutex<State>,
+    record: Mutex<Record>,
+    streams: broadcast::Sender<Told>,
+    frozen: watch::Sender<bool>,
+    /// A call was cancelled.
+    pub(super) cancellation: Notify,
+    made: Instant,
+    next: AtomicU64,
+    pub(super) elsewhere: std::sync::OnceLock<SocketAddr>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sessions: HashSet<String>,
+    armed: Vec<Armed>,
+    /// Answers that wait for the client to resume their stream.
+    parked: HashMap<String, String>,
+    cancelled: HashSet<String>,
+}
+
+#[derive(Debug, Clone)]
+struct Armed {
+    fault: HttpFault,
+    /// The method of JSON-RPC, or of HTTP where there is none.
+    on: String,
+    /// How often it strikes; nothing is for ever.
+    left: Option<u32>,
+}
+
+/// What open streams are told.
+#[derive(Debug, Clone)]
+pub(super) enum Told {
+    Message(String),
+    End,
+}
+
+impl HttpServer {
+    /// Starts a server on a port of its own.
+    pub async fn start(manners: HttpManners) -> Self {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::start_at(loopback, manners)
+            .await
+            .unwrap_or_else(|problem| {
+                panic!("no server can be started on loopback: {problem}");
+            })
+    }
+
+    /// Starts a server at this address.
+    pub async fn start_at(address: SocketAddr, manners: HttpManners) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            manners: Mutex::new(manners),
+            state: Mutex::default(),
+            record: Mutex::default(),
+            streams: broadcast::Sender::new(STREAM_BUFFER),
+            frozen: watch::Sender::new(false),
+            cancellation: Notify::new(),
+            made: Instant::now(),
+            next: AtomicU64::new(1),
+            elsewhere: std::sync::OnceLock::new(),
+        });
+        let elsewhere = elsewhere::open(&shared).await?;
+        let listener = Listener::open(address, &shared).await?;
+        Ok(Self(Arc::new(Owner {
+            shared,
+            address: listener.address(),
+            listener: tokio::sync::Mutex::new(Some(listener)),
+            elsewhere,
+        })))
+    }
+
+    /// Where it is reached.
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.0.address)
+    }
+
+    /// The address that it listens at.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Closes its port and every connection, as the end of its process would.
+    pub async fn stop(&self) {
+        if let Some(listener) = self.0.listener.lock().await.take() {
+            listener.close().await;
+        }
+    }
+
+    /// Listens on its port again. Nothing is known of earlier sessions.
+    pub async fn resume(&self) {
+        self.forget_sessions();
+        let mut listener = self.0.listener.lock().await;
+        if listener.is_none() {
+            let opened = Listener::open(self.0.address, &self.0.shared).await;
+            let opened = opened.unwrap_or_else(|problem| panic!("its port is taken: {problem}"));
+            *listener = Some(opened);
+        }
+    }
+
+    /// Ends, and comes back on its port.
+    pub async fn restart(&self) {
+        self.stop().await;
+        self.resume().await;
+    }
+
+    /// From now on no session is known. Gives how many were.
+    pub fn forget_sessions(&self) -> usize {
+        std::mem::take(&mut self.0.shared.state().sessions).len()
+    }
+
+    /// Says in another way that a session is lost.
+    pub fn says_lost(&self, lost: LostSession) {
+        lock(&self.0.shared.manners).lost = lost;
+    }
+
+    /// Reads and answers nothing while it is frozen, and closes nothing either.
+    pub fn freeze(&self, frozen: bool) {
+        self.0.shared.frozen.send_replace(frozen);
+    }
+
+    /// Begins to arm a fault: `server.fault("http-404").on("tools/list").once()`.
+    #[track_caller]
+    pub fn fault(&self, fault: &str) -> Arming<'_> {
+        let fault = fault.parse();
+        let fault = fault.unwrap_or_else(|problem: String| panic!("{problem}"));
+        self.arming(fault)
+    }
+
+    /// Begins to arm a fault.
+    pub fn arming(&self, fault: HttpFault) -> Arming<'_> {
+        Arming {
+            server: self,
+            fault,
+            on: "tools/call".to_owned(),
+        }
+    }
+
+    /// Takes all faults back, those of every connection too.
+    pub fn disarm(&self) {
+        self.0.shared.state().armed.clear();
+        self.freeze(false);
+    }
+
+    /// Sends a notification on every open stream of its own. Gives how many there are.
+    pub fn notify(&self, method: &str, params: Value) -> usize {
+        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        let told = Told::Message(message.to_string());
+        self.0.shared.streams.send(told).unwrap_or(0)
+    }
+
+    /// Ends every open stream of its own. Gives how many there were.
+    pub fn end_streams(&self) -> usize {
+        self.0.shared.streams.send(Told::End).unwrap_or(0)
+    }
+
+    /// The streams of its own that are open now.
+    pub fn open_streams(&self) -> usize {
+        self.0.shared.streams.receiver_count()
+    }
+
+    /// The sessions that are open now.
+    pub fn open_sessions(&self) -> usize {
+        self.0.shared.state().sessions.len()
+    }
+
+    /// Connections that were accepted.
+    pub fn connects(&self) -> u64 {
+        self.0.shared.record().connects
+    }
+
+    /// Sessions that were ever opened.
+    pub fn sessions_opened(&self) -> u64 {
+        self.0.shared.record().sessions_opened
+    }
+
+    /// Sessions that a client ended with DELETE.
+    pub fn sessions_deleted(&self) -> u64 {
+        self.0.shared.record().sessions_deleted
+    }
+
+    /// How often a method was asked for.
+    pub fn requests(&self, method: &str) -> usize {
+        let record = self.0.shared.record();
+        let of_method = record.received.iter().filter(|it| it.method == method);
+        of_method.count()
+    }
+
+    /// All HTTP requests, in the order in which they came.
+    pub fn received(&self) -> Vec<Received> {
+        self.0.shared.record().received.clone()
+    }
+
+    /// How often the side effect of this key ran.
+    pub fn runs(&self, key: &str) -> u64 {
+        let record = self.0.shared.record();
+        record.runs.get(key).copied().unwrap_or(0)
+    }
+
+    /// Side effects that ran, of all keys.
+    pub fn all_runs(&self) -> u64 {
+        self.0.shared.record().runs.values().sum()
+    }
+
+    /// The keys whose side effect ran more than once.
+    pub fn ran_twice(&self) -> Vec<String> {
+        let record = self.0.shared.record();
+        let twice = record.runs.iter().filter(|(_, runs)| **runs > 1);
+        twice.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// What clients sent to the other origin, as it came.
+    pub fn elsewhere(&self) -> Vec<String> {
+        self.0.shared.record().elsewhere.clone()
+    }
+}
+
+/// A fault that is about to be armed.
+#[derive(Debug)]
+#[must_use = "a fault strikes once it is armed with `once`, `times` or `for_ever`"]
+pub struct Arming<'a> {
+    server: &'a HttpServer,
+    fault: HttpFault,
+    on: String,
+}
+
+impl Arming<'_> {
+    /// Strikes requests of this method, of JSON-RPC, or of HTTP where there is no message. Without
+    /// it the calls of tools are struck; `*` is every request but the handshake.
+    pub fn on(mut self, method: &str) -> Self {
+        method.clone_into(&mut self.on);
+        self
+    }
+
+    /// Strikes the next one.
+    pub fn once(self) {
+        self.arm(Some(1));
+    }
+
+    /// Strikes the next so many.
+    pub fn times(self, times: u32) {
+        self.arm(Some(times));
+    }
+
+    /// Strikes all from now on.
+    pub fn for_ever(self) {
+        self.arm(None);
+    }
+
+    fn arm(self, left: Option<u32>) {
+        let Self { server, fault, on } = self;
+        server
+            .0
+            .shared
+            .state()
+            .armed
+            .push(Armed { fault, on, left });
+    }
+}
+
+impl Shared {
+    pub(super) fn manners(&self) -> HttpManners {
+        *lock(&self.manners)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(super) fn record(&self) -> MutexGuard<'_, Record> {
+        lock(&self.record)
+    }
+
+    pub(super) fn streams(&self) -> broadcast::Receiver<Told> {
+        self.streams.subscribe()
+    }
+
+    pub(super) fn frozen(&self) -> &watch::Sender<bool> {
+        &self.frozen
+    }
+
+    /// Waits while nothing is read and answered.
+    pub(super) async fn thawed(&self) {
+        let mut frozen = self.frozen.subscribe();
+        let _ = frozen.wait_for(|frozen| !frozen).await;
+    }
+
+    /// Milliseconds since the server was made.
+    pub(super) fn at_ms(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// A name that was never given before.
+    pub(super) fn fresh(&self, prefix: &str) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{prefix}-{}-{number}", std::process::id())
+    }
+
+    pub(super) fn open_session(&self) -> String {
+        let session = self.fresh("session");
+        self.state().sessions.insert(session.clone());
+        self.record().sessions_opened += 1;
+        session
+    }
+
+    pub(super) fn knows_session(&self, session: &str) -> bool {
+        self.state().sessions.contains(session)
+    }
+
+    /// Whether there was such a session.
+    pub(super) fn delete_session(&self, session: &str) -> bool {
+        let known = self.state().sessions.remove(session);
+        self.record().sessions_deleted += u64::from(known);
+        known
+    }
+
+    /// The fault that strikes a request of this method, if one does.
+    pub(super) fn strikes(&self, method: &str) -> Option<HttpFault> {
+        let handshake = matches!(method, "initialize" | "server/discover");
+        let mut state = self.state();
+        let strikes = |armed: &Armed| {
+            armed.left != Some(0) && (armed.on == method || (armed.on == "*" && !handshake))
+        };
+        let armed = state.armed.iter_mut().find(|armed| strikes(armed))?;
+        armed.left = armed.left.map(|left| left - 1);
+        Some(armed.fault)
+    }
+
+    /// Keeps an answer until its stream is resumed after this event.
+    pub(super) fn park(&self, event: &str, answer: String) {
+        self.state().parked.insert(event.to_owned(), answer);
+    }
+
+    pub(super) fn take_parked(&self, event: &str) -> Option<String> {
+        self.state().parked.remove(event)
+    }
+
+    pub(super) fn cancel(&self, id: &Value) {
+        self.state().cancelled.insert(id.to_string());
+        self.cancellation.notify_waiters();
+    }
+
+    pub(super) fn is_cancelled(&self, id: &Value) -> bool {
+        self.state().cancelled.contains(&id.to_string())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,47 @@
+//! Another origin, to which a redirect may lead: it writes down every byte that it gets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+use super::control::Shared;
+
+/// Who says nothing for so long has said all.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Opens the other origin, until what it returns is used.
+pub(super) async fn open(shared: &Arc<Shared>) -> std::io::Result<AbortHandle> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let _ = shared.elsewhere.set(listener.local_addr()?);
+    let shared = Arc::clone(shared);
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(write_down(stream, Arc::clone(&shared)));
+        }
+    });
+    Ok(task.abort_handle())
+}
+
+async fn write_down(mut stream: TcpStream, shared: Arc<Shared>) {
+    let number = {
+        let mut record = shared.record();
+        record.elsewhere.push(String::new());
+        record.elsewhere.len() - 1
+    };
+    let mut bytes = [0; 4096];
+    while let Ok(Ok(length @ 1..)) = tokio::time::timeout(PATIENCE, stream.read(&mut bytes)).await {
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        let whole = {
+            let mut record = shared.record();
+            record.elsewhere[number].push_str(&text);
+            record.elsewhere[number].contains("\r\n\r\n")
+        };
+        if whole {
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+            let _ = stream.write_all(answer).await;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! One HTTP request and its answer, when nothing goes wrong with it.
+
+use std::io;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::control::Shared;
+use super::record::Received;
+use super::wire::{Request, Wire};
+use super::{HttpEra, LostSession, ReplyKind, answers, streams, strike};
+
+/// The header that names a session.
+pub(super) const SESSION: &str = "mcp-session-id";
+
+/// The revision without sessions.
+const MODERN: &str = "2026-07-28";
+
+/// A request of JSON-RPC, and the session that it came with.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) id: Value,
+    pub(super) method: String,
+    pub(super) params: Value,
+    /// Whether it is one of 2026-07-28.
+    pub(super) modern: bool,
+}
+
+impl Asked {
+    /// The tool that is called; empty if none is.
+    pub(super) fn tool(&self) -> &str {
+        match self.method.as_str() {
+            "tools/call" => self.params["name"].as_str().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    pub(super) fn arguments(&self) -> &Value {
+        &self.params["arguments"]
+    }
+}
+
+/// Answers one request. An error ends the connection.
+pub(super) async fn serve(
+    wire: &mut Wire,
+    shared: &Arc<Shared>,
+    request: Request,
+) -> io::Result<()> {
+    let mut message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let method = message["method"].as_str().unwrap_or_default().to_owned();
+    shared.record().received.push(Received {
+        http_method: request.method.clone(),
+        path: request.path.clone(),
+        method: method.clone(),
+        id: message["id"].clone(),
+        headers: request.headers.clone(),
+        at_ms: shared.at_ms(),
+    });
+    match request.method.as_str() {
+        "POST" if method.is_empty() && message["jsonrpc"] != "2.0" => {
+            wire.answer(400, &[], b"this is no JSON-RPC").await
+        }
+        "POST" if method.is_empty() || message.get("id").is_none() => {
+            notified(wire, shared, &request, &method, &message["params"]).await
+        }
+        "POST" => {
+            let asked = Asked {
+                id: message["id"].take(),
+                method,
+                params: message["params"].take(),
+                modern: request.header("mcp-protocol-version") == Some(MODERN),
+            };
+            post(wire, shared, &request, &asked).await
+        }
+        "GET" => streams::open(wire, shared, &request).await,
+        "DELETE" => delete(wire, shared, &request).await,
+        _ => wire.answer(405, &[], b"").await,
+    }
+}
+
+/// Takes a notification, or an answer of the client's.
+async fn notified(
+    wire: &mut Wire,
+    shared: &Shared,
+    request: &Request,
+    method: &str,
+    params: &Value,
+) -> io::Result<()> {
+    if let Some(lost) = lost(shared, request, method) {
+        return say_lost(wire, lost, &Value::Null).await;
+    }
+    if let Some(fault) = shared.strikes(method) {
+        return strike::plain(wire, shared, fault).await;
+    }
+    if method == "notifications/cancelled" {
+        shared.cancel(&params["requestId"]);
+    }
+    wire.answer(202, &[], b"").await
+}
+
+async fn post(
+    wire: &mut Wire,
+    shared: &Arc<Shared>,
+    request: &Request,
+    asked: &Asked,
+) -> io::Result<()> {
+    if !asked.modern
+        && let Some(lost) = lost(shared, request, &asked.method)
+    {
+        return say_lost(wire, lost, &asked.id).await;
+    }
+    if asked.tool() == "misbehave" {
+        return strike::misbehave(wire, shared, asked).await;
+    }
+    if let Some(fault) = shared.strikes(&asked.method) {
+        return strike::strike(wire, shared, fault, asked).await;
+    }
+    answers::answer(wire, shared, asked).await
+}
+
+async fn delete(wire: &mut Wire, shared: &Shared, request: &Request) -> io::Result<()> {
+    if let Some(fault) = shared.strikes("DELETE") {
+        return strike::plain(wire, shared, fault).await;
+    }
+    let session = request.header(SESSION).unwrap_or_default();
+    let status = if shared.delete_session(session) {
+        200
+    } else {
+        404
+    };
+    wire.answer(status, &[], b"").await
+}
+
+/// How it is to be said that the session of a request is not known, if it is not.
+pub(super) fn lost(shared: &Shared, request: &Request, method: &str) -> Option<LostSession> {
+    let manners = shared.manners();
+    if !manners.sessions || method == "initialize" || manners.era == HttpEra::Modern {
+        return None;
+    }
+    match request.header(SESSION) {
+        Some(session) if shared.knows_session(session) => None,
+        Some(_) => Some(manners.lost),
+        // Nobody lost a session who never had one.
+        None => Some(LostSession::BadRequest),
+    }
+}
+
+pub(super) async fn say_lost(wire: &mut Wire, lost: LostSession, id: &Value) -> io::Result<()> {
+    let text = "Bad Request: No valid session ID provided";
+    let error = |id: &Value, message: &str| {
+        let error = json!({ "code": -32000, "message": message });
+        json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()
+    };
+    let json = [("content-type", "application/json")];
+    match lost {
+        LostSession::NotFound => wire.answer(404, &[], b"Not Found: Session not found").await,
+        LostSession::BadRequest => {
+            let body = error(&Value::Null, text);
+            wire.answer(400, &json, body.as_bytes()).await
+        }
+        LostSession::Gone => wire.answer(410, &[], b"Your session expired").await,
+        LostSession::Answer => {
+            let body = error(id, "Unknown session");
+            wire.answer(200, &json, body.as_bytes()).await
+        }
+    }
+}
+
+/// The answer to a request as it is sent: at once, or as a stream that began before.
+#[derive(Debug)]
+pub(super) struct Reply<'a> {
+    wire: &'a mut Wire,
+    kind: ReplyKind,
+    began: bool,
+    session: Option<String>,
+}
+
+impl<'a> Reply<'a> {
+    pub(super) fn new(wire: &'a mut Wire, kind: ReplyKind) -> Self {
+        Self {
+            wire,
+            kind,
+            began: false,
+            session: None,
+        }
+    }
+
+    /// Names a new session in the head.
+    pub(super) fn session(&mut self, session: String) {
+        self.session = Some(session);
+    }
+
+    /// Begins the stream, where there will be one.
+    pub(super) async fn begin(&mut self) -> io::Result<()> {
+        if self.kind == ReplyKind::Json || self.began {
+            return Ok(());
+        }
+        self.began = true;
+        let mut headers = vec![("content-type", "text/event-stream")];
+        let session = self.session.clone();
+        headers.extend(session.as_deref().map(|session| (SESSION, session)));
+        self.wire.begin(200, &headers).await
+    }
+
+    /// Sends a notification before the answer, which makes a stream of it.
+    pub(super) async fn notify(&mut self, method: &str, params: Value) -> io::Result<()> {
+        self.kind = ReplyKind::Sse;
+        self.begin().await?;
+        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        self.wire
+            .chunk(event(&message.to_string()).as_bytes())
+            .await
+    }
+
+    pub(super) async fn result(self, id: &Value, result: Value) -> io::Result<()> {
+        self.message(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+            .await
+    }
+
+    pub(super) async fn refuse(self, id: &Value, code: i32, text: &str) -> io::Result<()> {
+        let error = json!({ "code": code, "message": text });
+        self.message(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+            .await
+    }
+
+    async fn message(mut self, message: Value) -> io::Result<()> {
+        self.body(&message.to_string()).await
+    }
+
+    /// Sends the text of a message as the whole answer, or as the last event of it.
+    pub(super) async fn body(&mut self, text: &str) -> io::Result<()> {
+        self.begin().await?;
+        if self.began {
+            self.wire.chunk(event(text).as_bytes()).await?;
+            return self.wire.end().await;
+        }
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(self.session.as_deref().map(|session| (SESSION, session)));
+        self.wire.answer(200, &headers, text.as_bytes()).await
+    }
+
+    /// Ends without an answer.
+    pub(super) async fn nothing(mut self) -> io::Result<()> {
+        self.kind = ReplyKind::Sse;
+        self.begin().await?;
+        self.wire.end().await
+    }
+
+    /// Waits until the client leaves.
+    pub(super) async fn left(&mut self) {
+        self.wire.left().await;
+    }
+}
+
+/// One event of a stream.
+pub(super) fn event(data: &str) -> String {
+    format!("event: message\ndata: {data}\n\n")
+}

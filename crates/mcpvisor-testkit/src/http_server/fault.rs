@@ -1,0 +1,140 @@
+//! The faults of HTTP: what they are called and what their number means.
+
+use std::str::FromStr;
+
+/// Each fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    StallHeaders,
+    StallBody,
+    Accepted,
+    HalfOpen,
+    SlowDrip,
+    Close,
+    Drop,
+    EmptyStream,
+    Resume,
+    NotFound,
+    RunThenNotFound,
+    SessionError,
+    SessionBadRequest,
+    SessionGone,
+    NullId,
+    ForeignSession,
+    Unauthorized,
+    Busy,
+    BusyAfter,
+    Unavailable,
+    UnavailableAfter,
+    Status,
+    Redirect,
+    RedirectHere,
+    EndlessBody,
+    EndlessEvent,
+    Body,
+    Values,
+    Nesting,
+    ContentType,
+    BadJson,
+    BadEvent,
+    WrongId,
+    Flood,
+    FloodRequests,
+}
+
+/// What a fault's number means, and what it is when it is left out.
+type Number = (&'static str, u64);
+
+/// All faults: kind, name, number, and what it does.
+#[rustfmt::skip]
+const FAULTS: &[(Kind, &str, Option<Number>, &str)] = {
+    use Kind::*;
+    &[
+        (StallHeaders, "http-stall-headers", None, "sends nothing, and keeps the connection"),
+        (StallBody, "http-stall-body", None, "stops in the middle of the body, and keeps the connection"),
+        (Accepted, "http-202", None, "accepts the request and never answers it"),
+        (HalfOpen, "http-half-open", None, "reads and answers nothing from then on, on any connection"),
+        (SlowDrip, "http-slow-drip", Some(("MS", 100)), "answers one byte at a time, so far apart"),
+        (Close, "http-close", None, "closes the connection instead of answering"),
+        (Drop, "http-drop", None, "closes the connection in the middle of the body"),
+        (EmptyStream, "http-empty-stream", None, "ends the stream of events without the answer"),
+        (Resume, "http-resume", Some(("MS", 50)), "ends the stream, and answers the client that resumes it; asks for so long a pause"),
+        (NotFound, "http-404", None, "answers 404, as for a session that is gone"),
+        (RunThenNotFound, "http-run-then-404", None, "runs the tool, then answers 404"),
+        (SessionError, "http-session-error", None, "answers a JSON-RPC error: Session not found"),
+        (SessionBadRequest, "http-session-400", None, "answers 400: No valid session ID provided"),
+        (SessionGone, "http-session-410", None, "answers 410: session expired"),
+        (NullId, "http-400-null-id", None, "answers 400 with a JSON-RPC error whose id is null"),
+        (ForeignSession, "http-400-new-session", None, "answers 400 with the header of a session that nobody opened"),
+        (Unauthorized, "http-401", None, "answers 401 with a challenge"),
+        (Busy, "http-429", None, "answers 429"),
+        (BusyAfter, "http-429-after", Some(("S", 1)), "answers 429 with Retry-After"),
+        (Unavailable, "http-503", None, "answers 503"),
+        (UnavailableAfter, "http-503-after", Some(("S", 1)), "answers 503 with Retry-After"),
+        (Status, "http-status", Some(("STATUS", 500)), "answers with this status and a text"),
+        (Redirect, "http-redirect", None, "sends the client to another origin"),
+        (RedirectHere, "http-redirect-here", None, "sends the client to another path of its own"),
+        (EndlessBody, "http-endless-body", None, "answers with a JSON body without an end"),
+        (EndlessEvent, "http-endless-event", None, "answers with an event without an end"),
+        (Body, "http-body", Some(("BYTES", 17 * 1024 * 1024)), "answers with a text of so many bytes"),
+        (Values, "http-values", Some(("N", 8_000_000)), "answers with an array of so many ones: 1,1,1,…"),
+        (Nesting, "http-nesting", Some(("DEPTH", 200)), "answers with arrays nested so deep"),
+        (ContentType, "http-content-type", None, "answers with a page of HTML"),
+        (BadJson, "http-bad-json", None, "answers with half of a JSON body"),
+        (BadEvent, "http-bad-event", None, "answers with an event that is no JSON"),
+        (WrongId, "http-wrong-id", None, "answers under an id that nobody gave"),
+        (Flood, "http-flood", Some(("N", 100_000)), "sends so many log messages, then answers"),
+        (FloodRequests, "http-flood-requests", Some(("N", 100_000)), "sends so many requests, then answers"),
+    ]
+};
+
+/// A fault that is to strike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HttpFault {
+    pub(super) kind: Kind,
+    /// What its number is, 0 if it takes none.
+    pub(super) amount: u64,
+}
+
+/// Each fault as it is written on a command line, and what it does.
+pub fn list_faults() -> Vec<(String, &'static str)> {
+    let faults = FAULTS.iter();
+    let usage = |name: &str, number: &Option<Number>| match number {
+        Some((what, default)) => format!("{name}[={what}] ({default})"),
+        None => name.to_owned(),
+    };
+    faults
+        .map(|(_, name, number, line)| (usage(name, number), *line))
+        .collect()
+}
+
+impl FromStr for HttpFault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, number) = match text.split_once('=') {
+            Some((name, number)) => (name, Some(number)),
+            None => (text, None),
+        };
+        let known = FAULTS.iter().find(|(_, known, ..)| *known == name);
+        let (kind, _, takes, _) = known.ok_or_else(|| unknown(name))?;
+        let amount = match (takes, number) {
+            (None, None) => 0,
+            (None, Some(_)) => return Err(format!("the fault {name} takes no number")),
+            (Some((_, default)), None) => *default,
+            (Some((what, _)), Some(number)) => number
+                .parse()
+                .map_err(|_| format!("{what} of the fault {name} cannot be {number:?}"))?,
+        };
+        Ok(Self {
+            kind: *kind,
+            amount,
+        })
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = FAULTS.iter().map(|(_, name, ..)| *name).collect();
+    let names = names.join(", ");
+    format!("no fault of HTTP is named {name:?}; there are: {names}")
+}

@@ -1,0 +1,277 @@
+//! The faults at work.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::ReplyKind;
+use super::answers::perform;
+use super::control::Shared;
+use super::exchange::{Asked, Reply, SESSION, event};
+use super::fault::{HttpFault, Kind};
+use super::wire::Wire;
+use crate::stdio_server::tools::structured;
+
+/// An id that no client reaches by counting.
+const NOBODYS_ID: u64 = 4_000_000_007;
+
+/// So much is written at once of what has no end, in bytes.
+const PIECE: usize = 64 * 1024;
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+const EVENTS: (&str, &str) = ("content-type", "text/event-stream");
+
+/// The connection is at its end.
+fn over() -> io::Result<()> {
+    Err(io::ErrorKind::ConnectionAborted.into())
+}
+
+/// Performs the tool `misbehave`: a fault strikes this one call.
+pub(super) async fn misbehave(
+    wire: &mut Wire,
+    shared: &Arc<Shared>,
+    asked: &Asked,
+) -> io::Result<()> {
+    let wanted = asked.arguments()["fault"].as_str().unwrap_or_default();
+    match wanted.parse() {
+        Ok(fault) => strike(wire, shared, fault, asked).await,
+        Err(problem) => {
+            let problem: String = problem;
+            let reply = Reply::new(wire, shared.manners().reply);
+            reply.refuse(&asked.id, -32602, &problem).await
+        }
+    }
+}
+
+/// Lets a fault strike a request.
+pub(super) async fn strike(
+    wire: &mut Wire,
+    shared: &Arc<Shared>,
+    fault: HttpFault,
+    asked: &Asked,
+) -> io::Result<()> {
+    match fault.kind {
+        Kind::StallBody
+        | Kind::SlowDrip
+        | Kind::Drop
+        | Kind::EmptyStream
+        | Kind::Resume
+        | Kind::EndlessBody
+        | Kind::EndlessEvent
+        | Kind::BadJson
+        | Kind::BadEvent => broken(wire, shared, fault, asked).await,
+        Kind::RunThenNotFound => {
+            let _ = perform(shared, asked);
+            wire.answer(404, &[], b"Not Found: Session not found").await
+        }
+        Kind::SessionError => {
+            let reply = Reply::new(wire, shared.manners().reply);
+            reply.refuse(&asked.id, -32000, "Session not found").await
+        }
+        Kind::Body | Kind::Values | Kind::Nesting | Kind::WrongId => {
+            let mut reply = Reply::new(wire, shared.manners().reply);
+            reply.body(&odd(fault, asked)).await
+        }
+        Kind::Flood | Kind::FloodRequests => flood(wire, fault, asked).await,
+        _ => plain(wire, shared, fault).await,
+    }
+}
+
+/// Lets a fault strike that needs to know nothing of the request.
+pub(super) async fn plain(wire: &mut Wire, shared: &Shared, fault: HttpFault) -> io::Result<()> {
+    let seconds = fault.amount.to_string();
+    let after = [("retry-after", seconds.as_str())];
+    match fault.kind {
+        Kind::StallHeaders => {
+            wire.left().await;
+            over()
+        }
+        Kind::HalfOpen => {
+            shared.frozen().send_replace(true);
+            shared.thawed().await;
+            over()
+        }
+        Kind::Accepted => wire.answer(202, &[], b"").await,
+        Kind::Close => over(),
+        Kind::NotFound | Kind::RunThenNotFound => {
+            wire.answer(404, &[], b"Not Found: Session not found").await
+        }
+        Kind::SessionBadRequest => {
+            let body = error("Bad Request: No valid session ID provided");
+            wire.answer(400, &[JSON], body.as_bytes()).await
+        }
+        Kind::SessionGone => wire.answer(410, &[], b"Your session expired").await,
+        Kind::NullId => {
+            let body = error("Invalid request parameters");
+            wire.answer(400, &[JSON], body.as_bytes()).await
+        }
+        Kind::ForeignSession => {
+            let session = shared.fresh("foreign");
+            let body = error("Missing header");
+            let headers = [JSON, (SESSION, session.as_str())];
+            wire.answer(400, &headers, body.as_bytes()).await
+        }
+        Kind::Unauthorized => {
+            let challenge = ("www-authenticate", "Bearer realm=\"mcp\"");
+            wire.answer(401, &[challenge], b"who are you?").await
+        }
+        Kind::Busy => wire.answer(429, &[], b"slow down").await,
+        Kind::BusyAfter => wire.answer(429, &after, b"slow down").await,
+        Kind::Unavailable => wire.answer(503, &[], b"maintenance").await,
+        Kind::UnavailableAfter => wire.answer(503, &after, b"maintenance").await,
+        Kind::Redirect => {
+            let elsewhere = shared.elsewhere.get();
+            let elsewhere = elsewhere.map_or_else(String::new, |at| format!("http://{at}/mcp"));
+            wire.answer(307, &[("location", &elsewhere)], b"").await
+        }
+        Kind::RedirectHere => wire.answer(307, &[("location", "/moved")], b"").await,
+        Kind::ContentType => {
+            let page = b"<!doctype html><title>Sign in</title>";
+            wire.answer(200, &[("content-type", "text/html")], page)
+                .await
+        }
+        Kind::Status => {
+            let status = u16::try_from(fault.amount).unwrap_or(500);
+            wire.answer(status, &[], b"something is wrong here").await
+        }
+        // The others need a request to answer.
+        _ => wire.answer(500, &[], b"this fault needs a request").await,
+    }
+}
+
+fn error(message: &str) -> String {
+    let error = json!({ "code": -32000, "message": message });
+    json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
+}
+
+/// The good answer of a request that is struck.
+fn good(asked: &Asked) -> String {
+    let result = structured(json!({ "fine": true }));
+    json!({ "jsonrpc": "2.0", "id": asked.id, "result": result }).to_string()
+}
+
+/// An answer that is whole, but odd.
+fn odd(fault: HttpFault, asked: &Asked) -> String {
+    let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX);
+    let with = |value: &str| {
+        let result = format!(r#"{{"content":[],"structuredContent":{{"value":{value}}}}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, asked.id)
+    };
+    match fault.kind {
+        Kind::Values => with(&format!("[{}]", vec!["1"; amount].join(","))),
+        Kind::Nesting => with(&format!("{}{}", "[".repeat(amount), "]".repeat(amount))),
+        Kind::Body => {
+            let text = json!({ "type": "text", "text": "x".repeat(amount) });
+            let result = json!({ "content": [text] });
+            json!({ "jsonrpc": "2.0", "id": asked.id, "result": result }).to_string()
+        }
+        _ => {
+            let result = structured(json!({}));
+            json!({ "jsonrpc": "2.0", "id": NOBODYS_ID, "result": result }).to_string()
+        }
+    }
+}
+
+/// An answer that breaks off, or never ends.
+async fn broken(
+    wire: &mut Wire,
+    shared: &Arc<Shared>,
+    fault: HttpFault,
+    asked: &Asked,
+) -> io::Result<()> {
+    let sse = shared.manners().reply == ReplyKind::Sse;
+    let good = good(asked);
+    let (whole, kind) = if sse {
+        (event(&good), EVENTS)
+    } else {
+        (good.clone(), JSON)
+    };
+    let half = &whole.as_bytes()[..whole.len() / 2];
+    match fault.kind {
+        Kind::StallBody => {
+            wire.announce(200, &[kind], whole.len()).await?;
+            wire.write(half).await?;
+            wire.left().await;
+            over()
+        }
+        Kind::Drop => {
+            wire.announce(200, &[kind], whole.len()).await?;
+            wire.write(half).await?;
+            over()
+        }
+        Kind::SlowDrip => {
+            wire.announce(200, &[kind], whole.len()).await?;
+            for byte in whole.as_bytes() {
+                wire.write(&[*byte]).await?;
+                tokio::time::sleep(Duration::from_millis(fault.amount)).await;
+            }
+            Ok(())
+        }
+        Kind::EmptyStream => {
+            wire.begin(200, &[EVENTS]).await?;
+            wire.end().await
+        }
+        Kind::Resume => {
+            let id = shared.fresh("event");
+            let fine = |_| structured(json!({ "fine": true }));
+            let result = perform(shared, asked).unwrap_or_else(fine);
+            let answer = json!({ "jsonrpc": "2.0", "id": asked.id, "result": result });
+            shared.park(&id, answer.to_string());
+            wire.begin(200, &[EVENTS]).await?;
+            let priming = format!("id: {id}\nretry: {}\ndata: \n\n", fault.amount);
+            wire.chunk(priming.as_bytes()).await?;
+            wire.end().await
+        }
+        Kind::BadJson => {
+            wire.answer(200, &[JSON], &good.as_bytes()[..good.len() / 2])
+                .await
+        }
+        Kind::BadEvent => {
+            wire.begin(200, &[EVENTS]).await?;
+            wire.chunk(event("%% Segmentation fault %%").as_bytes())
+                .await?;
+            wire.end().await
+        }
+        Kind::EndlessEvent => endless(wire, EVENTS, "data: ").await,
+        _ => endless(wire, JSON, "").await,
+    }
+}
+
+/// Writes the beginning of an answer, then more of it for as long as anybody reads.
+async fn endless(wire: &mut Wire, kind: (&str, &str), prefix: &str) -> io::Result<()> {
+    wire.begin(200, &[kind]).await?;
+    wire.chunk(format!(r#"{prefix}{{"jsonrpc":"2.0","filling":""#).as_bytes())
+        .await?;
+    let piece = "x".repeat(PIECE);
+    loop {
+        wire.chunk(piece.as_bytes()).await?;
+    }
+}
+
+/// Much that nobody asked for, then the answer.
+async fn flood(wire: &mut Wire, fault: HttpFault, asked: &Asked) -> io::Result<()> {
+    wire.begin(200, &[EVENTS]).await?;
+    let mut piece = String::with_capacity(PIECE + 1024);
+    for number in 0..fault.amount {
+        let message = match fault.kind {
+            Kind::FloodRequests => {
+                let method = ["ping", "roots/list"][(number % 2) as usize];
+                json!({ "jsonrpc": "2.0", "id": format!("flood-{number}"), "method": method })
+            }
+            _ => {
+                let params = json!({ "level": "error", "data": "one of very many" });
+                json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params })
+            }
+        };
+        piece.push_str(&event(&message.to_string()));
+        if piece.len() >= PIECE {
+            wire.chunk(piece.as_bytes()).await?;
+            piece.clear();
+        }
+    }
+    piece.push_str(&event(&good(asked)));
+    wire.chunk(piece.as_bytes()).await?;
+    wire.end().await
+}

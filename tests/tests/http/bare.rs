@@ -1,0 +1,68 @@
+//! The control: rmcp's own client, used as its documentation shows, with the same server.
+
+use std::time::Duration;
+
+use mcpvisor_testkit::http_server::HttpServer;
+use rmcp::model::{CallToolRequestParams, CallToolResult, ClientConfig, ProtocolVersion};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RunningService, ServiceError,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::{ClientHandler, RoleClient};
+use serde_json::{Value, json};
+
+/// Long enough to call it a hang: what is promised takes a few hundred milliseconds.
+pub(crate) const HANG: Duration = Duration::from_secs(4);
+
+/// A connected client.
+pub(crate) struct Bare<H: ClientHandler = ClientConfig>(pub(crate) RunningService<RoleClient, H>);
+
+/// Shakes hands.
+pub(crate) async fn serve(
+    server: &HttpServer,
+) -> Result<RunningService<RoleClient, ClientConfig>, ClientInitializeError> {
+    let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    let client = ClientConfig::default().with_protocol_version(legacy);
+    serve_with(client, server).await
+}
+
+/// Shakes hands with a handler of its own.
+pub(crate) async fn serve_with<H: ClientHandler>(
+    handler: H,
+    server: &HttpServer,
+) -> Result<RunningService<RoleClient, H>, ClientInitializeError> {
+    let transport = StreamableHttpClientTransport::from_uri(server.url());
+    handler
+        .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
+        .await
+}
+
+impl Bare {
+    pub(crate) async fn connect(server: &HttpServer) -> Self {
+        Self(serve(server).await.unwrap())
+    }
+}
+
+impl<H: ClientHandler> Bare<H> {
+    pub(crate) async fn call(
+        &self,
+        tool: &'static str,
+        arguments: Value,
+    ) -> Result<CallToolResult, ServiceError> {
+        let mut request = CallToolRequestParams::new(tool);
+        request.arguments = arguments.as_object().cloned();
+        self.0.call_tool(request).await
+    }
+
+    /// Lets a fault strike a call.
+    pub(crate) async fn strike(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
+        self.call("misbehave", json!({ "fault": fault })).await
+    }
+}
+
+/// Whether something does not end.
+pub(crate) async fn hangs(what: impl IntoFuture) -> bool {
+    tokio::time::timeout(HANG, what.into_future())
+        .await
+        .is_err()
+}

@@ -1,0 +1,15 @@
+//! Servers over Streamable HTTP that misbehave, and what must hold all the same.
+//!
+//! Each promise has a control: rmcp's own client with the same server, or a server that is wrong in a
+//! way that the check must see. A control that passes would mean that the check checks nothing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod bare;
+#[path = "../fleet/mod.rs"]
+mod fleet;
+mod kit;
