@@ -1,0 +1,28 @@
+//! The figures of reliability that need the whole runtime: faults and loads, and what is promised
+//! of them. `MCPVISOR_FULL=1` runs them at full size; the others are what every change has to pass.
+//! A control runs the same check on something that is wrong, and must see it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod again;
+mod budget;
+mod crowd;
+#[path = "../fleet/mod.rs"]
+mod fleet;
+mod kills;
+mod neighbours;
+
+use std::time::Duration;
+
+use fleet::{secs, size};
+
+const MIB: u64 = 1024 * 1024;
+
+/// How long a figure may take in a process of its own.
+fn limit() -> Duration {
+    secs(size(60, 1_800) as u64)
+}
