@@ -388,11 +388,13 @@ fn an_ordinary_host_that_is_killed() {
     if std::env::var_os(HOST).is_none() {
         return;
     }
-    for _ in 0..3 {
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
+    let mut children = [(); 3].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
+    for child in &children {
         println!("\nchild {}", child.id());
     }
-    std::thread::sleep(Duration::from_secs(60));
+    for child in &mut children {
+        child.wait().unwrap();
+    }
 }
 
 fn is_alive(pid: u32) -> bool {
