@@ -2,6 +2,8 @@
 //!
 //! What the words mean is decided elsewhere: [`crate::target`], [`crate::arguments`].
 
+mod examples;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,22 +11,11 @@ use clap::{Parser, Subcommand};
 
 use crate::builtin::BuiltinServer;
 
-const AFTER_HELP: &str = "\
-Exit codes:
-  0    ok
-  1    wrong use, or something unexpected
-  3    authorization needed
-  4    server unreachable, or the call was not sent
-  5    the tool failed or does not exist
-  6    outcome unknown: the call was sent and its answer is lost
-  7    deadline
-  130  interrupted";
-
 /// Drive a supervised fleet of MCP servers.
 #[derive(Debug, Parser)]
-#[command(name = "mcpvisor", version, after_help = AFTER_HELP)]
+#[command(name = "mcpvisor", version, after_help = examples::EXIT_CODES)]
 pub(crate) struct Args {
-    /// The config with the servers ("mcpServers", as JSON)
+    /// The config with the servers ("mcpServers")
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -47,19 +38,59 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show how a fleet survives: built-in servers crash and recover under load
+    #[command(after_help = examples::DEMO)]
     Demo(DemoArgs),
     /// List what is configured, starting nothing
+    #[command(after_help = examples::LIST)]
     List,
+    /// Show one entry of the config, starting nothing
+    #[command(after_help = examples::GET)]
+    Get {
+        /// Which server
+        name: String,
+    },
     /// Show the state of every server
+    #[command(after_help = examples::STATUS)]
     Status,
     /// List the tools of all servers, or of one
-    Tools {
-        /// Only this server
-        server: Option<String>,
-    },
+    #[command(after_help = examples::TOOLS)]
+    Tools(OneServer),
+    /// List the prompts of all servers, or of one
+    #[command(after_help = examples::PROMPTS)]
+    Prompts(OneServer),
+    /// List the resources of all servers, or of one
+    #[command(after_help = examples::RESOURCES)]
+    Resources(OneServer),
+    /// List the templates of resources of all servers, or of one
+    #[command(after_help = examples::TEMPLATES)]
+    Templates(OneServer),
     /// Call one tool
-    #[command(override_usage = "mcpvisor call [OPTIONS] SERVER TOOL [KEY=VALUE]...")]
+    #[command(
+        override_usage = "mcpvisor call [OPTIONS] SERVER TOOL [KEY=VALUE]...",
+        after_help = examples::CALL
+    )]
     Call(CallArgs),
+    /// Get one prompt
+    #[command(
+        override_usage = "mcpvisor prompt [OPTIONS] SERVER NAME [KEY=VALUE]...",
+        after_help = examples::PROMPT
+    )]
+    Prompt(PromptArgs),
+    /// Read one resource
+    #[command(after_help = examples::READ)]
+    Read(ReadArgs),
+    /// Print the completions for a shell
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// Where to; it is made if it is not there
+        folder: PathBuf,
+    },
     /// Be one of the demo's servers, on stdin and stdout
     #[command(hide = true)]
     BuiltinServer(BuiltinServer),
@@ -77,14 +108,53 @@ pub(crate) struct DemoArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct OneServer {
+    /// Only this server
+    pub(crate) server: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
     /// SERVER TOOL or SERVER.TOOL, then KEY=VALUE (typed by the tool's schema) or KEY:=JSON
     #[arg(required = true, value_name = "WORDS")]
     pub(crate) words: Vec<String>,
 
-    /// All arguments as one JSON object; "-" reads it from stdin
-    #[arg(long, value_name = "JSON|-", allow_hyphen_values = true)]
+    /// All arguments as one JSON object; "-" reads it from stdin, "@FILE" from a file
+    #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) args: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PromptArgs {
+    /// SERVER NAME or SERVER.NAME, then KEY=VALUE
+    #[arg(required = true, value_name = "WORDS")]
+    pub(crate) words: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReadArgs {
+    /// Which server
+    pub(crate) server: String,
+
+    /// The resource's address, as "resources" lists it or a template makes it
+    pub(crate) uri: String,
+
+    #[command(flatten)]
+    pub(crate) out: OutArgs,
+}
+
+/// What becomes of content that is no text.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutArgs {
+    /// Save images, audio and other binary content in this folder; nothing is overwritten
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,8 +1,9 @@
 //! The arguments of a call: `KEY=VALUE`, `KEY:=JSON` and a whole JSON object.
 //!
-//! A plain value gets its type from the tool's schema. Whether it fits the schema is the server's
-//! business: what cannot be read as its type is sent as the text that it is.
+//! A plain value gets its type from the tool's schema; what cannot be read as its type stays the text
+//! that it is. Whether the whole fits is looked at in [`fit`].
 
+mod fit;
 mod schema;
 
 use serde_json::{Map, Value};
@@ -22,6 +23,14 @@ enum Pair {
     Json { key: String, value: Value },
 }
 
+impl Pair {
+    fn key(&self) -> &str {
+        match self {
+            Self::Text { key, .. } | Self::Json { key, .. } => key,
+        }
+    }
+}
+
 impl Arguments {
     /// Reads the words after the tool, and the object of `--args`; the words win.
     pub(crate) fn read(words: &[String], whole: Option<&str>) -> Result<Self, String> {
@@ -32,6 +41,31 @@ impl Arguments {
                 .map(|word| pair(word))
                 .collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Whether an argument of this name was written.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.whole.contains_key(name) || self.pairs.iter().any(|pair| pair.key() == name)
+    }
+
+    /// The object to send, typed by the tool's schema and checked against it. What does not fit is
+    /// named, with the schema in short.
+    pub(crate) fn fitting(self, schema: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let exact = self.pairs.iter().filter_map(|pair| match pair {
+            Pair::Json { key, .. } => Some(key.clone()),
+            Pair::Text { .. } => None,
+        });
+        let exact: Vec<String> = exact.collect();
+        let arguments = self.typed(schema)?;
+        let problems = fit::problems(&arguments, &exact, schema);
+        if problems.is_empty() {
+            return Ok(arguments);
+        }
+        Err(format!(
+            "{}; it takes: {}",
+            problems.join("; "),
+            fit::short(schema)
+        ))
     }
 
     /// The object to send, typed by the tool's schema.
@@ -59,6 +93,11 @@ impl Arguments {
         }
         Ok(arguments)
     }
+}
+
+/// A tool's schema in short.
+pub(crate) fn takes(schema: &Map<String, Value>) -> String {
+    fit::short(schema)
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {

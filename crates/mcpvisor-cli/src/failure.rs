@@ -40,6 +40,15 @@ impl Failure {
         Self::new(Exit::Failed, "unknown_tool", message)
     }
 
+    pub(crate) fn unknown_prompt(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, "unknown_prompt", message)
+    }
+
+    /// What was written cannot be the arguments of what was meant; nothing was sent.
+    pub(crate) fn invalid_arguments(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "invalid_arguments", message)
+    }
+
     pub(crate) fn deadline(message: impl Into<String>) -> Self {
         Self::new(Exit::Deadline, "deadline", message)
     }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mcpvisor::config::Severity;
-use mcpvisor::{Config, FaultClass, Runtime, ServerHandle, ServerStatus, StateName};
+use mcpvisor::{Config, FaultClass, Runtime, ServerHandle, ServerStatus, StartMode, StateName};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::interrupt::Interrupts;
 use crate::output::Output;
 
 /// Configs that are found without being named, in this order.
@@ -36,9 +36,14 @@ impl Source {
             .ok_or_else(|| Failure::config("there is no config here; name one with --config FILE"))
     }
 
-    pub(crate) fn read(&self) -> Result<Config, Failure> {
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
         let (Self::Named(path) | Self::Found(path)) = self;
-        Config::load(path).map_err(|error| Failure::config(error.to_string()))
+        path
+    }
+
+    pub(crate) fn read(&self) -> Result<Config, Failure> {
+        Config::load(self.path()).map_err(|error| Failure::config(error.to_string()))
     }
 
     /// Reads it in order to start what it says.
@@ -97,22 +102,31 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
     Failure::unknown_server(format!("there is no server named {server:?}{known}")).at(server)
 }
 
-/// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down.
+/// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down: the
+/// first interrupt cancels what runs at the servers, a second one no longer waits for them to close.
 pub(crate) async fn with<T>(
-    config: Config,
+    mut config: Config,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let interrupted = interrupt::listen();
+    for server in &mut config.servers {
+        // A command is short, and what it is about has to be there.
+        server.start = StartMode::Eager;
+        server.sleep_after = None;
+    }
+    let mut interrupts = Interrupts::listen();
     let start = Runtime::builder().config(config).start();
     let runtime = start
         .await
         .map_err(|error| Failure::config(error.to_string()))?;
     let outcome = tokio::select! {
         outcome = command(&runtime) => outcome,
-        () = interrupted => Err(Failure::interrupted()),
+        () = interrupts.next() => Err(Failure::interrupted()),
     };
-    runtime.shutdown(SHUTDOWN).await;
-    outcome
+    tokio::select! {
+        _ = runtime.shutdown(SHUTDOWN) => outcome,
+        // The children end with the async runtime, or with this process.
+        () = interrupts.next() => Err(Failure::interrupted()),
+    }
 }
 
 /// Waits until a server is connected with its catalog or has a verdict. `None`: the time was up.

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
-use crate::output::{Table, printable, printable_json, printable_lines};
+use crate::output::{Screen, Table, printable, printable_json, printable_lines};
 use crate::target::{NoTarget, Target};
 
 /// So many cases, or as many as the environment wants: `just fuzz`.
@@ -101,7 +101,7 @@ proptest! {
         prop_assert!(!lines.chars().any(|c| acts(c) && !matches!(c, '\n' | '\t')), "{lines:?}");
         let mut table = Table::new(["A", "B"]);
         table.row([text.clone(), text]);
-        prop_assert_eq!(table.render().lines().count(), 2);
+        prop_assert_eq!(table.render(Screen::pipe()).lines().count(), 2);
     }
 
     #[test]
@@ -121,7 +121,7 @@ proptest! {
         schema in schema(),
     ) {
         if let Ok(arguments) = Arguments::read(&words, whole.as_deref()) {
-            let _ = arguments.typed(&schema);
+            let _ = arguments.fitting(&schema);
         }
     }
 

@@ -5,6 +5,7 @@ mod args;
 mod arguments;
 mod builtin;
 mod commands;
+mod content;
 mod demo;
 mod exit;
 mod failure;
@@ -15,6 +16,7 @@ mod interrupt;
 mod logging;
 mod nearest;
 mod output;
+mod progress;
 mod target;
 
 fn main() -> std::process::ExitCode {

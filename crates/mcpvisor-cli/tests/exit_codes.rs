@@ -1,5 +1,10 @@
 //! Every exit code, seen from outside.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail as the test does"
+)]
+
 mod common;
 
 use std::process::Stdio;
@@ -198,6 +203,52 @@ fn an_interrupt_in_mid_call_exits_130_and_leaves_no_process() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     finish(child).exits(130).says("interrupted");
     folder.assert_nothing_left();
+}
+
+fn interrupt(child: &std::process::Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
+#[test]
+fn an_interrupt_cancels_the_call_at_the_server() {
+    let folder = Folder::with_shop();
+    std::fs::write(folder.path("tools_call.silent"), "").unwrap();
+    let child = folder.command(&["call", "shop", "photo"]).spawn().unwrap();
+    folder.awaits("requests", "tools/call");
+    interrupt(&child);
+    finish(child).exits(130);
+    folder.awaits("requests", "notifications/cancelled");
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait_for_servers_that_will_not_close() {
+    // It ignores both the end of its input and the signal to end.
+    let script = script(
+        r#"trap '' TERM; echo $$ >pid; exec 3<&0; head -c 1 <&3 >/dev/null; echo >begun
+        cat <&3 >/dev/null; echo >closing; while :; do sleep 0.1; done"#,
+    );
+    let folder = Folder::with(&json!({ "stubborn": script }));
+    let child = folder.command(&["call", "stubborn", "x"]).spawn().unwrap();
+    folder.awaits("begun", "\n");
+    interrupt(&child);
+    folder.awaits("closing", "\n");
+    let begun = Instant::now();
+    interrupt(&child);
+    finish(child).exits(130);
+    // Politeness alone would take the four seconds of its grace.
+    assert!(
+        begun.elapsed() < Duration::from_millis(1_500),
+        "{:?}",
+        begun.elapsed()
+    );
+    let pid = std::fs::read_to_string(folder.path("pid")).unwrap();
+    let pid: u32 = pid.trim().parse().unwrap();
+    let until = Instant::now() + LIMIT;
+    while mcpvisor_testkit::processes::Process::read(pid).is_some() {
+        assert!(Instant::now() < until, "the server outlived the command");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
             word(server.required),
         ]);
     }
-    output.text(&table.render())?;
+    output.table(&table)?;
     Ok(Exit::Ok)
 }
 

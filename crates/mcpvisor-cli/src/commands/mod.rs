@@ -1,9 +1,14 @@
 //! The commands, one per file. Each gives an exit code or a failure.
 
 mod call;
+mod catalog;
+mod get;
 mod list;
+mod one;
+mod prompt;
+mod read;
+mod shell;
 mod status;
-mod tools;
 
 use crate::args::{Args, Command};
 use crate::demo;
@@ -11,6 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet::Source;
 use crate::output::Output;
+use catalog::Kind;
 
 /// Runs a command and shows its failure.
 pub(crate) async fn run(args: Args, output: &Output) -> Exit {
@@ -23,14 +29,23 @@ pub(crate) async fn run(args: Args, output: &Output) -> Exit {
 async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
     let timeout = args.timeout;
     let source = || Source::locate(args.config.as_deref());
+    let listed = async |kind, server: Option<String>| {
+        catalog::run(kind, &source()?, server.as_deref(), timeout, output).await
+    };
     match args.command {
         Command::Demo(wish) => demo::run(&wish, output).await,
         Command::List => list::run(&source()?, output),
+        Command::Get { name } => get::run(&source()?, &name, output),
         Command::Status => status::run(&source()?, timeout, output).await,
-        Command::Tools { server } => {
-            tools::run(&source()?, server.as_deref(), timeout, output).await
-        }
+        Command::Tools(of) => listed(Kind::Tools, of.server).await,
+        Command::Prompts(of) => listed(Kind::Prompts, of.server).await,
+        Command::Resources(of) => listed(Kind::Resources, of.server).await,
+        Command::Templates(of) => listed(Kind::Templates, of.server).await,
         Command::Call(call) => call::run(&source()?, &call, timeout, output).await,
+        Command::Prompt(prompt) => prompt::run(&source()?, &prompt, timeout, output).await,
+        Command::Read(read) => read::run(&source()?, &read, timeout, output).await,
+        Command::Completions { shell } => shell::completions(shell, output),
+        Command::Man { folder } => shell::man(&folder, output),
         // It speaks MCP on stdout, so it runs before any of this.
         Command::BuiltinServer(_) => Ok(Exit::Usage),
     }

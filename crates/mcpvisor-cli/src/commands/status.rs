@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet::{self, Source};
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, state_colour};
 
 /// Servers may take this long to connect before they are shown as they are.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ pub(super) async fn run(
         if output.json() {
             output.document(&status)?;
         } else {
-            output.text(&table(&status).render())?;
+            output.table(&table(&status))?;
         }
         Ok(Exit::Ok)
     })
@@ -55,7 +55,8 @@ fn table(all: &[ServerStatus]) -> Table {
         "TRANSPORT",
         "SERVER",
         "NOTE",
-    ]);
+    ])
+    .coloured(1, state_colour);
     for status in all {
         let server = status.server.as_ref();
         table.row([

@@ -20,7 +20,7 @@ use mcpvisor::Runtime;
 use crate::args::DemoArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::interrupt::Interrupts;
 use crate::output::{Output, Tty};
 use agents::Agents;
 use promises::Promises;
@@ -70,7 +70,7 @@ pub(crate) async fn run(wish: &DemoArgs, output: &Output) -> Result<Exit, Failur
 /// Plays all acts, and clears up whatever happens in them.
 async fn perform(stage: Stage) -> Result<Summary, Failure> {
     let started = Instant::now();
-    let interrupted = interrupt::listen();
+    let mut interrupts = Interrupts::listen();
     let scenery = Scenery::build()?;
     let runtime = Runtime::builder().config(scenery.config()?).start().await;
     let runtime = runtime.map_err(|error| Failure::unexpected(error.to_string()))?;
@@ -86,7 +86,7 @@ async fn perform(stage: Stage) -> Result<Summary, Failure> {
     let ended = tokio::select! {
         played = acts::play(&mut demo, reporter) => played,
         () = tokio::time::sleep(WATCHDOG) => Err(Failure::unexpected("the demo did not end by itself")),
-        () = interrupted => Err(Failure::interrupted()),
+        () = interrupts.next() => Err(Failure::interrupted()),
     };
     // After the last act this does nothing; after a broken one it leaves nothing behind.
     demo.runtime.shutdown(SHUTDOWN).await;

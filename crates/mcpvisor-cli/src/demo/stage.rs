@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::output::{Output, Tty, printable};
+use crate::output::{Output, Tty, paint, printable};
 
 /// Pauses that let a reader follow are this much shorter when nobody reads.
 const FAST: u32 = 8;
@@ -65,13 +65,5 @@ impl Stage {
             // Nobody may be listening any more; the show goes on, its promises are still checked.
             let _ = self.output.text(line);
         }
-    }
-}
-
-/// Text in a colour, where colours are shown.
-pub(super) fn paint(tty: Tty, colour: &str, text: &str) -> String {
-    match tty {
-        Tty::Colours if colour != "0" => format!("\x1b[{colour}m{text}\x1b[0m"),
-        Tty::Colours | Tty::Plain => text.to_owned(),
     }
 }

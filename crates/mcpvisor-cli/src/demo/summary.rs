@@ -8,9 +8,8 @@ use serde::Serialize;
 use super::Demo;
 use super::promises::Promise;
 use super::scenery::{NOTES, WEATHER};
-use super::stage::paint;
 use crate::failure::Failure;
-use crate::output::Tty;
+use crate::output::{Tty, paint};
 
 /// What happened, in numbers.
 #[derive(Debug, Clone, Serialize)]

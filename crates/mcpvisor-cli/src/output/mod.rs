@@ -3,7 +3,9 @@
 //! A reader that closed the pipe has seen enough: that is no failure.
 
 mod printable;
+mod saved;
 mod table;
+mod wrap;
 
 use std::io::{self, IsTerminal, Write};
 
@@ -13,7 +15,9 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 
 pub(crate) use printable::{printable, printable_json, printable_lines};
+pub(crate) use saved::Saved;
 pub(crate) use table::Table;
+pub(crate) use wrap::cut;
 
 /// Where results, warnings and failures go.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +33,11 @@ impl Output {
     /// Whether the result is one JSON document.
     pub(crate) fn json(&self) -> bool {
         self.json
+    }
+
+    /// Prints a table as wide as the terminal is.
+    pub(crate) fn table(&self, table: &Table) -> Result<(), Failure> {
+        self.text(&table.render(Screen::of_stdout()))
     }
 
     /// Prints the one JSON document of a command.
@@ -91,11 +100,70 @@ pub(crate) enum Tty {
 impl Tty {
     /// Colours only on a terminal, and never against `NO_COLOR`.
     pub(crate) fn of_stdout() -> Self {
+        Self::of(io::stdout().is_terminal())
+    }
+
+    /// The same for stderr.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(io::stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if io::stdout().is_terminal() && !unwanted {
+        if terminal && !unwanted {
             Self::Colours
         } else {
             Self::Plain
         }
+    }
+}
+
+/// What stdout can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Screen {
+    pub(crate) tty: Tty,
+    /// Columns; a pipe has no width.
+    pub(crate) width: Option<usize>,
+}
+
+impl Screen {
+    pub(crate) fn of_stdout() -> Self {
+        let width = io::stdout()
+            .is_terminal()
+            .then(crossterm::terminal::size)
+            .and_then(Result::ok)
+            .map(|(columns, _)| usize::from(columns))
+            .filter(|columns| *columns > 0);
+        Self {
+            tty: Tty::of_stdout(),
+            width,
+        }
+    }
+
+    /// A pipe: no colours, and lines as long as they are.
+    #[cfg(test)]
+    pub(crate) fn pipe() -> Self {
+        Self {
+            tty: Tty::Plain,
+            width: None,
+        }
+    }
+}
+
+/// Text in a colour, where colours are shown; "0" is none.
+pub(crate) fn paint(tty: Tty, colour: &str, text: &str) -> String {
+    match tty {
+        Tty::Colours if colour != "0" => format!("\x1b[{colour}m{text}\x1b[0m"),
+        Tty::Colours | Tty::Plain => text.to_owned(),
+    }
+}
+
+/// The colour of a state: good is green, on its way yellow, in need of a person red.
+pub(crate) fn state_colour(state: &str) -> &'static str {
+    match state {
+        "connected" => "32",
+        "connecting" | "reconnecting" | "disabling" => "33",
+        "disconnected" | "permanently_failed" => "31",
+        _ => "2",
     }
 }

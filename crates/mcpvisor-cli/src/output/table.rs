@@ -1,17 +1,34 @@
-//! Columns of text.
+//! Columns of text that fit the terminal.
+//!
+//! In a pipe a row is one line, whatever its length; on a terminal long cells are wrapped at words.
+//! Widths are those that a terminal gives to characters: wide ones take two columns.
 
-use super::printable;
+use unicode_width::UnicodeWidthStr;
+
+use super::wrap::wrapped;
+use super::{Screen, paint, printable};
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// No column is made narrower than this to make room for others.
+const NARROWEST: usize = 8;
+
+/// Chooses the colour of a cell by its text, as the number of an SGR sequence.
+pub(crate) type Colour = fn(&str) -> &'static str;
 
 /// A table that is aligned when it is printed; its cells are made printable.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
+    coloured: Option<(usize, Colour)>,
 }
 
 impl Table {
     pub(crate) fn new<const N: usize>(header: [&str; N]) -> Self {
         Self {
             rows: vec![header.map(str::to_owned).into()],
+            coloured: None,
         }
     }
 
@@ -19,39 +36,162 @@ impl Table {
         self.rows.push(cells.map(|cell| printable(&cell)).into());
     }
 
+    /// Gives the cells of one column a colour, where colours are shown.
+    pub(crate) fn coloured(mut self, column: usize, colour: Colour) -> Self {
+        self.coloured = Some((column, colour));
+        self
+    }
+
     /// The rows as lines; the last column is not padded.
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn render(&self, screen: Screen) -> String {
+        let widths = self.widths(screen.width);
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells: Vec<Vec<String>> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| wrapped(cell, *width))
+                .collect();
+            let lines = cells.iter().map(Vec::len).max().unwrap_or(0);
+            for line in 0..lines {
+                text.push_str(&self.line(number == 0, row, &cells, line, &widths, screen));
+                text.push('\n');
+            }
+        }
+        text
+    }
+
+    /// One line of a row, whose cells may have several.
+    fn line(
+        &self,
+        header: bool,
+        row: &[String],
+        cells: &[Vec<String>],
+        line: usize,
+        widths: &[usize],
+        screen: Screen,
+    ) -> String {
+        let mut text = String::new();
+        let mut owed = 0;
+        for (column, lines) in cells.iter().enumerate() {
+            let part = lines.get(line).map_or("", String::as_str);
+            if !part.is_empty() {
+                text.extend(std::iter::repeat_n(' ', owed));
+                owed = 0;
+                let colour = match self.coloured {
+                    _ if header => "1",
+                    Some((coloured, colour)) if coloured == column => colour(&row[column]),
+                    _ => "0",
+                };
+                text.push_str(&paint(screen.tty, colour, part));
+            }
+            // Spaces are written only when something follows them.
+            owed += widths[column].saturating_sub(part.width()) + GAP;
+        }
+        text
+    }
+
+    /// The width of each column: what its cells need, or less where the terminal has less.
+    fn widths(&self, terminal: Option<usize>) -> Vec<usize> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
+        let needed = |column: usize| {
             let cells = self
                 .rows
                 .iter()
                 .filter_map(|row: &Vec<String>| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| cell.width()).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                line.push_str(&format!("{cell:<width$}  "));
+        let mut widths: Vec<usize> = (0..columns).map(needed).collect();
+        let Some(terminal) = terminal else {
+            return widths;
+        };
+        let room = terminal.saturating_sub(GAP * columns.saturating_sub(1));
+        // The widest column gives first, one step at a time, so that short ones stay whole.
+        while widths.iter().sum::<usize>() > room {
+            let widest = widths.iter().max().copied().unwrap_or(0);
+            if widest <= NARROWEST {
+                break;
             }
-            text.push_str(line.trim_end());
-            text.push('\n');
+            if let Some(width) = widths.iter_mut().rev().find(|width| **width == widest) {
+                *width -= 1;
+            }
         }
-        text
+        widths
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Tty;
+
+    fn screen(width: usize) -> Screen {
+        Screen {
+            tty: Tty::Plain,
+            width: Some(width),
+        }
+    }
+
+    fn table() -> Table {
+        let mut table = Table::new(["NAME", "STATE", "NOTE"]);
+        table.row(["github".into(), "up\x1b[0m".into(), "all is well".into()]);
+        table.row([
+            "乳酪".into(),
+            String::new(),
+            "a note that is long enough to be wrapped, twice even".into(),
+        ]);
+        table
+    }
 
     #[test]
     fn columns_are_aligned_and_cells_are_harmless() {
         let mut table = Table::new(["NAME", "STATE"]);
         table.row(["github".to_owned(), "up\x1b[0m".to_owned()]);
         table.row(["a".to_owned(), String::new()]);
-        assert_eq!(table.render(), "NAME    STATE\ngithub  up\\u{1b}[0m\na\n");
+        assert_eq!(
+            table.render(Screen::pipe()),
+            "NAME    STATE\ngithub  up\\u{1b}[0m\na\n"
+        );
+    }
+
+    #[test]
+    fn long_cells_are_wrapped_at_words_and_wide_characters_take_two_columns() {
+        assert_eq!(
+            table().render(screen(45)),
+            "\
+NAME    STATE        NOTE
+github  up\\u{1b}[0m  all is well
+乳酪                 a note that is long
+                     enough to be wrapped,
+                     twice even
+"
+        );
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_as_long_as_it_has_room_at_all() {
+        for width in 30..120 {
+            for line in table().render(screen(width)).lines() {
+                assert!(line.width() <= width, "{width}: {line:?}");
+            }
+        }
+        let narrow = table().render(screen(3));
+        assert!(
+            narrow
+                .lines()
+                .all(|line| line.width() <= 3 * NARROWEST + 2 * GAP)
+        );
+    }
+
+    #[test]
+    fn colours_are_only_where_they_are_shown() {
+        let table = table().coloured(0, |name| if name == "github" { "32" } else { "0" });
+        let colours = Screen {
+            tty: Tty::Colours,
+            width: None,
+        };
+        let shown = table.render(colours);
+        assert!(shown.contains("\x1b[32mgithub\x1b[0m  up"), "{shown:?}");
+        assert!(!table.render(Screen::pipe()).contains('\x1b'));
     }
 }

@@ -95,6 +95,151 @@ pub fn script(script: &str) -> Value {
     serde_json::json!({ "command": "sh", "args": ["-c", script] })
 }
 
+/// A server in shell that answers every request with what the folder's files say for its method:
+/// `tools_call.json` is the result, `tools_call.before` are lines that come before it, in which
+/// `TOKEN` is the request's progress token. After a line in `tools_call.ask` it waits for the answer
+/// to it, which becomes `ANSWER` in the result. With `tools_call.silent` it never answers.
+const SERVER: &str = r#"
+while read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    method=$(printf '%s' "$line" | sed -n 's/.*"method":"\([a-z/]*\)".*/\1/p' | tr / _)
+    token=$(printf '%s' "$line" | sed -n 's/.*"progressToken":\("[^"]*"\|[0-9]*\).*/\1/p')
+    printf '%s\n' "$line" >>requests
+    [ -n "$id" ] && [ -n "$method" ] && [ ! -f "$method.silent" ] || continue
+    [ -f "$method.before" ] && sed "s/TOKEN/$token/" "$method.before"
+    answer=
+    if [ -f "$method.ask" ]; then
+        cat "$method.ask"
+        read -r answer
+        printf '%s\n' "$answer" >>answers
+        answer=$(printf '%s' "$answer" | sed 's/["\\]/\\\\&/g')
+    fi
+    if [ -f "$method.json" ]; then
+        printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$(sed "s|ANSWER|$answer|" "$method.json")"
+    else
+        printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no such method"}}\n' "$id"
+    fi
+done
+"#;
+
+/// The entry of a server whose answers are files of the folder: [`Folder::answers`].
+pub fn scripted() -> Value {
+    script(SERVER)
+}
+
+impl Folder {
+    /// What the scripted server answers to a method.
+    pub fn answers(&self, method: &str, result: &Value) -> &Self {
+        let file = format!("{}.json", method.replace('/', "_"));
+        std::fs::write(self.path(&file), format!("\"result\":{result}")).unwrap();
+        self
+    }
+
+    /// What the scripted server says before it answers: one message per line.
+    pub fn says_before(&self, method: &str, lines: &[Value]) -> &Self {
+        let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+        let file = format!("{}.before", method.replace('/', "_"));
+        std::fs::write(self.path(&file), lines.concat()).unwrap();
+        self
+    }
+
+    /// Waits until a file of the folder contains a text.
+    #[track_caller]
+    pub fn awaits(&self, file: &str, text: &str) {
+        let until = Instant::now() + LIMIT;
+        while !std::fs::read_to_string(self.path(file)).is_ok_and(|all| all.contains(text)) {
+            assert!(Instant::now() < until, "{file} never contained {text:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A folder with a server `shop` that has one of everything.
+    pub fn with_shop() -> Self {
+        use serde_json::json;
+        let folder = Self::with(&json!({ "shop": scripted() }));
+        folder
+            .answers(
+                "initialize",
+                &json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": { "tools": {}, "prompts": {}, "resources": {}, "logging": {} },
+                    "serverInfo": { "name": "shop", "version": "2.1" },
+                }),
+            )
+            .answers("ping", &json!({}))
+            .answers(
+                "tools/list",
+                &json!({ "tools": [
+                    {
+                        "name": "order",
+                        "description": "Orders cheese.\n\nIt is brought the same day.",
+                        "inputSchema": {
+                            "type": "object",
+                            "properties": {
+                                "cheese": { "type": "string" },
+                                "grams": { "type": "integer" },
+                                "cut": { "enum": ["slices", "piece"] },
+                            },
+                            "required": ["cheese"],
+                            "additionalProperties": false,
+                        },
+                    },
+                    { "name": "photo", "description": "Shows 乳酪.", "inputSchema": { "type": "object" } },
+                ] }),
+            )
+            .answers(
+                "prompts/list",
+                &json!({ "prompts": [{
+                    "name": "recipe",
+                    "description": "A dish with cheese.",
+                    "arguments": [
+                        { "name": "cheese", "required": true },
+                        { "name": "guests" },
+                    ],
+                }] }),
+            )
+            .answers(
+                "resources/list",
+                &json!({ "resources": [{
+                    "uri": "shop://prices",
+                    "name": "prices",
+                    "mimeType": "text/plain",
+                    "description": "What everything costs.",
+                }] }),
+            )
+            .answers(
+                "resources/templates/list",
+                &json!({ "resourceTemplates": [{
+                    "uriTemplate": "shop://cheese/{name}",
+                    "name": "cheese",
+                    "description": "One cheese.",
+                }] }),
+            )
+            .answers(
+                "prompts/get",
+                &json!({ "messages": [
+                    { "role": "user", "content": { "type": "text", "text": "Cook something.\nWith cheese." } },
+                    { "role": "assistant", "content": { "type": "text", "text": "Gladly." } },
+                ] }),
+            )
+            .answers(
+                "resources/read",
+                &json!({ "contents": [
+                    { "uri": "shop://prices", "mimeType": "text/plain", "text": "Brie 12\nGouda 9" },
+                    { "uri": "shop://photo/brie.png", "mimeType": "image/png", "blob": "AAEC/w==" },
+                ] }),
+            )
+            .answers(
+                "tools/call",
+                &json!({ "content": [
+                    { "type": "text", "text": "done" },
+                    { "type": "image", "mimeType": "image/png", "data": "AAEC/w==" },
+                ] }),
+            );
+        folder
+    }
+}
+
 /// The binary in a folder, with nothing of the caller's environment that changes what it says.
 pub fn mcpvisor(folder: &Path) -> Command {
     let mut command = Command::new(BINARY);

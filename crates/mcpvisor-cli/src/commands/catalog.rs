@@ -1,0 +1,207 @@
+//! `tools`, `prompts`, `resources` and `templates`: what the servers offer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcpvisor::rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
+use mcpvisor::{Runtime, ServerCatalog, ServerName, StateName};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::fleet::{self, Source};
+use crate::output::{Output, Table, cut};
+
+/// Servers may take this long to connect and to list what they have.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A description is cut here in the table, in columns; the JSON has all of it.
+const MAX_DESCRIPTION: usize = 240;
+
+/// Which list.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Tools,
+    Prompts,
+    Resources,
+    Templates,
+}
+
+/// One item, in the protocol's own shape, with its server.
+#[derive(Debug, Serialize)]
+struct Listed<'a> {
+    server: &'a str,
+    #[serde(flatten)]
+    item: Item<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Tool(&'a Tool),
+    Prompt(&'a Prompt),
+    Resource(&'a Resource),
+    Template(&'a ResourceTemplate),
+}
+
+pub(super) async fn run(
+    kind: Kind,
+    source: &Source,
+    server: Option<&str>,
+    timeout: Option<Duration>,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let until = Instant::now() + timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let mut config = source.read_to_start()?;
+    if let Some(server) = server {
+        config = fleet::only(config, server)?;
+    }
+    fleet::warn(&config, output);
+    fleet::with(config, async |runtime| {
+        let catalogs = catalogs(runtime, until, output).await?;
+        let listed: Vec<Listed<'_>> = catalogs
+            .iter()
+            .flat_map(|(name, catalog)| listed(kind, name, catalog))
+            .collect();
+        if output.json() {
+            output.document(&listed)?;
+        } else {
+            output.table(&table(kind, &listed))?;
+        }
+        Ok(Exit::Ok)
+    })
+    .await
+}
+
+/// The catalogs of all servers that have one. A server without one is a warning beside others, and
+/// a failure alone.
+async fn catalogs(
+    runtime: &Runtime,
+    until: Instant,
+    output: &Output,
+) -> Result<Vec<(ServerName, Arc<ServerCatalog>)>, Failure> {
+    let mut catalogs = Vec::new();
+    let mut failures = Vec::new();
+    for name in runtime.servers() {
+        match catalog(runtime, &name, until).await {
+            Ok(Some(catalog)) => catalogs.push((name, catalog)),
+            Ok(None) => {}
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if catalogs.is_empty()
+        && let Some(failure) = failures.pop()
+    {
+        return Err(failure);
+    }
+    for failure in failures {
+        output.warning(&failure.message);
+    }
+    Ok(catalogs)
+}
+
+/// The catalog of one server; a disabled one has none, and that is how it should be.
+async fn catalog(
+    runtime: &Runtime,
+    name: &ServerName,
+    until: Instant,
+) -> Result<Option<Arc<ServerCatalog>>, Failure> {
+    let server = runtime
+        .server(name.as_str())
+        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    let Some(status) = fleet::settled(&server, until).await else {
+        let message = format!("{name} did not list what it has in time; allow more with --timeout");
+        return Err(Failure::deadline(message).at(name.as_str()));
+    };
+    match status.state {
+        StateName::Connected if status.is_ready() => Ok(Some(server.catalog())),
+        StateName::Disabled => Ok(None),
+        _ => Err(Failure::unreachable(&status)),
+    }
+}
+
+fn listed<'a>(kind: Kind, server: &'a ServerName, catalog: &'a ServerCatalog) -> Vec<Listed<'a>> {
+    let items: Vec<Item<'a>> = match kind {
+        Kind::Tools => catalog.tools.iter().map(Item::Tool).collect(),
+        Kind::Prompts => catalog.prompts.iter().map(Item::Prompt).collect(),
+        Kind::Resources => catalog.resources.iter().map(Item::Resource).collect(),
+        Kind::Templates => {
+            let templates = catalog.resource_templates.iter();
+            templates.map(Item::Template).collect()
+        }
+    };
+    let server = server.as_str();
+    let listed = items.into_iter().map(|item| Listed { server, item });
+    listed.collect()
+}
+
+fn table(kind: Kind, listed: &[Listed<'_>]) -> Table {
+    let mut table = match kind {
+        Kind::Tools => Table::new(["SERVER", "TOOL", "DESCRIPTION"]),
+        Kind::Prompts => Table::new(["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"]),
+        Kind::Resources => Table::new(["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]),
+        Kind::Templates => Table::new(["SERVER", "TEMPLATE", "NAME", "TYPE", "DESCRIPTION"]),
+    };
+    for Listed { server, item } in listed {
+        let server = (*server).to_owned();
+        match item {
+            Item::Tool(tool) => table.row([
+                server,
+                tool.name.to_string(),
+                headline(tool.description.as_deref()),
+            ]),
+            Item::Prompt(prompt) => table.row([
+                server,
+                prompt.name.clone(),
+                arguments(prompt),
+                headline(prompt.description.as_deref()),
+            ]),
+            Item::Resource(resource) => table.row([
+                server,
+                resource.uri.clone(),
+                resource.name.clone(),
+                resource.mime_type.clone().unwrap_or_default(),
+                headline(resource.description.as_deref()),
+            ]),
+            Item::Template(template) => table.row([
+                server,
+                template.uri_template.clone(),
+                template.name.clone(),
+                template.mime_type.clone().unwrap_or_default(),
+                headline(template.description.as_deref()),
+            ]),
+        }
+    }
+    table
+}
+
+/// The arguments of a prompt; those that may be left out are in brackets.
+fn arguments(prompt: &Prompt) -> String {
+    let arguments = prompt.arguments.iter().flatten();
+    let shown = arguments.map(|argument| match argument.required {
+        Some(true) => argument.name.clone(),
+        _ => format!("[{}]", argument.name),
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+/// The first paragraph of a description as one line, at most [`MAX_DESCRIPTION`] columns of it.
+fn headline(description: Option<&str>) -> String {
+    let lines = description.unwrap_or_default().trim().lines();
+    let paragraph = lines.map(str::trim).take_while(|line| !line.is_empty());
+    cut(&paragraph.collect::<Vec<_>>().join(" "), MAX_DESCRIPTION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_its_first_paragraph() {
+        let text = "Finds things,\n  all of them.\n\nArgs:\n  q: what";
+        assert_eq!(headline(Some(text)), "Finds things, all of them.");
+        assert_eq!(headline(None), "");
+        assert!(headline(Some(&"long ".repeat(100))).ends_with('…'));
+    }
+}

@@ -1,0 +1,42 @@
+//! `read`: one resource.
+
+use std::time::Duration;
+
+use super::one;
+use crate::args::ReadArgs;
+use crate::content;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::fleet::{self, Source};
+use crate::output::{Output, Saved};
+
+pub(super) async fn run(
+    source: &Source,
+    read: &ReadArgs,
+    timeout: Option<Duration>,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let config = fleet::only(source.read_to_start()?, &read.server)?;
+    fleet::warn(&config, output);
+    let until = one::until(&config, timeout);
+    fleet::with(config, async |runtime| {
+        let server = one::server(runtime, &read.server)?;
+        // Templates make addresses that no list has, so the server decides what exists.
+        one::catalog(&server, until).await?;
+        let request = server.read_resource(&read.uri).deadline(one::left(until));
+        let result = request.await;
+        let result = result.map_err(|error| one::refine(error.into(), &server))?;
+        let saved = Saved::new(read.out.out.as_deref(), "resource");
+        let mut text = Vec::new();
+        for contents in &result.contents {
+            text.push(content::resource(contents, &saved)?);
+        }
+        if output.json() {
+            output.document(&result)?;
+        } else {
+            output.text(&text.join("\n"))?;
+        }
+        Ok(Exit::Ok)
+    })
+    .await
+}

@@ -1,0 +1,39 @@
+//! `completions` and `man`: what a shell and a reader of manuals need, made from the command line
+//! itself.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+use serde_json::json;
+
+use crate::args::Args;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Output;
+
+pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "mcpvisor", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    if output.json() {
+        output.document(&json!({ "shell": shell.to_string(), "script": script }))?;
+    } else {
+        output.text(&script)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// One page for the program, and one for each command that is no secret.
+pub(super) fn man(folder: &Path, output: &Output) -> Result<Exit, Failure> {
+    let failed = |error: std::io::Error| {
+        let folder = folder.display();
+        Failure::unexpected(format!("cannot write manual pages into {folder}: {error}"))
+    };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(Args::command(), folder).map_err(failed)?;
+    if output.json() {
+        output.document(&json!({ "folder": folder.display().to_string() }))?;
+    }
+    Ok(Exit::Ok)
+}

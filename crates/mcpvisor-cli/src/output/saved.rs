@@ -1,0 +1,220 @@
+//! Binary content of results: saved as files when a folder was named, else described.
+//!
+//! Names come from servers, so they are reduced to plain characters, and no file is ever replaced.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::printable;
+use crate::failure::Failure;
+
+/// Files of one name in one folder; whoever has more should look at them.
+const MAX_NUMBER: u32 = 10_000;
+
+/// No name is longer, its ending apart.
+const MAX_NAME: usize = 64;
+
+/// Servers forget the padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Where the binary content of one result goes.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    folder: Option<PathBuf>,
+    /// The name of files that bring none.
+    name: String,
+}
+
+impl Saved {
+    pub(crate) fn new(folder: Option<&Path>, name: &str) -> Self {
+        Self {
+            folder: folder.map(Path::to_owned),
+            name: safe(name),
+        }
+    }
+
+    /// Saves content, and says in a line what it was and where it is.
+    pub(crate) fn content(
+        &self,
+        kind: &str,
+        mime: Option<&str>,
+        uri: Option<&str>,
+        data: &str,
+    ) -> Result<String, Failure> {
+        let what = match mime {
+            Some(mime) => printable(&format!("{kind} {mime}")),
+            None => kind.to_owned(),
+        };
+        let Ok(bytes) = BASE64.decode(data.as_bytes()) else {
+            return Ok(format!(
+                "[{what}: {} characters that are no base64]",
+                data.len()
+            ));
+        };
+        let size = size(bytes.len());
+        let Some(folder) = &self.folder else {
+            return Ok(format!("[{what}, {size}; save it with --out DIR]"));
+        };
+        let (stem, ending) = self.named(mime, uri);
+        let path = write(folder, &stem, &ending, &bytes).map_err(|error| {
+            let folder = folder.display();
+            Failure::unexpected(format!("cannot save the {what} in {folder}: {error}"))
+        })?;
+        let path = printable(&path.display().to_string());
+        Ok(format!("[{what}, {size}: saved as {path}]"))
+    }
+
+    /// The name of a file, and how it ends: as its address says, else as its kind does.
+    fn named(&self, mime: Option<&str>, uri: Option<&str>) -> (String, String) {
+        let last = uri.and_then(|uri| {
+            let path = uri.split(['?', '#']).next().unwrap_or_default();
+            path.rsplit('/').next().filter(|last| !last.is_empty())
+        });
+        let ending = ending(mime.unwrap_or_default());
+        match last.map(safe) {
+            Some(name) => match name.rsplit_once('.') {
+                Some((stem, own)) if !stem.is_empty() && !own.is_empty() => {
+                    (stem.to_owned(), own.to_owned())
+                }
+                _ => (name, ending.to_owned()),
+            },
+            None => (self.name.clone(), ending.to_owned()),
+        }
+    }
+}
+
+/// Only characters that mean nothing to a shell, a path or a terminal.
+fn safe(name: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+            c
+        } else {
+            '_'
+        }
+    };
+    let name: String = name.chars().take(MAX_NAME).map(plain).collect();
+    // No hidden files, and no options for whoever writes `rm *`.
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() {
+        "content".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+fn ending(mime: &str) -> &'static str {
+    let mime = mime.split(';').next().unwrap_or_default().trim();
+    match mime {
+        "image/png" => "png",
+        "image/jpeg" | "image/jpg" => "jpg",
+        "image/gif" => "gif",
+        "image/webp" => "webp",
+        "image/svg+xml" => "svg",
+        "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
+        "audio/mpeg" | "audio/mp3" => "mp3",
+        "audio/ogg" => "ogg",
+        "video/mp4" => "mp4",
+        "application/pdf" => "pdf",
+        "application/json" => "json",
+        "application/zip" => "zip",
+        "application/gzip" => "gz",
+        _ if mime.starts_with("text/") => "txt",
+        _ => "bin",
+    }
+}
+
+/// Writes a new file: `name.png`, `name-2.png` and so on.
+fn write(folder: &Path, stem: &str, ending: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(folder)?;
+    for number in 1..=MAX_NUMBER {
+        let name = match number {
+            1 => format!("{stem}.{ending}"),
+            number => format!("{stem}-{number}.{ending}"),
+        };
+        let path = folder.join(name);
+        // A link that is there already counts as a file, whatever it points to.
+        match File::options().write(true).create_new(true).open(&path) {
+            Ok(mut file) => {
+                file.write_all(bytes)?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::new(
+        ErrorKind::AlreadyExists,
+        format!("there are {MAX_NUMBER} files named {stem} already"),
+    ))
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        1 => "1 byte".to_owned(),
+        0..=1_023 => format!("{bytes} bytes"),
+        1_024..=1_048_575 => format!("{:.1} KiB", bytes as f64 / 1_024.0),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_servers_stay_in_their_folder() {
+        for (name, expected) in [
+            ("../../etc/passwd", "_.._etc_passwd"),
+            (".bashrc", "bashrc"),
+            ("-rf", "rf"),
+            ("a b\u{1b}[2J", "a_b__2J"),
+            ("", "content"),
+            ("..", "content"),
+        ] {
+            assert_eq!(safe(name), expected, "{name:?}");
+        }
+        assert_eq!(safe(&"x".repeat(500)).len(), MAX_NAME);
+    }
+
+    #[test]
+    fn a_file_is_named_by_its_address_or_its_kind() {
+        let saved = Saved::new(None, "shot");
+        let named = |mime, uri| {
+            let (stem, ending) = saved.named(mime, uri);
+            format!("{stem}.{ending}")
+        };
+        assert_eq!(named(Some("image/png"), None), "shot.png");
+        assert_eq!(named(None, Some("file:///a/b/c.tar.gz?x=1")), "c.tar.gz");
+        assert_eq!(
+            named(Some("image/jpeg"), Some("camera://front")),
+            "front.jpg"
+        );
+        assert_eq!(named(Some("x/y"), Some("file:///../..")), "content.bin");
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_every_byte_is_kept() {
+        let folder = std::env::temp_dir().join(format!("mcpvisor-saved-{}", std::process::id()));
+        let saved = Saved::new(Some(&folder), "shot");
+        let first = saved.content("image", Some("image/png"), None, "AAEC/w==");
+        let second = saved.content("image", Some("image/png"), None, "AQ");
+        assert!(first.unwrap().contains("4 bytes: saved as"));
+        assert!(second.unwrap().contains("shot-2.png"));
+        assert_eq!(
+            std::fs::read(folder.join("shot.png")).unwrap(),
+            [0, 1, 2, 255]
+        );
+        assert_eq!(std::fs::read(folder.join("shot-2.png")).unwrap(), [1]);
+        let broken = saved.content("image", None, None, "not base64!").unwrap();
+        assert!(broken.contains("no base64"), "{broken}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,91 @@
+//! Breaks a line into shorter ones, at words where there are any.
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// The lines of a text, none wider than `width` columns. There is always one, perhaps empty.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(2);
+    if text.width() <= width {
+        return vec![text.to_owned()];
+    }
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let gap = usize::from(used > 0);
+        if used > 0 && used + gap + word.width() > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        for piece in pieces(word, width) {
+            // A piece that fills a line alone begins one.
+            if used > 0 && used + gap + piece.width() > width {
+                lines.push(String::new());
+                used = 0;
+            }
+            let Some(line) = lines.last_mut() else { break };
+            if used > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            used += piece.width();
+            line.push_str(&piece);
+        }
+    }
+    lines
+}
+
+/// A word in pieces that fit.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut used = 0;
+    for c in word.chars() {
+        let columns = c.width().unwrap_or(0);
+        if used + columns > width {
+            pieces.push(String::new());
+            used = 0;
+        }
+        used += columns;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(c);
+        }
+    }
+    pieces
+}
+
+/// The beginning of a text, at most so many columns wide, with a mark where it was cut.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    let mut used = 0;
+    for c in text.chars() {
+        let columns = c.width().unwrap_or(0);
+        if used + columns + 1 > width {
+            break;
+        }
+        used += columns;
+        short.push(c);
+    }
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_whole_where_they_fit() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("", 5), [""]);
+        assert_eq!(wrapped("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
+    }
+
+    #[test]
+    fn wide_characters_are_never_cut_in_half() {
+        assert_eq!(wrapped("乳酪乳", 3), ["乳", "酪", "乳"]);
+        assert_eq!(cut("乳酪乳酪", 6), "乳酪…");
+        assert_eq!(cut("short", 6), "short");
+    }
+}

@@ -1,0 +1,264 @@
+//! What every command prints, word by word, on good and on bad input.
+//!
+//! `INSTA_UPDATE=always cargo test -p mcpvisor-cli --test snapshots` writes them anew; look at the
+//! difference before you keep it.
+
+mod common;
+
+use common::{BINARY, Folder, builtin, mcpvisor, run, script};
+use serde_json::json;
+
+/// A command, its exit code and all that it said, without what differs from run to run.
+fn transcript(folder: &Folder, commands: &[&[&str]]) -> String {
+    let mut text = String::new();
+    for args in commands {
+        let ran = folder.run(args);
+        let shown: Vec<String> = args.iter().map(|arg| quoted(arg)).collect();
+        let code = ran
+            .code
+            .map_or_else(|| "?".to_owned(), |code| code.to_string());
+        text.push_str(&format!("$ mcpvisor {}\n{}", shown.join(" "), ran.stdout));
+        if !ran.stderr.is_empty() {
+            text.push_str(&format!("--- stderr\n{}", ran.stderr));
+        }
+        text.push_str(&format!("--- exit {code}\n\n"));
+    }
+    let folder = folder.path("").display().to_string();
+    let text = text.replace(BINARY, "MCPVISOR");
+    text.replace(folder.trim_end_matches('/'), "FOLDER")
+}
+
+fn snapshot(name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}
+
+fn quoted(arg: &str) -> String {
+    if arg.contains([' ', '"', '{']) {
+        format!("'{arg}'")
+    } else {
+        arg.to_owned()
+    }
+}
+
+fn help(args: &[&str]) -> String {
+    let mut command = mcpvisor(&std::env::temp_dir());
+    command.args(args).arg("--help");
+    run(command).exits(0).stdout.clone()
+}
+
+#[test]
+fn help_of_the_program_and_of_every_command() {
+    snapshot("help", &help(&[]));
+    let listed = help(&[]);
+    let commands = listed
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help");
+    for command in commands {
+        let text = help(&[command]);
+        assert!(text.contains("Examples:"), "{command} has no examples");
+        snapshot(&format!("help_{command}"), &text);
+    }
+}
+
+#[test]
+fn what_is_configured() {
+    let folder = Folder::with(&json!({
+        "files": {
+            "command": "npx", "args": ["-y", "secret-token"], "env": { "KEY": "secret-value" },
+            "required": true,
+        },
+        "off": { "command": "true", "disabled": true },
+        "odd": { "command": "true", "reconect": {} },
+        "bad": { "command": 5 },
+    }));
+    let text = transcript(
+        &folder,
+        &[
+            &["list"],
+            &["list", "--json"],
+            &["get", "files"],
+            &["get", "files", "--json"],
+            &["get", "odd"],
+            &["get", "bad"],
+            &["get", "nobody"],
+            &["get", "nobody", "--json"],
+            &["get"],
+        ],
+    );
+    assert!(
+        !text.contains("secret-token") && !text.contains("secret-value"),
+        "{text}"
+    );
+    snapshot("configured", &text);
+}
+
+#[test]
+fn the_catalog() {
+    let folder = Folder::with_shop();
+    snapshot(
+        "catalog",
+        &transcript(
+            &folder,
+            &[
+                &["tools"],
+                &["prompts"],
+                &["resources"],
+                &["templates"],
+                &["tools", "shop", "--json"],
+                &["prompts", "shop", "--json"],
+                &["resources", "shop", "--json"],
+                &["templates", "shop", "--json"],
+                &["tools", "shoop"],
+                &["prompts", "shoop", "--json"],
+                &["resources", "a", "b"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn a_call_good_and_bad() {
+    let folder = Folder::with_shop();
+    let log = json!({
+        "jsonrpc": "2.0", "method": "notifications/message",
+        "params": { "level": "warning", "logger": "till", "data": "short of change" },
+    });
+    folder.says_before("tools/call", &[log]);
+    snapshot(
+        "call",
+        &transcript(
+            &folder,
+            &[
+                &["call", "shop", "order", "cheese=Brie", "grams=200"],
+                &["call", "shop.order", "cheese=Brie", "--json"],
+                &["call", "shop", "photo", "--out", "pictures"],
+                &["call", "shop", "photo", "--out", "pictures"],
+                &["call", "shop", "order"],
+                &[
+                    "call",
+                    "shop",
+                    "order",
+                    "cheese=Brie",
+                    "grams=many",
+                    "cut=cubes",
+                    "chese=x",
+                ],
+                &["call", "shop", "order", "--json"],
+                &["call", "shop", "ordr", "cheese=Brie"],
+                &["call", "shop", "order", "--args", "@missing.json"],
+                &["call", "shop", "order", "--args", "{"],
+                &["call", "shop", "order", "cheese"],
+                &["call", "shop"],
+                &["call"],
+            ],
+        ),
+    );
+    let saved = std::fs::read(folder.path("pictures/photo-2.png")).unwrap();
+    assert_eq!(saved, [0, 1, 2, 255]);
+}
+
+#[test]
+fn a_prompt_and_a_resource_good_and_bad() {
+    let folder = Folder::with_shop();
+    snapshot(
+        "prompt_and_read",
+        &transcript(
+            &folder,
+            &[
+                &["prompt", "shop", "recipe", "cheese=Brie"],
+                &["prompt", "shop:recipe", "cheese=Brie", "--json"],
+                &["prompt", "shop", "recipe"],
+                &["prompt", "shop", "recipes", "cheese=Brie"],
+                &["prompt", "shop", "recipes", "--json"],
+                &["prompt", "shop"],
+                &["read", "shop", "shop://prices"],
+                &["read", "shop", "shop://prices", "--out", "."],
+                &["read", "shop", "shop://prices", "--json"],
+                &["read", "shoop", "shop://prices"],
+                &["read", "shop"],
+            ],
+        ),
+    );
+    std::fs::write(
+        folder.path("resources_read.json"),
+        r#""error":{"code":-32002,"message":"no such resource"}"#,
+    )
+    .unwrap();
+    snapshot(
+        "read_missing",
+        &transcript(
+            &folder,
+            &[
+                &["read", "shop", "shop://nothing"],
+                &["read", "shop", "shop://nothing", "--json"],
+            ],
+        ),
+    );
+}
+
+#[test]
+fn states() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "gone": { "command": "no-such-command-anywhere" },
+        "off": { "command": "true", "enabled": false },
+    }));
+    let text = transcript(&folder, &[&["status"], &["status", "extra"]]);
+    snapshot("status", &text);
+    let dead = Folder::with(&json!({ "dead": script("echo the cellar is wet >&2; exit 3") }));
+    let text = transcript(
+        &dead,
+        &[&["tools"], &["tools", "--json"], &["read", "dead", "x://y"]],
+    );
+    snapshot("dead", &text);
+}
+
+#[test]
+fn completions_are_for_every_shell() {
+    let folder = Folder::with(&json!({}));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = folder.run(&["completions", shell]);
+        assert!(ran.exits(0).stdout.contains("prompts"), "{shell}");
+        let document = folder
+            .run(&["completions", shell, "--json"])
+            .exits(0)
+            .document();
+        assert_eq!(document["shell"], shell);
+        assert_eq!(document["script"], ran.stdout);
+    }
+    folder.run(&["completions", "tcsh"]).exits(1).says("tcsh");
+}
+
+#[test]
+fn the_manual_pages_are_those_of_the_command_line() {
+    let folder = Folder::with(&json!({}));
+    folder.run(&["man", "man"]).exits(0);
+    let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
+    let pages = |folder: &std::path::Path| {
+        let mut pages: Vec<(String, String)> = std::fs::read_dir(folder)
+            .map(|files| {
+                let files = files.map(|file| file.unwrap().path());
+                let page = |path: std::path::PathBuf| {
+                    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                    (name, std::fs::read_to_string(path).unwrap())
+                };
+                files.map(page).collect()
+            })
+            .unwrap_or_default();
+        pages.sort();
+        pages
+    };
+    let (fresh, kept) = (pages(&folder.path("man")), pages(&kept));
+    assert!(fresh.iter().any(|(name, _)| name == "mcpvisor-call.1"));
+    assert!(
+        fresh == kept,
+        "docs/man is stale; write it anew with: cargo run -- man docs/man"
+    );
+}
