@@ -11,6 +11,7 @@ compile_error!(
 
 pub mod config;
 
+mod callbacks;
 mod catalog;
 mod client;
 mod connection;
@@ -20,6 +21,7 @@ mod events;
 #[cfg(test)]
 mod fuzz;
 mod handle;
+mod host;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "parts of it are for child processes alone")
@@ -51,6 +53,7 @@ pub use mcpvisor_core::{
 };
 pub use rmcp;
 
+pub use callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};
 pub use catalog::{ListDiff, ServerCatalog};
 pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};

@@ -4,6 +4,7 @@
 //! read snapshots.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,18 +13,20 @@ use arc_swap::ArcSwap;
 use futures_util::future::try_join_all;
 use mcpvisor_core::{ClientId, GovernorSettings, ServerName, StateName};
 use ractor::{Actor, ActorRef};
-use rmcp::model::InitializeRequestParams;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+use crate::callbacks::Callbacks;
 use crate::catalog::ServerCatalog;
 use crate::client::ClientBuilder;
 use crate::config::{Config, ServerConfig};
 use crate::error::{ControlError, NotReady, StartError, UnknownServer};
 use crate::events::{EventBus, Events};
 use crate::handle::ServerHandle;
+use crate::host::Host;
 use crate::server::message::{ControlReply, ServerMessage};
-use crate::server::slot::{Mailbox, ServerSlot, client_params};
+use crate::server::slot::{Mailbox, ServerSlot};
+use crate::state_dir::StateDir;
 use crate::status::ServerStatus;
 use crate::supervisor::{
     CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, Supervisor,
@@ -48,7 +51,7 @@ pub(crate) struct Lifeline {
     pub(crate) registry: Arc<Registry>,
     supervisor: ActorRef<SupervisorMessage>,
     events: Arc<EventBus>,
-    client: InitializeRequestParams,
+    host: Arc<Host>,
     next_client: AtomicU32,
 }
 
@@ -68,6 +71,8 @@ pub struct RuntimeBuilder {
     servers: Vec<ServerConfig>,
     governor: Option<GovernorSettings>,
     client: Option<(String, String)>,
+    callbacks: Callbacks,
+    state_dir: Option<PathBuf>,
 }
 
 impl RuntimeBuilder {
@@ -75,6 +80,7 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.servers.extend(config.servers);
+        self.state_dir = config.state_dir.or(self.state_dir);
         self
     }
 
@@ -99,18 +105,36 @@ impl RuntimeBuilder {
         self
     }
 
+    /// What servers may ask of this program. Nothing, unless it is said here.
+    #[must_use]
+    pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
+        self.callbacks = callbacks;
+        self
+    }
+
+    /// Where the runtime keeps what it learned, from one run to the next. Nothing is kept without.
+    #[must_use]
+    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(folder.into());
+        self
+    }
+
     /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
     pub async fn start(self) -> Result<Runtime, StartError> {
         let events = Arc::new(EventBus::new());
         let (name, version) = self
             .client
             .unwrap_or_else(|| ("mcpvisor".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
-        let client = client_params(&name, &version);
+        if self.callbacks.listens() {
+            tokio::spawn(self.callbacks.clone().listen(events.subscribe()));
+        }
+        let state = self.state_dir.map(StateDir::new);
+        let host = Arc::new(Host::new(&name, &version, self.callbacks, state));
         let mut servers = BTreeMap::new();
         for config in self.servers {
             validate(&config)?;
             let name = config.name.clone();
-            let slot = ServerSlot::new(config, client.clone(), Arc::clone(&events));
+            let slot = ServerSlot::new(config, Arc::clone(&host), Arc::clone(&events));
             if servers.insert(name.clone(), Arc::new(slot)).is_some() {
                 return Err(StartError::DuplicateServer(name));
             }
@@ -129,7 +153,7 @@ impl RuntimeBuilder {
                 registry,
                 supervisor,
                 events,
-                client,
+                host,
                 next_client: AtomicU32::new(1),
             }),
         })
@@ -358,7 +382,7 @@ impl Runtime {
             })?;
         let slot = Arc::new(ServerSlot::new(
             config,
-            self.lifeline.client.clone(),
+            Arc::clone(&self.lifeline.host),
             Arc::clone(&self.lifeline.events),
         ));
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })

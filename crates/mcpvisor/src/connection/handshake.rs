@@ -124,7 +124,7 @@ impl Expectations for OnlyInitialize {
 /// Shakes hands. How long that may take is the machine's business: it asks for the close.
 pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcome, Stop> {
     let id = task.slot.next_call();
-    let request = InitializeRequest::new(task.slot.client.clone());
+    let request = InitializeRequest::new(task.slot.host.client.clone());
     link.push_request(
         id,
         &mut Some(ClientRequest::InitializeRequest(request)),

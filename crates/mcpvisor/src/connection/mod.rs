@@ -4,6 +4,7 @@
 //! always reports its end, even when it panics. It decides nothing about retries or reconnects:
 //! what it had not answered goes back to the actor.
 
+mod asked;
 mod handshake;
 mod pending;
 mod session;

@@ -10,12 +10,14 @@ use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, Outcome};
 use rmcp::ErrorData;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
-    ClientRequest, ClientResult, ErrorCode, NumberOrString, ProgressNotificationParam, RequestId,
+    ClientRequest, ClientResult, NumberOrString, ProgressNotificationParam, RequestId,
     ServerNotification, ServerRequest, ServerResult,
 };
 
+use super::asked::Asked;
 use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
 use super::{Command, Task};
+use crate::callbacks::not_offered;
 use crate::events::EventKind;
 use crate::link::{Expect, Inbound, Link, LinkDown, request_id};
 use crate::reply::{Answer, Failure, Reply};
@@ -31,6 +33,8 @@ pub(super) struct Session<'a, L> {
     pending: Pending,
     observed: Observed,
     answers: Vec<(Reply, Answer)>,
+    /// What the server asks of us.
+    asked: Asked,
 }
 
 /// The actor wants the connection closed, or is gone.
@@ -44,16 +48,19 @@ struct CloseWanted;
 enum Turn {
     Command(Option<Command>),
     Inbound(Result<Inbound, LinkDown>),
+    Answer(ClientJsonRpcMessage),
 }
 
 impl<'a, L: Link> Session<'a, L> {
     pub(super) fn new(link: &'a mut L, task: &'a mut Task) -> Self {
+        let asked = Asked::new(&task.slot, task.report.generation);
         Self {
             link,
             task,
             pending: Pending::default(),
             observed: Observed::default(),
             answers: Vec::new(),
+            asked,
         }
     }
 
@@ -64,6 +71,7 @@ impl<'a, L: Link> Session<'a, L> {
                 biased;
                 command = self.task.commands.recv() => Turn::Command(command),
                 inbound = self.link.next(&self.pending) => Turn::Inbound(inbound),
+                answer = self.asked.next(), if self.asked.is_busy() => Turn::Answer(answer),
             };
             match turn {
                 Turn::Command(command) => {
@@ -73,6 +81,8 @@ impl<'a, L: Link> Session<'a, L> {
                 }
                 Turn::Inbound(Ok(inbound)) => self.take_batch(inbound),
                 Turn::Inbound(Err(down)) => break self.task.fault_of(&down),
+                // A link that takes no more says so itself.
+                Turn::Answer(answer) => drop(self.link.push(answer)),
             }
         };
         self.hand_back(fault);
@@ -159,7 +169,11 @@ impl<'a, L: Link> Session<'a, L> {
         match inbound {
             Inbound::Response { id, result } => self.answered(id, result),
             Inbound::Unreadable { id, problem } => self.unreadable(id, problem),
-            Inbound::Request { id, request } => answer_server(self.link, id, &request),
+            Inbound::Request { id, request } => {
+                if let Some(answer) = self.asked.ask(id, request) {
+                    let _ = self.link.push(answer);
+                }
+            }
             Inbound::Notification(notification) => self.notified(notification),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
@@ -241,7 +255,13 @@ impl<'a, L: Link> Session<'a, L> {
                 }
             }
             ServerNotification::CustomNotification(custom) => EventKind::Custom(custom),
-            // Nothing of ours is cancelled by a server, and the rest belongs to newer eras.
+            ServerNotification::CancelledNotification(cancelled) => {
+                if let Some(id) = &cancelled.params.request_id {
+                    self.asked.cancel(id);
+                }
+                return;
+            }
+            // The rest belongs to newer eras.
             _ => return,
         };
         self.task.slot.emit(self.task.report.generation, event);
@@ -339,20 +359,13 @@ fn confirmed(call: &Call) -> Option<Confirmed> {
     }
 }
 
-/// Answers a request of the server's: a ping is answered, what we do not offer is declined.
+/// Answers a request that comes before the handshake is done, when nothing but a ping is allowed.
 pub(super) fn answer_server<L: Link>(link: &mut L, id: RequestId, request: &ServerRequest) {
     let answer = match request {
         ServerRequest::PingRequest(_) => {
             ClientJsonRpcMessage::response(ClientResult::empty(()), id)
         }
-        _ => ClientJsonRpcMessage::error(
-            ErrorData::new(
-                ErrorCode::METHOD_NOT_FOUND,
-                "this client does not offer that",
-                None,
-            ),
-            Some(id),
-        ),
+        _ => ClientJsonRpcMessage::error(not_offered(), Some(id)),
     };
     let _ = link.push(answer);
 }

@@ -13,13 +13,14 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use mcpvisor_core::{CallId, Durable, Generation, ServerName, Slot, StateName};
 use ractor::ActorRef;
-use rmcp::model::{ClientCapabilities, Implementation, InitializeRequestParams, LoggingLevel};
+use rmcp::model::LoggingLevel;
 use tokio::sync::{Semaphore, watch};
 
 use super::message::ServerMessage;
 use crate::catalog::ServerCatalog;
 use crate::config::ServerConfig;
 use crate::events::{EventBus, EventKind};
+use crate::host::Host;
 use crate::link::StderrRing;
 use crate::secret::Secrets;
 use crate::status::ServerStatus;
@@ -29,7 +30,7 @@ use crate::supervisor::CloseOutcome;
 pub(crate) struct ServerSlot {
     pub(crate) slot: Slot,
     pub(crate) config: ServerConfig,
-    pub(crate) client: InitializeRequestParams,
+    pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
     secrets: Secrets,
@@ -77,11 +78,7 @@ pub(crate) struct Memory {
 }
 
 impl ServerSlot {
-    pub(crate) fn new(
-        config: ServerConfig,
-        client: InitializeRequestParams,
-        events: Arc<EventBus>,
-    ) -> Self {
+    pub(crate) fn new(config: ServerConfig, host: Arc<Host>, events: Arc<EventBus>) -> Self {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = Slot::first(config.name.clone());
         let admission = &config.settings.admission;
@@ -108,7 +105,7 @@ impl ServerSlot {
             }),
             slot,
             config,
-            client,
+            host,
             events,
         }
     }
@@ -183,15 +180,6 @@ impl fmt::Debug for ServerSlot {
             .field("slot", &self.slot)
             .finish_non_exhaustive()
     }
-}
-
-/// Who we say we are, and what we offer: nothing that no callback implements.
-pub(crate) fn client_params(name: &str, version: &str) -> InitializeRequestParams {
-    InitializeRequestParams::new(
-        ClientCapabilities::default(),
-        Implementation::new(name, version),
-    )
-    .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
 }
 
 fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {

@@ -1,0 +1,42 @@
+//! What all servers of a runtime share: who we say we are, what we offer, where things are kept.
+
+use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
+
+use crate::callbacks::Callbacks;
+use crate::state_dir::StateDir;
+
+/// The program around the servers.
+#[derive(Debug)]
+pub(crate) struct Host {
+    /// Our side of the handshake.
+    pub(crate) client: InitializeRequestParams,
+    /// What servers may ask of us.
+    pub(crate) callbacks: Callbacks,
+    /// Where things are kept from one run to the next, if anywhere.
+    #[allow(
+        dead_code,
+        reason = "what is remembered is read and written through it"
+    )]
+    pub(crate) state: Option<StateDir>,
+}
+
+impl Host {
+    /// A program that offers what its callbacks implement.
+    pub(crate) fn new(
+        name: &str,
+        version: &str,
+        callbacks: Callbacks,
+        state: Option<StateDir>,
+    ) -> Self {
+        let client = InitializeRequestParams::new(
+            callbacks.capabilities(),
+            Implementation::new(name, version),
+        )
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        Self {
+            client,
+            callbacks,
+            state,
+        }
+    }
+}
