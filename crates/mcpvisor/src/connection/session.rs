@@ -41,7 +41,7 @@ pub(super) struct Session<'a, L> {
 struct CloseWanted;
 
 /// What one wait brought.
-#[expect(
+#[allow(
     clippy::large_enum_variant,
     reason = "it is looked at where it was made, and never kept"
 )]
