@@ -175,6 +175,12 @@ impl Discovery {
         })
     }
 
+    /// Whether a list was fetched on this connection; nothing if the server has no such list.
+    pub fn was_fetched(&self, kind: ListKind) -> Option<bool> {
+        let list = self.lists.as_ref()?.get(&kind)?;
+        Some(list.fetched)
+    }
+
     fn list(&mut self, kind: ListKind) -> Option<&mut List> {
         self.lists.as_mut()?.get_mut(&kind)
     }

@@ -85,8 +85,10 @@ pub enum Trouble {
     ConnectionLost,
     /// The server says that the session is gone, by status or by a known text.
     SessionGone,
-    /// The server wants authorization (401 with a challenge).
+    /// The server wants authorization (401).
     Unauthorized,
+    /// The server refuses it for good (403 and most other 4xx).
+    Denied,
     /// The server is busy (429, 503).
     Busy {
         /// When it wants to be asked again (`Retry-After`).
@@ -180,6 +182,7 @@ fn by_table(
         }
         Trouble::SessionGone => (Known::Refused, if_expired(safety, settings)),
         Trouble::Unauthorized => (Known::Refused, Decision::RefreshThenRetry),
+        Trouble::Denied => (Known::Refused, Decision::Fail),
         Trouble::Busy {
             retry_after: Some(wish),
         } => (
@@ -234,6 +237,7 @@ mod tests {
             (Trouble::SessionGone,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
             (Trouble::MethodGone,     Answered, Fail,               Fail,               Fail),
             (Trouble::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
+            (Trouble::Denied,         Refused,  Fail,               Fail,               Fail),
             (busy(7),                 Refused,  after(7),           after(7),           after(7)),
             (busy(9_999),             Refused,  after(120),         after(120),         after(120)),
             (Trouble::Busy { retry_after: None },

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use mcpvisor_core::machine::{
     CallEnd, Durable, End, Fault, FaultClass, NewCall, PermanentFailure, Returned,
 };
+use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{
     CallId, Chance, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, Priority,
     RetryWish, Safety, ServerSettings, StateName,
@@ -200,6 +201,10 @@ fn late_facts(generation: Generation) -> Vec<Input> {
             outcome: FetchOutcome::Fetched,
         },
         Input::ReportBroken { generation },
+        Input::SessionGone {
+            generation,
+            fault: fault(),
+        },
     ]
 }
 
@@ -315,9 +320,26 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
             generation,
             call: *call,
         });
+        let retry_after = Some(Duration::from_secs(7));
+        for trouble in [
+            Trouble::SessionGone,
+            Trouble::ServerFault,
+            Trouble::Busy { retry_after },
+        ] {
+            options.push(Input::CallFailed {
+                generation,
+                call: *call,
+                trouble,
+                fault: fault(),
+            });
+        }
     }
     if connection.is_open() {
         options.push(Input::ReportBroken { generation });
+        options.push(Input::SessionGone {
+            generation,
+            fault: fault(),
+        });
     }
     for list in &connection.fetching {
         for outcome in [FetchOutcome::Fetched, FetchOutcome::Failed] {

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
 use rmcp::model::{
@@ -15,7 +16,7 @@ use rmcp::model::{
 };
 
 use crate::catalog::Listed;
-use crate::connection::{OwnFailure, OwnRequests};
+use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
 use crate::server::message::{FetchFailure, ServerMessage};
 use crate::server::slot::ServerSlot;
 
@@ -29,13 +30,23 @@ pub(crate) async fn check(
         method: Default::default(),
         extensions: Default::default(),
     });
-    // Whatever the server answers, it is alive. Without an answer the connection has ended, which
-    // it reports itself.
-    if connection.ask(ping).await.is_some() {
+    // Without an answer the connection has ended, which it reports itself.
+    if let Some(answer) = connection.ask(ping).await {
         let _ = actor.send_message(ServerMessage::CheckEnded {
             generation,
-            answered: true,
+            answered: is_alive(&answer),
         });
+    }
+}
+
+/// Whatever the server answers, it is alive. One that fails a ping, or that wants a person before it
+/// answers anything, is not: only a new connection can tell.
+fn is_alive(answer: &OwnAnswer) -> bool {
+    match answer {
+        Ok(_) | Err(OwnFailure::Error(_) | OwnFailure::Unreadable(_)) => true,
+        Err(OwnFailure::Failed { trouble, .. }) => {
+            !matches!(trouble, Trouble::Unauthorized | Trouble::ServerFault)
+        }
     }
 }
 
@@ -74,7 +85,12 @@ async fn pages(
             Ok(Some(Err(OwnFailure::Error(error)))) => {
                 return Err(FetchFailure::Refused(error.message.into_owned()));
             }
-            Ok(Some(Err(OwnFailure::Unreadable(problem)))) => {
+            Ok(Some(Err(
+                OwnFailure::Unreadable(problem)
+                | OwnFailure::Failed {
+                    message: problem, ..
+                },
+            ))) => {
                 return Err(FetchFailure::Failed(problem));
             }
             Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),

@@ -276,6 +276,16 @@ impl Asked {
                 method,
                 cause: fault.message,
             },
+            Failure::Outcome(Outcome::Refused(fault)) => CallError::Refused {
+                server,
+                method,
+                cause: fault.message,
+            },
+            Failure::Outcome(Outcome::Answered(fault)) => CallError::Unreadable {
+                server,
+                method,
+                problem: fault.message,
+            },
             Failure::Outcome(Outcome::Deadline { sent, idle }) => CallError::Deadline {
                 server,
                 method,

@@ -253,7 +253,7 @@ impl Submission<'_> {
             progress: self.progress,
             reply: Reply::new(sender, entry),
             keep: false,
-            tool: None,
+            seen: None,
         });
         // From here on the actor knows of the call, and hears of it when the caller leaves.
         let guard = LeaveGuard {

@@ -12,32 +12,37 @@ use super::{Machine, Now, later};
 use crate::admission::Entry;
 use crate::discovery::FetchOutcome;
 use crate::ids::{CallId, CallMap, ClientId, Generation};
-use crate::retry::{self, Decision, RetryWish, Safety, Trouble};
+use crate::retry::{self, Decision, Known, RetryWish, Safety, Trouble};
 
 /// Why calls that wait are given up; those that were sent before get *outcome unknown* instead.
 pub(super) struct GiveUp(pub(super) NotSent);
 
 #[derive(Debug, Clone)]
-struct Call {
-    client: ClientId,
-    safety: Safety,
-    wish: RetryWish,
-    is_tool: bool,
-    deadline: Instant,
+pub(super) struct Call {
+    pub(super) client: ClientId,
+    pub(super) safety: Safety,
+    pub(super) wish: RetryWish,
+    pub(super) is_tool: bool,
+    pub(super) deadline: Instant,
     idle: Duration,
     /// Retries used so far; there is one in total.
-    retries: u8,
-    /// Some of it may have reached a server, on this connection or an earlier one.
-    sent: bool,
+    pub(super) retries: u8,
+    /// What is known of it from when it was sent before, on this connection or an earlier one.
+    pub(super) known: Known,
     place: Place,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Place {
+pub(super) enum Place {
     /// In the waiting line, until the wait for a connection is over.
     Line { until: Option<Instant> },
     /// A tool call that will be retried once the tool is known to be the same.
     Held { until: Instant },
+    /// It will be sent again then, because the server asked for a pause on this connection.
+    Paused {
+        until: Instant,
+        generation: Generation,
+    },
     /// With the connection.
     Flight {
         generation: Generation,
@@ -52,6 +57,7 @@ impl Call {
             Place::Line { until: None } => self.deadline,
             Place::Line { until: Some(until) }
             | Place::Held { until }
+            | Place::Paused { until, .. }
             | Place::Flight {
                 idle_until: until, ..
             } => self.deadline.min(until),
@@ -60,12 +66,25 @@ impl Call {
 
     fn is_waiting(&self) -> bool {
         match self.place {
-            Place::Line { .. } | Place::Held { .. } => true,
+            Place::Line { .. } | Place::Held { .. } | Place::Paused { .. } => true,
             Place::Flight { .. } => false,
         }
     }
 
-    fn flies_on(&self, wanted: Generation) -> bool {
+    /// Some of it may have reached a server before.
+    pub(super) fn sent(&self) -> bool {
+        self.known != Known::NotSent
+    }
+
+    /// It was sent, and this is known of it. Nothing later makes an unknown outcome known.
+    pub(super) fn learn(&mut self, known: Known) {
+        if self.known != Known::Unknown {
+            self.known = known;
+        }
+        self.retries = self.retries.saturating_add(1);
+    }
+
+    pub(super) fn flies_on(&self, wanted: Generation) -> bool {
         matches!(self.place, Place::Flight { generation, .. } if generation == wanted)
     }
 }
@@ -91,22 +110,26 @@ impl Calls {
         self.by_id.insert(id, call);
     }
 
-    fn remove(&mut self, id: CallId) -> Option<Call> {
+    pub(super) fn remove(&mut self, id: CallId) -> Option<Call> {
         let call = self.by_id.remove(&id)?;
         self.due.remove(&(call.due(), id));
         Some(call)
     }
 
-    fn get(&self, id: CallId) -> Option<&Call> {
+    pub(super) fn get(&self, id: CallId) -> Option<&Call> {
         self.by_id.get(&id)
     }
 
-    fn move_to(&mut self, id: CallId, place: Place) {
+    pub(super) fn move_to(&mut self, id: CallId, place: Place) {
         if let Some(call) = self.by_id.get_mut(&id) {
             self.due.remove(&(call.due(), id));
             call.place = place;
             self.due.insert((call.due(), id));
         }
+    }
+
+    pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.by_id.get_mut(&id)
     }
 
     fn overdue(&self, now: Instant) -> Option<CallId> {
@@ -179,6 +202,17 @@ impl Machine {
         }
     }
 
+    /// Why nothing can come of waiting, in a state where that is so.
+    pub(super) fn closed(&self) -> Option<NotSent> {
+        match &self.state {
+            State::Connected(_) | State::Connecting(_) | State::Reconnecting(_) => None,
+            State::Disconnected(_)
+            | State::Disabling(_)
+            | State::Disabled
+            | State::PermanentlyFailed(_) => Some(self.closed_reason()),
+        }
+    }
+
     fn keep(&mut self, new: NewCall, place: Place) {
         let call = Call {
             client: new.client,
@@ -188,7 +222,7 @@ impl Machine {
             deadline: new.deadline,
             idle: new.idle,
             retries: 0,
-            sent: false,
+            known: Known::NotSent,
             place,
         };
         self.calls.insert(new.call, call);
@@ -213,7 +247,7 @@ impl Machine {
     }
 
     /// The connection that takes calls now.
-    fn open_generation(&self) -> Option<Generation> {
+    pub(super) fn open_generation(&self) -> Option<Generation> {
         match &self.state {
             State::Connected(live) if !live.deaf => Some(live.generation),
             State::Connected(_)
@@ -227,7 +261,7 @@ impl Machine {
     }
 
     /// Starts waiting calls while there is room; not those whose time was up while a tick was late.
-    fn admit(&mut self, now: Now) {
+    pub(super) fn admit(&mut self, now: Now) {
         let Some(generation) = self.open_generation() else {
             return;
         };
@@ -241,7 +275,7 @@ impl Machine {
                 self.expire_one(now, id);
                 continue;
             }
-            let retried = call.sent;
+            let retried = call.sent();
             let idle_until = later(now.at, call.idle);
             self.calls.move_to(
                 id,
@@ -278,7 +312,7 @@ impl Machine {
     }
 
     /// A place became free: the next call starts, or a drained connection is closed.
-    fn after_flight(&mut self, now: Now) {
+    pub(super) fn after_flight(&mut self, now: Now) {
         let empty = self.admission.in_flight() == 0;
         match &self.state {
             State::Connected(_) => self.admit(now),
@@ -313,7 +347,7 @@ impl Machine {
                 self.admission.remove(call.client, id);
                 self.emit(Effect::Forget { call: id });
             }
-            Place::Held { .. } => self.emit(Effect::Forget { call: id }),
+            Place::Held { .. } | Place::Paused { .. } => self.emit(Effect::Forget { call: id }),
             Place::Flight { generation, .. } => {
                 self.abandon(now, id, generation, Outcome::Cancelled);
             }
@@ -334,7 +368,7 @@ impl Machine {
         let Some(call) = self.calls.get(id).filter(|c| c.flies_on(generation)) else {
             return;
         };
-        let (client, sent) = (call.client, call.sent);
+        let (client, sent) = (call.client, call.sent());
         self.admission.finish();
         if let Some(live) = self.live(generation) {
             live.deaf = true;
@@ -343,18 +377,11 @@ impl Machine {
     }
 
     /// Puts a call back into the line, or gives it up where nothing can come of waiting.
-    fn requeue(&mut self, now: Now, id: CallId, client: ClientId, sent: bool) {
+    pub(super) fn requeue(&mut self, now: Now, id: CallId, client: ClientId, sent: bool) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
-        match &self.state {
-            State::Connected(_) | State::Connecting(_) | State::Reconnecting(_) => {}
-            State::Disconnected(_)
-            | State::Disabling(_)
-            | State::Disabled
-            | State::PermanentlyFailed(_) => {
-                let reason = GiveUp(self.closed_reason());
-                self.give_up(id, &reason);
-                return;
-            }
+        if let Some(reason) = self.closed() {
+            self.give_up(id, &GiveUp(reason));
+            return;
         }
         let is_tool = self.calls.get(id).is_some_and(|c| c.is_tool);
         if is_tool && sent {
@@ -428,10 +455,9 @@ impl Machine {
             &self.settings.retry,
         );
         if returned.written {
-            call.sent = true;
-            call.retries = call.retries.saturating_add(1);
+            call.learn(Known::Unknown);
         }
-        let (client, sent) = (call.client, call.sent);
+        let (client, sent) = (call.client, call.sent());
         match ruling.decision {
             Decision::Retry => self.requeue(now, id, client, sent),
             Decision::RetryAfter(_)
@@ -497,17 +523,20 @@ impl Machine {
                     self.call_timed_out(now, generation, started);
                 }
             }
-            Place::Line { .. } | Place::Held { .. } => {
+            Place::Paused { generation, .. } if !over => {
+                self.calls.insert(id, call.clone());
+                self.pause_over(now, id, generation);
+            }
+            Place::Line { .. } | Place::Held { .. } | Place::Paused { .. } => {
                 self.admission.remove(call.client, id);
                 let outcome = if over {
                     Outcome::Deadline {
-                        sent: call.sent,
+                        sent: call.sent(),
                         idle: false,
                     }
-                } else if call.sent {
-                    Outcome::Unknown(self.fault_or_lost())
                 } else {
-                    Outcome::NotSent(NotSent::NoConnection(self.last_fault.clone()))
+                    let unsent = NotSent::NoConnection(self.last_fault.clone());
+                    outcome_of(call.known, self.fault_or_lost(), unsent)
                 };
                 self.resolve(id, outcome);
             }
@@ -542,7 +571,7 @@ impl Machine {
             let Some(call) = self.calls.get(id) else {
                 continue;
             };
-            if call.is_tool && call.sent {
+            if call.is_tool && call.sent() {
                 self.admission.remove(call.client, id);
                 self.calls.move_to(id, Place::Held { until });
             } else {
@@ -565,9 +594,8 @@ impl Machine {
                     self.calls.move_to(id, Place::Line { until: None });
                 }
                 FetchOutcome::Refused | FetchOutcome::Failed => {
-                    self.calls.remove(id);
-                    let fault = self.fault_or_lost();
-                    self.resolve(id, Outcome::Unknown(fault));
+                    let reason = GiveUp(NotSent::NoConnection(self.last_fault.clone()));
+                    self.give_up(id, &reason);
                 }
             }
         }
@@ -583,20 +611,26 @@ impl Machine {
         }
     }
 
-    fn give_up(&mut self, id: CallId, reason: &GiveUp) {
+    pub(super) fn give_up(&mut self, id: CallId, reason: &GiveUp) {
         let Some(call) = self.calls.remove(id) else {
             return;
         };
         self.admission.remove(call.client, id);
-        let outcome = if call.sent {
-            Outcome::Unknown(self.fault_or_lost())
-        } else {
-            Outcome::NotSent(reason.0.clone())
-        };
+        let outcome = outcome_of(call.known, self.fault_or_lost(), reason.0.clone());
         self.resolve(id, outcome);
     }
 
-    fn resolve(&mut self, call: CallId, outcome: Outcome) {
+    pub(super) fn resolve(&mut self, call: CallId, outcome: Outcome) {
         self.emit(Effect::Resolve { call, outcome });
+    }
+}
+
+/// What a caller is told of a call with which nothing more is done.
+pub(super) fn outcome_of(known: Known, fault: Fault, unsent: NotSent) -> Outcome {
+    match known {
+        Known::NotSent => Outcome::NotSent(unsent),
+        Known::Unknown => Outcome::Unknown(fault),
+        Known::Refused => Outcome::Refused(fault),
+        Known::Answered => Outcome::Answered(fault),
     }
 }

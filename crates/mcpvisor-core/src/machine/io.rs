@@ -9,7 +9,7 @@ use super::state::{Fault, PermanentFailure, StateName};
 use crate::admission::Priority;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
-use crate::retry::{RetryWish, Safety};
+use crate::retry::{RetryWish, Safety, Trouble};
 use crate::settings::CloseSettings;
 
 /// One thing that happened, or that somebody wants.
@@ -32,6 +32,24 @@ pub enum Input {
         call: CallId,
         /// How.
         end: CallEnd,
+    },
+    /// A call met trouble, and came back, while its connection lives.
+    CallFailed {
+        /// The connection that it was sent on.
+        generation: Generation,
+        /// Which call.
+        call: CallId,
+        /// What happened to it.
+        trouble: Trouble,
+        /// The same for people.
+        fault: Fault,
+    },
+    /// The server says that the session of this connection is gone.
+    SessionGone {
+        /// The connection that holds the session.
+        generation: Generation,
+        /// What the server said.
+        fault: Fault,
     },
     /// A call could not be handed to its connection, which is ending.
     CallUndelivered {
@@ -275,6 +293,10 @@ pub enum Outcome {
     Busy,
     /// The server may or may not have run it.
     Unknown(Fault),
+    /// The server refused it before running it.
+    Refused(Fault),
+    /// The server answered it, with nothing that helps the caller.
+    Answered(Fault),
     /// The time is up.
     Deadline {
         /// Whether any of it may have reached the server.

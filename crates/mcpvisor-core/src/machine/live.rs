@@ -113,7 +113,7 @@ impl Machine {
     }
 
     /// One ping decides whether soft failures mean a sick connection.
-    fn suspect(&mut self, now: Now, generation: Generation) {
+    pub(super) fn suspect(&mut self, now: Now, generation: Generation) {
         self.check(now, generation, CheckReason::Suspicion);
     }
 

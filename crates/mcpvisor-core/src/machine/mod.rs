@@ -6,6 +6,7 @@
 
 mod attempt;
 mod calls;
+mod failed;
 mod io;
 mod live;
 mod state;
@@ -160,6 +161,13 @@ impl Machine {
                 call,
                 end,
             } => self.call_ended(now, generation, call, end),
+            Input::CallFailed {
+                generation,
+                call,
+                trouble,
+                fault,
+            } => self.call_failed(now, generation, call, trouble, fault),
+            Input::SessionGone { generation, fault } => self.session_gone(now, generation, fault),
             Input::CallUndelivered { generation, call } => {
                 self.call_undelivered(now, generation, call);
             }

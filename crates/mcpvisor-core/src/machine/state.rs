@@ -279,6 +279,8 @@ pub enum FaultClass {
     CommandNotFound,
     /// The command, its folder or its arguments cannot be used.
     InvalidCommand,
+    /// The address, a header or a certificate cannot be used.
+    InvalidAddress,
     /// The server could not be started or reached.
     ConnectFailed,
     /// The server did not answer in time.
@@ -293,6 +295,10 @@ pub enum FaultClass {
     IncompatibleVersion,
     /// The server refused the handshake.
     Refused,
+    /// The server forgot the session.
+    SessionExpired,
+    /// The server failed a request, or broke its answer off.
+    ServerFault,
     /// The server has to be authorized by a person.
     Unauthorized,
     /// The server's listings cannot be read.

@@ -14,7 +14,7 @@ impl Model {
         assert_eq!(machine.durable().generation, self.newest);
         self.counts_agree(machine);
         self.connection_agrees(machine);
-        self.nothing_stands_still(machine);
+        self.nothing_stands_still(now, machine);
         self.nothing_is_overdue(now, input, machine);
     }
 
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// Whatever is not at rest waits for somebody: a deadline, the governor or a connection.
-    fn nothing_stands_still(&self, machine: &Machine) {
+    fn nothing_stands_still(&self, now: Instant, machine: &Machine) {
         match machine.state() {
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
@@ -58,7 +58,7 @@ impl Model {
                 }
                 Attempt::Draining { .. } | Attempt::Closing { .. } | Attempt::Opening { .. } => {}
             },
-            State::Connected(_) => self.no_place_stays_free(),
+            State::Connected(_) => self.no_place_stays_free(now),
             State::Disabling(_) => assert_eq!(self.waiting().count(), 0),
             State::Disabled | State::PermanentlyFailed(_) => assert_eq!(self.open.len(), 0),
         }
@@ -75,13 +75,19 @@ impl Model {
     }
 
     /// Nobody waits for a place while one is free, but for tools that are still looked at.
-    fn no_place_stays_free(&self) {
+    fn no_place_stays_free(&self, now: Instant) {
         let connection = self.connection.as_ref().expect("connected");
         if !connection.is_open() || self.in_flight() == self.settings.admission.in_flight {
             return;
         }
-        let held = |call: &Call| call.new.is_tool && call.lost > 0 && !connection.tools_known;
-        let idle = self.waiting().find(|(_, call)| !held(call));
+        let held = |call: &Call| {
+            let same = call.failed_on == Some(connection.generation);
+            call.new.is_tool && call.lost > 0 && !connection.tools_known && !same
+        };
+        let paused = |call: &Call| call.paused_until.is_some_and(|until| now < until);
+        let idle = self
+            .waiting()
+            .find(|(_, call)| !held(call) && !paused(call));
         assert!(idle.is_none(), "{idle:?} waits beside a free place");
     }
 
@@ -112,6 +118,7 @@ impl Model {
                         self.state,
                         StateName::Reconnecting | StateName::Disconnected
                     );
+                    let since = call.paused_until.map_or(since, |until| until.max(since));
                     let until = since.max(self.down_since) + limit;
                     assert!(!away || until > now, "{id} waits too long");
                 }

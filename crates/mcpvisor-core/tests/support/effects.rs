@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{NewCall, NotSent, Outcome};
+use mcpvisor_core::retry::{Known, Trouble};
 use mcpvisor_core::{CallId, Effect, Generation, Input, Machine, RetryWish, Safety, StateName};
 
 use super::model::{Connection, Model, Place, Step, fact_of};
@@ -168,14 +169,13 @@ impl Model {
             "{id} is started after its deadline"
         );
         assert_eq!(retried, call.lost > 0);
+        let paused = call.paused_until.take().is_some_and(|until| now < until);
+        assert!(!paused, "{id} is sent before its pause is over");
         if retried {
-            assert!(
-                may_repeat(&call.new),
-                "{id} may have run, and must not run twice"
-            );
+            assert!(call.may_repeat, "{id} must not be sent twice");
             assert_eq!(call.lost, 1, "{id} is retried twice");
             assert!(
-                !call.new.is_tool || tools_known,
+                !call.new.is_tool || tools_known || call.failed_on == Some(generation),
                 "the tool of {id} may have changed"
             );
         }
@@ -212,7 +212,9 @@ impl Model {
                     "{in_line}"
                 );
             }
-            Outcome::Unknown(_) => assert!(sent, "{id} was never sent"),
+            Outcome::Unknown(_) => assert_eq!(call.known, Known::Unknown, "{id}"),
+            Outcome::Refused(_) => assert_eq!(call.known, Known::Refused, "{id}"),
+            Outcome::Answered(_) => assert_eq!(call.known, Known::Answered, "{id}"),
             Outcome::Deadline { sent: said, idle } => {
                 assert_eq!((*said, *idle), (sent, false));
                 assert!(call.new.deadline <= step.now, "{id} had time left");
@@ -240,7 +242,11 @@ impl Model {
                 let left = matches!(step.input, Input::CallLeft { call } if *call == id);
                 assert!(left, "nobody left {id}");
             }
-            Outcome::NotSent(_) | Outcome::Busy | Outcome::Unknown(_) => panic!("{outcome:?}"),
+            Outcome::NotSent(_)
+            | Outcome::Busy
+            | Outcome::Unknown(_)
+            | Outcome::Refused(_)
+            | Outcome::Answered(_) => panic!("{outcome:?}"),
         }
     }
 }
@@ -252,6 +258,52 @@ pub fn may_repeat(call: &NewCall) -> bool {
         (RetryWish::Always, _) | (RetryWish::Default, Safety::Repeatable | Safety::TrustedTool) => {
             true
         }
+    }
+}
+
+/// Whether a call that met trouble on a connection that goes on may be sent again.
+pub fn may_repeat_after(trouble: Trouble, call: &NewCall, expired_too: bool) -> bool {
+    if call.wish == RetryWish::Never {
+        return false;
+    }
+    match trouble {
+        Trouble::NotWritten
+        | Trouble::Busy {
+            retry_after: Some(_),
+        } => true,
+        Trouble::SessionGone => expired_too || call.safety == Safety::Repeatable,
+        Trouble::WriteFailed
+        | Trouble::ConnectionLost
+        | Trouble::ServerFault
+        | Trouble::Busy { retry_after: None } => may_repeat(call),
+        // Nobody refreshes an authorization yet.
+        Trouble::Unauthorized
+        | Trouble::Denied
+        | Trouble::DeadlinePassed
+        | Trouble::Cancelled
+        | Trouble::Unreadable
+        | Trouble::Answered
+        | Trouble::MethodGone => false,
+    }
+}
+
+/// What a trouble says about a call.
+pub fn known_of(trouble: Trouble) -> Known {
+    match trouble {
+        Trouble::NotWritten => Known::NotSent,
+        Trouble::SessionGone
+        | Trouble::Unauthorized
+        | Trouble::Denied
+        | Trouble::Busy {
+            retry_after: Some(_),
+        } => Known::Refused,
+        Trouble::WriteFailed
+        | Trouble::ConnectionLost
+        | Trouble::ServerFault
+        | Trouble::Busy { retry_after: None }
+        | Trouble::DeadlinePassed
+        | Trouble::Cancelled => Known::Unknown,
+        Trouble::Unreadable | Trouble::Answered | Trouble::MethodGone => Known::Answered,
     }
 }
 

@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use mcpvisor_core::machine::{CallEnd, NewCall, Returned};
+use mcpvisor_core::retry::{BUSY_PAUSE, Known, MAX_RETRY_AFTER, Trouble};
 use mcpvisor_core::{
-    CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, StateName,
+    CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, State,
+    StateName,
 };
+
+use super::effects::{known_of, may_repeat, may_repeat_after};
 
 /// What is known about one server from outside.
 #[derive(Debug, Clone)]
@@ -45,6 +49,14 @@ pub struct Call {
     pub lost: u8,
     /// It came back to the front of the line, beyond the line's limit.
     pub came_back: bool,
+    /// What is known of it from when it was sent.
+    pub known: Known,
+    /// Whether it may be sent again.
+    pub may_repeat: bool,
+    /// It came back from this connection, which went on.
+    pub failed_on: Option<Generation>,
+    /// The server asked to wait until then.
+    pub paused_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +178,11 @@ impl Model {
             assert_eq!(dropped, 1, "a late fact is dropped and counted");
         }
         self.agree(now, input, machine);
+        if let Some(generation) = session_gone(input) {
+            let state = machine.state();
+            let stays = matches!(state, State::Connected(live) if live.generation == generation);
+            assert!(!stays, "a connection goes on without its session");
+        }
     }
 
     /// What an input says by itself.
@@ -178,6 +195,10 @@ impl Model {
                     place: Place::Waiting { since: now },
                     lost: 0,
                     came_back: false,
+                    known: Known::NotSent,
+                    may_repeat: false,
+                    failed_on: None,
+                    paused_until: None,
                 };
                 let known = self.over.contains(&new.call) || self.open.contains_key(&new.call);
                 assert!(!known, "call numbers are used once");
@@ -188,6 +209,12 @@ impl Model {
                 call,
                 end,
             } => self.call_ended(*generation, *call, *end),
+            Input::CallFailed {
+                generation,
+                call,
+                trouble,
+                ..
+            } => self.call_failed(step, *generation, *call, *trouble),
             Input::CallUndelivered { generation, call } => {
                 if self.flies(*call, *generation) {
                     self.come_back(now, *call, false);
@@ -230,6 +257,7 @@ impl Model {
             }
             Input::Start
             | Input::CallLeft { .. }
+            | Input::SessionGone { .. }
             | Input::Heard { .. }
             | Input::PermitGranted
             | Input::FirstByte { .. }
@@ -253,7 +281,47 @@ impl Model {
         let call = self.open.get_mut(&id).expect("it is open");
         call.place = Place::Waiting { since: now };
         call.came_back = true;
-        call.lost += u8::from(written);
+        if written {
+            call.lost += 1;
+            call.known = Known::Unknown;
+            call.may_repeat = may_repeat(&call.new);
+            call.failed_on = None;
+        }
+    }
+
+    /// A call comes back from a connection that goes on.
+    fn call_failed(&mut self, step: &mut Step<'_>, on: Generation, id: CallId, trouble: Trouble) {
+        if !self.flies(id, on) {
+            if self.over.contains(&id) {
+                step.returned_late.insert(id);
+            }
+            return;
+        }
+        let known = known_of(trouble);
+        if known == Known::NotSent {
+            self.come_back(step.now, id, false);
+            if let Some(connection) = &mut self.connection {
+                connection.deaf = true;
+            }
+            return;
+        }
+        let settings = self.settings.retry.clone();
+        let call = self.open.get_mut(&id).expect("it flies");
+        call.place = Place::Waiting { since: step.now };
+        call.came_back = true;
+        call.lost += 1;
+        if call.known != Known::Unknown {
+            call.known = known;
+        }
+        call.may_repeat = may_repeat_after(trouble, &call.new, settings.retry_expired_calls);
+        call.failed_on = Some(on);
+        call.paused_until = match trouble {
+            Trouble::Busy { retry_after } => {
+                let pause = retry_after.map_or(BUSY_PAUSE, |wish| wish.min(MAX_RETRY_AFTER));
+                Some(step.now + pause)
+            }
+            _ => None,
+        };
     }
 
     pub fn end(&mut self, id: CallId) -> Call {
@@ -347,10 +415,20 @@ impl Model {
     }
 }
 
+/// The connection whose session an input says is gone.
+fn session_gone(input: &Input) -> Option<Generation> {
+    match input {
+        Input::SessionGone { generation, .. } => Some(*generation),
+        _ => None,
+    }
+}
+
 /// The connection that an input reports about, if it is a fact.
 pub fn fact_of(input: &Input) -> Option<Generation> {
     match input {
         Input::CallEnded { generation, .. }
+        | Input::CallFailed { generation, .. }
+        | Input::SessionGone { generation, .. }
         | Input::Progressed { generation, .. }
         | Input::Heard { generation }
         | Input::FirstByte { generation }

@@ -71,6 +71,12 @@ impl Replies {
         self.pass(call, from, Holder::Answered);
     }
 
+    /// The server refused it before it ran.
+    pub fn refuse(&mut self, call: CallId) {
+        let entry = self.by_call.get_mut(&call).expect("it entered");
+        entry.writes = entry.writes.saturating_sub(1);
+    }
+
     /// Some of it reached a server, where it may have run.
     pub fn write(&mut self, call: CallId) {
         let entry = self.by_call.get_mut(&call).expect("it entered");

@@ -1,5 +1,6 @@
 //! Machines that are wrong in one way each, to see that the model catches them.
 
+use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{Effect, Generation, Input, Safety, ServerSettings};
 
 /// What is wrong with a machine.
@@ -19,6 +20,12 @@ pub enum Sabotage {
     CrowdsIn,
     /// It connects more often than it may.
     SpendsFreely,
+    /// It takes every trouble for a refusal before anything ran.
+    TrustsEveryFault,
+    /// It does not hear of calls that come back alone.
+    MissesTrouble,
+    /// It goes on without its session.
+    KeepsDeadSessions,
     /// It does not look at the clock.
     NeverTicks,
     /// It forgets to close what it replaces.
@@ -29,13 +36,16 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Everything that can be wrong.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::HearsTheDead,
         Self::RepeatsEverything,
         Self::LosesOutcomes,
         Self::StartsTwice,
         Self::CrowdsIn,
         Self::SpendsFreely,
+        Self::TrustsEveryFault,
+        Self::MissesTrouble,
+        Self::KeepsDeadSessions,
         Self::NeverTicks,
         Self::NeverCloses,
         Self::NeverStops,
@@ -60,6 +70,22 @@ impl Sabotage {
                 call.is_tool = false;
                 Some(Input::Call(call))
             }
+            (
+                Self::TrustsEveryFault,
+                Input::CallFailed {
+                    generation,
+                    call,
+                    fault,
+                    ..
+                },
+            ) => Some(Input::CallFailed {
+                generation,
+                call,
+                trouble: Trouble::SessionGone,
+                fault,
+            }),
+            (Self::MissesTrouble, Input::CallFailed { .. }) => None,
+            (Self::KeepsDeadSessions, Input::SessionGone { .. }) => None,
             (Self::NeverTicks, Input::Tick) => None,
             (_, input) => Some(input),
         }

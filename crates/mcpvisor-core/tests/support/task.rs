@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{CallEnd, End, Fault, FaultClass, PermanentFailure, Returned};
+use mcpvisor_core::retry::{Known, Trouble};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, FetchOutcome, Generation, Input, ListKind};
 
+use super::effects::known_of;
 use super::replies::Holder;
 use super::world::{Event, World};
 
@@ -40,6 +42,8 @@ pub enum Happening {
     Write(CallId),
     Progress(CallId),
     Answer(CallId),
+    /// A call meets trouble of its own, and the connection goes on.
+    Trouble(CallId),
     Speak,
 }
 
@@ -116,6 +120,9 @@ impl World {
             (Happening::Answer(call), Stage::Up) if task.pending.remove(&call).is_some() => {
                 self.answers(generation, call);
             }
+            (Happening::Trouble(call), Stage::Up) if task.pending.remove(&call).is_some() => {
+                self.troubles(generation, call);
+            }
             (Happening::Speak, Stage::Up) => self.speaks(generation),
             _ => {}
         }
@@ -150,7 +157,10 @@ impl World {
     /// The server says something of its own accord.
     fn speaks(&mut self, generation: Generation) {
         let list = self.dice.choose(&ListKind::ALL);
-        let said = if self.dice.percent(60) {
+        let said = if self.dice.percent(5) {
+            let fault = Fault::new(FaultClass::SessionExpired, "gone");
+            Input::SessionGone { generation, fault }
+        } else if self.dice.percent(60) {
             Input::ListChanged { generation, list }
         } else {
             Input::Heard { generation }
@@ -184,7 +194,9 @@ impl World {
             self.happens(takes / 3, generation, Happening::Progress(call));
             self.happens(takes / 2, generation, Happening::Progress(call));
         }
-        if self.dice.percent(95) {
+        if self.dice.percent(10) {
+            self.happens(takes / 4, generation, Happening::Trouble(call));
+        } else if self.dice.percent(95) {
             self.happens(takes, generation, Happening::Answer(call));
         }
     }
@@ -202,6 +214,33 @@ impl World {
             end,
         };
         self.report(generation, ended);
+    }
+
+    /// A call comes back alone, with what happened to it.
+    fn troubles(&mut self, generation: Generation, call: CallId) {
+        let retry_after = Some(self.dice.millis(8_000));
+        let trouble = self.dice.choose(&[
+            Trouble::SessionGone,
+            Trouble::SessionGone,
+            Trouble::ServerFault,
+            Trouble::Busy { retry_after },
+            Trouble::Busy { retry_after: None },
+            Trouble::Unauthorized,
+            Trouble::Denied,
+            Trouble::ConnectionLost,
+        ]);
+        if known_of(trouble) == Known::Refused {
+            self.replies.refuse(call);
+        }
+        self.replies
+            .pass(call, Holder::Task(generation), Holder::Report);
+        let failed = Input::CallFailed {
+            generation,
+            call,
+            trouble,
+            fault: Fault::new(FaultClass::ServerFault, "trouble"),
+        };
+        self.report(generation, failed);
     }
 
     /// Gives a call up at the server, if it is still there.
@@ -306,13 +345,14 @@ impl World {
         let end = End::Closed { problem: None };
         let fault = Fault::new(FaultClass::ConnectionLost, "late");
         let outcome = FetchOutcome::Failed;
-        let input = match self.dice.number(0..11) {
+        let input = match self.dice.number(0..12) {
             0 => Input::CallEnded {
                 generation,
                 call,
                 end: CallEnd::Answered,
             },
             1 => Input::Progressed { generation, call },
+            11 => Input::SessionGone { generation, fault },
             2 => Input::Heard { generation },
             3 => Input::FirstByte { generation },
             4 => Input::ConnectionUp {

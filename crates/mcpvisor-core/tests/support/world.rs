@@ -265,6 +265,9 @@ impl World {
                     self.replies.pass(back.call, Holder::Report, Holder::Shell);
                 }
             }
+            Input::CallFailed { call, .. } => {
+                self.replies.pass(*call, Holder::Report, Holder::Shell);
+            }
             _ => {}
         }
     }

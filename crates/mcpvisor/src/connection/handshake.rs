@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor_core::ListKind;
 use mcpvisor_core::machine::{End, Fault, FaultClass, PermanentFailure};
+use mcpvisor_core::retry::{MAX_RETRY_AFTER, Trouble};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequest, InitializeResult,
@@ -39,6 +40,12 @@ pub(super) enum Stop {
     Refused(ErrorData),
     /// The server answered with a version that we do not speak.
     Version(ProtocolVersion),
+    /// The handshake met trouble on the way.
+    Failed {
+        trouble: Trouble,
+        status: Option<u16>,
+        message: String,
+    },
     /// The answer makes no sense.
     Nonsense(String),
 }
@@ -69,11 +76,35 @@ impl Stop {
             Self::Version(version) => {
                 incompatible(&task.slot.hide(format!("{:?}", version.as_str())))
             }
+            Self::Failed {
+                trouble,
+                status,
+                message,
+            } => trouble_at_the_door(trouble, status, with_stderr(&message, &task.slot)),
             Self::Nonsense(problem) => failed(
                 FaultClass::Protocol,
                 &format!("answered the handshake with something else: {problem}"),
             ),
         }
+    }
+}
+
+/// What a transport that lives makes of a handshake that it could not finish.
+fn trouble_at_the_door(trouble: Trouble, status: Option<u16>, message: String) -> End {
+    let unauthorized = trouble == Trouble::Unauthorized || status == Some(403);
+    if unauthorized {
+        return End::Hopeless(PermanentFailure {
+            fault: Fault::new(FaultClass::Unauthorized, message),
+            action: "give the server's entry a valid token (headers or bearerTokenEnvVar), then reconnect it".to_owned(),
+        });
+    }
+    let retry_after = match trouble {
+        Trouble::Busy { retry_after } => retry_after.map(|wish| wish.min(MAX_RETRY_AFTER)),
+        _ => None,
+    };
+    End::Failed {
+        fault: Fault::new(FaultClass::ConnectFailed, message),
+        retry_after,
     }
 }
 
@@ -160,6 +191,19 @@ pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcom
             } if answered == id => {
                 return Err(Stop::Nonsense(problem));
             }
+            Inbound::Failed {
+                id: failed,
+                trouble,
+                status,
+                message,
+                ..
+            } if failed == id => {
+                return Err(Stop::Failed {
+                    trouble,
+                    status,
+                    message,
+                });
+            }
             Inbound::Request { id, request } => answer_server(link, id, &request),
             Inbound::Stray { problem } => {
                 let slot = &task.slot;
@@ -173,7 +217,11 @@ pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcom
                 strays,
                 ..Observed::default()
             })),
-            Inbound::Response { .. } | Inbound::Unreadable { .. } | Inbound::Notification(_) => {}
+            Inbound::Response { .. }
+            | Inbound::Unreadable { .. }
+            | Inbound::Failed { .. }
+            | Inbound::SessionGone { .. }
+            | Inbound::Notification(_) => {}
         }
     }
 }
@@ -190,6 +238,7 @@ fn welcome<L: Link>(
     if !SPOKEN.contains(&info.protocol_version) {
         return Err(Stop::Version(info.protocol_version));
     }
+    link.negotiated(&info.protocol_version);
     let initialized = ClientNotification::InitializedNotification(InitializedNotification {
         method: Default::default(),
         extensions: Default::default(),

@@ -247,6 +247,7 @@ impl Task {
         let class = match failure.class {
             OpenFailureClass::CommandNotFound => FaultClass::CommandNotFound,
             OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
+            OpenFailureClass::InvalidAddress => FaultClass::InvalidAddress,
             OpenFailureClass::Transient => {
                 return End::Failed {
                     fault: Fault::new(FaultClass::ConnectFailed, message),
@@ -267,6 +268,7 @@ impl Task {
         let class = match down.kind {
             DownKind::Exited | DownKind::Killed => FaultClass::Exited,
             DownKind::Closed | DownKind::WriteFailed => FaultClass::ConnectionLost,
+            DownKind::Unreachable => FaultClass::ConnectFailed,
             DownKind::Broken => FaultClass::Protocol,
         };
         Fault::new(class, with_stderr(&down.message, &self.slot))

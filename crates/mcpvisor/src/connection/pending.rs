@@ -1,5 +1,6 @@
 //! The requests of one connection that are not answered yet.
 
+use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, CallMap};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ServerResult};
@@ -29,6 +30,13 @@ pub(crate) enum OwnFailure {
     Error(ErrorData),
     /// The reply cannot be read.
     Unreadable(String),
+    /// It met trouble of its own.
+    Failed {
+        /// What happened to it.
+        trouble: Trouble,
+        /// The same for people.
+        message: String,
+    },
 }
 
 /// A request of the runtime's own.
@@ -74,10 +82,10 @@ impl Pending {
     }
 
     /// Everything that is left, oldest first.
-    pub(crate) fn drain(&mut self) -> Vec<Entry> {
+    pub(crate) fn drain(&mut self) -> Vec<(CallId, Entry)> {
         let mut entries: Vec<(CallId, Entry)> = self.by_id.drain().collect();
         entries.sort_unstable_by_key(|(id, _)| *id);
-        entries.into_iter().map(|(_, entry)| entry).collect()
+        entries
     }
 }
 

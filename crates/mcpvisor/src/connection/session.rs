@@ -7,11 +7,11 @@
 use mcpvisor_core::CallId;
 use mcpvisor_core::ListKind;
 use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, Outcome};
+use mcpvisor_core::retry::Trouble;
 use rmcp::ErrorData;
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
-    ClientRequest, ClientResult, NumberOrString, ProgressNotificationParam, RequestId,
-    ServerNotification, ServerRequest, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ClientResult, NumberOrString, ProgressNotificationParam,
+    RequestId, ServerNotification, ServerRequest, ServerResult,
 };
 
 use super::asked::Asked;
@@ -19,10 +19,10 @@ use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
 use super::{Command, Task};
 use crate::callbacks::not_offered;
 use crate::events::EventKind;
-use crate::link::{Expect, Inbound, Link, LinkDown, request_id};
+use crate::link::{Expect, Inbound, Link, LinkDown};
 use crate::reply::{Answer, Failure, Reply};
 use crate::server::call::Call;
-use crate::server::message::{Confirmed, Observed, Report};
+use crate::server::message::{Confirmed, FailedCall, Observed, Report};
 
 /// Messages that are taken in one go before commands are looked at again.
 const BATCH: usize = 64;
@@ -142,12 +142,7 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
-        let cancelled = ClientNotification::CancelledNotification(CancelledNotification::new(
-            CancelledNotificationParam::new(Some(request_id(id)), Some(reason(&outcome))),
-        ));
-        let _ = self
-            .link
-            .push(ClientJsonRpcMessage::notification(cancelled));
+        self.link.cancel(id, reason(&outcome));
         if let Holder::Caller(call) = entry.holder {
             call.reply.send(Err(Failure::Outcome(outcome)));
         }
@@ -169,6 +164,13 @@ impl<'a, L: Link> Session<'a, L> {
         match inbound {
             Inbound::Response { id, result } => self.answered(id, result),
             Inbound::Unreadable { id, problem } => self.unreadable(id, problem),
+            Inbound::Failed {
+                id,
+                trouble,
+                message,
+                ..
+            } => self.failed(id, trouble, &message),
+            Inbound::SessionGone { message } => self.session_gone(&message),
             Inbound::Request { id, request } => {
                 if let Some(answer) = self.asked.ask(id, request) {
                     let _ = self.link.push(answer);
@@ -228,6 +230,33 @@ impl<'a, L: Link> Session<'a, L> {
                 let _ = answer.send(Err(OwnFailure::Unreadable(problem)));
             }
         }
+    }
+
+    /// A request met trouble of its own. What becomes of a caller's, the machine decides.
+    fn failed(&mut self, id: CallId, trouble: Trouble, message: &str) {
+        let Some(entry) = self.pending.remove(id) else {
+            return;
+        };
+        let message = self.task.slot.hide(message).into_owned();
+        match entry.holder {
+            Holder::Caller(call) => self.observed.failed.push(FailedCall {
+                call,
+                trouble,
+                fault: Fault::new(class_of(trouble), message),
+            }),
+            Holder::Own(answer) => {
+                if trouble == Trouble::SessionGone {
+                    self.session_gone(&message);
+                }
+                let _ = answer.send(Err(OwnFailure::Failed { trouble, message }));
+            }
+        }
+    }
+
+    fn session_gone(&mut self, message: &str) {
+        let message = self.task.slot.hide(message);
+        let fault = Fault::new(FaultClass::SessionExpired, message);
+        self.observed.session_gone.get_or_insert(fault);
     }
 
     fn notified(&mut self, notification: ServerNotification) {
@@ -308,12 +337,11 @@ impl<'a, L: Link> Session<'a, L> {
 
     /// Gives every unanswered request back to the actor, with what is known of its way out.
     fn hand_back(&mut self, fault: Fault) {
-        let sent = self.link.sent();
         let mut returned = Vec::new();
-        for entry in self.pending.drain() {
+        for (id, entry) in self.pending.drain() {
             // The runtime's own requests end by dropping their sender.
             if let Holder::Caller(mut call) = entry.holder {
-                let written = entry.position < sent;
+                let written = self.link.is_written(id, entry.position);
                 call.reply.set_written(written);
                 returned.push((call, written));
             }
@@ -335,14 +363,33 @@ fn closed_by_us() -> Fault {
     )
 }
 
-fn reason(outcome: &Outcome) -> String {
+/// The word for a trouble in the status.
+fn class_of(trouble: Trouble) -> FaultClass {
+    match trouble {
+        Trouble::NotWritten => FaultClass::ConnectFailed,
+        Trouble::WriteFailed | Trouble::ConnectionLost => FaultClass::ConnectionLost,
+        Trouble::SessionGone => FaultClass::SessionExpired,
+        Trouble::Unauthorized => FaultClass::Unauthorized,
+        Trouble::Busy { .. } | Trouble::ServerFault => FaultClass::ServerFault,
+        Trouble::DeadlinePassed => FaultClass::Timeout,
+        Trouble::Denied | Trouble::MethodGone | Trouble::Answered | Trouble::Cancelled => {
+            FaultClass::Refused
+        }
+        Trouble::Unreadable => FaultClass::Protocol,
+    }
+}
+
+fn reason(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Deadline { idle: true, .. } => "no progress in time",
         Outcome::Deadline { idle: false, .. } => "deadline passed",
         Outcome::Cancelled => "cancelled by the caller",
-        Outcome::NotSent(_) | Outcome::Busy | Outcome::Unknown(_) => "given up",
+        Outcome::NotSent(_)
+        | Outcome::Busy
+        | Outcome::Unknown(_)
+        | Outcome::Refused(_)
+        | Outcome::Answered(_) => "given up",
     }
-    .to_owned()
 }
 
 /// What a confirmed request means for the next connection.

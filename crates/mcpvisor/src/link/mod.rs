@@ -4,6 +4,11 @@
 //! bounds what it buffers and says why it ended. What a message means, which call waits for it and
 //! when to open the next link is left to the connection task.
 
+#![cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, reason = "only a link over HTTP has single failures")
+)]
+
 #[cfg(feature = "stdio")]
 pub(crate) mod codec;
 #[cfg(feature = "http")]
@@ -15,10 +20,12 @@ pub(crate) mod stdio;
 
 use std::future::Future;
 
+use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, RequestId, ServerNotification, ServerRequest,
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
+    ClientRequest, ErrorData, ProtocolVersion, RequestId, ServerNotification, ServerRequest,
     ServerResult,
 };
 
@@ -47,6 +54,20 @@ pub(crate) trait Link: Send {
     /// Everything pushed at a position below this was handed over, at least in part.
     fn sent(&self) -> u64;
 
+    /// Whether any of a pending request may have reached the server.
+    fn is_written(&self, _id: CallId, position: u64) -> bool {
+        position < self.sent()
+    }
+
+    /// Both sides agreed on a version of the protocol.
+    fn negotiated(&mut self, _version: &ProtocolVersion) {}
+
+    /// Gives a pending request up at the server, which may have answered it already.
+    fn cancel(&mut self, id: CallId, reason: &str) {
+        // What cannot be written any more needs no cancelling either.
+        let _ = self.push(cancelled(id, reason));
+    }
+
     /// Writes what is queued and waits for the next message.
     ///
     /// Cancel-safe: all state lives in `self`. After an error, every further wait has that error.
@@ -64,6 +85,19 @@ pub(crate) trait Link: Send {
     /// The error says what was not clean. How a process ended is none, that it had to be killed is.
     fn close(&mut self, grace: CloseSettings) -> impl Future<Output = Result<(), String>> + Send;
 }
+
+/// The notification that gives a request up.
+pub(crate) fn cancelled(id: CallId, reason: &str) -> ClientJsonRpcMessage {
+    let param = CancelledNotificationParam::new(Some(request_id(id)), Some(reason.to_owned()));
+    let cancelled = CancelledNotification::new(param);
+    ClientJsonRpcMessage::notification(ClientNotification::CancelledNotification(cancelled))
+}
+
+/// Headers that are sent with one request where there are headers, beside those that the link sends
+/// by itself. They travel in the request's extensions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(dead_code, reason = "the link over HTTP reads them")]
+pub(crate) struct RequestHeaders(pub(crate) Vec<(String, String)>);
 
 /// What kind of result a pending request expects.
 ///
@@ -178,6 +212,26 @@ pub(crate) enum Inbound {
         /// What is wrong with it.
         problem: String,
     },
+    /// A pending request met trouble of its own; the link lives on.
+    #[allow(dead_code, reason = "the link over HTTP says so")]
+    Failed {
+        /// Which request.
+        id: CallId,
+        /// What happened to it.
+        trouble: Trouble,
+        /// The HTTP status, if there was one.
+        status: Option<u16>,
+        /// The error in the body, if there was one that can be read.
+        error: Option<ErrorData>,
+        /// A fragment that says it to a person.
+        message: String,
+    },
+    #[allow(dead_code, reason = "the link over HTTP says so")]
+    /// The server says that the session is gone; pending requests hear of it themselves.
+    SessionGone {
+        /// What it said.
+        message: String,
+    },
     /// A request of the server to us.
     Request {
         /// The server's own id for it.
@@ -231,6 +285,9 @@ pub(crate) enum DownKind {
     Killed,
     /// The server closed its side.
     Closed,
+    #[allow(dead_code, reason = "the link over HTTP says so")]
+    /// The server cannot be reached.
+    Unreachable,
     /// The server no longer takes what is written.
     WriteFailed,
     /// The server broke a rule of the transport, such as the length of a line.
@@ -255,6 +312,9 @@ pub(crate) enum OpenFailureClass {
     CommandNotFound,
     /// The command is there but cannot be run as it is configured.
     NotExecutable,
+    #[allow(dead_code, reason = "the link over HTTP says so")]
+    /// The address, a header or a certificate cannot be used.
+    InvalidAddress,
     /// Anything that may be different next time, such as a lack of descriptors or memory.
     Transient,
 }

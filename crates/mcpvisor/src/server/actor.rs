@@ -16,7 +16,7 @@ use rmcp::model::InitializeResult;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
-use super::message::{Confirmed, ControlReply, Observed, Report, ServerMessage};
+use super::message::{Confirmed, ControlReply, FailedCall, Observed, Report, ServerMessage};
 use super::slot::ServerSlot;
 use crate::connection::{self, Command, Connection};
 use crate::discovery;
@@ -233,8 +233,15 @@ impl ServerState {
         if current {
             self.confirm(observed.confirmed);
         }
-        if observed.ended.is_empty() && observed.heard {
+        let silent = observed.ended.is_empty() && observed.failed.is_empty();
+        if silent && observed.heard {
             self.step(Input::Heard { generation });
+        }
+        for failed in observed.failed {
+            self.call_failed(generation, failed);
+        }
+        if let Some(fault) = observed.session_gone {
+            self.step(Input::SessionGone { generation, fault });
         }
         for (call, end) in observed.ended {
             self.step(Input::CallEnded {
@@ -243,6 +250,23 @@ impl ServerState {
                 end,
             });
         }
+    }
+
+    /// A call comes back from a connection that goes on.
+    fn call_failed(&mut self, generation: Generation, failed: FailedCall) {
+        let FailedCall {
+            call,
+            trouble,
+            fault,
+        } = failed;
+        let id = call.id;
+        self.calls.insert(id, call);
+        self.step(Input::CallFailed {
+            generation,
+            call: id,
+            trouble,
+            fault,
+        });
     }
 
     /// Remembers what has to be restored on the next connection.
@@ -394,20 +418,28 @@ impl ServerState {
         retried: bool,
     ) -> Option<Input> {
         let mut call = self.calls.remove(&id)?;
-        if call.keep
-            && let Some(name) = call.tool_name()
-        {
-            let tool = self.slot.published.load().tool(name).cloned();
-            if !retried {
-                call.tool = tool;
-            } else if tool.is_none() && call.tool.is_some() {
-                call.reply.send(Err(Failure::ToolGone));
-                return Some(Input::CallLeft { call: id });
-            } else if call.tool != tool {
-                call.reply.send(Err(Failure::ToolChanged));
+        if let Some(name) = call.tool_name() {
+            let catalog = self.slot.published.load_full();
+            let Some(seen) = call.seen.as_ref().filter(|_| retried) else {
+                call.seen = Some(catalog);
+                return self.hand_over(call, generation);
+            };
+            let (was, is) = (seen.tool(name), catalog.tool(name));
+            if was != is {
+                let failure = match is {
+                    Some(_) => Failure::ToolChanged,
+                    None => Failure::ToolGone,
+                };
+                call.reply.send(Err(failure));
                 return Some(Input::CallLeft { call: id });
             }
         }
+        self.hand_over(call, generation)
+    }
+
+    /// Hands a call to its connection, or takes it back if that takes no more.
+    fn hand_over(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
+        let id = call.id;
         let undelivered = match self.held(generation) {
             Some(held) => held.tell(Command::Start(call)).err(),
             None => Some(Command::Start(call)),

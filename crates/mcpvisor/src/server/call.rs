@@ -1,11 +1,12 @@
 //! One request on its way through the runtime.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::NewCall;
 use mcpvisor_core::settings::RetrySettings;
 use mcpvisor_core::{CallId, ClientId, Priority, RetryWish, Safety};
-use rmcp::model::{ClientRequest, ProgressNotificationParam, Tool};
+use rmcp::model::{ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
 
 use crate::catalog::ServerCatalog;
@@ -26,8 +27,8 @@ pub(crate) struct Call {
     pub(crate) reply: Reply,
     /// Keep the request when it is sent: it may be retried, or its answer has to be remembered.
     pub(crate) keep: bool,
-    /// The tool as it was when the call was first sent, if it may be retried.
-    pub(crate) tool: Option<Tool>,
+    /// The catalog when the call of a tool was first sent: a retry needs the same tool.
+    pub(crate) seen: Option<Arc<ServerCatalog>>,
 }
 
 impl Call {

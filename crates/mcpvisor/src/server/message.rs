@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor_core::machine::{CallEnd, End, Fault};
+use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, Generation, ListKind};
 use rmcp::model::{InitializeResult, LoggingLevel};
 use tokio::sync::oneshot;
@@ -115,6 +116,10 @@ pub(crate) enum Report {
 pub(crate) struct Observed {
     /// Calls that were answered.
     pub(crate) ended: Vec<(CallId, CallEnd)>,
+    /// Calls that met trouble of their own, and come back.
+    pub(crate) failed: Vec<FailedCall>,
+    /// The server says that the session is gone.
+    pub(crate) session_gone: Option<Fault>,
     /// Calls that made progress.
     pub(crate) progressed: Vec<CallId>,
     /// Lists that changed.
@@ -127,6 +132,14 @@ pub(crate) struct Observed {
     pub(crate) dropped_flood: u64,
     /// Anything arrived at all.
     pub(crate) heard: bool,
+}
+
+/// A call that met trouble of its own while its connection lives.
+#[derive(Debug)]
+pub(crate) struct FailedCall {
+    pub(crate) call: Box<Call>,
+    pub(crate) trouble: Trouble,
+    pub(crate) fault: Fault,
 }
 
 /// What a server agreed to keep doing, so that it can be restored on the next connection.

@@ -10,7 +10,7 @@ use crate::machine::{
     CallEnd, Durable, Effect, End, Fault, FaultClass, Input, Machine, NewCall, NotSent, Outcome,
     PermanentFailure, Returned, State, StateName,
 };
-use crate::retry::{RetryWish, Safety};
+use crate::retry::{RetryWish, Safety, Trouble};
 use crate::settings::ServerSettings;
 
 /// A machine, the time, and the dice, which always fall on the middle.
@@ -260,6 +260,22 @@ pub(super) fn call_ended(number: u64, call: u64, end: CallEnd) -> Input {
         generation: generation(number),
         call: CallId(call),
         end,
+    }
+}
+
+pub(super) fn call_failed(number: u64, call: u64, trouble: Trouble) -> Input {
+    Input::CallFailed {
+        generation: generation(number),
+        call: CallId(call),
+        trouble,
+        fault: gone(),
+    }
+}
+
+pub(super) fn session_gone(number: u64) -> Input {
+    Input::SessionGone {
+        generation: generation(number),
+        fault: gone(),
     }
 }
 

@@ -14,4 +14,5 @@ mod retries;
 mod situations;
 mod table;
 mod teardown;
+mod troubles;
 mod waiting;

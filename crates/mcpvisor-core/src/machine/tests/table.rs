@@ -9,6 +9,7 @@ use super::bench::*;
 use super::situations::{code_of, columns, reach};
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, End, Input, NotSent, Outcome, StateName};
+use crate::retry::Trouble;
 
 /// The next situation. Facts are those of the newest generation; `call` is call 2, and the others
 /// are about call 1. A tick comes at the next deadline.
@@ -20,6 +21,9 @@ start            | =    .    .    .    .    .    .    .    .    .    .    .    .
 call             | .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .
 call left        | .    .    =    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .
 call answered    | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late
+call failed      | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late
+call expired     | late late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late
+session gone     | late late late late late late Rd   .    late late late late late late late late .    .    late
 call undelivered | .    .    .    .    .    .    =    =    .    .    .    .    .    .    .    .    =    =    .
 progressed       | late late late late late late =    =    late late late late late late late late =    =    late
 heard            | late late late late late late =    .    late late late late late late late late .    .    late
@@ -57,6 +61,15 @@ call answered    | L                                                | remember
 call answered    | Rd                                               | remember, close 1
 call answered    | Dd                                               | remember, close 2
 call answered    | Xd                                               | close 1
+call failed      | off bad Dw Dc Xc                                 | forget 1
+call failed      | L                                                | restart 1 on 1
+call failed      | Rd                                               | remember, close 1
+call failed      | Dd                                               | 1 is unknown, remember, close 2
+call failed      | Xd                                               | 1 is unknown, close 1
+call expired     | off bad Dw Dc Xc                                 | forget 1
+call expired     | L Rd                                             | remember, close 1
+call expired     | Dd                                               | 1 is refused, remember, close 2
+call expired     | Xd                                               | 1 is refused, close 1
 call undelivered | Dd                                               | 1 is not sent (parked)
 call undelivered | Xd                                               | 1 is not sent (disabled)
 permit granted   | off bad Co Cc Cw L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc | return permit
@@ -125,6 +138,9 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         Input::Call(bench.read(2)),
         left(1),
         answered(newest, 1),
+        call_failed(newest, 1, Trouble::ServerFault),
+        call_failed(newest, 1, Trouble::SessionGone),
+        session_gone(newest),
         undelivered(newest, 1),
         progressed(newest, 1),
         heard(newest),
@@ -155,6 +171,12 @@ fn row(input: &Input) -> &'static str {
         Input::Call(_) => "call",
         Input::CallLeft { .. } => "call left",
         Input::CallEnded { .. } => "call answered",
+        Input::CallFailed {
+            trouble: Trouble::SessionGone,
+            ..
+        } => "call expired",
+        Input::CallFailed { .. } => "call failed",
+        Input::SessionGone { .. } => "session gone",
         Input::CallUndelivered { .. } => "call undelivered",
         Input::Progressed { .. } => "progressed",
         Input::Heard { .. } => "heard",
@@ -242,6 +264,8 @@ fn known(outcome: &Outcome) -> &'static str {
         Outcome::NotSent(NotSent::NoConnection(_)) => "not sent (no connection)",
         Outcome::Busy => "busy",
         Outcome::Unknown(_) => "unknown",
+        Outcome::Refused(_) => "refused",
+        Outcome::Answered(_) => "answered",
         Outcome::Deadline { .. } => "deadline",
         Outcome::Cancelled => "cancelled",
     }
