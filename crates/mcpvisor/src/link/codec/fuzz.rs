@@ -69,6 +69,9 @@ fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
             prop_assert!(problem.len() <= LONGEST_STRAY, "{problem}");
             prop_assert!(!problem.chars().any(char::is_control), "{problem:?}");
         }
+        Some(Inbound::Failed { .. } | Inbound::SessionGone { .. }) => {
+            prop_assert!(false, "no line says that: {inbound:?}");
+        }
         Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Refused { .. })
         | None => {}
     }
