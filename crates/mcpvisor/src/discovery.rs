@@ -196,7 +196,7 @@ pub(crate) async fn restore(
             SubscribeRequestParams::new(uri),
         )));
     }
-    let limit = slot.config.settings.timeouts.listing;
+    let limit = slot.config().settings.timeouts.listing;
     for request in requests {
         let method = request.method().to_owned();
         match tokio::time::timeout(limit, connection.ask(request)).await {

@@ -137,6 +137,18 @@ pub enum CallError {
         /// What is wrong with the request.
         problem: String,
     },
+    /// A filter hides the tool from the caller; nothing was sent.
+    #[error(
+        "{server}: the tool {tool} was not called: {reason}; change the filter, or call another"
+    )]
+    ToolHidden {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+        /// Whose filter hides it, and how.
+        reason: String,
+    },
     /// The runtime has ended; nothing was sent.
     #[error("{server}: the runtime has shut down; start a new one")]
     RuntimeGone {
@@ -196,6 +208,7 @@ impl CallError {
             Self::NotSent { .. }
             | Self::Busy { .. }
             | Self::InvalidRequest { .. }
+            | Self::ToolHidden { .. }
             | Self::RuntimeGone { .. }
             | Self::Deadline { sent: false, .. } => Known::NotSent,
             Self::OutcomeUnknown { .. }
@@ -222,6 +235,7 @@ impl CallError {
             | Self::ToolChanged { server, .. }
             | Self::ToolGone { server, .. }
             | Self::InvalidRequest { server, .. }
+            | Self::ToolHidden { server, .. }
             | Self::RuntimeGone { server } => server,
         }
     }
@@ -240,6 +254,7 @@ impl CallError {
             Self::ToolChanged { .. } => "tool_changed",
             Self::ToolGone { .. } => "tool_gone",
             Self::InvalidRequest { .. } => "invalid_request",
+            Self::ToolHidden { .. } => "tool_hidden",
             Self::RuntimeGone { .. } => "runtime_gone",
         }
     }
@@ -306,6 +321,11 @@ impl Asked {
                 problem,
             },
             Failure::Invalid(problem) => CallError::InvalidRequest { server, problem },
+            Failure::Hidden(whose, hidden) => CallError::ToolHidden {
+                server,
+                tool: self.tool.unwrap_or_default(),
+                reason: format!("by the filter of {whose}, {hidden}"),
+            },
             Failure::ToolChanged => CallError::ToolChanged {
                 server,
                 tool: self.tool.unwrap_or_default(),
@@ -379,6 +399,16 @@ fn known_names(known: &[ServerName]) -> String {
     }
     let names: Vec<&str> = known.iter().map(ServerName::as_str).collect();
     format!("; there are: {}", names.join(", "))
+}
+
+/// There is no tool of this exposed name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no tool named {name:?}; the catalog has the names of those that there are, as server__tool"
+)]
+pub struct UnknownTool {
+    /// The name that was asked for.
+    pub name: String,
 }
 
 /// Why a wish about a server was not carried out.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mcpvisor_core::{ClientId, Generation, ServerName};
+use mcpvisor_core::{ClientId, Generation, ServerName, exposed_name};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, CompleteRequest,
     CompleteRequestParams, CompleteResult, GetPromptRequest, GetPromptRequestParams,
@@ -16,7 +16,8 @@ use rmcp::model::{
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
-use crate::catalog::ServerCatalog;
+use crate::catalog::{ClientView, ServerCatalog};
+use crate::reply::Failure;
 use crate::request::Request;
 use crate::runtime::Lifeline;
 use crate::server::message::ServerMessage;
@@ -32,6 +33,8 @@ pub struct ServerHandle {
     pub(crate) slot: Arc<ServerSlot>,
     pub(crate) client: ClientId,
     pub(crate) quota: Option<Arc<Semaphore>>,
+    /// What the client sees, if it has a filter of its own.
+    pub(crate) view: Option<Arc<ClientView>>,
     /// Keeps the runtime: it ends with its last handle.
     pub(crate) _lifeline: Arc<Lifeline>,
 }
@@ -62,9 +65,27 @@ impl ServerHandle {
         self.slot.status.subscribe()
     }
 
-    /// What the server offers: the last good catalog. Never waits.
+    /// What the server offers, as far as the filters of its config and of the client let it through:
+    /// the last good catalog. Never waits.
     pub fn catalog(&self) -> Arc<ServerCatalog> {
-        self.slot.published.load_full()
+        match &self.view {
+            Some(view) => view.server(self.name()),
+            None => self.slot.published(),
+        }
+    }
+
+    /// Whether the filters let a tool through.
+    pub(crate) fn sees(&self, tool: &str) -> Result<(), Failure> {
+        let by = |whose| move |hidden| Failure::Hidden(whose, hidden);
+        let config = self.slot.config();
+        config.filter.check(tool).map_err(by("its server"))?;
+        match &self.view {
+            Some(view) => {
+                let exposed = exposed_name(self.name(), tool);
+                view.filter.check(&exposed).map_err(by("the client"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The end of what the server wrote on stderr since its last start. Secrets of its config that
@@ -119,7 +140,8 @@ impl ServerHandle {
         Request::checked(self, "tools/call", request)
     }
 
-    /// Lists tools, one page; `cursor` is where a page before it ended.
+    /// Lists tools, one page, as the server says it: no filter is applied. `cursor` is where a page
+    /// before it ended.
     pub fn list_tools(&self, cursor: Option<String>) -> Request<ListToolsResult> {
         let request = ListToolsRequest {
             method: Default::default(),

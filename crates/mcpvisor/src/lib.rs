@@ -49,15 +49,19 @@ pub use mcpvisor_core::machine::{Fault, FaultClass};
 pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
-    Priority, RetryWish, ServerName, ServerSettings, StateName,
+    Priority, RetryWish, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
 };
 pub use rmcp;
 
 pub use callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};
-pub use catalog::{ListDiff, ServerCatalog};
+pub use catalog::{
+    Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog, ServerView,
+};
 pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
-pub use error::{CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer};
+pub use error::{
+    CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer, UnknownTool,
+};
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use handle::{ServerHandle, ToolHandle};
 pub use link::in_process::ServerEnd;

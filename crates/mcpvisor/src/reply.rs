@@ -4,6 +4,7 @@
 //! Whoever drops it has answered it: *not sent* while nothing of it was written, *outcome unknown*
 //! after that. So no crash anywhere leaves a caller in silence.
 
+use mcpvisor_core::Hidden;
 use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
@@ -23,6 +24,8 @@ pub(crate) enum Failure {
     Unreadable(String),
     /// The request cannot be written down.
     Invalid(String),
+    /// A filter hides the tool: whose, and why.
+    Hidden(&'static str, Hidden),
     /// The tool is another one now.
     ToolChanged,
     /// The tool is gone.

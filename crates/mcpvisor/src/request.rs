@@ -175,7 +175,8 @@ impl<R: FromResult + 'static> IntoFuture for Request<R> {
 impl<R: FromResult> Request<R> {
     async fn run(self) -> Result<R, CallError> {
         let slot = Arc::clone(&self.handle.slot);
-        let settings = &slot.config.settings;
+        let config = slot.config();
+        let settings = &config.settings;
         let deadline = self.deadline.unwrap_or(settings.timeouts.call);
         let idle = self.idle.unwrap_or(settings.timeouts.idle);
         let method = self.method;
@@ -198,6 +199,11 @@ impl<R: FromResult> Request<R> {
             ClientRequest::CallToolRequest(call) => Some(call.params.name.clone()),
             _ => None,
         };
+        if let Some(tool) = &tool
+            && let Err(hidden) = self.handle.sees(tool)
+        {
+            return Err(asked(Some(tool.to_string())).error(hidden));
+        }
         let submission = Submission {
             slot: &slot,
             client: self.handle.client,
@@ -233,7 +239,9 @@ struct Submission<'a> {
 impl Submission<'_> {
     async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
         let _quota = self.take_quota().await?;
-        let entry = Arc::clone(&self.slot.entry)
+        let entry = self
+            .slot
+            .entry()
             .try_acquire_owned()
             .map_err(|_| Failure::Outcome(Outcome::Busy))?;
         let id = self.slot.next_call();

@@ -13,17 +13,20 @@ use arc_swap::ArcSwap;
 use futures_util::future::try_join_all;
 use mcpvisor_core::{ClientId, GovernorSettings, ServerName, StateName};
 use ractor::{Actor, ActorRef};
+use rmcp::model::CallToolResult;
+use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::callbacks::Callbacks;
-use crate::catalog::ServerCatalog;
-use crate::client::ClientBuilder;
+use crate::catalog::{CatalogPublisher, ClientView, FleetCatalog};
+use crate::client::{self, ClientBuilder};
 use crate::config::{Config, ServerConfig};
-use crate::error::{ControlError, NotReady, StartError, UnknownServer};
+use crate::error::{ControlError, NotReady, StartError, UnknownServer, UnknownTool};
 use crate::events::{EventBus, Events};
 use crate::handle::ServerHandle;
 use crate::host::Host;
+use crate::request::Request;
 use crate::server::message::{ControlReply, ServerMessage};
 use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state_dir::StateDir;
@@ -52,6 +55,7 @@ pub(crate) struct Lifeline {
     supervisor: ActorRef<SupervisorMessage>,
     events: Arc<EventBus>,
     host: Arc<Host>,
+    pub(crate) catalogs: Arc<CatalogPublisher>,
     next_client: AtomicU32,
 }
 
@@ -122,6 +126,7 @@ impl RuntimeBuilder {
     /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
     pub async fn start(self) -> Result<Runtime, StartError> {
         let events = Arc::new(EventBus::new());
+        let catalogs = Arc::new(CatalogPublisher::default());
         let (name, version) = self
             .client
             .unwrap_or_else(|| ("mcpvisor".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
@@ -134,7 +139,12 @@ impl RuntimeBuilder {
         for config in self.servers {
             validate(&config)?;
             let name = config.name.clone();
-            let slot = ServerSlot::new(config, Arc::clone(&host), Arc::clone(&events));
+            let slot = ServerSlot::new(
+                config,
+                Arc::clone(&host),
+                Arc::clone(&events),
+                Arc::clone(&catalogs),
+            );
             if servers.insert(name.clone(), Arc::new(slot)).is_some() {
                 return Err(StartError::DuplicateServer(name));
             }
@@ -154,6 +164,7 @@ impl RuntimeBuilder {
                 supervisor,
                 events,
                 host,
+                catalogs,
                 next_client: AtomicU32::new(1),
             }),
         })
@@ -223,7 +234,11 @@ impl Runtime {
 
     /// A handle of a server.
     pub fn server(&self, name: &str) -> Result<ServerHandle, UnknownServer> {
-        Ok(self.handle(self.slot(name)?, ClientId::DEFAULT, None))
+        Ok(self.handle(self.slot(name)?, ClientId::DEFAULT, None, None))
+    }
+
+    pub(crate) fn lifeline(&self) -> &Lifeline {
+        &self.lifeline
     }
 
     pub(crate) fn handle(
@@ -231,11 +246,13 @@ impl Runtime {
         slot: Arc<ServerSlot>,
         client: ClientId,
         quota: Option<Arc<Semaphore>>,
+        view: Option<Arc<ClientView>>,
     ) -> ServerHandle {
         ServerHandle {
             slot,
             client,
             quota,
+            view,
             _lifeline: Arc::clone(&self.lifeline),
         }
     }
@@ -259,13 +276,28 @@ impl Runtime {
         servers.values().map(|slot| slot.status()).collect()
     }
 
-    /// What every server offers: the last good catalogs. Never waits.
-    pub fn catalog(&self) -> Vec<(ServerName, Arc<ServerCatalog>)> {
-        let servers = self.lifeline.registry.load();
-        servers
-            .iter()
-            .map(|(name, slot)| (name.clone(), slot.published.load_full()))
-            .collect()
+    /// What all servers offer together, the last good of each: one pointer load, never waits.
+    pub fn catalog(&self) -> Arc<FleetCatalog> {
+        self.lifeline.catalogs.catalog()
+    }
+
+    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or null
+    /// for none.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// let found = runtime.call("github__search", serde_json::json!({ "q": "reconnect" }))?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn call(
+        &self,
+        exposed: &str,
+        arguments: impl Into<Value>,
+    ) -> Result<Request<CallToolResult>, UnknownTool> {
+        let (slot, tool) = client::resolve(self, exposed)?;
+        let server = self.handle(slot, ClientId::DEFAULT, None, None);
+        Ok(server.call_tool(tool, arguments))
     }
 
     /// What happens from now on.
@@ -284,14 +316,15 @@ impl Runtime {
     /// waited for: the answer says so at once.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
-        let any_required = slots.iter().any(|slot| slot.config.required);
+        let any_required = slots.iter().any(|slot| slot.config().required);
         let wanted: Vec<_> = slots
             .into_iter()
             .filter(|slot| {
+                let config = slot.config();
                 if any_required {
-                    slot.config.required
+                    config.required
                 } else {
-                    slot.config.enabled
+                    config.enabled
                 }
             })
             .collect();
@@ -384,6 +417,7 @@ impl Runtime {
             config,
             Arc::clone(&self.lifeline.host),
             Arc::clone(&self.lifeline.events),
+            Arc::clone(&self.lifeline.catalogs),
         ));
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await
@@ -395,7 +429,7 @@ impl Runtime {
         let server = slot.name().clone();
         self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
             .await?;
-        let due = Instant::now() + slot.config.settings.close.total().min(LONGEST_SHUTDOWN);
+        let due = Instant::now() + slot.config().settings.close.total().min(LONGEST_SHUTDOWN);
         end_connections(vec![slot], due).await;
         Ok(())
     }

@@ -67,6 +67,8 @@ pub struct ServerStatus {
     /// Notifications and requests of the server's that came too many at once, or too large, and were
     /// dropped unread. Replies are never dropped, and neither is the news that a list changed.
     pub dropped_flood: u64,
+    /// What a person should look at in the catalog: [`crate::ServerCatalog::findings`].
+    pub findings: usize,
 }
 
 impl ServerStatus {
@@ -89,7 +91,7 @@ impl Serialize for ServerStatus {
             name: &'a str,
             version: &'a str,
         }
-        let mut status = serializer.serialize_struct("ServerStatus", 17)?;
+        let mut status = serializer.serialize_struct("ServerStatus", 18)?;
         status.serialize_field("name", &self.name)?;
         status.serialize_field("instance", &self.instance)?;
         status.serialize_field("state", &self.state)?;
@@ -112,6 +114,9 @@ impl Serialize for ServerStatus {
         status.serialize_field("in_flight", &self.in_flight)?;
         status.serialize_field("last_error", &self.last_error)?;
         status.serialize_field("action", &self.action)?;
+        if self.findings > 0 {
+            status.serialize_field("findings", &self.findings)?;
+        }
         status.end()
     }
 }

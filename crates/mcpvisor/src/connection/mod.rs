@@ -99,7 +99,8 @@ pub(crate) fn spawn(
 ) -> Connection {
     // Commands are bounded by admission: at most `limits.inFlight` calls, and what ends them.
     let (sender, commands) = mpsc::unbounded_channel();
-    let (grace_sender, grace) = watch::channel(slot.config.settings.close);
+    let config = slot.config();
+    let (grace_sender, grace) = watch::channel(config.settings.close);
     let task = Task {
         slot: Arc::clone(slot),
         commands,
@@ -110,7 +111,7 @@ pub(crate) fn spawn(
             end: None,
         },
     };
-    match &slot.config.transport.0 {
+    match &config.transport.0 {
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(command) => {
             let command = command.clone();

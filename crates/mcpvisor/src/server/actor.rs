@@ -110,7 +110,7 @@ impl ServerState {
     fn new(myself: ActorRef<ServerMessage>, arguments: ServerArguments) -> Self {
         let slot = arguments.slot;
         let durable = slot.memory().durable.clone();
-        let machine = Machine::new(slot.config.settings.clone(), durable, now());
+        let machine = Machine::new(slot.config().settings.clone(), durable, now());
         Self {
             slot,
             supervisor: arguments.supervisor,
@@ -172,7 +172,7 @@ impl ServerState {
     }
 
     fn call(&mut self, mut call: Box<Call>) {
-        let catalog = self.slot.published.load();
+        let catalog = self.slot.published();
         let new = call.admit(&self.machine.settings().retry, &catalog);
         self.calls.insert(call.id, call);
         self.step(Input::Call(new));
@@ -354,7 +354,7 @@ impl ServerState {
             Effect::AskPermit { reconnect } => {
                 // A server in this process starts no program and opens no socket: there is nothing
                 // to spread when it connects for the first time.
-                if !reconnect && self.slot.config.transport.is_in_process() {
+                if !reconnect && self.slot.config().transport.is_in_process() {
                     return Some(Input::PermitGranted);
                 }
                 self.asked_for_permit = true;
@@ -419,7 +419,7 @@ impl ServerState {
     ) -> Option<Input> {
         let mut call = self.calls.remove(&id)?;
         if let Some(name) = call.tool_name() {
-            let catalog = self.slot.published.load_full();
+            let catalog = self.slot.published();
             let Some(seen) = call.seen.as_ref().filter(|_| retried) else {
                 call.seen = Some(catalog);
                 return self.hand_over(call, generation);

@@ -2,6 +2,7 @@
 
 pub(crate) mod actor;
 pub(crate) mod call;
+mod configured;
 pub(crate) mod message;
 mod publish;
 pub(crate) mod slot;

@@ -8,7 +8,7 @@ use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
 use super::message::FetchFailure;
-use crate::catalog::{ListDiff, Listed, ServerCatalog};
+use crate::catalog::{ListDiff, Listed, ServerCatalog, Sight, visible};
 use crate::events::EventKind;
 use crate::status::ServerStatus;
 
@@ -68,14 +68,33 @@ impl ServerState {
     }
 
     fn adopt(&mut self, generation: Generation, list: ListKind, listed: Listed) {
-        let old = Arc::clone(&self.slot.memory().last_good);
+        let old = Arc::clone(&self.slot.memory().listed);
         let mut next = old.with(generation, listed);
+        next.share(&old);
+        self.slot.memory().listed = Arc::new(next);
+        self.look_again(list);
+    }
+
+    /// Works out what callers see, after a list or the rules about it changed.
+    pub(super) fn look_again(&mut self, list: ListKind) {
+        let config = self.slot.config();
+        let (listed, old) = {
+            let memory = self.slot.memory();
+            (Arc::clone(&memory.listed), Arc::clone(&memory.last_good))
+        };
+        let sight = Sight {
+            filter: &config.filter,
+        };
+        let mut next = visible(&listed, sight);
+        next.stale = old.stale;
+        next.revision = old.revision;
         let diff = ListDiff::of(list, &old, &next);
+        next.share(&old);
         if !diff.is_empty() {
-            next.revision = old.revision + 1;
+            next.revision += 1;
             let revision = next.revision;
             self.slot.emit(
-                generation,
+                next.generation,
                 EventKind::CatalogChanged {
                     list,
                     diff,
@@ -102,7 +121,7 @@ impl ServerState {
         let catalog = Arc::new(catalog);
         self.slot.memory().last_good = Arc::clone(&catalog);
         if self.machine.state().name().publishes() {
-            self.slot.published.store(catalog);
+            self.slot.show(catalog);
         }
         self.dirty = true;
         self.publish();
@@ -119,9 +138,9 @@ impl ServerState {
             self.slot.memory().last_good = Arc::clone(&catalog);
         }
         if state.publishes() {
-            self.slot.published.store(catalog);
+            self.slot.show(catalog);
         } else {
-            self.slot.published.store(Arc::new(ServerCatalog {
+            self.slot.show(Arc::new(ServerCatalog {
                 revision: catalog.revision,
                 generation: catalog.generation,
                 stale: true,
@@ -138,7 +157,8 @@ impl ServerState {
 
     fn status(&self) -> ServerStatus {
         let machine = &self.machine;
-        let catalog = self.slot.published.load();
+        let catalog = self.slot.published();
+        let config = self.slot.config();
         let durable = machine.durable();
         let action = match machine.state() {
             State::PermanentlyFailed(failure) => Some(failure.action.clone()),
@@ -166,7 +186,7 @@ impl ServerState {
                 .as_ref()
                 .map(|info| info.protocol_version.as_str().to_owned()),
             server: self.info.as_ref().map(|info| info.server_info.clone()),
-            transport: self.slot.config.transport.label(),
+            transport: config.transport.label(),
             tools: catalog.tools.len(),
             prompts: catalog.prompts.len(),
             resources: catalog.resources.len(),
@@ -176,11 +196,12 @@ impl ServerState {
             waiting: machine.waiting(),
             last_error: self.last_error(),
             action,
-            required: self.slot.config.required,
+            required: config.required,
             restarts: self.slot.memory().restarts,
             dropped_late: machine.dropped_late(),
             strays: self.strays,
             dropped_flood: self.dropped_flood,
+            findings: catalog.findings.len(),
         }
     }
 }

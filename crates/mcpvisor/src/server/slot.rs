@@ -16,33 +16,35 @@ use ractor::ActorRef;
 use rmcp::model::LoggingLevel;
 use tokio::sync::{Semaphore, watch};
 
+use super::configured::{Configured, CurrentConfig};
 use super::message::ServerMessage;
-use crate::catalog::ServerCatalog;
+use crate::catalog::{CatalogPublisher, ServerCatalog};
 use crate::config::ServerConfig;
 use crate::events::{EventBus, EventKind};
 use crate::host::Host;
 use crate::link::StderrRing;
-use crate::secret::Secrets;
 use crate::status::ServerStatus;
 use crate::supervisor::CloseOutcome;
 
 /// The lasting part of one server.
 pub(crate) struct ServerSlot {
     pub(crate) slot: Slot,
-    pub(crate) config: ServerConfig,
+    /// Replaced by a reload.
+    config: ArcSwap<Configured>,
     pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
-    secrets: Secrets,
+    /// The catalog of the fleet, to which this server adds.
+    pub(crate) catalogs: Arc<CatalogPublisher>,
     /// Where messages go at the moment.
     pub(crate) mailbox: watch::Sender<Mailbox>,
     pub(crate) status: watch::Sender<ServerStatus>,
-    pub(crate) published: ArcSwap<ServerCatalog>,
+    published: ArcSwap<ServerCatalog>,
     /// One permit: a connection task holds it from opening to the end of closing, so a new
     /// generation never opens beside an old one, not even across a crash of the actor.
     pub(crate) connection: Arc<Semaphore>,
     /// Places for calls that run and wait; entering is tried here, the order is the machine's.
-    pub(crate) entry: Arc<Semaphore>,
+    entry: ArcSwap<Semaphore>,
     /// The runtime is going away: no more patience with a connection whose actor is gone.
     hurried: watch::Sender<bool>,
     next_call: AtomicU64,
@@ -68,6 +70,9 @@ pub(crate) enum Mailbox {
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) durable: Durable,
+    /// The lists as they were fetched.
+    pub(crate) listed: Arc<ServerCatalog>,
+    /// What callers see of them, in states that publish.
     pub(crate) last_good: Arc<ServerCatalog>,
     pub(crate) subscriptions: BTreeSet<String>,
     pub(crate) log_level: Option<LoggingLevel>,
@@ -78,25 +83,28 @@ pub(crate) struct Memory {
 }
 
 impl ServerSlot {
-    pub(crate) fn new(config: ServerConfig, host: Arc<Host>, events: Arc<EventBus>) -> Self {
+    pub(crate) fn new(
+        config: ServerConfig,
+        host: Arc<Host>,
+        events: Arc<EventBus>,
+        catalogs: Arc<CatalogPublisher>,
+    ) -> Self {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = Slot::first(config.name.clone());
-        let admission = &config.settings.admission;
-        let places = admission.in_flight.saturating_add(admission.waiting);
         Self {
             mailbox: watch::Sender::new(Mailbox::Starting),
             status: watch::Sender::new(first_status(&slot, &config)),
             published: ArcSwap::from_pointee(ServerCatalog::default()),
             connection: Arc::new(Semaphore::new(1)),
-            entry: Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS))),
+            entry: ArcSwap::from_pointee(places(&config)),
             hurried: watch::Sender::new(false),
             next_call: AtomicU64::new(1),
             in_flight: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             stderr: Arc::new(StderrRing::default()),
-            secrets: config.transport.secrets(),
             memory: Mutex::new(Memory {
                 durable,
+                listed: Arc::new(ServerCatalog::default()),
                 last_good: Arc::new(ServerCatalog::default()),
                 subscriptions: BTreeSet::new(),
                 log_level: None,
@@ -104,7 +112,8 @@ impl ServerSlot {
                 closed: None,
             }),
             slot,
-            config,
+            config: ArcSwap::from_pointee(Configured::new(config, None)),
+            catalogs,
             host,
             events,
         }
@@ -112,6 +121,33 @@ impl ServerSlot {
 
     pub(crate) fn name(&self) -> &ServerName {
         &self.slot.server
+    }
+
+    /// What the config says at the moment.
+    pub(crate) fn config(&self) -> CurrentConfig {
+        self.config.load_full()
+    }
+
+    /// Places for calls that run and wait.
+    pub(crate) fn entry(&self) -> Arc<Semaphore> {
+        self.entry.load_full()
+    }
+
+    /// What callers see of the server now.
+    pub(crate) fn published(&self) -> Arc<ServerCatalog> {
+        self.published.load_full()
+    }
+
+    /// Shows callers another catalog, here and in that of the fleet.
+    pub(crate) fn show(&self, catalog: Arc<ServerCatalog>) {
+        self.published.store(Arc::clone(&catalog));
+        self.catalogs.publish(self.name(), catalog);
+    }
+
+    /// Shows callers nothing any more.
+    pub(crate) fn withdraw(&self) {
+        self.published.store(Arc::default());
+        self.catalogs.withdraw(self.name());
     }
 
     /// What a restarted actor takes up again. A panic never leaves it half-written: every change
@@ -164,13 +200,20 @@ impl ServerSlot {
 
     /// A text about the server or of the server's, without the secrets of its config.
     pub(crate) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
-        self.secrets.hide(text)
+        self.config.load().hide(text)
     }
 
     /// The end of what the server wrote on stderr, without the secrets of its config.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.secrets.hide_in_end(&self.stderr.tail()).into_owned()
+        self.config.load().hide_in_end(&self.stderr.tail())
     }
+}
+
+/// Places for those that run and wait, as the config says.
+fn places(config: &ServerConfig) -> Semaphore {
+    let admission = &config.settings.admission;
+    let places = admission.in_flight.saturating_add(admission.waiting);
+    Semaphore::new(places.min(Semaphore::MAX_PERMITS))
 }
 
 /// Everything that prints a handle would print all of it.
@@ -214,5 +257,6 @@ fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {
         dropped_late: 0,
         strays: 0,
         dropped_flood: 0,
+        findings: 0,
     }
 }

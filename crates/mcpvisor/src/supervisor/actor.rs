@@ -244,7 +244,7 @@ impl SupervisorState {
         } else {
             ConnectKind::First
         };
-        let stdio = child.slot.config.transport.is_stdio();
+        let stdio = child.slot.config().transport.is_stdio();
         self.governor.ask(server.clone(), kind, stdio);
     }
 
@@ -308,7 +308,7 @@ impl SupervisorState {
         match self.children.get_mut(name) {
             Some(child) if child.removal.is_none() && self.ending.is_none() => {
                 child.removal = Some(reply);
-                let limit = child.slot.config.settings.close.total();
+                let limit = child.slot.config().settings.close.total();
                 child.tell(ServerMessage::Shutdown { limit });
                 if child.actor.is_none() {
                     self.forget(name);
@@ -505,7 +505,7 @@ fn restart_later(myself: &ActorRef<SupervisorMessage>, server: ServerName) {
 /// The last thing that a status says of a server that is gone.
 fn show_gone(slot: &ServerSlot) {
     slot.set_gauges(0, 0);
-    slot.published.store(Arc::default());
+    slot.withdraw();
     slot.status.send_modify(|status| {
         status.state = StateName::Disabled;
         (status.tools, status.prompts) = (0, 0);

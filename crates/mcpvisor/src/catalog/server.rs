@@ -1,12 +1,15 @@
 //! What a server offers, as an immutable snapshot.
 //!
 //! A snapshot is separate from connectivity: it stays the last good one through reconnects and
-//! failed refreshes, and says so by being stale. Fetching it is [`crate::discovery`]'s business.
+//! failed refreshes, and says so by being stale. Fetching it is [`crate::discovery`]'s business,
+//! what of it callers see that of [`super::visible`].
 
 use std::sync::Arc;
 
 use mcpvisor_core::{Generation, ListKind};
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
+
+use super::findings::Finding;
 
 /// The published catalog of one server.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -26,6 +29,8 @@ pub struct ServerCatalog {
     pub resources: Arc<[Resource]>,
     /// The templates of resources.
     pub resource_templates: Arc<[ResourceTemplate]>,
+    /// What a person should look at before trusting it.
+    pub findings: Arc<[Finding]>,
 }
 
 impl ServerCatalog {
@@ -47,6 +52,14 @@ impl ServerCatalog {
             && self.resource_templates.is_empty()
     }
 
+    /// Takes over the lists of a catalog that are equal, so that both share them.
+    pub(crate) fn share(&mut self, old: &Self) {
+        share(&mut self.tools, &old.tools);
+        share(&mut self.prompts, &old.prompts);
+        share(&mut self.resources, &old.resources);
+        share(&mut self.resource_templates, &old.resource_templates);
+    }
+
     /// The same catalog with one list replaced.
     pub(crate) fn with(&self, generation: Generation, list: Listed) -> Self {
         let mut next = Self {
@@ -60,6 +73,12 @@ impl ServerCatalog {
             Listed::Templates(templates) => next.resource_templates = templates.into(),
         }
         next
+    }
+}
+
+fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>) {
+    if !Arc::ptr_eq(list, old) && *list == *old {
+        *list = Arc::clone(old);
     }
 }
 
@@ -89,72 +108,5 @@ impl Listed {
             Self::Resources(items) => items.len(),
             Self::Templates(items) => items.len(),
         }
-    }
-}
-
-/// How one list changed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ListDiff {
-    /// Names (of resources: their addresses) that are new.
-    pub added: Vec<String>,
-    /// Names that are gone.
-    pub removed: Vec<String>,
-    /// Names whose definition changed.
-    pub changed: Vec<String>,
-}
-
-impl ListDiff {
-    /// Whether nothing changed.
-    pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
-    }
-
-    pub(crate) fn between<T: PartialEq>(old: &[T], new: &[T], name: impl Fn(&T) -> &str) -> Self {
-        use std::collections::HashMap;
-        let before: HashMap<&str, &T> = old.iter().map(|item| (name(item), item)).collect();
-        let after: HashMap<&str, &T> = new.iter().map(|item| (name(item), item)).collect();
-        let mut diff = Self::default();
-        for item in new {
-            match before.get(name(item)) {
-                None => diff.added.push(name(item).to_owned()),
-                Some(old) if *old != item => diff.changed.push(name(item).to_owned()),
-                Some(_) => {}
-            }
-        }
-        for item in old {
-            if !after.contains_key(name(item)) {
-                diff.removed.push(name(item).to_owned());
-            }
-        }
-        diff
-    }
-
-    pub(crate) fn of(kind: ListKind, old: &ServerCatalog, new: &ServerCatalog) -> Self {
-        match kind {
-            ListKind::Tools => Self::between(&old.tools, &new.tools, |t| &t.name),
-            ListKind::Prompts => Self::between(&old.prompts, &new.prompts, |p| &p.name),
-            ListKind::Resources => Self::between(&old.resources, &new.resources, |r| &r.uri),
-            ListKind::Templates => {
-                Self::between(&old.resource_templates, &new.resource_templates, |t| {
-                    &t.uri_template
-                })
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_diff_names_what_is_new_gone_and_changed() {
-        let old = [("a", 1), ("b", 1), ("c", 1)];
-        let new = [("b", 2), ("c", 1), ("d", 1)];
-        let diff = ListDiff::between(&old, &new, |item| item.0);
-        assert_eq!(diff.added, ["d"]);
-        assert_eq!(diff.removed, ["a"]);
-        assert_eq!(diff.changed, ["b"]);
     }
 }

@@ -1,0 +1,19 @@
+//! What servers offer: snapshots of each, what callers see of it, and all of it together.
+//!
+//! Readers pay one pointer load. What is in a list is fetched by [`crate::discovery`]; when it is
+//! published, the actor of its server says.
+
+mod diff;
+mod findings;
+mod fleet;
+mod publisher;
+mod server;
+mod visible;
+
+pub use diff::ListDiff;
+pub use findings::{Finding, FindingKind};
+pub use fleet::{FleetCatalog, FleetTool, ServerView};
+pub(crate) use publisher::{CatalogPublisher, ClientView};
+pub(crate) use server::Listed;
+pub use server::ServerCatalog;
+pub(crate) use visible::{Sight, visible};

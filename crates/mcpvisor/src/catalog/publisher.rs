@@ -1,0 +1,282 @@
+//! Who writes the catalog of a fleet: one place, one server's change at a time.
+//!
+//! Each server's actor hands in what its callers may see. Readers load a pointer and never wait for
+//! a writer; writers wait for each other for as long as a list of servers takes to copy.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use arc_swap::ArcSwap;
+use mcpvisor_core::{Filter, ServerName};
+
+use super::fleet::{FleetCatalog, ServerView};
+use super::server::ServerCatalog;
+
+/// The catalog of a fleet, and what some clients see of it.
+#[derive(Debug, Default)]
+pub(crate) struct CatalogPublisher {
+    fleet: ArcSwap<FleetCatalog>,
+    /// Held by whoever writes. Clients that are gone leave at the next write.
+    views: Mutex<Vec<Weak<ClientView>>>,
+}
+
+/// What one client sees: the tools that pass its filter.
+#[derive(Debug)]
+pub(crate) struct ClientView {
+    pub(crate) filter: Filter,
+    published: ArcSwap<FleetCatalog>,
+}
+
+impl ClientView {
+    pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
+        self.published.load_full()
+    }
+
+    /// The catalog of one server, as this client sees it.
+    pub(crate) fn server(&self, name: &ServerName) -> Arc<ServerCatalog> {
+        let catalog = self.published.load();
+        let view = catalog.server(name.as_str());
+        view.map_or_else(Arc::default, |view| Arc::clone(view.catalog()))
+    }
+
+    /// What the client sees of one server.
+    fn narrow(&self, view: &ServerView, before: Option<&ServerView>) -> Arc<ServerView> {
+        let passes = |name: &str| self.filter.passes(name);
+        let all = view.tools().iter().all(|tool| passes(tool.exposed()));
+        if all {
+            return Arc::new(view.clone());
+        }
+        let shown = view.tools().iter().filter(|tool| passes(tool.exposed()));
+        let mut catalog = ServerCatalog::clone(view.catalog());
+        catalog.tools = shown.map(|tool| tool.definition().clone()).collect();
+        if let Some(before) = before
+            && before.catalog().tools == catalog.tools
+        {
+            catalog.tools = Arc::clone(&before.catalog().tools);
+        }
+        Arc::new(ServerView::new(view.server(), Arc::new(catalog), before))
+    }
+}
+
+impl CatalogPublisher {
+    /// The catalog of the whole fleet.
+    pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
+        self.fleet.load_full()
+    }
+
+    /// Publishes what a server shows. Only the server's own actor does, so the view that it builds on
+    /// is the newest one.
+    pub(crate) fn publish(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
+        let fleet = self.fleet.load();
+        let before = fleet.server(server.as_str());
+        let view = Arc::new(ServerView::new(server, catalog, before));
+        drop(fleet);
+        self.write(|catalog, client| {
+            let before = catalog.server(server.as_str());
+            let view = client.map_or_else(|| Arc::clone(&view), |it| it.narrow(&view, before));
+            match catalog.find(server.as_str()) {
+                Ok(index) => catalog.servers[index] = view,
+                Err(index) => catalog.servers.insert(index, view),
+            }
+        });
+    }
+
+    /// A server is gone.
+    pub(crate) fn withdraw(&self, server: &ServerName) {
+        self.write(|catalog, _| {
+            if let Ok(index) = catalog.find(server.as_str()) {
+                catalog.servers.remove(index);
+            }
+        });
+    }
+
+    /// The view of a client from now on.
+    pub(crate) fn view(&self, filter: Filter) -> Arc<ClientView> {
+        let mut views = self.lock();
+        let fleet = self.fleet.load();
+        let mut view = ClientView {
+            filter,
+            published: ArcSwap::default(),
+        };
+        let servers = fleet.servers().map(|server| view.narrow(server, None));
+        let narrowed = FleetCatalog {
+            revision: fleet.revision,
+            servers: servers.collect(),
+        };
+        view.published = ArcSwap::from_pointee(narrowed);
+        let view = Arc::new(view);
+        views.push(Arc::downgrade(&view));
+        view
+    }
+
+    /// Writes the catalog of the fleet, then those of the clients.
+    fn write(&self, change: impl Fn(&mut FleetCatalog, Option<&ClientView>)) {
+        let mut views = self.lock();
+        let revision = self.fleet.load().revision + 1;
+        rewrite(&self.fleet, revision, |catalog| change(catalog, None));
+        views.retain(|view| {
+            let Some(view) = view.upgrade() else {
+                return false;
+            };
+            rewrite(&view.published, revision, |catalog| {
+                change(catalog, Some(&view));
+            });
+            true
+        });
+    }
+
+    /// A panic of a writer leaves the catalog before it.
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<ClientView>>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn rewrite(
+    published: &ArcSwap<FleetCatalog>,
+    revision: u64,
+    change: impl FnOnce(&mut FleetCatalog),
+) {
+    let mut next = FleetCatalog::clone(&published.load());
+    next.revision = revision;
+    change(&mut next);
+    published.store(Arc::new(next));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use rmcp::model::Tool;
+    use serde_json::json;
+
+    use super::*;
+
+    fn name(name: &str) -> ServerName {
+        ServerName::new(name).unwrap()
+    }
+
+    fn tools(names: impl IntoIterator<Item = String>) -> Arc<ServerCatalog> {
+        let schema = json!({ "type": "object" }).as_object().unwrap().clone();
+        let schema = Arc::new(schema);
+        let tool = |name: String| Tool::new_with_raw(name, None, Arc::clone(&schema));
+        Arc::new(ServerCatalog {
+            tools: names.into_iter().map(tool).collect(),
+            ..ServerCatalog::default()
+        })
+    }
+
+    fn some(names: &[&str]) -> Arc<ServerCatalog> {
+        tools(names.iter().map(|name| (*name).to_owned()))
+    }
+
+    fn exposed(catalog: &FleetCatalog) -> Vec<&str> {
+        catalog.tools().map(|tool| tool.exposed()).collect()
+    }
+
+    #[test]
+    fn a_change_of_one_server_shares_the_views_of_all_others() {
+        let publisher = CatalogPublisher::default();
+        publisher.publish(&name("b"), some(&["x"]));
+        publisher.publish(&name("a"), some(&["y"]));
+        let first = publisher.catalog();
+        assert_eq!(exposed(&first), ["a__y", "b__x"]);
+        publisher.publish(&name("b"), some(&["x", "z"]));
+        let second = publisher.catalog();
+        assert_eq!(exposed(&second), ["a__y", "b__x", "b__z"]);
+        assert!(second.revision() > first.revision());
+        assert!(Arc::ptr_eq(&first.servers[0], &second.servers[0]));
+        assert_eq!(
+            exposed(&first),
+            ["a__y", "b__x"],
+            "who holds one keeps what it saw"
+        );
+        publisher.withdraw(&name("a"));
+        assert_eq!(exposed(&publisher.catalog()), ["b__x", "b__z"]);
+    }
+
+    #[test]
+    fn a_tool_is_found_by_its_exposed_name_whatever_it_is_called() {
+        let publisher = CatalogPublisher::default();
+        publisher.publish(&name("a b"), some(&["x.y"]));
+        publisher.publish(&name("a.b"), some(&["x.y", "x y"]));
+        let catalog = publisher.catalog();
+        assert_eq!(catalog.tool_count(), 3);
+        for tool in catalog.tools() {
+            let found = catalog.tool(tool.exposed()).unwrap();
+            assert_eq!((found.server(), found.name()), (tool.server(), tool.name()));
+        }
+        assert!(catalog.tool("a_b__x_y").is_none());
+    }
+
+    #[test]
+    fn a_client_sees_what_passes_its_filter_now_and_later() {
+        let publisher = CatalogPublisher::default();
+        publisher.publish(&name("git"), some(&["search", "delete_repo"]));
+        let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
+        assert_eq!(exposed(&view.catalog()), ["git__search"]);
+        publisher.publish(&name("files"), some(&["read"]));
+        publisher.publish(&name("git"), some(&["search", "fork", "delete_user"]));
+        assert_eq!(exposed(&view.catalog()), ["git__search", "git__fork"]);
+        assert_eq!(view.server(&name("git")).tools.len(), 2);
+        assert_eq!(view.catalog().revision(), publisher.catalog().revision());
+        drop(view);
+        publisher.withdraw(&name("git"));
+        assert!(
+            publisher.lock().is_empty(),
+            "a client that is gone is forgotten"
+        );
+    }
+
+    #[test]
+    fn a_catalog_whose_tools_did_not_change_is_published_without_looking_at_them() {
+        let publisher = CatalogPublisher::default();
+        let first = some(&["x"]);
+        publisher.publish(&name("a"), Arc::clone(&first));
+        let before = publisher.catalog();
+        let stale = ServerCatalog {
+            stale: true,
+            ..ServerCatalog::clone(&first)
+        };
+        publisher.publish(&name("a"), Arc::new(stale));
+        let after = publisher.catalog();
+        assert!(after.server("a").unwrap().catalog().stale);
+        assert!(std::ptr::eq(
+            before.tools().next().unwrap(),
+            after.tools().next().unwrap()
+        ));
+    }
+
+    /// 200 servers of 200 tools: the merge after a change of one, and a read. The figures are those of
+    /// a release build; without optimization and on a busy machine only the order is asserted.
+    #[test]
+    fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
+        let publisher = CatalogPublisher::default();
+        let view = publisher.view(Filter::from_patterns(["!*t7*"]));
+        let many = |from: usize| tools((from..from + 200).map(|number| format!("t{number}")));
+        for number in 0..200 {
+            publisher.publish(&name(&format!("server{number}")), many(0));
+        }
+        let mut publishes: Vec<Duration> = (1..=20)
+            .map(|round| {
+                let catalog = many(round);
+                let began = Instant::now();
+                publisher.publish(&name("server100"), catalog);
+                began.elapsed()
+            })
+            .collect();
+        publishes.sort_unstable();
+        let began = Instant::now();
+        for _ in 0..10_000 {
+            std::hint::black_box(publisher.catalog());
+            std::hint::black_box(view.catalog());
+        }
+        let read = began.elapsed() / 20_000;
+        assert_eq!(publisher.catalog().tool_count(), 40_000);
+        let (median, slack) = (publishes[10], if cfg!(debug_assertions) { 25 } else { 1 });
+        eprintln!(
+            "publish {median:?} (worst {:?}), read {read:?}",
+            publishes[19]
+        );
+        assert!(median <= Duration::from_millis(2) * slack, "{median:?}");
+        assert!(read <= Duration::from_nanos(100) * slack, "{read:?}");
+    }
+}

@@ -1,0 +1,256 @@
+//! What all servers of a fleet offer together: names, filters, and one server that spoils nothing for
+//! the others (K6).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod fleet;
+
+use fleet::*;
+use mcpvisor::{CallError, Client, FleetCatalog, Known, Runtime, ToolFilter, UnknownTool};
+use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
+use rmcp::model::{ErrorData, Prompt, Resource};
+use serde_json::{Value, json};
+
+fn script(tools: &[&str]) -> Script {
+    let script = tools.iter().fold(Script::bare(), |script, name| {
+        script.tool(name, Behaviour::answer())
+    });
+    script
+        .prompts(Listing::of([Prompt::new("greet", None::<String>, None)]))
+        .resources(Listing::of([Resource::new("test://one", "one")]))
+}
+
+fn exposed(catalog: &FleetCatalog) -> Vec<String> {
+    catalog.tools().map(|it| it.exposed().to_owned()).collect()
+}
+
+fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(str::to_owned).to_vec()
+}
+
+/// A fleet of scripted servers that is ready.
+async fn start(servers: &[(&str, &ScriptedServer)]) -> Runtime {
+    let mut builder = Runtime::builder();
+    for (name, scripted_server) in servers {
+        builder = builder.server(server(name, scripted(scripted_server)));
+    }
+    let runtime = builder.start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    runtime
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_catalog_of_a_fleet_has_what_all_servers_offer_under_names_of_its_own() {
+    let git = ScriptedServer::new(script(&["search", "issues.list"]));
+    let files = ScriptedServer::new(script(&["read"]));
+    let runtime = start(&[("git", &git), ("files", &files)]).await;
+
+    let catalog = runtime.catalog();
+    let names = exposed(&catalog);
+    assert_eq!(names[..2], ["files__read", "git__search"]);
+    assert!(names[2].starts_with("git__issues_list_"), "{names:?}");
+    let found = catalog.tool(&names[2]).unwrap();
+    assert_eq!(
+        (found.server().as_str(), found.name()),
+        ("git", "issues.list")
+    );
+    assert_eq!(found.definition().name, "issues.list");
+    assert_eq!(catalog.prompts().count(), 2);
+    let (server, resource) = catalog.resources().next().unwrap();
+    assert_eq!((server.as_str(), &*resource.uri), ("files", "test://one"));
+
+    for name in names {
+        let call = runtime.call(&name, json!({ "q": 1 })).unwrap();
+        call.await.unwrap();
+    }
+    assert_eq!(git.record().received("tools/call").len(), 2);
+    assert_eq!(files.record().received("tools/call").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_nobody_has_is_unknown_and_one_of_a_server_that_connects_waits_for_it() {
+    let slow =
+        ScriptedServer::new(script(&["read"]).on("initialize", Behaviour::answer().after(secs(5))));
+    let runtime = Runtime::builder()
+        .server(server("slow", scripted(&slow)))
+        .start()
+        .await
+        .unwrap();
+    for name in ["", "read", "slow", "fast__read", "slow_read", "slow__re.ad"] {
+        let unknown = runtime.call(name, Value::Null).unwrap_err();
+        assert_eq!(unknown, UnknownTool { name: name.into() });
+    }
+    let call = runtime.call("slow__read", Value::Null).unwrap();
+    call.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_clashes_with_itself_and_one_that_cannot_list_spoil_nothing_for_others() {
+    let twice = ScriptedServer::new(Script::bare().tools(Listing::of([
+        tool("same").with_title("first"),
+        tool("same").with_title("second"),
+        tool("other"),
+    ])));
+    let broken = ScriptedServer::new(script(&["lost"]).on(
+        "tools/list",
+        Behaviour::error(ErrorData::internal_error("no list today", None)),
+    ));
+    let good = ScriptedServer::new(script(&["work"]));
+    let runtime = Runtime::builder()
+        .server(server("a_b", scripted(&twice)))
+        .server(server("broken", scripted(&broken)))
+        .server(server("good", scripted(&good)))
+        // The same letters after cleaning.
+        .server(server(
+            "a b",
+            scripted(&ScriptedServer::new(script(&["same"]))),
+        ))
+        .start()
+        .await
+        .unwrap();
+    let names = eventually(DEADLINE, "what can be listed", || {
+        let names = exposed(&runtime.catalog());
+        if names.len() == 4 {
+            Ok(names)
+        } else {
+            Err(names)
+        }
+    })
+    .await;
+    assert!(names[0].starts_with("a_b__same_"), "{names:?}");
+    assert_eq!(names[1..], ["a_b__same", "a_b__other", "good__work"]);
+    let catalog = runtime.catalog();
+    let same = catalog.tool("a_b__same").unwrap().definition();
+    assert_eq!(same.title.as_deref(), Some("first"));
+    let findings: Vec<String> = catalog
+        .findings()
+        .map(|(server, finding)| format!("{server}: {finding}"))
+        .collect();
+    assert_eq!(findings, ["a_b: tools: \"same\" is listed twice"]);
+    assert_eq!(runtime.server("a_b").unwrap().status().findings, 1);
+    // The list that cannot be had costs neither the prompts beside it nor anything of the others.
+    assert_eq!(catalog.prompts().count(), 3);
+    runtime
+        .call("good__work", Value::Null)
+        .unwrap()
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_the_server_s_filter_hides_is_neither_seen_nor_called() {
+    let git = ScriptedServer::new(script(&["search", "search_all", "delete_repo"]));
+    let mut config = server("git", scripted(&git));
+    config.tools = ToolFilter {
+        allow: names(["search*", "delete*"]),
+        deny: names(["delete*"]),
+    };
+    let (runtime, handle) = ready(config).await;
+    assert_eq!(
+        exposed(&runtime.catalog()),
+        ["git__search", "git__search_all"]
+    );
+    assert_eq!(handle.catalog().tools.len(), 2);
+    assert_eq!(handle.status().tools, 2);
+
+    let refused = handle
+        .call_tool("delete_repo", Value::Null)
+        .await
+        .unwrap_err();
+    assert!(matches!(refused, CallError::ToolHidden { .. }), "{refused}");
+    assert_eq!(
+        (refused.known(), refused.code()),
+        (Known::NotSent, "tool_hidden")
+    );
+    assert!(
+        refused.to_string().contains("\"delete*\" denies it"),
+        "{refused}"
+    );
+    let by_name = runtime.call("git__delete_repo", Value::Null).unwrap();
+    assert!(matches!(by_name.await, Err(CallError::ToolHidden { .. })));
+    let unlisted = handle.call_tool("fork", Value::Null).await.unwrap_err();
+    assert!(
+        matches!(unlisted, CallError::ToolHidden { .. }),
+        "{unlisted}"
+    );
+    handle.call_tool("search", Value::Null).await.unwrap();
+    assert_eq!(git.record().received("tools/call").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_s_filter_is_its_own() {
+    let git = ScriptedServer::new(script(&["search", "delete_repo"]));
+    let files = ScriptedServer::new(script(&["read"]));
+    let runtime = start(&[("git", &git), ("files", &files)]).await;
+    let planner = runtime
+        .client("planner")
+        .tools(["git__*", "!git__delete_*"])
+        .build();
+    let plain = runtime.client("plain").build();
+    assert_eq!(exposed(&planner.catalog()), ["git__search"]);
+    assert_eq!(exposed(&plain.catalog()), exposed(&runtime.catalog()));
+    assert_eq!(planner.server("git").unwrap().catalog().tools.len(), 1);
+
+    for name in ["git__delete_repo", "files__read"] {
+        let refused = planner.call(name, Value::Null).unwrap().await.unwrap_err();
+        assert!(matches!(refused, CallError::ToolHidden { .. }), "{refused}");
+        assert!(
+            refused.to_string().contains("the filter of the client"),
+            "{refused}"
+        );
+        plain.call(name, Value::Null).unwrap().await.unwrap();
+    }
+    let behind = planner
+        .server("git")
+        .unwrap()
+        .call_tool("delete_repo", Value::Null);
+    assert!(matches!(behind.await, Err(CallError::ToolHidden { .. })));
+    planner
+        .call("git__search", Value::Null)
+        .unwrap()
+        .await
+        .unwrap();
+
+    // What comes later passes the same filter, and readers see it as one revision.
+    git.control().update(|script| {
+        script.tools = Listing::of([tool("fork"), tool("delete_all")]);
+    });
+    git.control().tools_changed();
+    let seen = |client: &Client| exposed(&client.catalog());
+    eventually(DEADLINE, "the new tools", || {
+        let (few, all) = (seen(&planner), seen(&plain));
+        if all.iter().any(|it| it == "git__fork") {
+            Ok(few)
+        } else {
+            Err(all)
+        }
+    })
+    .await;
+    assert_eq!(seen(&planner), ["git__fork"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_disabled_or_removed_leaves_the_catalog_of_the_fleet() {
+    let one = ScriptedServer::new(script(&["x"]));
+    let two = ScriptedServer::new(script(&["y"]));
+    let runtime = start(&[("one", &one), ("two", &two)]).await;
+    let before = runtime.catalog();
+    runtime.disable("one").await.unwrap();
+    assert_eq!(exposed(&runtime.catalog()), ["two__y"]);
+    runtime.remove("two").await.unwrap();
+    assert_eq!(runtime.catalog().tool_count(), 0);
+    assert!(runtime.catalog().server("two").is_none());
+    assert_eq!(
+        exposed(&before),
+        ["one__x", "two__y"],
+        "a snapshot stays as it was"
+    );
+    runtime.enable("one").await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    assert_eq!(exposed(&runtime.catalog()), ["one__x"]);
+}
