@@ -71,6 +71,12 @@ impl Admission {
         }
     }
 
+    /// Takes other bounds. Who is in flight or waits beyond them stays.
+    pub fn reconfigure(&mut self, settings: &AdmissionSettings) {
+        self.max_in_flight = settings.in_flight.max(1);
+        self.max_waiting = settings.waiting;
+    }
+
     /// A new call. It starts when the connection is `open`, a place is free and nobody waits.
     /// Otherwise it waits behind those of its client that are as urgent.
     pub fn enter(

@@ -84,15 +84,15 @@ impl Discovery {
     pub fn new(settings: &ListingSettings) -> Self {
         Self {
             refresh_every: settings.refresh_every.min(LONGEST_DELAY),
-            retry: Backoff::new(&BackoffSettings {
-                initial: settings.refresh_retry,
-                multiplier: 2.0,
-                max: settings.max_refresh_retry,
-                jitter: 0.0,
-                ..BackoffSettings::default()
-            }),
+            retry: retry_curve(settings),
             lists: None,
         }
+    }
+
+    /// Takes other settings; what is wanted and runs stays so.
+    pub fn reconfigure(&mut self, settings: &ListingSettings) {
+        self.refresh_every = settings.refresh_every.min(LONGEST_DELAY);
+        self.retry = retry_curve(settings);
     }
 
     /// A new connection, of a server that has these lists: all are wanted now, and fetches that
@@ -184,6 +184,16 @@ impl Discovery {
     fn list(&mut self, kind: ListKind) -> Option<&mut List> {
         self.lists.as_mut()?.get_mut(&kind)
     }
+}
+
+fn retry_curve(settings: &ListingSettings) -> Backoff {
+    Backoff::new(&BackoffSettings {
+        initial: settings.refresh_retry,
+        multiplier: 2.0,
+        max: settings.max_refresh_retry,
+        jitter: 0.0,
+        ..BackoffSettings::default()
+    })
 }
 
 impl List {

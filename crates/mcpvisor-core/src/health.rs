@@ -21,6 +21,11 @@ impl Health {
         }
     }
 
+    /// Takes another threshold; what failed stays counted.
+    pub fn reconfigure(&mut self, threshold: u32) {
+        self.threshold = threshold.max(1);
+    }
+
     /// A call was answered, be it with an error of the server's.
     pub fn call_answered(&mut self) {
         self.calls = 0;

@@ -364,7 +364,7 @@ impl Callbacks {
             if let Some(told) = told
                 && AssertUnwindSafe(told).catch_unwind().await.is_err()
             {
-                tracing::warn!(server = %event.server, "a callback panicked");
+                tracing::warn!(server = ?event.server, "a callback panicked");
             }
         }
     }
@@ -376,7 +376,7 @@ fn tell<P: Clone + Send + 'static>(
     params: &P,
 ) -> Option<BoxFuture<'static, ()>> {
     let callback = Arc::clone(callback?);
-    let ask = Ask::new(event.server.clone(), event.generation, params.clone());
+    let ask = Ask::new(event.server.clone()?, event.generation, params.clone());
     Some(async move { callback(ask).await }.boxed())
 }
 

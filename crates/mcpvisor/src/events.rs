@@ -10,6 +10,7 @@ use rmcp::model::{CustomNotification, LoggingMessageNotificationParam, ProgressN
 use tokio::sync::broadcast;
 
 use crate::catalog::ListDiff;
+use crate::reload::ServerChange;
 
 /// Events that a slow reader may be behind before it misses some.
 pub const EVENT_BUFFER: usize = 1_024;
@@ -20,8 +21,8 @@ pub const EVENT_BUFFER: usize = 1_024;
 pub struct Event {
     /// The number of the event in its runtime, rising by one. A gap means that some were missed.
     pub version: u64,
-    /// The server that it is about.
-    pub server: ServerName,
+    /// The server that it is about; none if it is about the fleet.
+    pub server: Option<ServerName>,
     /// The connection that it came from, or the newest one.
     pub generation: Generation,
     /// What happened.
@@ -70,6 +71,13 @@ pub enum EventKind {
     Added,
     /// The server was removed.
     Removed,
+    /// A reload changed the server's settings.
+    Reconfigured(ServerChange),
+    /// A watched config file changed and was not taken; the fleet goes on as it was.
+    ConfigRejected {
+        /// Why.
+        problem: String,
+    },
 }
 
 /// Why there is no next event.
@@ -142,6 +150,16 @@ impl EventBus {
     }
 
     pub(crate) fn emit(&self, server: &ServerName, generation: Generation, kind: EventKind) {
+        self.send(Some(server), generation, kind);
+    }
+
+    /// Something happened to the fleet as a whole.
+    #[cfg(feature = "config-files")]
+    pub(crate) fn emit_of_fleet(&self, kind: EventKind) {
+        self.send(None, Generation::NONE, kind);
+    }
+
+    fn send(&self, server: Option<&ServerName>, generation: Generation, kind: EventKind) {
         let mut outlet = self.outlet();
         outlet.version += 1;
         let version = outlet.version;
@@ -151,7 +169,7 @@ impl EventBus {
             // Nobody left to hear it is no failure.
             let _ = sender.send(Arc::new(Event {
                 version,
-                server: server.clone(),
+                server: server.cloned(),
                 generation,
                 kind,
             }));

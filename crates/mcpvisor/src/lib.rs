@@ -27,6 +27,7 @@ mod host;
     allow(dead_code, reason = "parts of it are for child processes alone")
 )]
 mod link;
+mod reload;
 mod reply;
 mod request;
 mod runtime;
@@ -44,6 +45,8 @@ mod state_dir;
 mod status;
 mod supervisor;
 mod transport;
+#[cfg(feature = "config-files")]
+mod watch;
 
 pub use mcpvisor_core::machine::{Fault, FaultClass};
 pub use mcpvisor_core::settings;
@@ -65,6 +68,7 @@ pub use error::{
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use handle::{ServerHandle, ToolHandle};
 pub use link::in_process::ServerEnd;
+pub use reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
 pub use request::{FromResult, Request};
 pub use runtime::{Runtime, RuntimeBuilder};
 pub use status::ServerStatus;
@@ -74,3 +78,5 @@ pub use transport::HttpEndpoint;
 #[cfg(feature = "stdio")]
 pub use transport::StdioCommand;
 pub use transport::Transport;
+#[cfg(feature = "config-files")]
+pub use watch::{ConfigWatch, RejectedConfig};

@@ -57,6 +57,8 @@ pub(crate) struct Lifeline {
     host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogPublisher>,
     next_client: AtomicU32,
+    /// Held by a reload, so that there is one at a time.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
 }
 
 impl Drop for Lifeline {
@@ -166,6 +168,7 @@ impl RuntimeBuilder {
                 host,
                 catalogs,
                 next_client: AtomicU32::new(1),
+                reloading: tokio::sync::Mutex::new(()),
             }),
         })
     }
@@ -235,6 +238,24 @@ impl Runtime {
     /// A handle of a server.
     pub fn server(&self, name: &str) -> Result<ServerHandle, UnknownServer> {
         Ok(self.handle(self.slot(name)?, ClientId::DEFAULT, None, None))
+    }
+
+    /// A reference that does not keep the runtime.
+    #[cfg(feature = "config-files")]
+    pub(crate) fn downgrade(&self) -> std::sync::Weak<Lifeline> {
+        Arc::downgrade(&self.lifeline)
+    }
+
+    /// The runtime, if somebody still has it.
+    #[cfg(feature = "config-files")]
+    pub(crate) fn upgrade(lifeline: &std::sync::Weak<Lifeline>) -> Option<Self> {
+        let lifeline = lifeline.upgrade()?;
+        Some(Self { lifeline })
+    }
+
+    #[cfg(feature = "config-files")]
+    pub(crate) fn emit(&self, kind: crate::events::EventKind) {
+        self.lifeline.events.emit_of_fleet(kind);
     }
 
     pub(crate) fn lifeline(&self) -> &Lifeline {
@@ -366,7 +387,7 @@ impl Runtime {
             .await
     }
 
-    async fn control(
+    pub(crate) async fn control(
         &self,
         name: &str,
         message: impl FnOnce(ControlReply) -> ServerMessage,

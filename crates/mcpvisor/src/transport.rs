@@ -114,6 +114,21 @@ impl Transport {
         }
     }
 
+    /// What differs in how two servers are reached, as a config names it.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        match (&self.0, &other.0) {
+            #[cfg(feature = "stdio")]
+            (TransportKind::Stdio(ours), TransportKind::Stdio(theirs)) => ours.differences(theirs),
+            #[cfg(feature = "http")]
+            (TransportKind::Http(ours), TransportKind::Http(theirs)) => ours.differences(theirs),
+            (
+                TransportKind::Channel { serve: ours, .. },
+                TransportKind::Channel { serve: theirs, .. },
+            ) if std::sync::Arc::ptr_eq(ours, theirs) => Vec::new(),
+            _ => vec!["transport"],
+        }
+    }
+
     /// What must not be shown of the server, as this process's environment is now.
     pub(crate) fn secrets(&self) -> Secrets {
         match &self.0 {

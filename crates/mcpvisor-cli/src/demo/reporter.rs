@@ -63,5 +63,9 @@ fn tell(stage: &Stage, event: &Event) {
         (_, Some(fault)) => text.push_str(&format!(": {fault}")),
         (_, None) => {}
     }
-    stage.line(tone, event.server.as_str(), &text);
+    stage.line(
+        tone,
+        event.server.as_ref().map_or("", |name| name.as_str()),
+        &text,
+    );
 }

@@ -10,7 +10,7 @@ use crate::admission::Priority;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
 use crate::retry::{RetryWish, Safety, Trouble};
-use crate::settings::CloseSettings;
+use crate::settings::{CloseSettings, ServerSettings};
 
 /// One thing that happened, or that somebody wants.
 #[derive(Debug, Clone, PartialEq)]
@@ -138,6 +138,11 @@ pub enum Input {
     Shutdown {
         /// All steps together.
         limit: Duration,
+    },
+    /// Go on with other settings: what is under way keeps its deadlines.
+    Reconfigure {
+        /// All of them.
+        settings: Box<ServerSettings>,
     },
     /// A deadline may have passed.
     Tick,

@@ -204,8 +204,22 @@ impl Machine {
                 let grace = self.settings.close.fit(limit);
                 self.tear_down(now, AfterTeardown::Stop, grace);
             }
+            Input::Reconfigure { settings } => self.reconfigure(now, *settings),
             Input::Tick => self.tick(now),
         }
+    }
+
+    /// Other settings from now on. What was used of the budget, who is in flight and who waits stays;
+    /// where there are more places, those that wait start.
+    fn reconfigure(&mut self, now: Now, settings: ServerSettings) {
+        let budget = &mut self.durable.budget;
+        budget.reconfigure(&settings.backoff, &settings.budget);
+        self.health.reconfigure(settings.health.threshold);
+        self.admission.reconfigure(&settings.admission);
+        self.discovery.reconfigure(&settings.listing);
+        self.settings = settings;
+        self.remember();
+        self.admit(now);
     }
 
     /// The earliest moment at which [`Input::Tick`] would do something.

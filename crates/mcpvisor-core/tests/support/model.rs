@@ -255,6 +255,7 @@ impl Model {
                     self.budget.clear();
                 }
             }
+            Input::Reconfigure { settings } => self.settings = ServerSettings::clone(settings),
             Input::Start
             | Input::CallLeft { .. }
             | Input::SessionGone { .. }
@@ -449,6 +450,7 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         | Input::Disable
         | Input::Reconnect
         | Input::Shutdown { .. }
+        | Input::Reconfigure { .. }
         | Input::Tick => None,
     }
 }

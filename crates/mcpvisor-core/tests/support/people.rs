@@ -73,16 +73,33 @@ impl World {
         let pause = self.dice.millis(60_000);
         self.later(pause, Event::Press);
         let newest = self.model.newest.get();
-        let input = match self.dice.number(0..10) {
+        let input = match self.dice.number(0..12) {
             0..=2 => Input::Reconnect,
             3..=5 => Input::Enable,
             6 | 7 => Input::Disable,
+            8 | 9 => self.other_settings(),
             _ => {
                 let generation = Generation::from(self.dice.number(0..newest + 1));
                 Input::ReportBroken { generation }
             }
         };
         self.step(input);
+    }
+
+    /// Another config: more places and a larger budget, so that what is under way stays within them.
+    fn other_settings(&mut self) -> Input {
+        let mut settings = self.settings.clone();
+        let rolled = self.dice.settings();
+        settings.backoff = rolled.backoff;
+        settings.health = rolled.health;
+        settings.close = rolled.close;
+        settings.admission.in_flight += self.dice.number(0..2) as usize;
+        settings.admission.waiting += self.dice.number(0..3) as usize;
+        settings.budget.attempts += u32::from(self.dice.percent(30));
+        self.settings = settings.clone();
+        Input::Reconfigure {
+            settings: Box::new(self.sabotage.settings(settings)),
+        }
     }
 
     /// The weather changes, and will again.

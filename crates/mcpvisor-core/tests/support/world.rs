@@ -63,7 +63,7 @@ pub struct World {
     grant: Option<(Instant, u64)>,
     trace: Trace,
     tally: Tally,
-    sabotage: Sabotage,
+    pub sabotage: Sabotage,
 }
 
 /// What a history was made of.

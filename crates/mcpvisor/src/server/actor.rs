@@ -145,6 +145,10 @@ impl ServerState {
                 self.step(Input::Disable);
             }
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
+            ServerMessage::Reconfigure { restart, reply } => {
+                self.reconfigure(restart);
+                let _ = reply.send(Ok(()));
+            }
             ServerMessage::ReportBroken { generation } => {
                 self.step(Input::ReportBroken { generation });
             }
@@ -192,6 +196,18 @@ impl ServerState {
                 self.step(Input::Reconnect);
                 let _ = reply.send(Ok(()));
             }
+        }
+    }
+
+    /// Takes up the config that is in the slot now.
+    fn reconfigure(&mut self, restart: bool) {
+        let settings = Box::new(self.slot.config().settings.clone());
+        self.dirty = true;
+        self.step(Input::Reconfigure { settings });
+        self.look_again(ListKind::Tools);
+        if restart {
+            // One that is switched off stays so; the machine sees to that.
+            self.step(Input::Reconnect);
         }
     }
 

@@ -38,6 +38,13 @@ pub(crate) enum ServerMessage {
         /// Answered at once, refused if disabled.
         reply: ControlReply,
     },
+    /// The config changed: go on with the new one.
+    Reconfigure {
+        /// It is reached in another way: replace the connection.
+        restart: bool,
+        /// Answered at once.
+        reply: ControlReply,
+    },
     /// This connection does not work, says a caller.
     ReportBroken {
         /// The connection that the caller used.

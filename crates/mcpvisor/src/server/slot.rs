@@ -128,6 +128,16 @@ impl ServerSlot {
         self.config.load_full()
     }
 
+    /// Another config from now on. Those that entered keep their places.
+    pub(crate) fn configure(&self, config: ServerConfig) {
+        let before = self.config();
+        if before.settings.admission != config.settings.admission {
+            self.entry.store(Arc::new(places(&config)));
+        }
+        let next = Configured::new(config, Some(&before));
+        self.config.store(Arc::new(next));
+    }
+
     /// Places for calls that run and wait.
     pub(crate) fn entry(&self) -> Arc<Semaphore> {
         self.entry.load_full()

@@ -10,6 +10,7 @@ use super::situations::{code_of, columns, reach};
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, End, Input, NotSent, Outcome, StateName};
 use crate::retry::Trouble;
+use crate::settings::ServerSettings;
 
 /// The next situation. Facts are those of the newest generation; `call` is call 2, and the others
 /// are about call 1. A tick comes at the next deadline.
@@ -43,6 +44,7 @@ enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    .    C
 disable          | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .
 reconnect        | .    Cq   =    =    =    Cq   Rd   =    =    Rq   =    =    Cq   Cq   Co   Cc   Rd   .    .
 shutdown         | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =
+reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
 tick             | .    .    =    Cc   =    Cq   =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .
 ";
 
@@ -119,6 +121,7 @@ shutdown         | Cc Rc                                            | 1 is not s
 shutdown         | Cw Rw                                            | 1 is not sent (stopping), stop
 shutdown         | Ro Do                                            | 1 is not sent (stopping), return permit, close 2
 shutdown         | Dc Xc                                            | close 1
+reconfigure      | off bad Cq Co Cc Cw L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc | remember
 tick             | Cq Cc Rc Rq Dq                                   | 1 is deadline
 tick             | Co                                               | return permit, close 1, remember
 tick             | Cw Rw Dw                                         | ask again
@@ -160,8 +163,19 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         Input::Disable,
         Input::Reconnect,
         Input::Shutdown { limit: secs(9) },
+        Input::Reconfigure {
+            settings: other_settings(bench),
+        },
         Input::Tick,
     ]
+}
+
+/// The settings of the machine, but for some that matter in every situation.
+fn other_settings(bench: &Bench) -> Box<ServerSettings> {
+    let mut settings = bench.machine.settings().clone();
+    settings.admission.in_flight += 1;
+    settings.health.threshold += 1;
+    Box::new(settings)
 }
 
 /// The row of an input. A new input has none, which does not compile.
@@ -200,6 +214,7 @@ fn row(input: &Input) -> &'static str {
         Input::Disable => "disable",
         Input::Reconnect => "reconnect",
         Input::Shutdown { .. } => "shutdown",
+        Input::Reconfigure { .. } => "reconfigure",
         Input::Tick => "tick",
     }
 }

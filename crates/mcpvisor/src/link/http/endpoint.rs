@@ -75,6 +75,22 @@ impl HttpEndpoint {
         self
     }
 
+    /// What differs from another endpoint, as a config names it.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let headers = self.headers != other.headers || self.bearer_env != other.bearer_env;
+        let certificates = self.root_certificates != other.root_certificates
+            || self.client_certificate != other.client_certificate;
+        let differs = [
+            (self.url != other.url, "url"),
+            (headers || self.secrets != other.secrets, "headers"),
+            (certificates, "certificates"),
+        ];
+        let named = differs.into_iter();
+        named
+            .filter_map(|(differs, name)| differs.then_some(name))
+            .collect()
+    }
+
     /// What must not be shown: the values of headers, the token, and what was named.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let token = self.bearer_env.as_ref();

@@ -120,6 +120,21 @@ impl StdioCommand {
         &self.program
     }
 
+    /// What differs from another command, as a config names it.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let env = self.env != other.env || self.inherit != other.inherit;
+        let differs = [
+            (self.program != other.program, "command"),
+            (self.args != other.args, "args"),
+            (env || self.secrets != other.secrets, "env"),
+            (self.cwd != other.cwd, "cwd"),
+        ];
+        let named = differs.into_iter();
+        named
+            .filter_map(|(differs, name)| differs.then_some(name))
+            .collect()
+    }
+
     /// The whole environment of the child, given the parent's. A later value of a name wins.
     pub(super) fn environment(
         &self,

@@ -1,0 +1,202 @@
+//! A config file that is watched: when it changes, the fleet follows.
+//!
+//! The file is looked at, not subscribed to: its name may be a symlink that is swapped, the file may
+//! be replaced by a rename or deleted and written anew, and it may be on a file system that reports
+//! nothing. One look costs one `stat`.
+
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, ConfigError};
+use crate::events::EventKind;
+use crate::reload::{ReloadError, ReloadReport};
+use crate::runtime::{Lifeline, Runtime};
+
+/// The file is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// It is read once it has been the same for this long, so that what is still being written is not.
+const SETTLED: Duration = Duration::from_millis(150);
+
+/// A file that changes all the time is read after this many looks all the same.
+const MAX_LOOKS: usize = 20;
+
+/// Outcomes that nobody has asked for yet; older ones are forgotten.
+const OUTCOMES: usize = 16;
+
+/// A watched config file. Dropping it ends the watch; the fleet stays as it is.
+#[derive(Debug)]
+pub struct ConfigWatch {
+    task: JoinHandle<()>,
+    outcomes: mpsc::Receiver<Result<ReloadReport, RejectedConfig>>,
+}
+
+/// Why a changed file was not taken. The fleet goes on with the config before it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RejectedConfig {
+    /// It cannot be read.
+    #[error("the changed config was not taken: {0}")]
+    Unreadable(Arc<ConfigError>),
+    /// It can be read, and not be used.
+    #[error("the changed config was not taken: {0}")]
+    Unusable(#[from] ReloadError),
+}
+
+impl ConfigWatch {
+    /// What came of the next change of the file. `None` when the runtime has ended.
+    pub async fn changed(&mut self) -> Option<Result<ReloadReport, RejectedConfig>> {
+        self.outcomes.recv().await
+    }
+}
+
+impl Drop for ConfigWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Runtime {
+    /// Reloads whenever this file changes from now on, however it is replaced. A file that cannot be
+    /// read changes nothing, and [`EventKind::ConfigRejected`] says why.
+    ///
+    /// The watch does not keep the runtime: it ends with it.
+    pub fn watch_config(&self, path: impl Into<PathBuf>) -> ConfigWatch {
+        let path = path.into();
+        let (sender, outcomes) = mpsc::channel(OUTCOMES);
+        let watcher = Watcher {
+            seen: look(&path),
+            path,
+            runtime: self.downgrade(),
+            outcomes: sender,
+        };
+        ConfigWatch {
+            task: tokio::spawn(watcher.run()),
+            outcomes,
+        }
+    }
+}
+
+/// What tells one file from the next of the same name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Look {
+    modified: Option<SystemTime>,
+    length: u64,
+    /// Device, number, and when anything about the file last changed.
+    identity: (u64, u64, i64, i64),
+}
+
+impl From<Metadata> for Look {
+    fn from(metadata: Metadata) -> Self {
+        Self {
+            modified: metadata.modified().ok(),
+            length: metadata.len(),
+            identity: identity(&metadata),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn identity(metadata: &Metadata) -> (u64, u64, i64, i64) {
+    use std::os::unix::fs::MetadataExt;
+    (
+        metadata.dev(),
+        metadata.ino(),
+        metadata.ctime(),
+        metadata.ctime_nsec(),
+    )
+}
+
+#[cfg(not(unix))]
+fn identity(_: &Metadata) -> (u64, u64, i64, i64) {
+    (0, 0, 0, 0)
+}
+
+/// The file behind the name now; none while there is none.
+fn look(path: &Path) -> Option<Look> {
+    std::fs::metadata(path).ok().map(Look::from)
+}
+
+struct Watcher {
+    path: PathBuf,
+    seen: Option<Look>,
+    runtime: Weak<Lifeline>,
+    outcomes: mpsc::Sender<Result<ReloadReport, RejectedConfig>>,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if self.runtime.strong_count() == 0 {
+                return;
+            }
+            let now = self.look().await;
+            // A file that is gone is on its way to being replaced.
+            if now.is_none() || now == self.seen {
+                continue;
+            }
+            self.seen = self.settled(now).await;
+            let outcome = self.reload().await;
+            if matches!(
+                outcome,
+                Err(RejectedConfig::Unusable(ReloadError::RuntimeGone))
+            ) {
+                return;
+            }
+            self.tell(outcome);
+        }
+    }
+
+    /// Not on an async worker: the file may be on a network.
+    async fn look(&self) -> Option<Look> {
+        let path = self.path.clone();
+        let looked = tokio::task::spawn_blocking(move || look(&path));
+        looked.await.ok().flatten()
+    }
+
+    /// Waits until the file stays the same.
+    async fn settled(&self, first: Option<Look>) -> Option<Look> {
+        let mut last = first;
+        for _ in 0..MAX_LOOKS {
+            tokio::time::sleep(SETTLED).await;
+            let now = self.look().await;
+            if now.is_some() && now == last {
+                break;
+            }
+            last = now;
+        }
+        last
+    }
+
+    async fn reload(&self) -> Result<ReloadReport, RejectedConfig> {
+        let path = self.path.clone();
+        let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
+        let config = match read {
+            Ok(read) => read.map_err(|problem| RejectedConfig::Unreadable(Arc::new(problem)))?,
+            Err(_) => return Err(ReloadError::RuntimeGone.into()),
+        };
+        let runtime = Runtime::upgrade(&self.runtime).ok_or(ReloadError::RuntimeGone)?;
+        Ok(runtime.reload(config).await?)
+    }
+
+    fn tell(&self, outcome: Result<ReloadReport, RejectedConfig>) {
+        match &outcome {
+            Ok(report) => tracing::info!(unchanged = report.is_unchanged(), "config reloaded"),
+            Err(problem) => {
+                tracing::warn!(%problem, "config not reloaded");
+                if let Some(runtime) = Runtime::upgrade(&self.runtime) {
+                    let problem = problem.to_string();
+                    runtime.emit(EventKind::ConfigRejected { problem });
+                }
+            }
+        }
+        // Whoever wants to know asks often enough; the event says it too.
+        let _ = self.outcomes.try_send(outcome);
+    }
+}
