@@ -3,6 +3,8 @@
 use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
 
 use crate::callbacks::Callbacks;
+#[cfg(feature = "http")]
+use crate::link::http::HttpShared;
 use crate::state_dir::StateDir;
 
 /// The program around the servers.
@@ -18,6 +20,9 @@ pub(crate) struct Host {
         reason = "what is remembered is read and written through it"
     )]
     pub(crate) state: Option<StateDir>,
+    /// What all connections over HTTP share.
+    #[cfg(feature = "http")]
+    pub(crate) http: HttpShared,
 }
 
 impl Host {
@@ -37,6 +42,8 @@ impl Host {
             client,
             callbacks,
             state,
+            #[cfg(feature = "http")]
+            http: HttpShared::new(),
         }
     }
 }

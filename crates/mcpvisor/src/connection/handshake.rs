@@ -146,7 +146,7 @@ impl Expectations for OnlyInitialize {
         (id == self.0).then_some(Expect::Initialize)
     }
 
-    #[cfg(feature = "stdio")]
+    #[cfg(any(feature = "stdio", feature = "http"))]
     fn snapshot(&self) -> crate::link::Snapshot {
         crate::link::Snapshot(vec![(self.0, Expect::Initialize)])
     }

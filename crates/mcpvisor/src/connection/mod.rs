@@ -21,6 +21,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use self::pending::{OwnAnswer, OwnFailure, OwnRequest};
 use self::session::Session;
+#[cfg(feature = "http")]
+use crate::link::http::HttpLink;
 use crate::link::in_process::ChannelLink;
 #[cfg(feature = "stdio")]
 use crate::link::stdio::StdioLink;
@@ -121,14 +123,10 @@ pub(crate) fn spawn(
             }));
         }
         #[cfg(feature = "http")]
-        TransportKind::Http(_) => {
-            tokio::spawn(task.run(async move {
-                Err::<ChannelLink, _>(OpenFailure {
-                    class: OpenFailureClass::NotExecutable,
-                    message: "HTTP servers are not supported yet by this version".to_owned(),
-                    action: None,
-                })
-            }));
+        TransportKind::Http(endpoint) => {
+            let endpoint = endpoint.clone();
+            let slot = Arc::clone(slot);
+            tokio::spawn(task.run(async move { HttpLink::open(&endpoint, &slot.host.http).await }));
         }
         TransportKind::Channel { serve, .. } => {
             let serve = Arc::clone(serve);
@@ -249,6 +247,7 @@ impl Task {
             OpenFailureClass::CommandNotFound => FaultClass::CommandNotFound,
             OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
             OpenFailureClass::InvalidAddress => FaultClass::InvalidAddress,
+            OpenFailureClass::Unauthorized => FaultClass::Unauthorized,
             OpenFailureClass::Transient => {
                 return End::Failed {
                     fault: Fault::new(FaultClass::ConnectFailed, message),

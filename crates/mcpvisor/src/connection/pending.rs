@@ -6,7 +6,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ServerResult};
 use tokio::sync::oneshot;
 
-#[cfg(feature = "stdio")]
+#[cfg(any(feature = "stdio", feature = "http"))]
 use crate::link::Snapshot;
 use crate::link::{Expect, Expectations};
 use crate::server::call::Call;
@@ -94,7 +94,7 @@ impl Expectations for Pending {
         self.by_id.get(&id).map(|entry| entry.expect)
     }
 
-    #[cfg(feature = "stdio")]
+    #[cfg(any(feature = "stdio", feature = "http"))]
     fn snapshot(&self) -> Snapshot {
         let pending = self.by_id.iter();
         Snapshot(pending.map(|(id, entry)| (*id, entry.expect)).collect())

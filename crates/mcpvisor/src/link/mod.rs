@@ -9,8 +9,12 @@
     allow(dead_code, reason = "only a link over HTTP has single failures")
 )]
 
-#[cfg(feature = "stdio")]
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod bucket;
+#[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) mod codec;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod gate;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 pub(crate) mod in_process;
@@ -96,7 +100,6 @@ pub(crate) fn cancelled(id: CallId, reason: &str) -> ClientJsonRpcMessage {
 /// Headers that are sent with one request where there are headers, beside those that the link sends
 /// by itself. They travel in the request's extensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(dead_code, reason = "the link over HTTP reads them")]
 pub(crate) struct RequestHeaders(pub(crate) Vec<(String, String)>);
 
 /// What kind of result a pending request expects.
@@ -158,16 +161,16 @@ pub(crate) trait Expectations: Sync {
     fn expect(&self, id: CallId) -> Option<Expect>;
 
     /// All that is pending now, for a reader in another thread.
-    #[cfg(feature = "stdio")]
+    #[cfg(any(feature = "stdio", feature = "http"))]
     fn snapshot(&self) -> Snapshot;
 }
 
 /// What was pending at one moment. There are as many as calls in flight, so it is searched in order.
-#[cfg(feature = "stdio")]
+#[cfg(any(feature = "stdio", feature = "http"))]
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot(pub(crate) Vec<(CallId, Expect)>);
 
-#[cfg(feature = "stdio")]
+#[cfg(any(feature = "stdio", feature = "http"))]
 impl Expectations for Snapshot {
     fn expect(&self, id: CallId) -> Option<Expect> {
         let pending = self.0.iter().find(|(pending, _)| *pending == id);
@@ -213,7 +216,6 @@ pub(crate) enum Inbound {
         problem: String,
     },
     /// A pending request met trouble of its own; the link lives on.
-    #[allow(dead_code, reason = "the link over HTTP says so")]
     Failed {
         /// Which request.
         id: CallId,
@@ -222,11 +224,11 @@ pub(crate) enum Inbound {
         /// The HTTP status, if there was one.
         status: Option<u16>,
         /// The error in the body, if there was one that can be read.
+        #[allow(dead_code, reason = "the choice of an era looks at it")]
         error: Option<ErrorData>,
         /// A fragment that says it to a person.
         message: String,
     },
-    #[allow(dead_code, reason = "the link over HTTP says so")]
     /// The server says that the session is gone; pending requests hear of it themselves.
     SessionGone {
         /// What it said.
@@ -285,7 +287,6 @@ pub(crate) enum DownKind {
     Killed,
     /// The server closed its side.
     Closed,
-    #[allow(dead_code, reason = "the link over HTTP says so")]
     /// The server cannot be reached.
     Unreachable,
     /// The server no longer takes what is written.
@@ -312,9 +313,10 @@ pub(crate) enum OpenFailureClass {
     CommandNotFound,
     /// The command is there but cannot be run as it is configured.
     NotExecutable,
-    #[allow(dead_code, reason = "the link over HTTP says so")]
     /// The address, a header or a certificate cannot be used.
     InvalidAddress,
+    /// What proves who we are is missing.
+    Unauthorized,
     /// Anything that may be different next time, such as a lack of descriptors or memory.
     Transient,
 }

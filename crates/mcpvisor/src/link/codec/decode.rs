@@ -16,7 +16,9 @@ use serde_json::Value;
 
 use super::envelope::Envelope;
 use super::scan::{LARGE, Verdict, memory};
-use super::told::{Ends, Told, changed_lists};
+#[cfg(any(test, feature = "stdio"))]
+use super::told::Ends;
+use super::told::{Told, changed_lists};
 use crate::link::{Expect, Expectations, Inbound};
 
 /// So much of a strange line is shown, in characters.
@@ -67,6 +69,7 @@ pub(crate) fn decode(
     }
 }
 
+#[cfg(any(test, feature = "stdio"))]
 /// What a line that was too long to be kept is known to be, or nothing if its ends do not tell.
 pub(crate) fn decode_ends(
     ends: &Ends,
@@ -77,6 +80,22 @@ pub(crate) fn decode_ends(
     let told = Told::by_ends(&ends.head, &ends.tail);
     told.is_known()
         .then(|| crosses(&ends.head, &problem, told, expect, room))
+}
+
+/// The error of a message that need not be the answer to anything: a refused request is answered by
+/// what comes back for it, whatever id that has.
+#[cfg(feature = "http")]
+pub(crate) fn decode_refusal(text: &[u8]) -> Option<ErrorData> {
+    let text = text.trim_ascii();
+    let Some(Verdict::Fine) = super::judge_here(text) else {
+        return None;
+    };
+    let text = std::str::from_utf8(text).ok()?;
+    let mut envelope = Envelope::default();
+    envelope.read(text).ok()?;
+    let is_error = envelope.is_json_rpc() && envelope.method.is_none();
+    let error = envelope.error().filter(|_| is_error)?;
+    decode_error(error).ok()
 }
 
 fn decode_text(line: &str, expect: &impl Expectations, room: impl Fn(usize) -> bool) -> Decoded {

@@ -11,11 +11,16 @@ mod envelope;
 mod scan;
 mod told;
 
-pub(crate) use decode::{Decoded, decode, decode_ends};
+#[cfg(any(test, feature = "stdio"))]
+pub(crate) use decode::decode_ends;
+#[cfg(feature = "http")]
+pub(crate) use decode::decode_refusal;
+pub(crate) use decode::{Decoded, decode};
 pub(crate) use encode::{encode, encode_request};
 pub(crate) use scan::{judge, judge_here};
 #[cfg(test)]
 pub(crate) use told::END;
+#[cfg(any(test, feature = "stdio"))]
 pub(crate) use told::Ends;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub(crate) const END: usize = 4 * 1024;
 /// So many members are looked for at the end of a line.
 const MEMBERS: usize = 16;
 
+#[cfg(any(test, feature = "stdio"))]
 /// The two ends of a line that is too long to be kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
@@ -23,6 +24,7 @@ pub(crate) struct Ends {
     pub(crate) tail: Vec<u8>,
 }
 
+#[cfg(any(test, feature = "stdio"))]
 impl Ends {
     /// The ends of a line that starts so; nothing is known of its other end.
     pub(crate) fn starting_with(part: &[u8]) -> Self {

@@ -15,12 +15,12 @@ use crate::secret::{SHORTEST, Secret, Secrets};
 /// another one are refused.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpEndpoint {
-    url: Secret<String>,
-    headers: Vec<(String, Secret<String>)>,
+    pub(super) url: Secret<String>,
+    pub(super) headers: Vec<(String, Secret<String>)>,
     /// The variable that holds a bearer token, read anew for every connection.
-    bearer_env: Option<String>,
-    root_certificates: Vec<PathBuf>,
-    client_certificate: Option<PathBuf>,
+    pub(super) bearer_env: Option<String>,
+    pub(super) root_certificates: Vec<PathBuf>,
+    pub(super) client_certificate: Option<PathBuf>,
     /// What is secret in the other parts.
     secrets: Vec<Secret<OsString>>,
 }
@@ -91,7 +91,8 @@ impl HttpEndpoint {
             .collect()
     }
 
-    /// What must not be shown: the values of headers, the token, and what was named.
+    /// What must not be shown: the values of headers, the token, the user info and the query of the
+    /// address, and what was named.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let token = self.bearer_env.as_ref();
         let token = token.and_then(|name| variable(OsStr::new(name)));
@@ -100,8 +101,34 @@ impl HttpEndpoint {
             .iter()
             .map(|(_, value)| OsStr::new(value.expose()));
         let named = self.secrets.iter().map(AsRef::as_ref);
-        Secrets::new(values.chain(named).chain(token.as_deref()), SHORTEST)
+        let of_url = of_url(self.url.expose());
+        let of_url = of_url.iter().map(OsStr::new);
+        let all = values.chain(named).chain(token.as_deref()).chain(of_url);
+        Secrets::new(all, SHORTEST)
     }
+}
+
+/// What is secret in an address: the user info and the query, as wholes, in parts and decoded.
+fn of_url(url: &str) -> Vec<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = place.split('/').next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let values = query
+        .split('&')
+        .map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
+    let wholes = [user, name, password, query, fragment]
+        .into_iter()
+        .chain(values);
+    let mut secrets = Vec::new();
+    for whole in wholes.filter(|whole| !whole.is_empty()) {
+        let decoded = super::target::percent_decoded(whole);
+        secrets.push(String::from_utf8_lossy(&decoded).into_owned());
+        secrets.push(whole.to_owned());
+    }
+    secrets
 }
 
 impl fmt::Debug for HttpEndpoint {

@@ -1,5 +1,557 @@
 //! The link to a server that is reached over Streamable HTTP.
+//!
+//! Every message is a request of its own, and the answer to each a body or a stream. All of them are
+//! polled by the task that owns the link, on connections that belong to it, so nothing outlives it.
+//! Whether a session is replaced or a request repeated is the machine's business: here it is only
+//! said what happened to it.
 
+mod body;
+mod conn;
+mod dial;
 mod endpoint;
+mod exchange;
+mod headers;
+mod listen;
+mod outcome;
+mod shared;
+mod socket;
+mod sse;
+mod status;
+mod target;
 
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{SelectAll, StreamExt as _};
+use http::Method;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use mcpvisor_core::CallId;
+use mcpvisor_core::settings::CloseSettings;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, ProtocolVersion,
+};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::Sleep;
+
+use self::body::Message;
+use self::conn::Idle;
 pub use self::endpoint::HttpEndpoint;
+use self::exchange::{End, Exchange, Out, Outgoing, Purpose};
+use self::listen::Listen;
+pub(crate) use self::shared::HttpShared;
+use self::target::Target;
+use super::codec::{Decoded, decode, encode, encode_request, judge, judge_here};
+use super::gate::Gate;
+use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, cancelled};
+
+/// Notifications and answers of ours that are on their way at once.
+const MESSAGES_AT_ONCE: usize = 8;
+
+/// So many more wait; beyond that they are lost, like everything that a server does not take.
+const MAX_MESSAGES: usize = 256;
+
+/// A notification or an answer that was not taken after so long is given up.
+const MESSAGE: Duration = Duration::from_secs(10);
+
+/// After an answer its stream may stay open, so that the connection can be used again, but no more
+/// than so many of them.
+const MAX_LINGERING: usize = 16;
+
+/// When the server cannot be reached, requests that are on their way may still be answered so long.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Connections that the server has closed meanwhile are let go so often.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// After so many messages for nobody the thread is left to others for a moment.
+const MESSAGES_IN_A_TURN: usize = 256;
+
+/// An open link.
+#[derive(Debug)]
+pub(crate) struct HttpLink {
+    target: Arc<Target>,
+    /// Sent with every request.
+    headers: Arc<HeaderMap>,
+    session: Session,
+    /// There are no sessions in this version of the protocol.
+    modern: bool,
+    exchanges: SelectAll<Exchange>,
+    idle: Idle,
+    sweep: Option<Pin<Box<Sleep>>>,
+    /// The server has not taken the end of the handshake yet; requests wait for that.
+    greeting: bool,
+    held: VecDeque<(CallId, Outgoing)>,
+    messages: VecDeque<Outgoing>,
+    messages_on_way: usize,
+    listen: Listen,
+    /// Requests that were answered, and whose streams are still open, oldest first.
+    lingering: VecDeque<CallId>,
+    /// Requests that never left.
+    unsent: Vec<CallId>,
+    large: Arc<Semaphore>,
+    /// A message that is read elsewhere. Nothing else is read meanwhile, so that the order of
+    /// messages stays and memory is bounded.
+    heavy: Option<(Purpose, JoinHandle<Decoded>)>,
+    gate: Gate,
+    /// What is to be said next.
+    ready: VecDeque<Inbound>,
+    end: Ending,
+    deleting: Option<Exchange>,
+}
+
+/// Whether there is a session.
+#[derive(Debug, PartialEq, Eq)]
+enum Session {
+    None,
+    Held,
+    Gone,
+}
+
+/// How far the end of the link has come.
+#[derive(Debug)]
+enum Ending {
+    Open,
+    /// The server cannot be reached; what is on its way may still be answered.
+    Near(LinkDown, Pin<Box<Sleep>>),
+    Down(LinkDown),
+}
+
+impl HttpLink {
+    /// Checks the address and prepares the way. Nothing is sent before the first message.
+    pub(crate) async fn open(
+        endpoint: &HttpEndpoint,
+        shared: &HttpShared,
+    ) -> Result<Self, OpenFailure> {
+        let mut target = Target::check(endpoint, |name| std::env::var_os(name))?;
+        shared.equip(&mut target, endpoint).await?;
+        let mut headers = target.headers.clone();
+        if let Some(auth) = target.proxy.as_ref().and_then(|proxy| proxy.basic_auth())
+            && target.is_fetched_by_proxy()
+        {
+            headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
+        }
+        Ok(Self {
+            target: Arc::new(target),
+            headers: Arc::new(headers),
+            session: Session::None,
+            modern: false,
+            exchanges: SelectAll::new(),
+            idle: Idle::default(),
+            sweep: None,
+            greeting: false,
+            held: VecDeque::new(),
+            messages: VecDeque::new(),
+            messages_on_way: 0,
+            listen: Listen::default(),
+            lingering: VecDeque::new(),
+            unsent: Vec::new(),
+            large: Arc::new(Semaphore::new(1)),
+            heavy: None,
+            gate: Gate::default(),
+            ready: VecDeque::new(),
+            end: Ending::Open,
+            deleting: None,
+        })
+    }
+
+    fn outgoing(&self, method: Method, body: Vec<u8>) -> Outgoing {
+        Outgoing {
+            method,
+            headers: Arc::clone(&self.headers),
+            extra: Vec::new(),
+            body: Bytes::from(body),
+            not_before: None,
+            limit: None,
+        }
+    }
+
+    fn exchange(&mut self, purpose: Purpose, outgoing: Outgoing) -> Exchange {
+        let conn = self.idle.take();
+        let target = Arc::clone(&self.target);
+        Exchange::start(purpose, target, outgoing, conn, Arc::clone(&self.large))
+    }
+
+    fn start_request(&mut self, id: CallId, outgoing: Outgoing, wants_session: bool) {
+        if !matches!(self.end, Ending::Open) {
+            // The link is ending; whoever holds the request takes it back with the others.
+            self.unsent.push(id);
+            return;
+        }
+        let mut exchange = self.exchange(Purpose::Request(id), outgoing);
+        if wants_session {
+            exchange = exchange.wanting_session();
+        }
+        self.exchanges.push(exchange);
+    }
+
+    /// Sends what waits, as far as it may.
+    fn pump_messages(&mut self) {
+        while self.messages_on_way < MESSAGES_AT_ONCE
+            && let Some(outgoing) = self.messages.pop_front()
+        {
+            self.messages_on_way += 1;
+            let exchange = self.exchange(Purpose::Message, outgoing);
+            self.exchanges.push(exchange);
+        }
+    }
+
+    fn set_header(&mut self, name: HeaderName, value: HeaderValue) {
+        Arc::make_mut(&mut self.headers).insert(name, value);
+    }
+
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        expect: &impl Expectations,
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        if let Poll::Ready(report) = self.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        let mut turn = MESSAGES_IN_A_TURN;
+        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, expect, &mut turn) {
+            return Poll::Ready(Ok(inbound));
+        }
+        if turn == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.poll_sweep(cx);
+        let down = ready!(self.poll_end(cx));
+        Poll::Ready(self.gate.take_report().ok_or(down))
+    }
+
+    /// The next message of what has come. `Ready(None)`: nothing is on its way.
+    fn poll_exchanges(
+        &mut self,
+        cx: &mut Context<'_>,
+        expect: &impl Expectations,
+        turn: &mut usize,
+    ) -> Poll<Option<Inbound>> {
+        while *turn > 0 {
+            *turn -= 1;
+            if let Some(inbound) = self.ready.pop_front() {
+                return Poll::Ready(Some(inbound));
+            }
+            if let Some((purpose, reader)) = &mut self.heavy {
+                let purpose = *purpose;
+                let read = ready!(Pin::new(reader).poll(cx));
+                self.heavy = None;
+                // A reader that panicked leaves the request to the end of its exchange.
+                if let Ok(decoded) = read
+                    && let Some(inbound) = self.admit(purpose, decoded)
+                {
+                    return Poll::Ready(Some(inbound));
+                }
+                continue;
+            }
+            match ready!(self.exchanges.poll_next_unpin(cx)) {
+                Some((purpose, out)) => {
+                    if let Some(inbound) = self.take(purpose, out, expect) {
+                        return Poll::Ready(Some(inbound));
+                    }
+                }
+                None => return Poll::Ready(None),
+            }
+        }
+        Poll::Pending
+    }
+
+    fn take(&mut self, purpose: Purpose, out: Out, expect: &impl Expectations) -> Option<Inbound> {
+        match out {
+            Out::Session(Some(id)) => {
+                self.set_header(headers::SESSION, id);
+                self.session = Session::Held;
+                None
+            }
+            Out::Session(None) => None,
+            Out::Message(message) => self.read(purpose, message, expect),
+            Out::Over(over) => self.over(purpose, *over, expect),
+        }
+    }
+
+    /// Reads a message here, or has it read elsewhere, which takes a while.
+    fn read(
+        &mut self,
+        purpose: Purpose,
+        message: Message,
+        expect: &impl Expectations,
+    ) -> Option<Inbound> {
+        let Message { text, permit } = message;
+        if purpose == Purpose::Listen {
+            self.listen.heard();
+        }
+        let room = self.gate.room();
+        let pending = purpose.request().filter(|id| expect.expect(*id).is_some());
+        let Some(verdict) = judge_here(&text) else {
+            let expect = expect.snapshot();
+            let reader = tokio::task::spawn_blocking(move || {
+                let verdict = judge(&text);
+                let decoded = decode(&text, verdict, &expect, |bytes| room.has(bytes));
+                drop((text, permit));
+                decoded
+            });
+            self.heavy = Some((purpose, reader));
+            return None;
+        };
+        let decoded = decode(&text, verdict, expect, |bytes| room.has(bytes));
+        if let Some(id) = pending
+            && matches!(
+                &decoded,
+                Decoded::Unasked(Inbound::Stray { .. }, _) | Decoded::RefusedNoise
+            )
+            && let Some(error) = super::codec::decode_refusal(&text)
+        {
+            // An error without our id, in the answer to our request, is the answer.
+            let result = Err(error);
+            return self.admit(purpose, Decoded::Answer(Inbound::Response { id, result }));
+        }
+        self.admit(purpose, decoded)
+    }
+
+    /// Counts what came unasked; what is refused comes up later, in a report.
+    fn admit(&mut self, purpose: Purpose, decoded: Decoded) -> Option<Inbound> {
+        match decoded {
+            Decoded::Nothing => None,
+            Decoded::Answer(inbound) => {
+                if let Some(id) = purpose.request() {
+                    self.linger(id);
+                }
+                Some(self.with_session_in_mind(inbound))
+            }
+            Decoded::Unasked(inbound, bytes) => {
+                self.gate.let_in(bytes);
+                Some(inbound)
+            }
+            Decoded::Refused(changed) => {
+                self.gate.refuse(changed);
+                None
+            }
+            Decoded::RefusedNoise => {
+                self.gate.refuse_noise();
+                None
+            }
+        }
+    }
+
+    /// The stream of an answered request may end by itself, but not many of them stay open.
+    fn linger(&mut self, id: CallId) {
+        self.lingering.push_back(id);
+        if self.lingering.len() > MAX_LINGERING
+            && let Some(oldest) = self.lingering.pop_front()
+        {
+            self.cut_off(oldest);
+        }
+    }
+
+    /// Gives up whatever is on its way for a request; whether any of it had been written.
+    fn cut_off(&mut self, id: CallId) -> bool {
+        let mut of = self.exchanges.iter_mut();
+        let Some(exchange) = of.find(|exchange| exchange.purpose.request() == Some(id)) else {
+            return false;
+        };
+        let written = exchange.is_written();
+        exchange.give_up();
+        written
+    }
+
+    fn poll_sweep(&mut self, cx: &mut Context<'_>) {
+        if self.idle.is_empty() {
+            self.sweep = None;
+            return;
+        }
+        let sweep = self
+            .sweep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(SWEEP)));
+        if sweep.as_mut().poll(cx).is_ready() {
+            self.sweep = None;
+            self.idle.sweep();
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// The server cannot be reached.
+    fn unreachable(&mut self, problem: String) {
+        if matches!(self.end, Ending::Open) {
+            let down = LinkDown::new(DownKind::Unreachable, problem);
+            self.end = Ending::Near(down, Box::pin(tokio::time::sleep(LAST_WORDS)));
+        }
+    }
+
+    /// Waits for the end.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<LinkDown> {
+        let down = match &mut self.end {
+            Ending::Open => return Poll::Pending,
+            Ending::Down(down) => return Poll::Ready(down.clone()),
+            Ending::Near(down, patience) => {
+                let mut others = self.exchanges.iter();
+                if others.any(|other| other.purpose.request().is_some() && other.is_awaited()) {
+                    ready!(patience.as_mut().poll(cx));
+                }
+                down.clone()
+            }
+        };
+        self.end = Ending::Down(down.clone());
+        Poll::Ready(down)
+    }
+
+    /// Ends the session at the server.
+    fn poll_delete(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deleting) = &mut self.deleting else {
+            return Poll::Ready(());
+        };
+        while let Some((_, out)) = ready!(deleting.poll_next_unpin(cx)) {
+            if let Out::Over(over) = out {
+                if let End::Refused(refusal) = &over.how {
+                    tracing::debug!(status = %refusal.status, "the server did not end the session");
+                }
+                break;
+            }
+        }
+        self.deleting = None;
+        Poll::Ready(())
+    }
+}
+
+impl Link for HttpLink {
+    fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String> {
+        let answers = matches!(
+            message,
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)
+        );
+        if !matches!(self.end, Ending::Open) || (self.modern && answers) {
+            return Ok(0);
+        }
+        let mut text = Vec::new();
+        encode(&message, &mut text).map_err(|problem| problem.to_string())?;
+        let mut outgoing = self.outgoing(Method::POST, text);
+        outgoing.limit = Some(MESSAGE);
+        if is_greeting(&message) {
+            self.greeting = true;
+            let exchange = self.exchange(Purpose::Initialized, outgoing);
+            self.exchanges.push(exchange);
+        } else if self.messages.len() < MAX_MESSAGES {
+            self.messages.push_back(outgoing);
+            self.pump_messages();
+        }
+        Ok(0)
+    }
+
+    fn push_request(
+        &mut self,
+        id: CallId,
+        request: &mut Option<ClientRequest>,
+        _keep: bool,
+    ) -> Result<u64, String> {
+        let request = request.as_ref().ok_or("the request is gone")?;
+        let extra = headers::of_request(request, self.modern)?;
+        let mut text = Vec::with_capacity(256);
+        encode_request(id, request, &mut text)
+            .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
+        let mut outgoing = self.outgoing(Method::POST, text);
+        outgoing.extra = extra;
+        if self.greeting {
+            self.held.push_back((id, outgoing));
+        } else {
+            let opens = matches!(request, ClientRequest::InitializeRequest(_));
+            self.start_request(id, outgoing, opens);
+        }
+        Ok(0)
+    }
+
+    fn sent(&self) -> u64 {
+        0
+    }
+
+    fn is_written(&self, id: CallId, _position: u64) -> bool {
+        let waits = self.unsent.contains(&id) || self.held.iter().any(|(held, _)| *held == id);
+        let mut exchanges = self.exchanges.iter();
+        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id));
+        // What was accepted and waits for its answer on another stream has no exchange any more.
+        !waits && exchange.is_none_or(Exchange::is_written)
+    }
+
+    fn negotiated(&mut self, version: &ProtocolVersion) {
+        self.modern = !version.has_initialize();
+        if let Ok(value) = HeaderValue::from_str(version.as_str()) {
+            self.set_header(headers::VERSION, value);
+        }
+    }
+
+    fn cancel(&mut self, id: CallId, reason: &str) {
+        if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
+            self.held.remove(at);
+            return;
+        }
+        let exchanges = self.exchanges.len();
+        let written = self.cut_off(id) || exchanges == 0;
+        // A server of the newer protocol takes the closed stream for the wish.
+        if written && !self.modern {
+            let _ = self.push(cancelled(id, reason));
+        }
+    }
+
+    fn next(
+        &mut self,
+        expect: &impl Expectations,
+    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
+        poll_fn(|cx| self.poll_next(cx, expect))
+    }
+
+    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
+        // Whoever waits next registers its own waker before it does.
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.poll_exchanges(&mut cx, expect, &mut { MESSAGES_IN_A_TURN }) {
+            Poll::Ready(inbound) => inbound,
+            Poll::Pending => None,
+        }
+    }
+
+    async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
+        self.exchanges.clear();
+        self.held.clear();
+        self.messages.clear();
+        self.heavy = None;
+        let reachable = matches!(self.end, Ending::Open);
+        if self.session == Session::Held && reachable && !grace.stdin.is_zero() {
+            self.session = Session::Gone;
+            let outgoing = self.outgoing(Method::DELETE, Vec::new());
+            self.deleting = Some(self.exchange(Purpose::Delete, outgoing));
+        }
+        let deleted = poll_fn(|cx| self.poll_delete(cx));
+        let deleted = tokio::time::timeout(grace.stdin, deleted).await;
+        self.deleting = None;
+        self.idle.clear();
+        deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
+    }
+}
+
+/// Whether it ends the handshake.
+fn is_greeting(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Notification(said) = message else {
+        return false;
+    };
+    matches!(
+        said.notification,
+        ClientNotification::InitializedNotification(_)
+    )
+}
+
+/// An error with what caused it.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_words = cause.to_string();
+        if !words.contains(&cause_words) {
+            words = format!("{words}: {cause_words}");
+        }
+        source = cause.source();
+    }
+    words
+}

@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use tokio::task::JoinHandle;
 
-use super::gate::Room;
 use super::lines::DetachedLine;
 use super::without_broken;
 use crate::link::Snapshot;
 use crate::link::codec::{Decoded, decode, judge};
+use crate::link::gate::Room;
 
 /// A line on its way. Dropped, it is read to its end for nobody.
 #[derive(Debug)]

@@ -6,11 +6,9 @@
 //! line that takes long to read is read by a thread for such work, while the link waits for it.
 
 mod birth;
-mod bucket;
 mod child;
 mod command;
 mod exit;
-mod gate;
 mod heavy;
 mod leader;
 mod lines;
@@ -39,12 +37,12 @@ use tokio::time::Sleep;
 
 use self::child::{Pipes, Process};
 pub use self::command::StdioCommand;
-use self::gate::Gate;
 use self::heavy::HeavyLine;
 use self::lines::{Hopeless, Lines, MAX_LINE, Piece};
 use self::outbox::Outbox;
 use self::stderr::StderrDrain;
 use super::codec::{Decoded, decode, decode_ends, judge_here};
+use super::gate::Gate;
 use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, StderrRing};
 
 /// After the first sign of the end (exit, closed stdout, failed write) the others are waited for so

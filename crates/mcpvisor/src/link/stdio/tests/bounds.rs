@@ -3,7 +3,7 @@
 use mcpvisor_core::ListKind;
 
 use super::*;
-use crate::link::stdio::bucket::{BURST, EACH};
+use crate::link::bucket::{BURST, EACH};
 
 /// Calls 7 and 8 wait for a tool's result.
 struct SevenAndEight;

@@ -3,27 +3,27 @@
 use std::time::{Duration, Instant};
 
 /// So many may come at once.
-pub(super) const BURST: u32 = 2_000;
+pub(crate) const BURST: u32 = 2_000;
 
 /// One more may come each so often: 1,000 in a second.
-pub(super) const EACH: Duration = Duration::from_millis(1);
+pub(crate) const EACH: Duration = Duration::from_millis(1);
 
 /// A bucket of places, which fills up again in the course of time.
 #[derive(Debug, Default)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     /// When all places will be free again; never taken from means that they are.
     full_at: Option<Instant>,
 }
 
 impl Bucket {
     /// How many places are free.
-    pub(super) fn free(&self, now: Instant) -> u32 {
+    pub(crate) fn free(&self, now: Instant) -> u32 {
         let taken = self.taken(now).as_nanos().div_ceil(EACH.as_nanos());
         BURST.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 
     /// Takes so many places.
-    pub(super) fn take(&mut self, now: Instant, places: u32) {
+    pub(crate) fn take(&mut self, now: Instant, places: u32) {
         self.full_at = Some(now + self.taken(now) + EACH * places);
     }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use mcpvisor_core::ListKind;
 use tokio::time::{Instant, Sleep};
 
+use super::Inbound;
 use super::bucket::Bucket;
-use crate::link::Inbound;
 
 /// What was refused is told so often.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const BYTES_PER_PLACE: usize = 16 * 1024;
 
 /// The gate of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     bucket: Bucket,
     refused: Option<Refused>,
 }
@@ -39,17 +39,17 @@ struct Refused {
 
 impl Gate {
     /// The room that there is now.
-    pub(super) fn room(&self) -> Room {
+    pub(crate) fn room(&self) -> Room {
         Room(self.bucket.free(Instant::now().into_std()))
     }
 
     /// A message that takes so many bytes was let in.
-    pub(super) fn let_in(&mut self, bytes: usize) {
+    pub(crate) fn let_in(&mut self, bytes: usize) {
         self.bucket.take(Instant::now().into_std(), places(bytes));
     }
 
     /// A message was refused. That a list changed is not lost: it is told with the report.
-    pub(super) fn refuse(&mut self, changed: &[ListKind]) {
+    pub(crate) fn refuse(&mut self, changed: &[ListKind]) {
         let refused = self.refused();
         if changed.is_empty() {
             refused.dropped += 1;
@@ -62,7 +62,7 @@ impl Gate {
     }
 
     /// Noise was refused.
-    pub(super) fn refuse_noise(&mut self) {
+    pub(crate) fn refuse_noise(&mut self) {
         self.refused().strays += 1;
     }
 
@@ -76,7 +76,7 @@ impl Gate {
     }
 
     /// Waits for the next report; without anything to report, for ever.
-    pub(super) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Inbound> {
+    pub(crate) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Inbound> {
         let Some(refused) = &mut self.refused else {
             return Poll::Pending;
         };
@@ -85,7 +85,7 @@ impl Gate {
     }
 
     /// What there is to report, before its time.
-    pub(super) fn take_report(&mut self) -> Option<Inbound> {
+    pub(crate) fn take_report(&mut self) -> Option<Inbound> {
         self.refused.take().map(|refused| Inbound::Refused {
             dropped: refused.dropped,
             strays: refused.strays,
@@ -96,11 +96,11 @@ impl Gate {
 
 /// Room for something that nobody asked for, in places.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room(u32);
+pub(crate) struct Room(u32);
 
 impl Room {
     /// Whether a message that takes so many bytes of memory fits in.
-    pub(super) fn has(self, bytes: usize) -> bool {
+    pub(crate) fn has(self, bytes: usize) -> bool {
         places(bytes) <= self.0
     }
 }

@@ -1,0 +1,225 @@
+//! The body of one answer, as the messages in it.
+//!
+//! What is kept of it is bounded while it arrives: each message by itself, and large ones together,
+//! because only one of them per link may grow at a time.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use hyper::body::Incoming;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+
+use super::conn::Conn;
+use super::exchange::{End, Out, Over, Refusal, Resume};
+use super::sse::{MAX_EVENT, Sse};
+
+/// A body that is one message may have so many bytes.
+pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
+
+/// So much of the body of a refusal is read.
+const MAX_REFUSAL: usize = 64 * 1024;
+
+/// A message that grows beyond this waits until no other large one is on its way.
+const LARGE: usize = 1024 * 1024;
+
+/// A message as it was received.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) text: Bytes,
+    /// Held as long as a large one is in memory.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What a body is made of.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// One message: its first part, and all of it if there are more parts.
+    Whole(Bytes, Vec<u8>),
+    /// Many messages.
+    Events(Sse),
+    /// Why there is no message.
+    Refusal(Refusal),
+    /// Nothing that matters.
+    Nothing,
+}
+
+type Permit = BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>;
+
+/// A body on its way.
+pub(super) struct Reading {
+    /// Until its end.
+    conn: Option<Conn>,
+    /// After the end of a body that is one message.
+    done: Option<Conn>,
+    body: Incoming,
+    kind: Kind,
+    /// What has come of a stream of events and is not read yet.
+    part: Bytes,
+    large: Arc<Semaphore>,
+    waiting: Option<Permit>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Reading {
+    pub(super) fn new(conn: Conn, body: Incoming, kind: Kind, large: Arc<Semaphore>) -> Self {
+        Self {
+            conn: Some(conn),
+            done: None,
+            body,
+            kind,
+            part: Bytes::new(),
+            large,
+            waiting: None,
+            permit: None,
+        }
+    }
+
+    /// What comes next of it. After [`Out::Over`] it must not be asked again.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Out> {
+        loop {
+            if let Some(out) = self.take() {
+                return Poll::Ready(out);
+            }
+            ready!(self.poll_room(cx));
+            let Some(conn) = &mut self.conn else {
+                return Poll::Ready(self.over(End::Whole));
+            };
+            match ready!(conn.poll_body(cx, &mut self.body)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data()
+                        && let Some(end) = self.add(data)
+                    {
+                        return Poll::Ready(self.cut_off(end));
+                    }
+                }
+                Some(Err(problem)) => {
+                    let problem = super::in_words(&problem);
+                    return Poll::Ready(self.cut_off(End::Broken(problem)));
+                }
+                None => return Poll::Ready(self.end()),
+            }
+        }
+    }
+
+    /// A message that is there already.
+    fn take(&mut self) -> Option<Out> {
+        let Kind::Events(sse) = &mut self.kind else {
+            return None;
+        };
+        match sse.next(&mut self.part) {
+            Ok(None) => None,
+            Ok(Some(text)) => {
+                let permit = self.permit.take();
+                Some(Out::Message(Message { text, permit }))
+            }
+            Err(_) => {
+                let problem = too_large("an event", MAX_EVENT);
+                Some(self.cut_off(End::Unreadable(problem)))
+            }
+        }
+    }
+
+    /// Waits until a large message may grow.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let kept = match &self.kind {
+            Kind::Whole(_, all) => all.len(),
+            Kind::Events(sse) => sse.buffered(),
+            Kind::Refusal(_) | Kind::Nothing => 0,
+        };
+        if kept <= LARGE || self.permit.is_some() {
+            return Poll::Ready(());
+        }
+        let waiting = self
+            .waiting
+            .get_or_insert_with(|| Box::pin(Arc::clone(&self.large).acquire_owned()));
+        self.permit = ready!(waiting.as_mut().poll(cx)).ok();
+        self.waiting = None;
+        Poll::Ready(())
+    }
+
+    /// Adds a part; what it returns is the end.
+    fn add(&mut self, data: Bytes) -> Option<End> {
+        match &mut self.kind {
+            Kind::Whole(first, all) => {
+                if first.is_empty() && all.is_empty() {
+                    *first = data;
+                } else {
+                    all.extend_from_slice(&std::mem::take(first));
+                    all.extend_from_slice(&data);
+                }
+                let length = first.len() + all.len();
+                (length > MAX_BODY).then(|| End::Unreadable(too_large("the body", MAX_BODY)))
+            }
+            Kind::Events(_) => {
+                self.part = data;
+                None
+            }
+            Kind::Refusal(refusal) => {
+                let room = MAX_REFUSAL - refusal.body.len();
+                refusal
+                    .body
+                    .extend_from_slice(&data[..data.len().min(room)]);
+                if data.len() <= room {
+                    return None;
+                }
+                Some(self.refused())
+            }
+            Kind::Nothing => None,
+        }
+    }
+
+    fn refused(&mut self) -> End {
+        match std::mem::replace(&mut self.kind, Kind::Nothing) {
+            Kind::Refusal(refusal) => End::Refused(refusal),
+            Kind::Whole(..) | Kind::Events(_) | Kind::Nothing => End::Accepted,
+        }
+    }
+
+    /// The body is whole.
+    fn end(&mut self) -> Out {
+        match &mut self.kind {
+            Kind::Whole(first, all) => {
+                let text = if first.is_empty() {
+                    Bytes::from(std::mem::take(all))
+                } else {
+                    std::mem::take(first)
+                };
+                let permit = self.permit.take();
+                // It is over the next time.
+                self.kind = Kind::Nothing;
+                self.done = self.conn.take();
+                Out::Message(Message { text, permit })
+            }
+            Kind::Events(_) => self.over(End::Whole),
+            Kind::Refusal(_) | Kind::Nothing => {
+                let end = self.refused();
+                self.over(end)
+            }
+        }
+    }
+
+    fn over(&mut self, how: End) -> Out {
+        let resume = match &self.kind {
+            Kind::Events(sse) => Some(Resume {
+                last_id: sse.last_id().map(str::to_owned),
+                retry: sse.retry(),
+                moved: sse.has_moved(),
+            }),
+            Kind::Whole(..) | Kind::Refusal(_) | Kind::Nothing => None,
+        };
+        let conn = self.conn.take().or(self.done.take());
+        Out::Over(Box::new(Over { how, conn, resume }))
+    }
+
+    /// The rest of the body is not read, so its connection is of no use.
+    fn cut_off(&mut self, how: End) -> Out {
+        self.conn = None;
+        self.over(how)
+    }
+}
+
+fn too_large(what: &str, limit: usize) -> String {
+    format!("{what} is larger than {} MiB", limit / 1024 / 1024)
+}

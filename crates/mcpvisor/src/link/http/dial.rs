@@ -1,0 +1,116 @@
+//! Opens one connection to the server: name, socket, proxy, TLS, HTTP/1.1.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http_body_util::Full;
+use hyper::client::conn::http1;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tower_service::Service as _;
+
+use super::conn::Conn;
+use super::in_words;
+use super::socket::{Socket, Wire};
+use super::target::Target;
+
+/// One connection may take so long to open, all steps together.
+const OPEN: Duration = Duration::from_secs(15);
+
+/// A socket that is silent for so long is asked by the system whether the other side is there.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// An answer may have so many headers.
+const MAX_HEADERS: usize = 128;
+
+/// The head of an answer, and what is read ahead of its body, take at most so many bytes.
+const MAX_READ_AHEAD: usize = 256 * 1024;
+
+/// Opens a connection. The error says why there is none, to a person; nothing was sent then.
+pub(super) async fn dial(target: Arc<Target>) -> Result<Conn, String> {
+    let place = format!("{}://{}", target.scheme, target.authority);
+    match tokio::time::timeout(OPEN, open(&target)).await {
+        Ok(Ok(conn)) => Ok(conn),
+        Ok(Err(problem)) => Err(format!("cannot reach {place}: {problem}")),
+        Err(_) => Err(format!(
+            "cannot reach {place}: no connection within {OPEN:?}"
+        )),
+    }
+}
+
+async fn open(target: &Target) -> Result<Conn, String> {
+    let tcp = connect(target).await?;
+    let wire = encrypt(target, Socket::new(tcp)).await?;
+    let mut builder = http1::Builder::new();
+    builder
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_READ_AHEAD);
+    let handshake = builder
+        .handshake::<_, Full<Bytes>>(TokioIo::new(wire))
+        .await;
+    let (sender, driver) = handshake.map_err(|problem| problem.to_string())?;
+    Ok(Conn::new(sender, driver))
+}
+
+/// A socket to the server, to a proxy that fetches, or through one that passes bytes on.
+async fn connect(target: &Target) -> Result<TcpStream, String> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_nodelay(true);
+    connector.set_keepalive(Some(KEEPALIVE));
+    let Some(proxy) = &target.proxy else {
+        let connected = connector.call(target.origin()).await;
+        return connected
+            .map(TokioIo::into_inner)
+            .map_err(|problem| in_words(&problem));
+    };
+    let by = |problem: String| format!("by the proxy {}: {problem}", shown(proxy.uri()));
+    if !matches!(proxy.uri().scheme_str(), Some("http") | None) {
+        return Err(by("only http proxies are supported".to_owned()));
+    }
+    if target.scheme == Scheme::HTTP {
+        let connected = connector.call(proxy.uri().clone()).await;
+        return connected
+            .map(TokioIo::into_inner)
+            .map_err(|problem| by(in_words(&problem)));
+    }
+    let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
+    if let Some(auth) = proxy.basic_auth() {
+        tunnel = tunnel.with_auth(auth.clone());
+    }
+    let connected = tunnel.call(target.origin()).await;
+    connected
+        .map(TokioIo::into_inner)
+        .map_err(|problem| by(in_words(&problem)))
+}
+
+/// The address of a proxy, without its user info.
+fn shown(proxy: &http::Uri) -> String {
+    let port = proxy
+        .port_u16()
+        .map_or_else(String::new, |port| format!(":{port}"));
+    format!("{}{port}", proxy.host().unwrap_or_default())
+}
+
+async fn encrypt(target: &Target, socket: Socket) -> Result<Wire, String> {
+    let Some(tls) = &target.tls else {
+        return Ok(Wire::Plain(socket));
+    };
+    let host = target.authority.host();
+    let host = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    let name = ServerName::try_from(host).map_err(|problem| problem.to_string())?;
+    let encrypted = TlsConnector::from(Arc::clone(tls))
+        .connect(name, socket)
+        .await;
+    let encrypted = encrypted.map_err(|problem| format!("the TLS handshake failed: {problem}"))?;
+    Ok(Wire::Tls(Box::new(encrypted)))
+}

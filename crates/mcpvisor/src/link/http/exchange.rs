@@ -1,0 +1,414 @@
+//! One request and its answer, from the first byte to the last, as a stream of what comes of it.
+//!
+//! An exchange knows HTTP and nothing of the protocol above it: what an answer means, and which call
+//! waits for it, is the link's business.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::Stream;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use mcpvisor_core::CallId;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+
+use super::body::{Kind, Reading};
+use super::conn::{Conn, SendFailure};
+use super::dial::dial;
+use super::status::retry_after;
+use super::target::Target;
+
+/// So many redirects on the same origin are followed.
+const MAX_REDIRECTS: u8 = 3;
+
+/// What an exchange is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A request of ours, which is answered in it.
+    Request(CallId),
+    /// The rest of an answer that broke off, tried so often without anything new.
+    Resume(CallId, u8),
+    /// The notification that the handshake is done; requests wait for it.
+    Initialized,
+    /// Another notification, or an answer of ours.
+    Message,
+    /// The stream of what the server says of its own accord.
+    Listen,
+    /// The end of the session.
+    Delete,
+}
+
+impl Purpose {
+    /// The request that is answered in it.
+    pub(super) fn request(self) -> Option<CallId> {
+        match self {
+            Self::Request(id) | Self::Resume(id, _) => Some(id),
+            Self::Initialized | Self::Message | Self::Listen | Self::Delete => None,
+        }
+    }
+}
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub(super) struct Outgoing {
+    pub(super) method: Method,
+    /// What is sent with every request of the session.
+    pub(super) headers: Arc<HeaderMap>,
+    /// What is sent with this one beside it.
+    pub(super) extra: Vec<(HeaderName, HeaderValue)>,
+    pub(super) body: Bytes,
+    /// Not to be sent before that, though the connection is opened at once.
+    pub(super) not_before: Option<Instant>,
+    /// Given up without an answer after that.
+    pub(super) limit: Option<Duration>,
+}
+
+impl Outgoing {
+    fn request(&self, target: &Target, path: &PathAndQuery) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = target.request_uri(path);
+        let mut headers = HeaderMap::clone(&self.headers);
+        headers.reserve(self.extra.len());
+        for (name, value) in &self.extra {
+            headers.insert(name.clone(), value.clone());
+        }
+        if self.method != Method::POST {
+            headers.remove(CONTENT_TYPE);
+        }
+        *request.headers_mut() = headers;
+        request
+    }
+}
+
+/// Something that comes of an exchange.
+#[derive(Debug)]
+pub(super) enum Out {
+    /// The head of a good answer to a request that asked for a session; with its id, if it has one.
+    Session(Option<HeaderValue>),
+    /// A message, in the body or in an event of it.
+    Message(super::body::Message),
+    /// Nothing more comes.
+    Over(Box<Over>),
+}
+
+/// How an exchange ended.
+#[derive(Debug)]
+pub(super) struct Over {
+    pub(super) how: End,
+    /// The connection, if it can be used again.
+    pub(super) conn: Option<Conn>,
+    /// How a stream that ended may be gone on with.
+    pub(super) resume: Option<Resume>,
+}
+
+/// How an exchange ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// There is no connection; nothing was sent.
+    Unsent(String),
+    /// It broke off before the end of its answer.
+    Broken(String),
+    /// There was no answer within its limit.
+    TooLate,
+    /// The answer is whole.
+    Whole,
+    /// It was taken without an answer (202).
+    Accepted,
+    /// The answer cannot be read.
+    Unreadable(String),
+    /// Another status than success.
+    Refused(Refusal),
+}
+
+/// An answer that is no success.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) retry_after: Option<Duration>,
+    /// Where it leads, if that is another origin.
+    pub(super) elsewhere: bool,
+    pub(super) body: Vec<u8>,
+}
+
+/// Where a stream ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Resume {
+    pub(super) last_id: Option<String>,
+    pub(super) retry: Option<Duration>,
+    /// Something new came on it.
+    pub(super) moved: bool,
+}
+
+/// One request and its answer.
+pub(super) struct Exchange {
+    pub(super) purpose: Purpose,
+    target: Arc<Target>,
+    path: PathAndQuery,
+    outgoing: Outgoing,
+    redirects: u8,
+    /// The id of the session is looked for in the answer.
+    wants_session: bool,
+    /// A stream goes on after this event.
+    after: Option<String>,
+    large: Arc<Semaphore>,
+    step: Step,
+    limit: Option<Pin<Box<Sleep>>>,
+    /// Whoever polls it, so that giving it up is noticed.
+    waker: Option<Waker>,
+}
+
+enum Step {
+    Dial(BoxFuture<'static, Result<Conn, String>>),
+    Rest(Pin<Box<Sleep>>, Option<Box<Conn>>),
+    Send(BoxFuture<'static, Result<(Conn, Response<Incoming>), SendFailure>>),
+    Read(Box<Reading>),
+    Over,
+}
+
+impl Exchange {
+    /// Starts an exchange on a connection, or on a new one.
+    pub(super) fn start(
+        purpose: Purpose,
+        target: Arc<Target>,
+        outgoing: Outgoing,
+        conn: Option<Conn>,
+        large: Arc<Semaphore>,
+    ) -> Self {
+        let limit = outgoing
+            .limit
+            .map(|limit| Box::pin(tokio::time::sleep(limit)));
+        let mut exchange = Self {
+            purpose,
+            path: target.path.clone(),
+            target,
+            outgoing,
+            redirects: 0,
+            wants_session: false,
+            after: None,
+            large,
+            step: Step::Over,
+            limit,
+            waker: None,
+        };
+        match conn {
+            Some(conn) => exchange.connected(conn),
+            None => exchange.dial(),
+        }
+        exchange
+    }
+
+    /// The id of the session is in the answer.
+    pub(super) fn wanting_session(mut self) -> Self {
+        self.wants_session = true;
+        self
+    }
+
+    /// The answer is a stream that goes on after this event.
+    pub(super) fn going_on(mut self, after: Option<String>) -> Self {
+        self.after = after;
+        self
+    }
+
+    /// Whether any of it may have reached the server.
+    pub(super) fn is_written(&self) -> bool {
+        match &self.step {
+            Step::Dial(_) | Step::Rest(..) => false,
+            Step::Send(_) | Step::Read(_) | Step::Over => true,
+        }
+    }
+
+    /// Whether its answer may still come.
+    pub(super) fn is_awaited(&self) -> bool {
+        matches!(self.step, Step::Send(_) | Step::Read(_))
+    }
+
+    /// Gives it up: its connection is closed, and nothing more comes of it.
+    pub(super) fn give_up(&mut self) {
+        self.step = Step::Over;
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn dial(&mut self) {
+        self.step = Step::Dial(Box::pin(dial(Arc::clone(&self.target))));
+    }
+
+    fn connected(&mut self, conn: Conn) {
+        match self.outgoing.not_before.take_if(|at| Instant::now() < *at) {
+            Some(at) => {
+                let rest = Box::pin(tokio::time::sleep_until(at));
+                self.step = Step::Rest(rest, Some(Box::new(conn)));
+            }
+            None => {
+                let request = self.outgoing.request(&self.target, &self.path);
+                self.step = Step::Send(Box::pin(conn.send(request)));
+            }
+        }
+    }
+
+    fn over(&mut self, how: End, conn: Option<Conn>, resume: Option<Resume>) -> Out {
+        self.step = Step::Over;
+        Out::Over(Box::new(Over { how, conn, resume }))
+    }
+
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Option<Out>> {
+        loop {
+            match &mut self.step {
+                Step::Dial(dial) => match ready!(dial.as_mut().poll(cx)) {
+                    Ok(conn) => self.connected(conn),
+                    Err(problem) => {
+                        return Poll::Ready(Some(self.over(End::Unsent(problem), None, None)));
+                    }
+                },
+                Step::Rest(rest, conn) => {
+                    ready!(rest.as_mut().poll(cx));
+                    match conn.take() {
+                        Some(conn) => self.connected(*conn),
+                        None => self.dial(),
+                    }
+                }
+                Step::Send(send) => match ready!(send.as_mut().poll(cx)) {
+                    Ok((conn, answer)) => {
+                        if let Some(out) = self.answered(conn, answer) {
+                            return Poll::Ready(Some(out));
+                        }
+                    }
+                    // It was closed while it waited; another one is opened.
+                    Err(SendFailure::Unsent) => self.dial(),
+                    Err(SendFailure::Broken(problem)) => {
+                        return Poll::Ready(Some(self.over(End::Broken(problem), None, None)));
+                    }
+                },
+                Step::Read(reading) => {
+                    let out = ready!(reading.poll(cx));
+                    if matches!(out, Out::Over(_)) {
+                        self.step = Step::Over;
+                    }
+                    return Poll::Ready(Some(out));
+                }
+                Step::Over => return Poll::Ready(None),
+            }
+        }
+    }
+
+    /// The head of the answer is there.
+    fn answered(&mut self, mut conn: Conn, answer: Response<Incoming>) -> Option<Out> {
+        let (head, body) = answer.into_parts();
+        conn.note_keep_alive(&head.headers);
+        let status = head.status;
+        let mut elsewhere = false;
+        if matches!(
+            status,
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+        ) {
+            let location = head
+                .headers
+                .get(LOCATION)
+                .and_then(|value| value.to_str().ok());
+            let path = location.and_then(|location| self.target.redirected(location));
+            match path.filter(|_| self.redirects < MAX_REDIRECTS) {
+                Some(path) => {
+                    self.redirects += 1;
+                    self.path = path;
+                    // The body of a redirect is not read, so its connection is not used again.
+                    self.dial();
+                    return None;
+                }
+                None => elsewhere = true,
+            }
+        }
+        elsewhere |= status.is_redirection();
+        let kind = kind_of(self.purpose, status, &head.headers);
+        let kind = match kind {
+            Ok(Kind::Events(_)) => Kind::Events(super::sse::Sse::after(self.after.take())),
+            Ok(Kind::Refusal(_)) => Kind::Refusal(Refusal {
+                status,
+                retry_after: head.headers.get(RETRY_AFTER).and_then(retry_after),
+                elsewhere,
+                body: Vec::new(),
+            }),
+            Ok(kind) => kind,
+            Err(problem) => return Some(self.over(End::Unreadable(problem), None, None)),
+        };
+        let reading = Reading::new(conn, body, kind, Arc::clone(&self.large));
+        self.step = Step::Read(Box::new(reading));
+        let wants_session = std::mem::take(&mut self.wants_session) && status.is_success();
+        wants_session.then(|| Out::Session(head.headers.get("mcp-session-id").cloned()))
+    }
+}
+
+/// What an answer is made of.
+fn kind_of(purpose: Purpose, status: StatusCode, headers: &HeaderMap) -> Result<Kind, String> {
+    if !status.is_success() {
+        return Ok(Kind::Refusal(Refusal {
+            status,
+            retry_after: None,
+            elsewhere: false,
+            body: Vec::new(),
+        }));
+    }
+    if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        return Ok(Kind::Nothing);
+    }
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let content_type = content_type.unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("text/event-stream") {
+        return Ok(Kind::Events(super::sse::Sse::default()));
+    }
+    match purpose {
+        Purpose::Initialized | Purpose::Message | Purpose::Delete => Ok(Kind::Nothing),
+        Purpose::Request(_) if essence.eq_ignore_ascii_case("application/json") => {
+            Ok(Kind::Whole(Bytes::new(), Vec::new()))
+        }
+        Purpose::Request(_) | Purpose::Resume(..) | Purpose::Listen => Err(format!(
+            "HTTP {status} with the content type {content_type:?}, which is neither JSON nor a stream of events"
+        )),
+    }
+}
+
+impl Stream for Exchange {
+    type Item = (Purpose, Out);
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Poll::Ready(out) = self.poll_out(cx) {
+            let purpose = self.purpose;
+            return Poll::Ready(out.map(|out| (purpose, out)));
+        }
+        if let Some(limit) = &mut self.limit {
+            ready!(limit.as_mut().poll(cx));
+            let purpose = self.purpose;
+            let out = self.over(End::TooLate, None, None);
+            return Poll::Ready(Some((purpose, out)));
+        }
+        if self
+            .waker
+            .as_ref()
+            .is_none_or(|waker| !waker.will_wake(cx.waker()))
+        {
+            self.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("purpose", &self.purpose)
+            .finish_non_exhaustive()
+    }
+}

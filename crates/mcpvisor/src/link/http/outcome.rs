@@ -1,0 +1,257 @@
+//! What the end of an exchange comes to, for the request that it was for and for the link.
+
+use std::time::Duration;
+
+use http::{HeaderValue, Method, StatusCode};
+use mcpvisor_core::CallId;
+use mcpvisor_core::retry::Trouble;
+use tokio::time::Instant;
+
+use super::exchange::{End, Over, Purpose, Refusal, Resume};
+use super::{HttpLink, Session, headers, listen, status};
+use crate::link::{Expectations, Inbound};
+
+/// An answer that broke off is taken up again so often without anything new.
+const MAX_RESUMES: u8 = 5;
+
+/// The wait before that, from the second time on, without a wish of the server's.
+const RESUME: Duration = Duration::from_secs(1);
+
+impl HttpLink {
+    pub(super) fn over(
+        &mut self,
+        purpose: Purpose,
+        over: Over,
+        expect: &impl Expectations,
+    ) -> Option<Inbound> {
+        if let Some(conn) = over.conn {
+            self.idle.put(conn);
+        }
+        match purpose {
+            Purpose::Request(id) => {
+                let resume = over.resume.map(|resume| (resume, 0));
+                self.request_over(id, over.how, resume, expect)
+            }
+            Purpose::Resume(id, attempt) => {
+                let resume = over.resume.map(|resume| (resume, attempt));
+                let how = self.unresumed(over.how);
+                self.request_over(id, how, resume, expect)
+            }
+            Purpose::Initialized => self.greeted(over.how),
+            Purpose::Message => {
+                self.messages_on_way = self.messages_on_way.saturating_sub(1);
+                self.pump_messages();
+                self.message_over(over.how)
+            }
+            Purpose::Listen => self.listen_over(over.how, over.resume),
+            Purpose::Delete => None,
+        }
+    }
+
+    /// The exchange of a request is over. If nobody answered it by then, that is its outcome.
+    fn request_over(
+        &mut self,
+        id: CallId,
+        how: End,
+        resume: Option<(Resume, u8)>,
+        expect: &impl Expectations,
+    ) -> Option<Inbound> {
+        self.lingering.retain(|lingering| *lingering != id);
+        expect.expect(id)?;
+        match how {
+            End::Unsent(problem) => {
+                self.unsent.push(id);
+                self.unreachable(problem);
+                None
+            }
+            End::Broken(problem) => self.gone_on_with(
+                id,
+                resume,
+                &format!("the connection broke off before the answer: {problem}"),
+            ),
+            End::TooLate => Some(fault(id, "there was no answer in time".to_owned())),
+            End::Whole if resume.is_some() => {
+                self.gone_on_with(id, resume, "the stream ended without the answer")
+            }
+            End::Whole => Some(Inbound::Unreadable {
+                id,
+                problem: "what came is no answer to this request".to_owned(),
+            }),
+            // The answer may come on the other stream; its deadline watches over that.
+            End::Accepted if self.listen.is_on() => None,
+            End::Accepted => {
+                let problem = "the server accepted it without an answer, and there is no stream on which one could come";
+                Some(fault(id, problem.to_owned()))
+            }
+            End::Unreadable(problem) => Some(Inbound::Unreadable { id, problem }),
+            End::Refused(refusal) => {
+                let held = self.session != Session::None;
+                let failed = status::failed(id, &refusal, held, self.modern);
+                Some(self.with_session_in_mind(failed))
+            }
+        }
+    }
+
+    /// A stream that could not be taken up again says nothing about the request: it was accepted.
+    fn unresumed(&mut self, how: End) -> End {
+        let End::Refused(refusal) = how else {
+            return how;
+        };
+        if self.is_gone(&refusal) {
+            let gone = self.session_gone(status::gone(&refusal));
+            self.ready.extend(gone);
+        }
+        End::Broken(format!(
+            "it cannot be taken up again: HTTP {}",
+            refusal.status
+        ))
+    }
+
+    /// Takes up an answer that broke off, where the server numbered its events.
+    fn gone_on_with(
+        &mut self,
+        id: CallId,
+        resume: Option<(Resume, u8)>,
+        problem: &str,
+    ) -> Option<Inbound> {
+        let numbered = resume.filter(|(resume, attempt)| {
+            let tries = *attempt < MAX_RESUMES || resume.moved;
+            resume.last_id.is_some() && tries && !self.modern
+        });
+        let Some((resume, attempt)) = numbered else {
+            return Some(fault(id, problem.to_owned()));
+        };
+        let attempt = if resume.moved { 1 } else { attempt + 1 };
+        let patience = if attempt > 1 { RESUME } else { Duration::ZERO };
+        let wait = resume.retry.unwrap_or(patience).min(listen::LONGEST);
+        self.start_stream(Purpose::Resume(id, attempt), resume.last_id, wait);
+        None
+    }
+
+    /// Opens a stream, after a wait and behind an event. The connection for it is opened at once, so
+    /// that a server which is gone is found out about without the wait.
+    fn start_stream(&mut self, purpose: Purpose, after: Option<String>, wait: Duration) {
+        let mut outgoing = self.outgoing(Method::GET, Vec::new());
+        outgoing.not_before = Some(Instant::now() + wait);
+        if let Some(value) = after
+            .as_deref()
+            .and_then(|id| HeaderValue::from_str(id).ok())
+        {
+            outgoing.extra.push((headers::LAST_EVENT, value));
+        }
+        let exchange = self.exchange(purpose, outgoing).going_on(after);
+        self.exchanges.push(exchange);
+    }
+
+    /// The server has taken the end of the handshake, or not: requests follow all the same.
+    fn greeted(&mut self, how: End) -> Option<Inbound> {
+        self.greeting = false;
+        let said = self.message_over(how);
+        while let Some((id, outgoing)) = self.held.pop_front() {
+            self.start_request(id, outgoing, false);
+        }
+        if !self.modern && said.is_none() {
+            self.listen.begin();
+            self.start_stream(Purpose::Listen, None, Duration::ZERO);
+        }
+        said
+    }
+
+    fn message_over(&mut self, how: End) -> Option<Inbound> {
+        match how {
+            End::Unsent(problem) => {
+                self.unreachable(problem);
+                None
+            }
+            End::Refused(refusal) if self.is_gone(&refusal) => {
+                self.session_gone(status::gone(&refusal))
+            }
+            End::Refused(_)
+            | End::Broken(_)
+            | End::TooLate
+            | End::Whole
+            | End::Accepted
+            | End::Unreadable(_) => None,
+        }
+    }
+
+    fn listen_over(&mut self, how: End, resume: Option<Resume>) -> Option<Inbound> {
+        match how {
+            End::Unsent(problem) => {
+                self.listen.stop();
+                self.unreachable(problem);
+                None
+            }
+            End::Refused(refusal) if self.is_gone(&refusal) => {
+                self.listen.stop();
+                self.session_gone(status::gone(&refusal))
+            }
+            End::Refused(refusal) if !is_passing(refusal.status) => {
+                self.listen.stop();
+                None
+            }
+            End::Accepted | End::Unreadable(_) => {
+                self.listen.stop();
+                None
+            }
+            End::Refused(_) | End::Broken(_) | End::TooLate | End::Whole => {
+                let wait = self.listen.ended(resume);
+                let after = self.listen.last_id().cloned();
+                self.start_stream(Purpose::Listen, after, wait);
+                None
+            }
+        }
+    }
+
+    fn is_gone(&self, refusal: &Refusal) -> bool {
+        status::is_gone(refusal, self.session != Session::None)
+    }
+
+    /// Says once that the session is gone.
+    fn session_gone(&mut self, message: String) -> Option<Inbound> {
+        let held = std::mem::replace(&mut self.session, Session::Gone) == Session::Held;
+        held.then_some(Inbound::SessionGone { message })
+    }
+
+    /// An error of the server's may say that the session is gone.
+    pub(super) fn with_session_in_mind(&mut self, inbound: Inbound) -> Inbound {
+        match inbound {
+            Inbound::Response {
+                id,
+                result: Err(error),
+            } if self.session != Session::None && status::says_gone(&error) => {
+                self.session = Session::Gone;
+                Inbound::Failed {
+                    id,
+                    trouble: Trouble::SessionGone,
+                    status: None,
+                    message: format!("{} (code {})", error.message, error.code.0),
+                    error: Some(error),
+                }
+            }
+            Inbound::Failed {
+                trouble: Trouble::SessionGone,
+                ..
+            } => {
+                self.session = Session::Gone;
+                inbound
+            }
+            other => other,
+        }
+    }
+}
+
+/// A server that is busy or broken may have the stream later.
+fn is_passing(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+fn fault(id: CallId, message: String) -> Inbound {
+    Inbound::Failed {
+        id,
+        trouble: Trouble::ServerFault,
+        status: None,
+        error: None,
+        message,
+    }
+}

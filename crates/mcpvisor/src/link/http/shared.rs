@@ -1,0 +1,154 @@
+//! What all HTTP connections of one runtime share: the trusted certificates and the proxies.
+//!
+//! Nothing of it is global, so two runtimes never meet. Connections themselves are not shared: each
+//! belongs to the link that opened it, and ends with it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper_util::client::proxy::matcher::Matcher;
+use tokio::sync::OnceCell;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+
+use super::endpoint::HttpEndpoint;
+use super::target::{Target, invalid};
+use crate::link::OpenFailure;
+
+/// What all HTTP connections of one runtime share.
+#[derive(Debug)]
+pub(crate) struct HttpShared {
+    proxies: Matcher,
+    /// The certificates that the system trusts, read when they are first needed.
+    roots: OnceCell<Arc<RootCertStore>>,
+    /// For servers without certificates of their own. It remembers sessions of TLS.
+    plain: OnceCell<Arc<ClientConfig>>,
+}
+
+impl HttpShared {
+    /// The proxies are those of this process's environment now.
+    pub(crate) fn new() -> Self {
+        Self {
+            proxies: Matcher::from_env(),
+            roots: OnceCell::new(),
+            plain: OnceCell::new(),
+        }
+    }
+
+    /// Adds to a target how it is reached.
+    pub(super) async fn equip(
+        &self,
+        target: &mut Target,
+        endpoint: &HttpEndpoint,
+    ) -> Result<(), OpenFailure> {
+        target.proxy = self.proxies.intercept(&target.origin());
+        if target.scheme != http::uri::Scheme::HTTPS {
+            return Ok(());
+        }
+        let own = !endpoint.root_certificates.is_empty() || endpoint.client_certificate.is_some();
+        target.tls = Some(if own {
+            // Read anew for every connection, because certificates are renewed.
+            self.with_certificates(endpoint).await?
+        } else {
+            let config = self.plain.get_or_try_init(|| async {
+                let roots = RootCertStore::clone(self.roots().await?.as_ref());
+                configure(roots, None).map(Arc::new)
+            });
+            Arc::clone(config.await?)
+        });
+        Ok(())
+    }
+
+    async fn roots(&self) -> Result<&Arc<RootCertStore>, OpenFailure> {
+        self.roots
+            .get_or_try_init(|| async {
+                let roots = tokio::task::spawn_blocking(system_roots).await;
+                roots.map(Arc::new).map_err(|problem| {
+                    invalid(format!(
+                        "the system's certificates cannot be read: {problem}"
+                    ))
+                })
+            })
+            .await
+    }
+
+    async fn with_certificates(
+        &self,
+        endpoint: &HttpEndpoint,
+    ) -> Result<Arc<ClientConfig>, OpenFailure> {
+        let mut roots = RootCertStore::clone(self.roots().await?.as_ref());
+        let endpoint = endpoint.clone();
+        let read = move || {
+            for path in &endpoint.root_certificates {
+                for certificate in certificates(path)? {
+                    let added = roots.add(certificate);
+                    added.map_err(|problem| unusable(path, &problem.to_string()))?;
+                }
+            }
+            let client = endpoint.client_certificate.as_deref();
+            let client = client.map(|path| Ok((certificates(path)?, key(path)?)));
+            configure(roots, client.transpose()?).map(Arc::new)
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        read.unwrap_or_else(|problem| Err(invalid(format!("certificates: {problem}"))))
+    }
+}
+
+/// Those that cannot be read are left out, as browsers do; without any, no server is trusted.
+fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for problem in &found.errors {
+        tracing::debug!(%problem, "a certificate of the system cannot be read");
+    }
+    roots.add_parsable_certificates(found.certs);
+    roots
+}
+
+type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn configure(
+    roots: RootCertStore,
+    client: Option<ClientCertificate>,
+) -> Result<ClientConfig, OpenFailure> {
+    // Named here, so that nothing is installed for the whole process.
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|problem| invalid(format!("TLS cannot be set up: {problem}")))?
+        .with_root_certificates(roots);
+    let mut config = match client {
+        Some((chain, key)) => builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|problem| {
+                invalid(format!("the client certificate cannot be used: {problem}"))
+            })?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenFailure> {
+    let read = |problem: pem::Error| unusable(path, &problem.to_string());
+    let found: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(read)?
+        .collect::<Result<_, _>>()
+        .map_err(read)?;
+    if found.is_empty() {
+        return Err(unusable(path, "there is no certificate in it"));
+    }
+    Ok(found)
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, OpenFailure> {
+    PrivateKeyDer::from_pem_file(path).map_err(|problem| unusable(path, &problem.to_string()))
+}
+
+fn unusable(path: &Path, problem: &str) -> OpenFailure {
+    invalid(format!(
+        "the certificate file {} cannot be used: {problem}",
+        path.display()
+    ))
+}

@@ -1,0 +1,141 @@
+//! The bytes of one connection, plain or encrypted.
+//!
+//! A server that writes its answer in two small parts and leaves Nagle's algorithm on waits for our
+//! acknowledgement of the first before it sends the second, and the system delays that by 40 ms. So
+//! whoever waits for more after reading something acknowledges it at once.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// A TCP connection that acknowledges early.
+#[derive(Debug)]
+pub(super) struct Socket {
+    tcp: TcpStream,
+    /// Something was read that may not be acknowledged yet.
+    unacknowledged: bool,
+}
+
+impl Socket {
+    pub(super) fn new(tcp: TcpStream) -> Self {
+        Self {
+            tcp,
+            unacknowledged: false,
+        }
+    }
+
+    /// The system forgets the wish with the next write, so it is said anew.
+    fn acknowledge(&mut self) {
+        if std::mem::take(&mut self.unacknowledged) {
+            // Without it an answer is late, and that is all.
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            let _ = self.tcp.set_quickack(true);
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        match &read {
+            Poll::Ready(_) => self.unacknowledged |= buf.filled().len() > before,
+            Poll::Pending => self.acknowledge(),
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) enum Wire {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+macro_rules! either {
+    ($wire:expr, $io:ident => $do:expr) => {
+        match $wire {
+            Wire::Plain($io) => $do,
+            Wire::Tls($io) => $do,
+        }
+    };
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        either!(self.get_mut(), io => Pin::new(io).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        either!(self.get_mut(), io => Pin::new(io).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self.get_mut(), io => Pin::new(io).poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        either!(self, io => io.is_write_vectored())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self.get_mut(), io => Pin::new(io).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self.get_mut(), io => Pin::new(io).poll_shutdown(cx))
+    }
+}

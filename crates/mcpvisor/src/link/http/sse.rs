@@ -1,0 +1,244 @@
+//! Reads a stream of server-sent events, part by part.
+//!
+//! Only what a message needs is kept: its data, the id to resume after, and the server's wish how
+//! long to wait before that.
+
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes};
+use memchr::memchr2;
+
+/// An event may have so many bytes.
+pub(super) const MAX_EVENT: usize = 16 * 1024 * 1024;
+
+/// An id that is longer is not kept: it has to fit into a header.
+const MAX_ID: usize = 4 * 1024;
+
+/// An event that is too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// The state between two parts.
+#[derive(Debug, Default)]
+pub(super) struct Sse {
+    /// The start of a line whose end has not come.
+    line: Vec<u8>,
+    data: Vec<u8>,
+    has_data: bool,
+    /// It is an event of another kind than a message.
+    other: bool,
+    id: Option<String>,
+    last_id: Option<String>,
+    retry: Option<Duration>,
+    /// The last part ended in a carriage return, which a line feed may belong to.
+    after_return: bool,
+    begun: bool,
+    /// An event came.
+    moved: bool,
+}
+
+impl Sse {
+    /// Goes on after an event with this id.
+    pub(super) fn after(last_id: Option<String>) -> Self {
+        Self {
+            last_id,
+            ..Self::default()
+        }
+    }
+
+    /// The data of the next message in a part, of which it takes away what was read. Nothing: the
+    /// part is used up.
+    pub(super) fn next(&mut self, part: &mut Bytes) -> Result<Option<Bytes>, TooLong> {
+        if !self.begun && !part.is_empty() {
+            self.begun = true;
+            if part.starts_with(b"\xEF\xBB\xBF") {
+                part.advance(3);
+            }
+        }
+        while !part.is_empty() {
+            if std::mem::take(&mut self.after_return) && part[0] == b'\n' {
+                part.advance(1);
+                continue;
+            }
+            let Some(end) = memchr2(b'\n', b'\r', part) else {
+                self.line.extend_from_slice(part);
+                part.clear();
+                break;
+            };
+            self.after_return = part[end] == b'\r';
+            let line = part.split_to(end);
+            part.advance(1);
+            let event = if self.line.is_empty() {
+                self.take_line(&line)
+            } else {
+                let mut whole = std::mem::take(&mut self.line);
+                whole.extend_from_slice(&line);
+                self.take_line(&whole)
+            };
+            if self.is_too_long() {
+                return Err(TooLong);
+            }
+            if event.is_some() {
+                return Ok(event);
+            }
+        }
+        if self.is_too_long() {
+            return Err(TooLong);
+        }
+        Ok(None)
+    }
+
+    /// How much of an event is kept.
+    pub(super) fn buffered(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.buffered() > MAX_EVENT
+    }
+
+    /// The id of the last whole event that had one.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    /// How long the server wants us to wait before we resume.
+    pub(super) fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// Whether any event came.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved
+    }
+
+    fn take_line(&mut self, line: &[u8]) -> Option<Bytes> {
+        if line.is_empty() {
+            return self.dispatch();
+        }
+        let colon = memchr::memchr(b':', line);
+        let (field, value) = match colon {
+            Some(colon) => (&line[..colon], &line[colon + 1..]),
+            None => (line, &line[..0]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.data.push(b'\n');
+                }
+                self.data.extend_from_slice(value);
+            }
+            b"event" => self.other = !matches!(value, b"" | b"message"),
+            b"id" if value.len() <= MAX_ID && !value.contains(&0) => {
+                self.id = std::str::from_utf8(value).ok().map(str::to_owned);
+            }
+            b"retry" => {
+                let millis = std::str::from_utf8(value).ok();
+                let millis = millis.and_then(|text| text.parse().ok());
+                self.retry = millis.map(Duration::from_millis).or(self.retry);
+            }
+            // Comments, which keep a connection alive, and what nobody knows.
+            _ => {}
+        }
+        None
+    }
+
+    fn dispatch(&mut self) -> Option<Bytes> {
+        if let Some(id) = self.id.take() {
+            self.last_id = Some(id).filter(|id| !id.is_empty());
+        }
+        self.moved |= self.has_data;
+        let data = std::mem::take(&mut self.data);
+        let has_data = std::mem::take(&mut self.has_data);
+        let other = std::mem::take(&mut self.other);
+        (has_data && !other && !data.is_empty()).then(|| Bytes::from(data))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All messages of a stream that comes in these parts.
+    fn read(parts: &[&[u8]]) -> (Vec<String>, Sse) {
+        let mut sse = Sse::default();
+        let mut messages = Vec::new();
+        for part in parts {
+            let mut part = Bytes::copy_from_slice(part);
+            while let Some(message) = sse.next(&mut part).unwrap() {
+                messages.push(String::from_utf8_lossy(&message).into_owned());
+            }
+            assert!(part.is_empty());
+        }
+        (messages, sse)
+    }
+
+    #[test]
+    fn messages_are_read_with_every_kind_of_line_end() {
+        for text in [
+            "data: a\n\ndata:b\n\n",
+            "data: a\r\n\r\ndata:b\r\n\r\n",
+            "data: a\r\rdata:b\r\r",
+        ] {
+            assert_eq!(read(&[text.as_bytes()]).0, ["a", "b"], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ids_and_the_wish_to_wait_are_kept_and_other_events_passed_over() {
+        let text = b"\xEF\xBB\xBFid: 1\nretry: 250\ndata:\n\n: comment\nevent: ping\ndata: x\nid: 2\n\nid: 3\nevent: message\ndata: {\ndata: }\nretry: soon\n\nid: 4\ndata: cut";
+        let (messages, sse) = read(&[text]);
+        assert_eq!(messages, ["{\n}"]);
+        assert_eq!(
+            sse.last_id(),
+            Some("3"),
+            "an event that is cut off does not count"
+        );
+        assert_eq!(sse.retry(), Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn an_event_that_is_too_long_is_not_kept() {
+        let mut sse = Sse::default();
+        let mut fed = 0;
+        let failed = loop {
+            let mut part = Bytes::from(vec![b'x'; 1024 * 1024]);
+            fed += part.len();
+            if sse.next(&mut part).is_err() {
+                break fed;
+            }
+        };
+        assert!(failed <= MAX_EVENT + 1024 * 1024, "{failed}");
+        let mut sse = Sse::default();
+        let line = [b"data: ".to_vec(), vec![b'x'; 1024 * 1024], b"\n".to_vec()].concat();
+        let too_long = (0..20).any(|_| sse.next(&mut Bytes::from(line.clone())).is_err());
+        assert!(too_long);
+    }
+
+    proptest! {
+        #[test]
+        fn where_a_stream_is_cut_makes_no_difference(
+            text in "(data|id|event|retry|:|\n|\r|\r\n|x| |1){0,40}",
+            cuts in proptest::collection::vec(0..100_usize, 0..6),
+        ) {
+            let bytes = text.as_bytes();
+            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let parts: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+            let (whole, at_once) = read(&[bytes]);
+            let (cut, in_parts) = read(&parts);
+            prop_assert_eq!(whole, cut);
+            prop_assert_eq!(at_once.last_id(), in_parts.last_id());
+            prop_assert_eq!(at_once.retry(), in_parts.retry());
+        }
+
+        #[test]
+        fn whatever_comes_is_read_to_its_end(bytes in proptest::collection::vec(any::<u8>(), 0..500)) {
+            read(&[&bytes]);
+        }
+    }
+}

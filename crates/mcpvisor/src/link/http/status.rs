@@ -1,0 +1,236 @@
+//! What an answer that is no success means for the request.
+//!
+//! Whether a session is gone is decided here alone: by a status, or by one of a few texts, and only
+//! where a session is held.
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderValue, StatusCode};
+use mcpvisor_core::CallId;
+use mcpvisor_core::retry::Trouble;
+use rmcp::model::{ErrorCode, ErrorData};
+
+use super::exchange::Refusal;
+use crate::link::Inbound;
+use crate::link::codec::decode_refusal;
+
+/// What servers say of a session that they do not know.
+const GONE: [&str; 7] = [
+    "invalid or expired session",
+    "session expired",
+    "expired session",
+    "session not found",
+    "unknown session",
+    "session terminated",
+    "no valid session id",
+];
+
+/// Texts that are longer speak of something else.
+const LONGEST: usize = 200;
+
+/// Whether an error says that the session is gone. Ask only where a session is held.
+pub(super) fn says_gone(error: &ErrorData) -> bool {
+    if error.message.len() > LONGEST {
+        return false;
+    }
+    let text = error.message.to_ascii_lowercase();
+    GONE.iter().any(|gone| text.contains(gone))
+}
+
+/// Whether a refusal says that the session is gone, which the refused request carried or not.
+pub(super) fn is_gone(refusal: &Refusal, held: bool) -> bool {
+    let by_text = || match refusal.status {
+        StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND => {
+            decode_refusal(&refusal.body).is_some_and(|error| says_gone(&error))
+        }
+        _ => false,
+    };
+    held && (refusal.status == StatusCode::NOT_FOUND || by_text())
+}
+
+/// What a refused request comes to. `held`: it carried a session. `modern`: there are no sessions.
+pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) -> Inbound {
+    let status = refusal.status;
+    let error = decode_refusal(&refusal.body);
+    let fails = |trouble, message: String| Inbound::Failed {
+        id,
+        trouble,
+        status: Some(status.as_u16()),
+        error: error.clone(),
+        message,
+    };
+    if is_gone(refusal, held) {
+        return fails(Trouble::SessionGone, gone(refusal));
+    }
+    let said = in_words(refusal, error.as_ref());
+    if refusal.elsewhere {
+        let refused = "redirects are followed only on their own origin, to which nothing was sent; use the address that it leads to";
+        return fails(Trouble::Denied, format!("{said}: {refused}"));
+    }
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            let todo = "the server wants authorization; check the token or headers of its entry";
+            fails(Trouble::Unauthorized, format!("{said}: {todo}"))
+        }
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            let retry_after = refusal.retry_after;
+            fails(
+                Trouble::Busy { retry_after },
+                format!("{said}: the server is busy"),
+            )
+        }
+        _ => match error.clone() {
+            Some(error) => Inbound::Response {
+                id,
+                result: Err(error),
+            },
+            None if status == StatusCode::NOT_FOUND && modern => Inbound::Response {
+                id,
+                result: Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, said, None)),
+            },
+            None if status.is_server_error() => fails(Trouble::ServerFault, said),
+            None => fails(Trouble::Denied, said),
+        },
+    }
+}
+
+/// A session that is gone, for people.
+pub(super) fn gone(refusal: &Refusal) -> String {
+    let error = decode_refusal(&refusal.body);
+    let said = in_words(refusal, error.as_ref());
+    format!("{said}: the server does not know the session any more")
+}
+
+fn in_words(refusal: &Refusal, error: Option<&ErrorData>) -> String {
+    let said = format!("answered with HTTP {}", refusal.status);
+    match error {
+        Some(error) => format!("{said} ({})", error.message),
+        None => said,
+    }
+}
+
+/// How long a server wants us to wait: in seconds, or until a date.
+pub(super) fn retry_after(value: &HeaderValue) -> Option<Duration> {
+    let text = value.to_str().ok()?.trim();
+    if let Ok(secs) = text.parse() {
+        return Some(Duration::from_secs(secs));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(status: u16, body: &str) -> Refusal {
+        Refusal {
+            status: StatusCode::from_u16(status).unwrap(),
+            retry_after: None,
+            elsewhere: false,
+            body: body.as_bytes().to_vec(),
+        }
+    }
+
+    fn error_body(message: &str) -> String {
+        serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": message}}).to_string()
+    }
+
+    /// The trouble of a refused request; nothing if it counts as answered.
+    fn trouble(status: u16, body: &str, held: bool) -> Option<Trouble> {
+        match failed(CallId(1), &refusal(status, body), held, false) {
+            Inbound::Failed { trouble, .. } => Some(trouble),
+            Inbound::Response { result: Err(_), .. } => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_session_is_gone_by_status_or_by_a_short_list_of_texts() {
+        let gone = Some(Trouble::SessionGone);
+        assert_eq!(trouble(404, "", true), gone);
+        for text in [
+            "Bad Request: No valid session ID provided",
+            "SESSION EXPIRED",
+            "Session not found",
+            "unknown session x",
+            "Invalid or expired session",
+            "expired session",
+            "Session terminated",
+        ] {
+            for status in [400, 410, 404] {
+                assert_eq!(
+                    trouble(status, &error_body(text), true),
+                    gone,
+                    "{status} {text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_taken_for_a_session_that_is_gone() {
+        assert_eq!(
+            trouble(404, "", false),
+            Some(Trouble::Denied),
+            "there was none"
+        );
+        assert_eq!(trouble(400, &error_body("session expired"), false), None);
+        assert_eq!(
+            trouble(400, &error_body("the argument is missing"), true),
+            None
+        );
+        assert_eq!(trouble(500, &error_body("session expired"), true), None);
+        assert_eq!(
+            trouble(401, &error_body("session expired"), true),
+            Some(Trouble::Unauthorized)
+        );
+        assert_eq!(
+            trouble(400, "session expired", true),
+            Some(Trouble::Denied),
+            "no JSON-RPC error"
+        );
+        let long = format!("session expired{}", "!".repeat(LONGEST));
+        assert!(!says_gone(&ErrorData::internal_error(long, None)));
+    }
+
+    #[test]
+    fn each_status_means_what_the_table_says() {
+        let busy = Some(Trouble::Busy { retry_after: None });
+        for (status, expected) in [
+            (401, Some(Trouble::Unauthorized)),
+            (403, Some(Trouble::Denied)),
+            (405, Some(Trouble::Denied)),
+            (429, busy),
+            (503, busy),
+            (500, Some(Trouble::ServerFault)),
+            (502, Some(Trouble::ServerFault)),
+        ] {
+            assert_eq!(trouble(status, "<html>", true), expected, "{status}");
+        }
+        assert_eq!(
+            trouble(500, &error_body("broken"), true),
+            None,
+            "it answered"
+        );
+        let modern = failed(CallId(1), &refusal(404, ""), false, true);
+        let Inbound::Response {
+            result: Err(error), ..
+        } = modern
+        else {
+            panic!("{modern:?}");
+        };
+        assert_eq!(error.code, ErrorCode::METHOD_NOT_FOUND);
+    }
+
+    #[test]
+    fn a_wish_to_wait_is_read_in_seconds_and_as_a_date() {
+        let read = |text: &str| retry_after(&HeaderValue::from_str(text).unwrap());
+        assert_eq!(read(" 7 "), Some(Duration::from_secs(7)));
+        assert_eq!(read("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));
+        let soon = read(&soon).unwrap();
+        assert!(soon > Duration::from_secs(50) && soon <= Duration::from_secs(60));
+        assert_eq!(read("later"), None);
+    }
+}

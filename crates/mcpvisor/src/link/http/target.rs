@@ -1,0 +1,342 @@
+//! An endpoint that was checked: where its requests go, and what goes with each of them.
+//!
+//! Nothing here is a secret that prints: what is shown of an address is its origin and path.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use hyper_util::client::proxy::matcher::Intercept;
+use tokio_rustls::rustls::ClientConfig;
+
+use super::endpoint::HttpEndpoint;
+use crate::link::{OpenFailure, OpenFailureClass};
+
+/// Both kinds of answers are taken.
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Where requests go. It is made anew for every connection.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) scheme: Scheme,
+    /// The host and port, without user info.
+    pub(super) authority: Authority,
+    pub(super) path: PathAndQuery,
+    /// Sent with every request, until the session adds to it.
+    pub(super) headers: HeaderMap,
+    /// How the origin is reached, if not directly.
+    pub(super) proxy: Option<Intercept>,
+    /// For `https`.
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+impl Target {
+    /// Checks an endpoint. The environment is read now, so a renewed token counts from now on.
+    pub(super) fn check(
+        endpoint: &HttpEndpoint,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+    ) -> Result<Self, OpenFailure> {
+        let url = endpoint.url.expose();
+        let uri: Uri = url
+            .parse()
+            .map_err(|_| invalid("the url is no valid address"))?;
+        let mut parts = uri.into_parts();
+        let scheme = parts.scheme.take();
+        let scheme = scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+        let scheme =
+            scheme.ok_or_else(|| invalid("the url begins with neither http:// nor https://"))?;
+        let given = parts.authority.take();
+        let given = given.filter(|authority| !authority.host().is_empty());
+        let given = given.ok_or_else(|| invalid("the url names no host"))?;
+        let path = parts.path_and_query.take();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let (user, bare) = match given.as_str().rsplit_once('@') {
+            Some((user, bare)) => (Some(user.to_owned()), bare.to_owned()),
+            None => (None, given.to_string()),
+        };
+        let authority: Authority = bare
+            .parse()
+            .map_err(|_| invalid("the host in the url cannot be used"))?;
+        let mut target = Self {
+            scheme,
+            authority,
+            path,
+            headers: HeaderMap::new(),
+            proxy: None,
+            tls: None,
+        };
+        target.add_headers(endpoint, user.as_deref(), variable)?;
+        Ok(target)
+    }
+
+    fn add_headers(
+        &mut self,
+        endpoint: &HttpEndpoint,
+        user: Option<&str>,
+        variable: impl Fn(&OsStr) -> Option<OsString>,
+    ) -> Result<(), OpenFailure> {
+        let headers = &mut self.headers;
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
+        );
+        if let Some(user) = user {
+            let encoded = BASE64.encode(percent_decoded(user));
+            let mut basic = header_value("user info", &format!("Basic {encoded}"))?;
+            basic.set_sensitive(true);
+            headers.insert(AUTHORIZATION, basic);
+        }
+        if let Some(name) = &endpoint.bearer_env {
+            let token = variable(OsStr::new(name)).unwrap_or_default();
+            let token = token
+                .to_str()
+                .map(str::trim)
+                .filter(|token| !token.is_empty());
+            let token = token.ok_or_else(|| no_token(name))?;
+            let mut bearer = header_value("Authorization", &format!("Bearer {token}"))?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        for (name, value) in &endpoint.headers {
+            let header: HeaderName = name
+                .parse()
+                .map_err(|_| invalid(format!("{name:?} is no name of a header")))?;
+            let mut value = header_value(name, value.expose())?;
+            value.set_sensitive(true);
+            headers.insert(header, value);
+        }
+        // What the transport itself says cannot be said otherwise.
+        for reserved in [
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "mcp-session-id",
+            "last-event-id",
+        ] {
+            headers.remove(reserved);
+        }
+        headers.insert(ACCEPT, ACCEPTED);
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(HOST, header_value("Host", self.authority.as_str())?);
+        Ok(())
+    }
+
+    /// The origin, as an address that a connector takes.
+    pub(super) fn origin(&self) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(PathAndQuery::from_static("/"));
+        // Each part was taken from an address.
+        Uri::from_parts(parts).unwrap_or_default()
+    }
+
+    /// What stands in the request line: the path, or for a proxy that is asked to fetch it, all.
+    pub(super) fn request_uri(&self, path: &PathAndQuery) -> Uri {
+        let mut parts = http::uri::Parts::default();
+        if self.is_fetched_by_proxy() {
+            parts.scheme = Some(self.scheme.clone());
+            parts.authority = Some(self.authority.clone());
+        }
+        parts.path_and_query = Some(path.clone());
+        Uri::from_parts(parts).unwrap_or_default()
+    }
+
+    /// Whether a proxy sees the requests themselves; for `https` it only passes bytes on.
+    pub(super) fn is_fetched_by_proxy(&self) -> bool {
+        self.proxy.is_some() && self.scheme == Scheme::HTTP
+    }
+
+    /// Where a redirect on the same origin leads, or nothing if it leaves it.
+    pub(super) fn redirected(&self, location: &str) -> Option<PathAndQuery> {
+        if location.starts_with('/') && !location.starts_with("//") {
+            return location.parse().ok();
+        }
+        let parts = location.parse::<Uri>().ok()?.into_parts();
+        let same = parts.scheme? == self.scheme && same_host(&parts.authority?, self);
+        parts.path_and_query.filter(|_| same)
+    }
+}
+
+fn same_host(other: &Authority, target: &Target) -> bool {
+    let port = |authority: &Authority| {
+        let default = if target.scheme == Scheme::HTTPS {
+            443
+        } else {
+            80
+        };
+        authority.port_u16().unwrap_or(default)
+    };
+    other.host().eq_ignore_ascii_case(target.authority.host())
+        && port(other) == port(&target.authority)
+        && !other.as_str().contains('@')
+}
+
+/// The origin and the path, and nothing that could be a secret.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}://{}{}",
+            self.scheme,
+            self.authority,
+            self.path.path()
+        )
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn header_value(name: &str, value: &str) -> Result<HeaderValue, OpenFailure> {
+    HeaderValue::from_str(value)
+        .map_err(|_| invalid(format!("the value of {name:?} cannot stand in a header")))
+}
+
+pub(super) fn invalid(message: impl Into<String>) -> OpenFailure {
+    OpenFailure {
+        class: OpenFailureClass::InvalidAddress,
+        message: message.into(),
+        action: Some(
+            "mend the url, headers or certificates of the server's entry, then enable it again"
+                .to_owned(),
+        ),
+    }
+}
+
+fn no_token(variable: &str) -> OpenFailure {
+    OpenFailure {
+        class: OpenFailureClass::Unauthorized,
+        message: format!("the variable {variable}, which should hold the token, is not set"),
+        action: Some(format!(
+            "set {variable} in the environment, then reconnect the server"
+        )),
+    }
+}
+
+/// The bytes that percent signs stand for.
+pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let mut rest = bytes.clone();
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match (byte, digit(rest.next()), digit(rest.next())) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                bytes = rest;
+            }
+            _ => decoded.push(byte),
+        }
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(url: &str) -> Result<Target, OpenFailure> {
+        Target::check(&HttpEndpoint::new(url), |_| None)
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_is_refused_with_what_to_do() {
+        for url in [
+            "",
+            "x",
+            "ftp://host/",
+            "http://",
+            "http:///x",
+            "http://a b/",
+            "//host/x",
+            "file:///etc/passwd",
+        ] {
+            let failure = check(url).unwrap_err();
+            assert_eq!(failure.class, OpenFailureClass::InvalidAddress, "{url}");
+            assert!(failure.action.is_some());
+        }
+    }
+
+    #[test]
+    fn only_the_origin_and_the_path_are_shown() {
+        let target = check("https://user:pass@example.com:8443/mcp?token=canary").unwrap();
+        assert_eq!(
+            format!("{target} {target:?}"),
+            "https://example.com:8443/mcp https://example.com:8443/mcp"
+        );
+        assert_eq!(target.headers[AUTHORIZATION], "Basic dXNlcjpwYXNz");
+        assert!(target.headers[AUTHORIZATION].is_sensitive());
+        assert_eq!(target.headers[HOST], "example.com:8443");
+        assert_eq!(target.request_uri(&target.path), "/mcp?token=canary");
+    }
+
+    #[test]
+    fn a_token_that_is_not_there_needs_a_person() {
+        let endpoint = HttpEndpoint::new("http://x/").bearer_token_env("TOKEN");
+        let failure = Target::check(&endpoint, |_| None).unwrap_err();
+        assert_eq!(failure.class, OpenFailureClass::Unauthorized);
+        let target = Target::check(&endpoint, |_| Some("canary".into())).unwrap();
+        assert_eq!(target.headers[AUTHORIZATION], "Bearer canary");
+    }
+
+    #[test]
+    fn a_header_that_cannot_be_sent_is_refused_without_its_value() {
+        for (name, value) in [("bad name", "x"), ("X-Token", "canary\nsecret")] {
+            let endpoint = HttpEndpoint::new("http://x/").header(name, value);
+            let failure = Target::check(&endpoint, |_| None).unwrap_err();
+            assert!(!failure.message.contains("canary"), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_headers_of_the_transport_cannot_be_said_otherwise() {
+        let endpoint = HttpEndpoint::new("http://x/")
+            .header("Accept", "text/html")
+            .header("Mcp-Session-Id", "mine")
+            .header("X-Two", "1")
+            .header("x-two", "2");
+        let target = Target::check(&endpoint, |_| None).unwrap();
+        assert_eq!(target.headers[ACCEPT], ACCEPTED);
+        assert!(!target.headers.contains_key("mcp-session-id"));
+        assert_eq!(target.headers["x-two"], "2", "the last one counts");
+    }
+
+    #[test]
+    fn a_redirect_stays_on_its_origin() {
+        let target = check("http://example.com/mcp").unwrap();
+        for same in [
+            "/other?x=1",
+            "http://example.com/other?x=1",
+            "http://EXAMPLE.com:80/other?x=1",
+        ] {
+            assert_eq!(target.redirected(same).unwrap(), "/other?x=1", "{same}");
+        }
+        for other in [
+            "https://example.com/x",
+            "http://example.com:81/x",
+            "http://evil.example/x",
+            "//evil.example/x",
+            "http://u@example.com/x",
+            "other",
+        ] {
+            assert_eq!(target.redirected(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn percent_signs_are_read_as_far_as_they_mean_something() {
+        assert_eq!(percent_decoded("a%40b%3a%zz%"), b"a@b:%zz%");
+    }
+}

@@ -1,0 +1,292 @@
+//! Sessions that end before their connection does (S1, S2, S4, S5).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use mcpvisor::{CallError, Known, StateName, Transport};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Seen, Server, manners, said, welcome};
+use crate::{LONG, call, connected, known, started_with, until};
+
+/// A server that forgets its sessions when it is told, and counts what it ran.
+#[derive(Clone, Default)]
+struct Forgetful {
+    sessions: Arc<AtomicUsize>,
+    forgotten: Arc<AtomicUsize>,
+    ran: Arc<AtomicUsize>,
+}
+
+impl Forgetful {
+    /// Everything up to the present session is forgotten.
+    fn forget(&self) {
+        self.forgotten
+            .store(self.sessions.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    fn answer(&self, seen: &Seen, refusal: &Reply) -> Reply {
+        if seen.asks() == "initialize" {
+            assert_eq!(
+                seen.header("mcp-session-id"),
+                None,
+                "a new session has no id"
+            );
+            let number = self.sessions.fetch_add(1, Ordering::SeqCst) + 1;
+            return welcome(seen, Some(&format!("session-{number}")));
+        }
+        let session = seen.header("mcp-session-id").unwrap_or("session-0");
+        let number: usize = session.trim_start_matches("session-").parse().unwrap();
+        if number <= self.forgotten.load(Ordering::SeqCst) {
+            return refusal.clone();
+        }
+        if seen.asks() == "tools/call" {
+            self.ran.fetch_add(1, Ordering::SeqCst);
+            return Reply::result(seen, &said(session));
+        }
+        manners(seen)
+    }
+}
+
+fn not_found() -> Reply {
+    Reply::status("404 Not Found", "", "")
+}
+
+fn error(status: &str, message: &str) -> Reply {
+    let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": message}});
+    Reply::status(
+        status,
+        "content-type: application/json\r\n",
+        &body.to_string(),
+    )
+}
+
+#[tokio::test]
+async fn sixty_four_callers_of_a_session_that_is_gone_cause_one_reconnect_and_are_all_answered() {
+    let forgetful = Forgetful::default();
+    let behind = forgetful.clone();
+    let server = Server::start(move |seen| behind.answer(seen, &not_found())).await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "session-1");
+    forgetful.forget();
+    let before = forgetful.ran.load(Ordering::SeqCst);
+    let calls = (0..64).map(|_| call(&web));
+    for answer in futures_util::future::join_all(calls).await {
+        assert_eq!(answer.unwrap(), "session-2");
+    }
+    assert_eq!(server.count("initialize"), 2, "one reconnect");
+    assert_eq!(
+        forgetful.ran.load(Ordering::SeqCst) - before,
+        64,
+        "nothing ran twice"
+    );
+    assert_eq!(web.status().generation.get(), 2);
+    assert_eq!(
+        web.status().last_error,
+        None,
+        "a success clears what was before"
+    );
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_session_is_gone_by_a_known_text_too() {
+    for (status, text) in [
+        (
+            "400 Bad Request",
+            "Bad Request: No valid session ID provided",
+        ),
+        ("410 Gone", "Session expired"),
+        ("200 OK", "Session not found"),
+    ] {
+        let forgetful = Forgetful::default();
+        let behind = forgetful.clone();
+        let refusal = error(status, text);
+        let server = Server::start(move |seen| behind.answer(seen, &refusal)).await;
+        let (runtime, web) = connected(&server).await;
+        forgetful.forget();
+        assert_eq!(call(&web).await.unwrap(), "session-2", "{status} {text}");
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_request_finds_its_way_to_the_new_session() {
+    let forgetful = Forgetful::default();
+    let behind = forgetful.clone();
+    let server = Server::start(move |seen| {
+        let answer = |result: Value| Reply::result(seen, &result);
+        let good = behind.answer(seen, &not_found());
+        let accepted =
+            matches!(&good, Reply::Parts(parts) if parts[0].1.starts_with("HTTP/1.1 202"));
+        match seen.asks() {
+            _ if !accepted => good,
+            "prompts/list" => answer(json!({"prompts": []})),
+            "prompts/get" => answer(json!({"messages": []})),
+            "resources/list" => answer(json!({"resources": []})),
+            "resources/templates/list" => answer(json!({"resourceTemplates": []})),
+            "resources/read" => answer(json!({"contents": []})),
+            "resources/subscribe" | "logging/setLevel" => answer(json!({})),
+            _ => good,
+        }
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    for round in 1.. {
+        forgetful.forget();
+        let asked = match round {
+            1 => web.list_tools(None).await.map(drop),
+            2 => web.list_prompts(None).await.map(drop),
+            3 => web.get_prompt("p", json!({})).await.map(drop),
+            4 => web.list_resources(None).await.map(drop),
+            5 => web.list_resource_templates(None).await.map(drop),
+            6 => web.read_resource("x:y").await.map(drop),
+            7 => web.subscribe("x:y").await,
+            8 => web.ping().await,
+            _ => break,
+        };
+        asked.unwrap_or_else(|error| panic!("{round}: {error}"));
+        assert_eq!(server.count("initialize"), round + 1);
+    }
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_listing_of_our_own_that_finds_the_session_gone_opens_a_new_one() {
+    let forgetful = Forgetful::default();
+    let behind = forgetful.clone();
+    let told = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&told);
+    let server = Server::start(move |seen| {
+        if seen.asks() == "GET" && !tell.swap(true, Ordering::SeqCst) {
+            // The stream of the first session says that the tools have changed, once they have.
+            behind.forget();
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            return Reply::Parts(vec![
+                (std::time::Duration::ZERO, crate::server::sse_head()),
+                (
+                    std::time::Duration::from_millis(300),
+                    crate::server::chunk(&crate::server::event(&changed)),
+                ),
+                (LONG, String::new()),
+            ]);
+        }
+        behind.answer(seen, &not_found())
+    })
+    .await;
+    let (runtime, _web) = connected(&server).await;
+    until("there is a new session", || server.count("initialize") == 2).await;
+    assert_eq!(server.count("tools/call"), 0, "nobody called");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => not_found(),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let error = call(&web).await.unwrap_err();
+    assert!(matches!(error, CallError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("404"), "{error}");
+    assert_eq!(server.count("tools/call"), 2, "one retry");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn the_switch_turns_the_retry_of_expired_calls_off() {
+    let forgetful = Forgetful::default();
+    let behind = forgetful.clone();
+    let server = Server::start(move |seen| behind.answer(seen, &not_found())).await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.retry.retry_expired_calls = false;
+    })
+    .await;
+    assert_eq!(call(&web).await.unwrap(), "session-1");
+    forgetful.forget();
+    assert_eq!(known(call(&web).await), Known::Refused);
+    assert_eq!(
+        call(&web).await.unwrap(),
+        "session-2",
+        "the session is replaced all the same"
+    );
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_tool_that_changed_with_the_session_is_not_called_again() {
+    let forgetful = Forgetful::default();
+    let behind = forgetful.clone();
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/list" if behind.forgotten.load(Ordering::SeqCst) > 0 && seen.header("mcp-session-id") == Some("session-2") => {
+            Reply::result(seen, &json!({"tools": [{"name": "echo", "description": "another", "inputSchema": {"type": "object"}}]}))
+        }
+        _ => behind.answer(seen, &not_found()),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("the tools are known", || web.status().tools == 1).await;
+    forgetful.forget();
+    let error = call(&web).await.unwrap_err();
+    assert!(matches!(error, CallError::ToolChanged { .. }), "{error:?}");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn unrelated_errors_never_take_the_path_of_a_session() {
+    for reply in [
+        error("400 Bad Request", "the argument is missing"),
+        error("200 OK", "your bank's vault is closed"),
+        Reply::status("403 Forbidden", "", ""),
+        Reply::status("401 Unauthorized", "", ""),
+        Reply::status("500 Internal Server Error", "", ""),
+    ] {
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" => reply.clone(),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        call(&web).await.unwrap_err();
+        assert_eq!(server.count("tools/call"), 1);
+        assert_eq!(server.count("initialize"), 1);
+        assert_eq!(web.status().state, StateName::Connected);
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_session_nothing_is_taken_for_its_end() {
+    let server = Server::start(|seen| match seen.asks() {
+        "initialize" => welcome(seen, None),
+        "tools/call" => error("404 Not Found", "Session not found"),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let error = call(&web).await.unwrap_err();
+    assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
+    assert_eq!(server.count("initialize"), 1);
+    runtime.shutdown(LONG).await;
+    assert_eq!(server.count("DELETE"), 0, "there is nothing to end");
+}
+
+#[tokio::test]
+async fn an_id_in_an_error_is_never_taken_for_a_session() {
+    let server = Server::start(|seen| match seen.asks() {
+        "initialize" => welcome(seen, None),
+        "tools/call" => {
+            let headers = "mcp-session-id: planted\r\ncontent-type: text/plain\r\n";
+            Reply::status("400 Bad Request", headers, "no session")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(known(call(&web).await), Known::Refused);
+    web.ping().await.unwrap();
+    let planted = |seen: &Seen| seen.header("mcp-session-id").is_some();
+    assert!(!server.seen().iter().any(planted));
+    runtime.shutdown(LONG).await;
+}
