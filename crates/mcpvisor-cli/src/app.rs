@@ -3,6 +3,7 @@
 //! What each command does is in [`crate::commands`].
 
 use std::ffi::OsStr;
+use std::io::IsTerminal;
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -22,7 +23,9 @@ pub(crate) fn run() -> Exit {
     if let Command::BuiltinServer(server) = args.command {
         return builtin::run(server);
     }
-    logging::start(args.verbose);
+    if !args.command.is_screen() || !std::io::stderr().is_terminal() {
+        logging::start(args.verbose);
+    }
     let output = Output::new(args.json);
     match tokio::runtime::Runtime::new() {
         Ok(runtime) => {

@@ -15,7 +15,7 @@ use crate::builtin::BuiltinServer;
 #[derive(Debug, Parser)]
 #[command(name = "mcpvisor", version, after_help = examples::EXIT_CODES)]
 pub(crate) struct Args {
-    /// The config with the servers ("mcpServers")
+    /// The config with the servers ("mcpServers"); else the one of this folder, or of the user
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     },
     /// Show the state of every server
     #[command(after_help = examples::STATUS)]
-    Status,
+    Status(StatusArgs),
     /// List the tools of all servers, or of one
     #[command(after_help = examples::TOOLS)]
     Tools(OneServer),
@@ -79,6 +79,12 @@ pub(crate) enum Command {
     /// Read one resource
     #[command(after_help = examples::READ)]
     Read(ReadArgs),
+    /// Let the commands of the config in this folder run
+    #[command(after_help = examples::TRUST)]
+    Trust(TrustArgs),
+    /// Check config, commands, servers and machine, and say what to do
+    #[command(after_help = examples::DOCTOR)]
+    Doctor(OneServer),
     /// Print the completions for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
@@ -96,11 +102,30 @@ pub(crate) enum Command {
     BuiltinServer(BuiltinServer),
 }
 
+impl Command {
+    /// Whether it may draw a live screen, which log lines on the same terminal would tear.
+    pub(crate) fn is_screen(&self) -> bool {
+        match self {
+            Self::Demo(demo) => !demo.plain,
+            Self::Status(status) => status.watch,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// No colours
+    /// One line per event instead of the live screen, without colours
     #[arg(long)]
     pub(crate) plain: bool,
+
+    /// What chooses the faults of a long demo; the summary names it
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// About how long it takes: shorter pauses, or more faults
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: Option<u64>,
 
     /// Shorter pauses between the acts
     #[arg(long, hide = true)]
@@ -108,9 +133,27 @@ pub(crate) struct DemoArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// A live screen; with --json one JSON line per change
+    #[arg(long)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct OneServer {
     /// Only this server
     pub(crate) server: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TrustArgs {
+    /// Show what is trusted
+    #[arg(long, conflicts_with = "forget")]
+    pub(crate) list: bool,
+
+    /// Take the trust back
+    #[arg(long)]
+    pub(crate) forget: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -125,6 +168,9 @@ pub(crate) struct CallArgs {
 
     #[command(flatten)]
     pub(crate) out: OutArgs,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -135,6 +181,9 @@ pub(crate) struct PromptArgs {
 
     #[command(flatten)]
     pub(crate) out: OutArgs,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,6 +196,17 @@ pub(crate) struct ReadArgs {
 
     #[command(flatten)]
     pub(crate) out: OutArgs,
+
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+}
+
+/// Whether a server may ask the person at the terminal.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InputArgs {
+    /// Decline whatever the server asks, instead of asking at the terminal
+    #[arg(long)]
+    pub(crate) no_input: bool,
 }
 
 /// What becomes of content that is no text.

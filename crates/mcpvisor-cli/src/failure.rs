@@ -28,6 +28,11 @@ impl Failure {
         Self::new(Exit::Usage, "config", message)
     }
 
+    /// A config that may not be started yet.
+    pub(crate) fn untrusted(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "untrusted_config", message)
+    }
+
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "unexpected", message)
     }

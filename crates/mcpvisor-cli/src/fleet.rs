@@ -1,63 +1,20 @@
 //! A fleet for the time of one command: started, waited for, always shut down.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mcpvisor::config::Severity;
-use mcpvisor::{Config, FaultClass, Runtime, ServerHandle, ServerStatus, StartMode, StateName};
+use mcpvisor::{
+    Callbacks, Config, FaultClass, Runtime, ServerHandle, ServerStatus, StartMode, StateName,
+};
 use tokio::time::Instant;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::Output;
-
-/// Configs that are found without being named, in this order.
-const FOUND: [&str; 2] = ["mcpvisor.json", ".mcp.json"];
+use crate::state;
 
 /// The end of a command waits this long for the servers to close.
 const SHUTDOWN: Duration = Duration::from_secs(5);
-
-/// Where a config came from. The commands of one that was only found do not run: a cloned
-/// repository starts nothing by itself.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    Named(PathBuf),
-    Found(PathBuf),
-}
-
-impl Source {
-    pub(crate) fn locate(named: Option<&Path>) -> Result<Self, Failure> {
-        if let Some(path) = named {
-            return Ok(Self::Named(path.to_owned()));
-        }
-        let found = FOUND.iter().map(PathBuf::from).find(|path| path.is_file());
-        found
-            .map(Self::Found)
-            .ok_or_else(|| Failure::config("there is no config here; name one with --config FILE"))
-    }
-
-    /// The file.
-    pub(crate) fn path(&self) -> &Path {
-        let (Self::Named(path) | Self::Found(path)) = self;
-        path
-    }
-
-    pub(crate) fn read(&self) -> Result<Config, Failure> {
-        Config::load(self.path()).map_err(|error| Failure::config(error.to_string()))
-    }
-
-    /// Reads it in order to start what it says.
-    pub(crate) fn read_to_start(&self) -> Result<Config, Failure> {
-        match self {
-            Self::Named(_) => self.read(),
-            Self::Found(path) => Err(Failure::config(format!(
-                "{0} was found here, but not named, so its commands are not run; if you trust it, \
-                 name it with --config {0}",
-                path.display()
-            ))),
-        }
-    }
-}
 
 /// Says what is odd in a config.
 pub(crate) fn warn(config: &Config, output: &Output) {
@@ -102,19 +59,30 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
     Failure::unknown_server(format!("there is no server named {server:?}{known}")).at(server)
 }
 
-/// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down: the
-/// first interrupt cancels what runs at the servers, a second one no longer waits for them to close.
+/// Runs a command on a fleet whose servers may ask nothing.
 pub(crate) async fn with<T>(
-    mut config: Config,
+    config: Config,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
+    with_callbacks(config, Callbacks::new(), command).await
+}
+
+/// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down: the
+/// first interrupt cancels what runs at the servers, a second one no longer waits for them to close.
+pub(crate) async fn with_callbacks<T>(
+    mut config: Config,
+    callbacks: Callbacks,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    config.state_dir = state::folder_for(&config);
     for server in &mut config.servers {
         // A command is short, and what it is about has to be there.
         server.start = StartMode::Eager;
         server.sleep_after = None;
     }
     let mut interrupts = Interrupts::listen();
-    let start = Runtime::builder().config(config).start();
+    let builder = Runtime::builder().config(config).callbacks(callbacks);
+    let start = builder.start();
     let runtime = start
         .await
         .map_err(|error| Failure::config(error.to_string()))?;

@@ -7,6 +7,7 @@ mod builtin;
 mod commands;
 mod content;
 mod demo;
+mod elicit;
 mod exit;
 mod failure;
 mod fleet;
@@ -17,6 +18,9 @@ mod logging;
 mod nearest;
 mod output;
 mod progress;
+mod screen;
+mod source;
+mod state;
 mod target;
 
 fn main() -> std::process::ExitCode {

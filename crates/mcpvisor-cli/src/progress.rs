@@ -7,6 +7,7 @@
 )]
 
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -29,11 +30,44 @@ const MAX_MESSAGE: usize = 40;
 /// A log message is cut here, in columns: it is a line, not a file.
 const MAX_LOG: usize = 2_000;
 
+/// The one bar on the terminal, which makes room for questions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Voice(Arc<Mutex<Speech>>);
+
+#[derive(Debug, Default)]
+struct Speech {
+    bar: Option<ProgressBar>,
+    paused: bool,
+}
+
+impl Voice {
+    /// Takes the bar away, and shows none until further notice.
+    pub(crate) fn pause(&self) {
+        self.end();
+        self.speech().paused = true;
+    }
+
+    /// The next report of progress shows it again.
+    pub(crate) fn resume(&self) {
+        self.speech().paused = false;
+    }
+
+    fn end(&self) {
+        if let Some(bar) = self.speech().bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn speech(&self) -> MutexGuard<'_, Speech> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Shows what happens while a request runs.
 #[derive(Debug)]
 pub(crate) struct Progress {
     output: Output,
-    bar: Option<ProgressBar>,
+    voice: Voice,
     reports: mpsc::Receiver<ProgressNotificationParam>,
     events: Events,
 }
@@ -42,12 +76,13 @@ impl Progress {
     /// The sink is for the request. Events are those of the runtime from now on.
     pub(crate) fn new(
         output: &Output,
+        voice: &Voice,
         events: Events,
     ) -> (Self, mpsc::Sender<ProgressNotificationParam>) {
         let (sink, reports) = mpsc::channel(BUFFER);
         let progress = Self {
             output: *output,
-            bar: None,
+            voice: voice.clone(),
             reports,
             events,
         };
@@ -74,17 +109,19 @@ impl Progress {
         while let Ok(Some(event)) = self.events.try_recv() {
             self.tell(&event.kind);
         }
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.voice.end();
         result
     }
 
-    fn report(&mut self, report: &ProgressNotificationParam) {
+    fn report(&self, report: &ProgressNotificationParam) {
         if self.output.json() || !io::stderr().is_terminal() {
             return;
         }
-        let bar = self.bar.get_or_insert_with(bar);
+        let mut speech = self.voice.speech();
+        if speech.paused {
+            return;
+        }
+        let bar = speech.bar.get_or_insert_with(bar);
         match report.total.filter(|total| *total > 0.0) {
             Some(total) => {
                 let share = (report.progress / total).clamp(0.0, 1.0);
@@ -113,7 +150,7 @@ impl Progress {
         let write = || {
             let _ = writeln!(io::stderr(), "{line}");
         };
-        match &self.bar {
+        match &self.voice.speech().bar {
             Some(bar) => bar.suspend(write),
             None => write(),
         }

@@ -103,13 +103,23 @@ fn a_config_that_was_only_found_starts_nothing() {
     };
     bare(&["status"]).exits(1).says("name one with --config");
     std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
-    bare(&["status"])
-        .exits(1)
-        .says("name it with --config .mcp.json");
+    for start in [
+        vec!["status"],
+        vec!["status", "--watch", "--json"],
+        vec!["tools"],
+    ] {
+        bare(&start).exits(1).says("mcpvisor trust");
+    }
     bare(&["call", "lab", "pid"])
         .exits(1)
-        .says("name it with --config .mcp.json");
+        .says("--config .mcp.json");
     assert!(bare(&["list"]).exits(0).stdout.contains("lab"));
+    assert!(bare(&["get", "lab"]).exits(0).stdout.contains(".mcp.json"));
+    let doctor = bare(&["doctor"]);
+    assert!(
+        doctor.exits(4).stdout.contains("then: mcpvisor trust"),
+        "{doctor:?}"
+    );
     assert_eq!(folder.started(), [0; 0]);
 }
 

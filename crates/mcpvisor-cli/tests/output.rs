@@ -73,6 +73,51 @@ fn status_shows_what_it_has_when_the_time_is_up() {
 }
 
 #[test]
+fn watching_as_json_is_one_line_per_change() {
+    use std::io::{BufRead, BufReader};
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let mut child = folder
+        .command(&["status", "--watch", "--json"])
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = |wanted: &dyn Fn(&Value) -> bool| loop {
+        let status: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(status["name"], "lab");
+        if wanted(&status) {
+            return status;
+        }
+    };
+    next(&|status| status["state"] == "connecting");
+    let listed = next(&|status| status["state"] == "connected" && status["tools"] == 7);
+    assert_eq!(listed["generation"], 1);
+    let pid = *folder.started().last().unwrap();
+    mcpvisor_testkit::processes::kill(pid);
+    let lost = next(&|status| status["state"] == "reconnecting");
+    assert!(
+        lost["last_error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("signal 9"),
+        "{lost}"
+    );
+    let back = next(&|status| status["state"] == "connected");
+    assert_eq!(back["generation"], 2);
+    // A reader that has seen enough ends it, at the latest with the next change.
+    drop(lines);
+    mcpvisor_testkit::processes::kill(*folder.started().last().unwrap());
+    assert_eq!(common::finish(child).exits(0).stderr, "");
+    folder.assert_nothing_left();
+}
+
+#[test]
+fn watching_without_a_terminal_says_what_to_do_instead() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    folder.run(&["status", "--watch"]).exits(1).says("--json");
+    assert_eq!(folder.started(), [0; 0]);
+}
+
+#[test]
 fn a_result_as_json_has_the_shape_of_the_protocol() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let document = folder

@@ -220,6 +220,103 @@ fn states() {
     snapshot("dead", &text);
 }
 
+/// Without the numbers of milliseconds, which differ from run to run.
+fn without_times(text: &str) -> String {
+    let line = |line: &str| {
+        let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let (before, after) = line.split_once(" ms").unwrap_or((line, ""));
+        let at = before.rfind([' ', '"']).map_or(0, |at| at + 1);
+        match digits(&before[at..]) {
+            true if line.contains(" ms") => format!("{}N ms{after}", &before[..at]),
+            _ => match line.split_once("\"connect_ms\": ") {
+                Some((before, value)) if digits(value.trim_end_matches(',')) => {
+                    format!("{before}\"connect_ms\": N,")
+                }
+                _ => line.to_owned(),
+            },
+        }
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_doctor_on_the_well_and_on_the_sick() {
+    let well = Folder::with_shop();
+    let text = transcript(
+        &well,
+        &[&["doctor"], &["doctor", "--json"], &["doctor", "nobody"]],
+    );
+    let sh = shell();
+    snapshot("doctor_well", &without_times(&text).replace(&sh, "SH"));
+    let sick = Folder::with(&json!({
+        "gone": { "command": "no-such-command-anywhere" },
+        "dead": script("echo the cellar is wet >&2; exit 3"),
+        "off": { "command": "sh", "enabled": false },
+        "odd": { "command": 5 },
+    }));
+    let text = transcript(&sick, &[&["doctor"], &["doctor", "gone", "--json"]]);
+    snapshot("doctor_sick", &without_times(&text).replace(&sh, "SH"));
+}
+
+/// Where this machine has its shell.
+fn shell() -> String {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path);
+    let sh = folders.find_map(|folder| Some(folder.join("sh")).filter(|sh| sh.is_file()));
+    sh.map_or_else(String::new, |sh| sh.display().to_string())
+}
+
+#[test]
+fn trust_is_given_taken_and_lost_by_an_edit() {
+    let folder = Folder::with_shop();
+    std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
+    let bare = |commands: &[&[&str]]| {
+        let mut text = String::new();
+        for args in commands {
+            let mut command = mcpvisor(&folder.path(""));
+            command.args(*args);
+            let ran = run(command);
+            let (code, all) = (
+                ran.code.unwrap_or(-1),
+                format!("{}{}", ran.stdout, ran.stderr),
+            );
+            text.push_str(&format!(
+                "$ mcpvisor {}\n{all}--- exit {code}\n\n",
+                args.join(" ")
+            ));
+        }
+        let real = folder
+            .path("")
+            .canonicalize()
+            .unwrap()
+            .display()
+            .to_string();
+        text.replace(&real, "FOLDER")
+    };
+    let trust: &[&[&str]] = &[
+        &["tools"],
+        &["tools", "--json"],
+        &["trust"],
+        &["tools"],
+        &["trust"],
+        &["trust", "--json"],
+    ];
+    let mut text = bare(trust);
+    let config = std::fs::read_to_string(folder.path(".mcp.json")).unwrap();
+    std::fs::write(folder.path(".mcp.json"), format!("{config}\n")).unwrap();
+    text.push_str(&bare(&[
+        &["prompts"],
+        &["trust"],
+        &["prompts"],
+        &["trust", "--forget"],
+        &["trust", "--forget"],
+        &["prompts"],
+        &["trust", "--list", "--json"],
+        &["trust", "--list", "--forget"],
+    ]));
+    snapshot("trust", &text);
+}
+
 #[test]
 fn completions_are_for_every_shell() {
     let folder = Folder::with(&json!({}));

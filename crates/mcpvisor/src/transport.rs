@@ -103,6 +103,16 @@ impl Transport {
         })
     }
 
+    /// The command of a server that is a child process.
+    #[cfg(feature = "stdio")]
+    pub fn as_stdio(&self) -> Option<&StdioCommand> {
+        match &self.0 {
+            TransportKind::Stdio(command) => Some(command),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
+        }
+    }
+
     /// The kind of transport in one word, as the status shows it.
     pub fn label(&self) -> &'static str {
         match &self.0 {
@@ -177,6 +187,19 @@ impl fmt::Debug for Transport {
             TransportKind::Stdio(command) => command.fmt(f),
             #[cfg(feature = "http")]
             TransportKind::Http(endpoint) => endpoint.fmt(f),
+            TransportKind::Channel { label, .. } => f.write_str(label),
+        }
+    }
+}
+
+/// How the server is reached, without what may be a secret.
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => command.fmt(f),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => fmt::Debug::fmt(endpoint, f),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }

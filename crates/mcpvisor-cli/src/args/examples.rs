@@ -16,8 +16,9 @@ Start with \"mcpvisor demo\", then \"mcpvisor --config mcp.json status\".";
 
 pub(super) const DEMO: &str = "\
 Examples:
-  mcpvisor demo                 about 20 seconds
-  mcpvisor demo --plain         without colours
+  mcpvisor demo                 the live screen, about 20 seconds
+  mcpvisor demo --plain         one line per event
+  mcpvisor demo --seconds 60    agents and faults for a minute
   mcpvisor demo --json          only the summary, for a program";
 
 pub(super) const LIST: &str = "\
@@ -33,7 +34,8 @@ Examples:
 pub(super) const STATUS: &str = "\
 Examples:
   mcpvisor status                       connect to all, show what became of it
-  mcpvisor status --json";
+  mcpvisor status --watch               a live screen; ? shows its keys
+  mcpvisor status --watch --json        one JSON line per change";
 
 pub(super) const TOOLS: &str = "\
 Examples:
@@ -77,6 +79,24 @@ pub(super) const READ: &str = "\
 Examples:
   mcpvisor read files file:///srv/notes.txt
   mcpvisor read camera camera://front --out pictures";
+
+pub(super) const DOCTOR: &str = "\
+Ends with 0 when there is nothing to do, with 3 when a server needs authorization, else with 4.
+
+Examples:
+  mcpvisor doctor
+  mcpvisor doctor files
+  mcpvisor doctor --json";
+
+pub(super) const TRUST: &str = "\
+A config that was found in the working folder, not named with --config, may come with a cloned
+repository. Its commands do not run before you have looked at it and trusted it; a changed config
+has to be trusted again.
+
+Examples:
+  mcpvisor trust                        the config of this folder
+  mcpvisor trust --list
+  mcpvisor trust --forget";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

@@ -13,12 +13,14 @@ use super::one;
 use crate::args::CallArgs;
 use crate::arguments::{self, Arguments};
 use crate::content;
+use crate::elicit::Person;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::nearest::nearest;
 use crate::output::{Output, Saved, printable_lines};
-use crate::progress::Progress;
+use crate::progress::{Progress, Voice};
+use crate::source::Source;
 use crate::target::Target;
 
 /// No more is read for `--args -` and `--args @FILE`.
@@ -37,8 +39,22 @@ pub(super) async fn run(
     let config = fleet::only(config, target.server)?;
     fleet::warn(&config, output);
     let until = one::until(&config, timeout);
-    fleet::with(config, async |runtime| {
-        let result = perform(runtime, &target, arguments, until, output).await?;
+    let voice = Voice::default();
+    let person = Person::new(&voice, !call.input.no_input);
+    fleet::with_callbacks(config, person.callbacks(), async |runtime| {
+        let (progress, sink) = Progress::new(output, &voice, runtime.events());
+        let ready = ready(runtime, &target, arguments, until).await?;
+        let (server, schema, call_arguments) = ready;
+        let mut request = server
+            .call_tool(target.tool, Value::Object(call_arguments))
+            .deadline(one::left(until))
+            .on_progress(sink);
+        if person.is_there() {
+            // People think, and the server is silent meanwhile.
+            request = request.idle_timeout(one::left(until));
+        }
+        let answer = progress.during(request.into_future()).await;
+        let result = answer.map_err(|error| explained(error, &schema, &server))?;
         let saved = Saved::new(call.out.out.as_deref(), target.tool);
         show(&result, &saved, output)?;
         let failed = result.is_error == Some(true);
@@ -63,26 +79,20 @@ fn read(from: impl Read) -> std::io::Result<String> {
     Ok(text)
 }
 
-async fn perform(
+/// The server when it is connected, the tool's schema, and the arguments that fit it.
+async fn ready(
     runtime: &Runtime,
     target: &Target<'_>,
     arguments: Arguments,
     until: Instant,
-    output: &Output,
-) -> Result<CallToolResult, Failure> {
+) -> Result<(ServerHandle, Map<String, Value>, Map<String, Value>), Failure> {
     let server = one::server(runtime, target.server)?;
-    let (progress, sink) = Progress::new(output, runtime.events());
     let schema = schema(&server, target.tool, until).await?;
     let arguments = arguments.fitting(&schema).map_err(|problem| {
         let message = format!("{} of {}: {problem}", target.tool, target.server);
         Failure::invalid_arguments(message).at(target.server)
     })?;
-    let call = server
-        .call_tool(target.tool, Value::Object(arguments))
-        .deadline(one::left(until))
-        .on_progress(sink);
-    let answer = progress.during(call.into_future()).await;
-    answer.map_err(|error| explained(error, &schema, &server))
+    Ok((server, schema, arguments))
 }
 
 /// The schema of the tool, once the server is connected. Without a catalog there is none, and the

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::output::{Output, Table, cut};
+use crate::source::Source;
 
 /// Servers may take this long to connect and to list what they have.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);

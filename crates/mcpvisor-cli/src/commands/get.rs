@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::output::{Output, printable};
+use crate::source::Source;
 
 /// One configured server. What may hold a secret is not shown: of arguments the number, of the
 /// environment and of headers the names.
@@ -55,7 +56,7 @@ impl Entry {
             name: server.name.to_string(),
             config: source.path().display().to_string(),
             transport: server.transport.label(),
-            reached: format!("{:?}", server.transport),
+            reached: server.transport.to_string(),
             enabled: server.enabled,
             required: server.required,
             start: match server.start {

@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::output::{Output, Table};
+use crate::source::Source;
 
 /// One configured server. Neither its command nor its environment is shown: they may hold secrets.
 #[derive(Debug, Serialize)]

@@ -2,6 +2,7 @@
 
 mod call;
 mod catalog;
+mod doctor;
 mod get;
 mod list;
 mod one;
@@ -9,13 +10,15 @@ mod prompt;
 mod read;
 mod shell;
 mod status;
+mod trust;
+mod watch;
 
 use crate::args::{Args, Command};
 use crate::demo;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::Source;
 use crate::output::Output;
+use crate::source::Source;
 use catalog::Kind;
 
 /// Runs a command and shows its failure.
@@ -36,7 +39,8 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Demo(wish) => demo::run(&wish, output).await,
         Command::List => list::run(&source()?, output),
         Command::Get { name } => get::run(&source()?, &name, output),
-        Command::Status => status::run(&source()?, timeout, output).await,
+        Command::Status(wish) if wish.watch => watch::run(&source()?, output).await,
+        Command::Status(_) => status::run(&source()?, timeout, output).await,
         Command::Tools(of) => listed(Kind::Tools, of.server).await,
         Command::Prompts(of) => listed(Kind::Prompts, of.server).await,
         Command::Resources(of) => listed(Kind::Resources, of.server).await,
@@ -44,6 +48,11 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Call(call) => call::run(&source()?, &call, timeout, output).await,
         Command::Prompt(prompt) => prompt::run(&source()?, &prompt, timeout, output).await,
         Command::Read(read) => read::run(&source()?, &read, timeout, output).await,
+        Command::Trust(wish) => trust::run(&wish, args.config.as_deref(), output),
+        Command::Doctor(of) => {
+            let named = args.config.as_deref();
+            doctor::run(named, of.server.as_deref(), timeout, output).await
+        }
         Command::Completions { shell } => shell::completions(shell, output),
         Command::Man { folder } => shell::man(&folder, output),
         // It speaks MCP on stdout, so it runs before any of this.

@@ -11,11 +11,14 @@ use super::one;
 use crate::args::PromptArgs;
 use crate::arguments::Arguments;
 use crate::content;
+use crate::elicit::Person;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::nearest::nearest;
 use crate::output::{Output, Saved, Tty, paint};
+use crate::progress::Voice;
+use crate::source::Source;
 use crate::target::Target;
 
 pub(super) async fn run(
@@ -30,7 +33,8 @@ pub(super) async fn run(
     let config = fleet::only(config, target.server)?;
     fleet::warn(&config, output);
     let until = one::until(&config, timeout);
-    fleet::with(config, async |runtime| {
+    let person = Person::new(&Voice::default(), !prompt.input.no_input);
+    fleet::with_callbacks(config, person.callbacks(), async |runtime| {
         let result = perform(runtime, &target, arguments, until).await?;
         let saved = Saved::new(prompt.out.out.as_deref(), target.tool);
         show(&result, &saved, output)?;

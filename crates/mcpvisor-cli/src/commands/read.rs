@@ -5,10 +5,13 @@ use std::time::Duration;
 use super::one;
 use crate::args::ReadArgs;
 use crate::content;
+use crate::elicit::Person;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::output::{Output, Saved};
+use crate::progress::Voice;
+use crate::source::Source;
 
 pub(super) async fn run(
     source: &Source,
@@ -19,7 +22,8 @@ pub(super) async fn run(
     let config = fleet::only(source.read_to_start()?, &read.server)?;
     fleet::warn(&config, output);
     let until = one::until(&config, timeout);
-    fleet::with(config, async |runtime| {
+    let person = Person::new(&Voice::default(), !read.input.no_input);
+    fleet::with_callbacks(config, person.callbacks(), async |runtime| {
         let server = one::server(runtime, &read.server)?;
         // Templates make addresses that no list has, so the server decides what exists.
         one::catalog(&server, until).await?;

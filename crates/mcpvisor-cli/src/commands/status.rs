@@ -7,8 +7,9 @@ use tokio::time::Instant;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::fleet::{self, Source};
+use crate::fleet;
 use crate::output::{Output, Table, state_colour};
+use crate::source::Source;
 
 /// Servers may take this long to connect before they are shown as they are.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::load::Load;
 use super::reporter::Reporter;
-use super::{Demo, agents::Told};
+use super::{Demo, agents::Told, storm};
 use crate::failure::Failure;
 
 /// Plays all acts.
@@ -19,6 +19,7 @@ pub(super) async fn play(demo: &mut Demo, reporter: Reporter) -> Result<(), Fail
     connect::warm_up(demo).await;
     kill::play(demo).await?;
     flap::play(demo, &load).await?;
+    storm::play(demo).await?;
     leave::play(demo, load, reporter).await
 }
 

@@ -8,6 +8,7 @@ use mcpvisor::{CallError, Client, Known, Runtime};
 use serde_json::{Value, json};
 
 use super::scenery::NOTES;
+use crate::screen::{News, Story};
 
 const NAMES: [&str; 4] = ["planner", "coder", "reviewer", "tester"];
 
@@ -25,12 +26,14 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    pub(super) fn hire(runtime: &Runtime) -> Self {
+    /// With a story, the time of every call is told.
+    pub(super) fn hire(runtime: &Runtime, story: Option<Story>) -> Self {
         let tally = Arc::new(Tally::default());
         let hire = |name| Agent {
             name,
             client: runtime.client(name).quota(QUOTA).build(),
             tally: Arc::clone(&tally),
+            story: story.clone(),
         };
         Self {
             all: NAMES.map(hire).into(),
@@ -65,6 +68,7 @@ pub(super) struct Agent {
     pub(super) name: &'static str,
     client: Client,
     tally: Arc<Tally>,
+    story: Option<Story>,
 }
 
 /// The one outcome of a call.
@@ -115,11 +119,17 @@ impl Agent {
             Err(error) => Outcome::NotSent(error.to_string()),
         };
         self.tally.count(server, &outcome);
-        Told {
+        let told = Told {
             outcome,
             took: begun.elapsed(),
             at: Instant::now(),
+        };
+        if let Some(story) = &self.story {
+            let took = told.is_answered().then_some(told.took);
+            let server = server.to_owned();
+            story.tell(News::Measured { server, took });
         }
+        told
     }
 
     /// Appends a note and remembers it, so that the end can tell whether it is there once.

@@ -1,18 +1,19 @@
-//! What the audience sees: one line per event, with the time since the start.
+//! What the audience sees: one line per event, with the time since the start; on a terminal they go
+//! to the live screen.
 
 use std::time::{Duration, Instant};
 
 use crate::output::{Output, Tty, paint, printable};
-
-/// Pauses that let a reader follow are this much shorter when nobody reads.
-const FAST: u32 = 8;
+use crate::screen::{Meaning, News, Story, Told};
 
 /// The narrator. With JSON it says nothing: there the summary is the only document.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
     output: Output,
     tty: Tty,
-    fast: bool,
+    /// The share of each pause that is made.
+    pace: f64,
+    story: Option<Story>,
     started: Instant,
 }
 
@@ -26,29 +27,38 @@ pub(super) enum Tone {
 }
 
 impl Stage {
-    pub(super) fn new(output: Output, tty: Tty, fast: bool) -> Self {
+    pub(super) fn new(output: Output, tty: Tty, pace: f64, story: Option<Story>) -> Self {
         Self {
             output,
             tty,
-            fast,
+            pace,
+            story,
             started: Instant::now(),
         }
     }
 
     /// The title of an act, and what it is about.
     pub(super) fn act(&self, title: &str, about: &str) {
+        if self.story.is_some() {
+            self.tell(Meaning::Title, "", &format!("{title}. {about}"));
+            return;
+        }
         let title = paint(self.tty, "1", title);
         self.print(&format!("\n{title}\n{about}\n"));
     }
 
     /// One line: who, and what happened.
     pub(super) fn line(&self, tone: Tone, who: &str, text: &str) {
-        let colour = match tone {
-            Tone::Plain => "0",
-            Tone::Good => "32",
-            Tone::Bad => "33",
-            Tone::Fault => "1;31",
+        let (colour, meaning) = match tone {
+            Tone::Plain => ("0", Meaning::Plain),
+            Tone::Good => ("32", Meaning::Good),
+            Tone::Bad => ("33", Meaning::Bad),
+            Tone::Fault => ("1;31", Meaning::Fault),
         };
+        if self.story.is_some() {
+            self.tell(meaning, who, text);
+            return;
+        }
         let at = self.started.elapsed().as_secs_f64();
         let text = paint(self.tty, colour, &printable(text));
         self.print(&format!("{at:>7.3} s  {who:<9} {text}"));
@@ -56,8 +66,23 @@ impl Stage {
 
     /// A pause for the reader.
     pub(super) async fn pause(&self, pause: Duration) {
-        let pause = if self.fast { pause / FAST } else { pause };
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(pause.mul_f64(self.pace)).await;
+    }
+
+    /// How long the show has been running.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn tell(&self, meaning: Meaning, who: &str, text: &str) {
+        if let Some(story) = &self.story {
+            story.tell(News::Told(Told {
+                at: self.started.elapsed(),
+                who: who.to_owned(),
+                text: text.to_owned(),
+                meaning,
+            }));
+        }
     }
 
     fn print(&self, line: &str) {

@@ -16,6 +16,8 @@ use crate::output::{Tty, paint};
 pub(super) struct Summary {
     ok: bool,
     elapsed_ms: u64,
+    /// Chooses the same random faults again.
+    seed: u64,
     agents: usize,
     calls: u64,
     answered: u64,
@@ -48,6 +50,7 @@ impl Summary {
         Self {
             ok: promises.iter().all(|promise| promise.held),
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+            seed: demo.wish.seed,
             agents: demo.agents.all().len(),
             calls: counts.begun,
             answered: counts.answered,
@@ -82,8 +85,10 @@ impl Summary {
 
     pub(super) fn render(&self, tty: Tty) -> String {
         let mut text = format!("\n{}\n", paint(tty, "1", "What happened"));
-        for (name, value) in self.rows() {
-            text.push_str(&format!("  {name:<18} {value:>8}\n"));
+        for (name, value, meaning) in self.rows() {
+            let line = format!("  {name:<18} {value:>8}   {meaning}");
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
         text.push_str(&format!("\n{}\n", paint(tty, "1", "What was promised")));
         for Promise { promise, held } in &self.promises {
@@ -97,22 +102,42 @@ impl Summary {
         text
     }
 
-    fn rows(&self) -> [(&'static str, String); 11] {
+    /// A name, a number, and what it means to someone who sees it for the first time.
+    fn rows(&self) -> [(&'static str, String, String); 9] {
+        let agents = format!("by {} agents; each had exactly one outcome", self.agents);
+        let slowest = format!("{:.0} ms", self.slowest_recovery_ms);
+        let started = format!("of {} that were started", self.processes_started);
+        let row = |name, value: String, meaning: &str| (name, value, meaning.to_owned());
         [
-            ("agents", self.agents.to_string()),
-            ("calls", self.calls.to_string()),
-            ("answered", self.answered.to_string()),
-            ("retried", self.retried.to_string()),
-            ("outcome unknown", self.outcome_unknown.to_string()),
-            ("not sent", self.not_sent.to_string()),
-            ("ran twice", self.ran_twice.to_string()),
-            ("recoveries", self.recoveries.to_string()),
-            (
-                "slowest recovery",
-                format!("{:.0} ms", self.slowest_recovery_ms),
+            row("calls", self.calls.to_string(), &agents),
+            row("answered", self.answered.to_string(), ""),
+            row(
+                "outcome unknown",
+                self.outcome_unknown.to_string(),
+                "sent, then the server died: told so, never blindly repeated",
             ),
-            ("processes started", self.processes_started.to_string()),
-            ("processes left", self.processes_left.to_string()),
+            row(
+                "not sent",
+                self.not_sent.to_string(),
+                "could not run: told so at once, and why",
+            ),
+            row(
+                "retried",
+                self.retried.to_string(),
+                "only reads, which are safe to repeat",
+            ),
+            row("ran twice", self.ran_twice.to_string(), ""),
+            row(
+                "recoveries",
+                self.recoveries.to_string(),
+                "a server was lost and came back by itself",
+            ),
+            row(
+                "slowest recovery",
+                slowest,
+                "from the fault to the next answer",
+            ),
+            row("processes left", self.processes_left.to_string(), &started),
         ]
     }
 }

@@ -40,6 +40,14 @@ impl Output {
         self.text(&table.render(Screen::of_stdout()))
     }
 
+    /// Prints one JSON document on a line of its own, for commands that go on, and says whether
+    /// someone still reads.
+    pub(crate) fn json_line(&self, document: &impl Serialize) -> Result<bool, Failure> {
+        let text = serde_json::to_string(document)
+            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        self.print(&printable_json(&text))
+    }
+
     /// Prints the one JSON document of a command.
     pub(crate) fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(document)
@@ -49,6 +57,11 @@ impl Output {
 
     /// Prints lines on stdout.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+        self.print(text).map(drop)
+    }
+
+    /// Prints lines on stdout, and says whether someone still reads.
+    fn print(&self, text: &str) -> Result<bool, Failure> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text.as_bytes()).and_then(|()| {
             if !text.is_empty() && !text.ends_with('\n') {
@@ -60,7 +73,8 @@ impl Output {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::unexpected(
                 format!("cannot write to stdout: {error}"),
             )),
-            _ => Ok(()),
+            Err(_) => Ok(false),
+            Ok(()) => Ok(true),
         }
     }
 

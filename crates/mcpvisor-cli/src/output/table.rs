@@ -14,6 +14,9 @@ const GAP: usize = 2;
 /// No column is made narrower than this to make room for others.
 const NARROWEST: usize = 8;
 
+/// A last column that would get less room than this stands under its row instead.
+const ROOM_FOR_TEXT: usize = 24;
+
 /// Chooses the colour of a cell by its text, as the number of an SGR sequence.
 pub(crate) type Colour = fn(&str) -> &'static str;
 
@@ -44,21 +47,59 @@ impl Table {
 
     /// The rows as lines; the last column is not padded.
     pub(crate) fn render(&self, screen: Screen) -> String {
-        let widths = self.widths(screen.width);
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let widths = self.widths(screen.width, columns);
+        let text_width = widths.last().copied().unwrap_or(0);
+        let needed = self.needed(columns.saturating_sub(1));
+        let crowded = columns > 1 && text_width < ROOM_FOR_TEXT.min(needed);
+        match (crowded, screen.width) {
+            (true, Some(width)) => self.render_under(screen, width, columns - 1),
+            _ => self.render_beside(screen, &widths),
+        }
+    }
+
+    fn render_beside(&self, screen: Screen, widths: &[usize]) -> String {
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
-            let cells: Vec<Vec<String>> = row
+            self.render_row(&mut text, number == 0, row, widths, screen);
+        }
+        text
+    }
+
+    /// The last column stands under its row, indented.
+    fn render_under(&self, screen: Screen, width: usize, columns: usize) -> String {
+        let widths = self.widths(screen.width, columns);
+        let mut text = String::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            self.render_row(&mut text, number == 0, &row[..columns], &widths, screen);
+            let under = row.get(columns).filter(|_| number > 0);
+            for line in under
                 .iter()
-                .zip(&widths)
-                .map(|(cell, width)| wrapped(cell, *width))
-                .collect();
-            let lines = cells.iter().map(Vec::len).max().unwrap_or(0);
-            for line in 0..lines {
-                text.push_str(&self.line(number == 0, row, &cells, line, &widths, screen));
-                text.push('\n');
+                .flat_map(|cell| wrapped(cell, width.saturating_sub(4)))
+            {
+                if !line.is_empty() {
+                    text.push_str(&format!("    {line}\n"));
+                }
             }
         }
         text
+    }
+
+    fn render_row(
+        &self,
+        text: &mut String,
+        header: bool,
+        row: &[String],
+        widths: &[usize],
+        screen: Screen,
+    ) {
+        let cells = row.iter().zip(widths);
+        let cells: Vec<Vec<String>> = cells.map(|(cell, width)| wrapped(cell, *width)).collect();
+        let lines = cells.iter().map(Vec::len).max().unwrap_or(0);
+        for line in 0..lines {
+            text.push_str(&self.line(header, row, &cells, line, widths, screen));
+            text.push('\n');
+        }
     }
 
     /// One line of a row, whose cells may have several.
@@ -91,17 +132,15 @@ impl Table {
         text
     }
 
+    /// The columns that the cells of a column need.
+    fn needed(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
+    }
+
     /// The width of each column: what its cells need, or less where the terminal has less.
-    fn widths(&self, terminal: Option<usize>) -> Vec<usize> {
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
-        let needed = |column: usize| {
-            let cells = self
-                .rows
-                .iter()
-                .filter_map(|row: &Vec<String>| row.get(column));
-            cells.map(|cell| cell.width()).max().unwrap_or(0)
-        };
-        let mut widths: Vec<usize> = (0..columns).map(needed).collect();
+    fn widths(&self, terminal: Option<usize>, columns: usize) -> Vec<usize> {
+        let mut widths: Vec<usize> = (0..columns).map(|column| self.needed(column)).collect();
         let Some(terminal) = terminal else {
             return widths;
         };
@@ -157,13 +196,28 @@ mod tests {
     #[test]
     fn long_cells_are_wrapped_at_words_and_wide_characters_take_two_columns() {
         assert_eq!(
-            table().render(screen(45)),
+            table().render(screen(46)),
             "\
 NAME    STATE        NOTE
 github  up\\u{1b}[0m  all is well
 乳酪                 a note that is long
                      enough to be wrapped,
                      twice even
+"
+        );
+    }
+
+    #[test]
+    fn a_last_column_without_room_stands_under_its_row() {
+        assert_eq!(
+            table().render(screen(36)),
+            "\
+NAME    STATE
+github  up\\u{1b}[0m
+    all is well
+乳酪
+    a note that is long enough to be
+    wrapped, twice even
 "
         );
     }

@@ -8,6 +8,8 @@
     reason = "shared by several tests, each of which uses a part"
 )]
 
+pub mod pty;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -98,7 +100,8 @@ pub fn script(script: &str) -> Value {
 /// A server in shell that answers every request with what the folder's files say for its method:
 /// `tools_call.json` is the result, `tools_call.before` are lines that come before it, in which
 /// `TOKEN` is the request's progress token. After a line in `tools_call.ask` it waits for the answer
-/// to it, which becomes `ANSWER` in the result. With `tools_call.silent` it never answers.
+/// to it, which becomes `ANSWER` in the result. With `tools_call.silent` it never
+/// answers, with `tools_call.wait` after so many seconds.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -106,7 +109,7 @@ while read -r line; do
     token=$(printf '%s' "$line" | sed -n 's/.*"progressToken":\("[^"]*"\|[0-9]*\).*/\1/p')
     printf '%s\n' "$line" >>requests
     [ -n "$id" ] && [ -n "$method" ] && [ ! -f "$method.silent" ] || continue
-    [ -f "$method.before" ] && sed "s/TOKEN/$token/" "$method.before"
+    [ -f "$method.before" ] && sed "s/\"TOKEN\"/$token/" "$method.before"
     answer=
     if [ -f "$method.ask" ]; then
         cat "$method.ask"
@@ -114,6 +117,7 @@ while read -r line; do
         printf '%s\n' "$answer" >>answers
         answer=$(printf '%s' "$answer" | sed 's/["\\]/\\\\&/g')
     fi
+    [ -f "$method.wait" ] && sleep "$(cat "$method.wait")"
     if [ -f "$method.json" ]; then
         printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$(sed "s|ANSWER|$answer|" "$method.json")"
     else
@@ -247,6 +251,8 @@ pub fn mcpvisor(folder: &Path) -> Command {
         .current_dir(folder)
         .env_remove("RUST_LOG")
         .env_remove("NO_COLOR")
+        .env("MCPVISOR_STATE_DIR", folder.join("state"))
+        .env("XDG_CONFIG_HOME", folder.join("config"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -135,6 +135,11 @@ impl StdioCommand {
             .collect()
     }
 
+    /// The names of the variables that are set for the child.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &OsStr> {
+        self.env.iter().map(|(name, _)| name.as_os_str())
+    }
+
     /// The whole environment of the child, given the parent's. A later value of a name wins.
     pub(super) fn environment(
         &self,

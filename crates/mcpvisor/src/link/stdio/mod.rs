@@ -8,6 +8,7 @@
 mod birth;
 mod child;
 mod command;
+mod described;
 mod exit;
 mod heavy;
 mod leader;

@@ -1,0 +1,123 @@
+//! What the doctor looks at beside the servers: the config, trust, the state folder, and processes
+//! that an earlier run may have left.
+
+use std::path::Path;
+
+use mcpvisor::Config;
+
+use super::report::Check;
+use crate::source::Source;
+use crate::state;
+
+/// The config, and whether its commands may run.
+pub(super) fn config(source: &Source) -> Check {
+    let path = source.path().display();
+    match source.trusted() {
+        Ok(true) if source.is_named() => Check::good("config", format!("{path}, named")),
+        Ok(true) => Check::good("config", format!("{path}, found and trusted")),
+        Ok(false) | Err(_) => Check::bad(
+            "config",
+            format!("{path} was found here, and is not trusted: nothing of it is started"),
+            "look at it, then: mcpvisor trust",
+        ),
+    }
+}
+
+/// How many configs are trusted.
+pub(super) fn trusted() -> Option<Check> {
+    let trusted = state::trust()?.list();
+    Some(match trusted {
+        Ok(trusted) => Check::good("trust", format!("{} configs are trusted", trusted.len())),
+        Err(error) => Check::bad(
+            "trust",
+            format!("the list of trusted configs cannot be read: {error}"),
+            "mend the state folder",
+        ),
+    })
+}
+
+/// Whether something can be kept from run to run.
+pub(super) fn state_folder(config: Option<&Config>) -> Check {
+    let folder = config.map_or_else(state::folder, state::folder_for);
+    let Some(folder) = folder else {
+        return Check::bad(
+            "state folder",
+            "there is none",
+            "set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR",
+        );
+    };
+    let shown = folder.display().to_string();
+    match writable(&folder) {
+        Ok(()) => Check::good("state folder", format!("{shown} can be written")),
+        Err(error) => Check::bad(
+            "state folder",
+            format!("{shown} cannot be written: {error}"),
+            "change its owner, or name another with MCPVISOR_STATE_DIR",
+        ),
+    }
+}
+
+/// Tries it, in the nearest folder that exists: the doctor leaves nothing behind.
+fn writable(folder: &Path) -> std::io::Result<()> {
+    let mut there = folder;
+    while !there.exists() {
+        match there.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => there = parent,
+            _ => there = Path::new("."),
+        }
+    }
+    let probe = there.join(format!(".mcpvisor-doctor-{}", std::process::id()));
+    std::fs::File::create_new(&probe)?;
+    std::fs::remove_file(probe)
+}
+
+/// Servers of this config that run without a parent.
+#[cfg(target_os = "linux")]
+pub(super) fn left_behind(config: Option<&Config>) -> Check {
+    let commands = config.into_iter().flat_map(|config| &config.servers);
+    let commands: Vec<_> = commands
+        .filter_map(|server| server.transport.as_stdio())
+        .collect();
+    let left: Vec<String> = orphans()
+        .filter(|(_, line)| commands.iter().any(|command| command.runs_as(line)))
+        .map(|(pid, _)| pid.to_string())
+        .collect();
+    if left.is_empty() {
+        return Check::good("processes", "none was left behind by an earlier run");
+    }
+    Check::bad(
+        "processes",
+        format!(
+            "servers of this config run without a parent: {}",
+            left.join(", ")
+        ),
+        format!("end them with: kill {}", left.join(" ")),
+    )
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn left_behind(_: Option<&Config>) -> Check {
+    Check::good("processes", "not looked at on this system")
+}
+
+/// Our processes whose parent is gone, with their command lines.
+#[cfg(target_os = "linux")]
+fn orphans() -> impl Iterator<Item = (u32, Vec<std::ffi::OsString>)> {
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::MetadataExt;
+    let own = rustix::process::getuid().as_raw();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |process| {
+        let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+        if process.metadata().ok()?.uid() != own {
+            return None;
+        }
+        let status = std::fs::read_to_string(process.path().join("status")).ok()?;
+        let orphan = status.lines().any(|line| line == "PPid:\t1");
+        let line = std::fs::read(process.path().join("cmdline")).ok()?;
+        let line = line.strip_suffix(&[0]).unwrap_or(&line);
+        let words = line.split(|byte| *byte == 0);
+        let words = words.map(|word| std::ffi::OsString::from_vec(word.to_vec()));
+        orphan.then(|| (pid, words.collect()))
+    })
+}

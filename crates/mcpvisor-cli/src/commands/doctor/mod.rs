@@ -1,0 +1,118 @@
+//! `doctor`: looks at the config, at every server and at the machine, and says what to do.
+
+mod machine;
+mod report;
+mod server;
+
+use std::path::Path;
+use std::time::Duration;
+
+use mcpvisor::{Config, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::fleet;
+use crate::output::{Output, Tty};
+use crate::source::Source;
+use report::{Check, Report, ServerReport};
+
+/// Servers may take this long to connect and to list what they have.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(super) async fn run(
+    named: Option<&Path>,
+    only: Option<&str>,
+    timeout: Option<Duration>,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
+    let report = examine(named, only, timeout).await?;
+    if output.json() {
+        output.document(&report)?;
+    } else {
+        output.text(&report.render(Tty::of_stdout()))?;
+    }
+    Ok(report.exit())
+}
+
+async fn examine(
+    named: Option<&Path>,
+    only: Option<&str>,
+    timeout: Duration,
+) -> Result<Report, Failure> {
+    let mut checks = Vec::new();
+    let read = Source::locate(named).and_then(|source| Ok((source.read()?, source)));
+    let (mut config, source) = match read {
+        Ok(read) => read,
+        Err(failure) => {
+            checks.push(Check::bad(
+                "config",
+                failure.message,
+                "write one, or name one with --config",
+            ));
+            checks.extend(machine_without(None));
+            return Ok(Report::new(checks, Vec::new()));
+        }
+    };
+    if let Some(only) = only {
+        config = match fleet::only(config.clone(), only) {
+            Ok(config) => config,
+            // An entry that was left out is what the doctor is for.
+            Err(failure) if failure.code == "config" => Config {
+                servers: Vec::new(),
+                ..config
+            },
+            Err(failure) => return Err(failure),
+        };
+    }
+    let standing = machine::config(&source);
+    let may_start = standing.ok;
+    checks.push(standing);
+    checks.extend(machine_without(Some(&config)));
+    let mut servers = server::entries(&config, &source);
+    if let Some(only) = only {
+        servers.retain(|server| server.name == only);
+    }
+    if may_start {
+        fleet::with(config, async |runtime| {
+            connect(runtime, &mut servers, timeout).await
+        })
+        .await?;
+    }
+    servers.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Report::new(checks, servers))
+}
+
+/// The machine, apart from the config.
+fn machine_without(config: Option<&Config>) -> Vec<Check> {
+    let mut checks: Vec<Check> = machine::trusted().into_iter().collect();
+    checks.push(machine::state_folder(config));
+    checks.push(machine::left_behind(config));
+    checks
+}
+
+/// Waits for all servers at once, and adds what became of each.
+async fn connect(
+    runtime: &Runtime,
+    reports: &mut [ServerReport],
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut observed = JoinSet::new();
+    for name in runtime.servers() {
+        let server = runtime
+            .server(name.as_str())
+            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        observed.spawn(server::observe(server, begun, begun + timeout));
+    }
+    while let Some(outcome) = observed.join_next().await {
+        let outcome = outcome.map_err(|error| Failure::unexpected(error.to_string()))?;
+        let name = outcome.status.name.as_str();
+        if let Some(report) = reports.iter_mut().find(|report| report.name == name) {
+            server::examine(report, &outcome);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! What the doctor found, for people and for programs.
+
+use serde::Serialize;
+
+use crate::exit::Exit;
+use crate::output::{Tty, paint, printable};
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Check {
+    pub(super) check: &'static str,
+    pub(super) ok: bool,
+    /// What was seen.
+    pub(super) detail: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) action: Option<String>,
+}
+
+/// One server of the config.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ServerReport {
+    pub(super) name: String,
+    /// The file that its entry comes from.
+    pub(super) config: String,
+    pub(super) transport: String,
+    /// What it became; nothing when it was not started.
+    pub(super) state: Option<String>,
+    pub(super) protocol: Option<String>,
+    pub(super) connect_ms: Option<u64>,
+    pub(super) tools: Option<usize>,
+    pub(super) checks: Vec<Check>,
+    /// The end of what it wrote on stderr, when it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stderr: Option<String>,
+    #[serde(skip)]
+    pub(super) needs_authorization: bool,
+}
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) ok: bool,
+    pub(super) problems: usize,
+    pub(super) machine: Vec<Check>,
+    pub(super) servers: Vec<ServerReport>,
+}
+
+impl Check {
+    pub(super) fn good(check: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            check,
+            ok: true,
+            detail: detail.into(),
+            action: None,
+        }
+    }
+
+    pub(super) fn bad(
+        check: &'static str,
+        detail: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
+        Self {
+            check,
+            ok: false,
+            detail: detail.into(),
+            action: Some(action.into()).filter(|action: &String| !action.is_empty()),
+        }
+    }
+}
+
+impl ServerReport {
+    fn problems(&self) -> usize {
+        self.checks.iter().filter(|check| !check.ok).count()
+    }
+}
+
+impl Report {
+    pub(super) fn new(machine: Vec<Check>, servers: Vec<ServerReport>) -> Self {
+        let problems = machine.iter().filter(|check| !check.ok).count();
+        let problems = problems + servers.iter().map(ServerReport::problems).sum::<usize>();
+        Self {
+            ok: problems == 0,
+            problems,
+            machine,
+            servers,
+        }
+    }
+
+    /// Authorization has a code of its own where it is all that is missing.
+    pub(super) fn exit(&self) -> Exit {
+        let mut sick = self.servers.iter().filter(|server| server.problems() > 0);
+        let machine_well = self.machine.iter().all(|check| check.ok);
+        if self.ok {
+            Exit::Ok
+        } else if machine_well && sick.all(|server| server.needs_authorization) {
+            Exit::Authorization
+        } else {
+            Exit::Unreachable
+        }
+    }
+
+    pub(super) fn render(&self, tty: Tty) -> String {
+        let mut text = format!("{}\n", paint(tty, "1", "this machine"));
+        self.machine
+            .iter()
+            .for_each(|check| line(&mut text, check, tty));
+        for server in &self.servers {
+            let title = paint(tty, "1", &printable(&server.name));
+            let title = format!("{title}  {}", server.transport);
+            text.push_str(&format!("\n{}\n", title.trim_end()));
+            server
+                .checks
+                .iter()
+                .for_each(|check| line(&mut text, check, tty));
+            for said in server.stderr.iter().flat_map(|stderr| stderr.lines()) {
+                text.push_str(&format!(
+                    "  stderr   {}\n",
+                    paint(tty, "2", &printable(said))
+                ));
+            }
+        }
+        let end = match self.problems {
+            0 => paint(tty, "32", "no problems"),
+            1 => paint(tty, "31", "1 problem"),
+            count => paint(tty, "31", &format!("{count} problems")),
+        };
+        text.push_str(&format!("\n{end}\n"));
+        text
+    }
+}
+
+fn line(text: &mut String, check: &Check, tty: Tty) {
+    let mark = if check.ok {
+        paint(tty, "32", "ok     ")
+    } else {
+        paint(tty, "31", "PROBLEM")
+    };
+    let (name, detail) = (check.check, printable(&check.detail));
+    text.push_str(&format!("  {mark}  {name}: {detail}\n"));
+    if let Some(action) = &check.action {
+        text.push_str(&format!("           {}\n", printable(action)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(checks: Vec<Check>, needs_authorization: bool) -> ServerReport {
+        ServerReport {
+            checks,
+            needs_authorization,
+            ..ServerReport::default()
+        }
+    }
+
+    #[test]
+    fn the_exit_code_is_that_of_the_worst_problem() {
+        let bad = || vec![Check::bad("connection", "no", "mend it")];
+        let good = || vec![Check::good("connection", "yes")];
+        let exit = |machine, servers| Report::new(machine, servers).exit();
+        assert_eq!(exit(good(), vec![server(good(), false)]), Exit::Ok);
+        assert_eq!(exit(good(), vec![server(bad(), true)]), Exit::Authorization);
+        let both = vec![server(bad(), true), server(bad(), false)];
+        assert_eq!(exit(good(), both), Exit::Unreachable);
+        assert_eq!(exit(bad(), vec![server(bad(), true)]), Exit::Unreachable);
+    }
+}

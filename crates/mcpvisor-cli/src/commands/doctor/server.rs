@@ -1,0 +1,181 @@
+//! What the doctor looks at in one server: its entry, its command, and what becomes of a connection.
+
+use std::time::Duration;
+
+use mcpvisor::config::Severity;
+use mcpvisor::{Config, FaultClass, ServerConfig, ServerHandle, ServerStatus, StateName};
+use tokio::time::Instant;
+
+use super::report::{Check, ServerReport};
+use crate::failure::needs_authorization;
+use crate::fleet;
+use crate::source::Source;
+
+/// So many lines of stderr say enough.
+const MAX_STDERR_LINES: usize = 10;
+
+/// What can be said of every entry without starting anything, the bad ones included.
+pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
+    let path = source.path().display().to_string();
+    let mut reports: Vec<ServerReport> = config
+        .servers
+        .iter()
+        .map(|server| entry(config, server, &path))
+        .collect();
+    for problem in &config.problems {
+        let (Severity::LeftOut, Some(name)) = (problem.severity, &problem.server) else {
+            continue;
+        };
+        reports.push(ServerReport {
+            name: name.clone(),
+            config: path.clone(),
+            checks: vec![Check::bad(
+                "entry",
+                problem.message.clone(),
+                format!("mend it in {path}"),
+            )],
+            ..ServerReport::default()
+        });
+    }
+    reports
+}
+
+fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
+    let name = server.name.as_str();
+    let doubts = config.problems.iter().filter(|problem| {
+        problem.severity != Severity::LeftOut && problem.server.as_deref() == Some(name)
+    });
+    let doubts: Vec<Check> = doubts
+        .map(|doubt| Check::bad("entry", doubt.message.clone(), format!("mend it in {path}")))
+        .collect();
+    let mut checks = match doubts.is_empty() {
+        true => vec![Check::good(
+            "entry",
+            format!("{path}: {}", server.transport),
+        )],
+        false => doubts,
+    };
+    if let Some(command) = server.transport.as_stdio() {
+        checks.push(match command.locate() {
+            Ok(file) => Check::good("command", file.display().to_string()),
+            Err(problem) => Check::bad("command", problem, ""),
+        });
+    }
+    ServerReport {
+        name: name.to_owned(),
+        config: path.to_owned(),
+        transport: server.transport.label().to_owned(),
+        checks,
+        ..ServerReport::default()
+    }
+}
+
+/// What became of a server, and how long it took.
+pub(super) struct Outcome {
+    pub(super) status: ServerStatus,
+    pub(super) took: Duration,
+    pub(super) in_time: bool,
+    pub(super) stderr: String,
+}
+
+/// Waits for the verdict on a server.
+pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
+    let settled = fleet::settled(&server, until).await;
+    Outcome {
+        in_time: settled.is_some(),
+        status: settled.unwrap_or_else(|| server.status()),
+        took: begun.elapsed(),
+        stderr: server.stderr_tail(),
+    }
+}
+
+/// Adds to the report what the connection showed.
+pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
+    let status = &outcome.status;
+    report.state = Some(status.state.to_string());
+    report.protocol.clone_from(&status.protocol);
+    report.needs_authorization = needs_authorization(status);
+    let connected = status.state == StateName::Connected;
+    if connected {
+        report.connect_ms = u64::try_from(outcome.took.as_millis()).ok();
+        report.tools = Some(status.tools);
+    }
+    let check = match status.state {
+        StateName::Disabled => Some(Check::good("connection", "disabled, so not started")),
+        _ if connected => Some(Check::good("connection", greeting(outcome))),
+        // The command has said so already.
+        _ if is_command(status) => None,
+        _ => Some(failed(outcome)),
+    };
+    report.checks.extend(check);
+    if report.needs_authorization {
+        report
+            .checks
+            .push(Check::bad("authorization", "needed", ""));
+    }
+    if connected {
+        report.checks.push(catalog(status));
+    }
+    let well = report.checks.iter().all(|check| check.ok);
+    if !well && !outcome.stderr.trim().is_empty() {
+        let lines: Vec<&str> = outcome.stderr.lines().collect();
+        let last = &lines[lines.len().saturating_sub(MAX_STDERR_LINES)..];
+        report.stderr = Some(last.join("\n"));
+    }
+}
+
+fn is_command(status: &ServerStatus) -> bool {
+    let class = status.last_error.as_ref().map(|fault| fault.class);
+    class == Some(FaultClass::CommandNotFound)
+}
+
+fn greeting(outcome: &Outcome) -> String {
+    let status = &outcome.status;
+    let mut text = format!("{} ms", outcome.took.as_millis());
+    if let Some(protocol) = &status.protocol {
+        text.push_str(&format!(", protocol {protocol}"));
+    }
+    if let Some(server) = &status.server {
+        text.push_str(&format!(", {} {}", server.name, server.version));
+    }
+    text
+}
+
+fn failed(outcome: &Outcome) -> Check {
+    let status = &outcome.status;
+    let fault = status
+        .last_error
+        .as_ref()
+        .map(|fault| fault.message.clone());
+    let state = status.state;
+    let detail = match fault {
+        _ if !outcome.in_time => {
+            format!("no answer after {} ms ({state})", outcome.took.as_millis())
+        }
+        Some(fault) => format!("{fault} ({state})"),
+        None => state.to_string(),
+    };
+    let action = status.action.clone().unwrap_or_else(|| {
+        if outcome.in_time {
+            "see what it wrote on stderr, mend it, and look again".to_owned()
+        } else {
+            "allow more with --timeout, or see why it is silent".to_owned()
+        }
+    });
+    Check::bad("connection", detail, action)
+}
+
+fn catalog(status: &ServerStatus) -> Check {
+    let counts = format!(
+        "{} tools, {} prompts, {} resources",
+        status.tools, status.prompts, status.resources
+    );
+    match &status.last_error {
+        Some(fault) if fault.class == FaultClass::Discovery => Check::bad(
+            "catalog",
+            fault.message.clone(),
+            "the server has to be mended; what it listed before stays",
+        ),
+        _ => Check::good("catalog", counts),
+    }
+}

@@ -1,0 +1,303 @@
+//! One field of a form: what is asked, and whether an answer fits.
+//!
+//! Forms come from servers: what their schema says beyond this is theirs to check.
+
+use serde_json::{Number, Value};
+
+/// So many choices are shown.
+const MAX_CHOICES: usize = 50;
+
+/// A field, as its schema describes it.
+#[derive(Debug, Clone)]
+pub(super) struct Field {
+    name: String,
+    schema: Value,
+    required: bool,
+}
+
+/// What may be chosen: a value, and how it is called.
+#[derive(Debug, Clone, PartialEq)]
+struct Choice {
+    value: Value,
+    title: String,
+}
+
+impl Field {
+    pub(super) fn new(name: &str, schema: Value, required: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            schema,
+            required,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The question, with what may be answered.
+    pub(super) fn question(&self) -> String {
+        let mut text = self.text("title").unwrap_or(&self.name).to_owned();
+        if let Some(description) = self.text("description") {
+            text.push_str(&format!(" ({description})"));
+        }
+        let choices = self.choices();
+        for (number, choice) in choices.iter().take(MAX_CHOICES).enumerate() {
+            text.push_str(&format!("\n    {}. {}", number + 1, choice.title));
+        }
+        let kind = match self.kind() {
+            "boolean" => "yes or no",
+            "integer" => "a whole number",
+            "number" => "a number",
+            "array" => "one or more, with commas between",
+            _ if !choices.is_empty() => "one of these",
+            _ => match self.text("format") {
+                Some("email") => "an e-mail address",
+                Some("uri") => "an address",
+                Some("date") => "a date, as 2026-11-16",
+                Some("date-time") => "a date and time, as 2026-11-16T09:30:00Z",
+                _ => "text",
+            },
+        };
+        let left_out = match (self.schema.get("default"), self.required) {
+            (Some(default), _) if !default.is_null() => format!("; empty: {default}"),
+            (_, true) => String::new(),
+            (_, false) => "; may be empty".to_owned(),
+        };
+        text.push_str(&format!("\n  {kind}{left_out}"));
+        text
+    }
+
+    /// Reads an answer. `None` leaves the field out, so that its default counts.
+    pub(super) fn read(&self, answer: &str) -> Result<Option<Value>, String> {
+        let answer = answer.trim();
+        if answer.is_empty() {
+            let default = self.schema.get("default");
+            let has_default = default.is_some_and(|value| !value.is_null());
+            return match self.required && !has_default {
+                true => Err("this one needs an answer".to_owned()),
+                false => Ok(None),
+            };
+        }
+        let value = match self.kind() {
+            "array" => self.several(answer)?,
+            _ if !self.choices().is_empty() => self.chosen(answer)?,
+            "boolean" => truth(answer)?,
+            "integer" => self.integer(answer)?,
+            "number" => self.number(answer)?,
+            _ => self.words(answer)?,
+        };
+        Ok(Some(value))
+    }
+
+    fn text(&self, key: &str) -> Option<&str> {
+        self.schema.get(key).and_then(Value::as_str)
+    }
+
+    fn kind(&self) -> &str {
+        self.text("type").unwrap_or("string")
+    }
+
+    /// The choices, from any of the ways in which they are written.
+    fn choices(&self) -> Vec<Choice> {
+        let part = self.schema.get("items").unwrap_or(&self.schema);
+        let titled = |options: &Vec<Value>| {
+            let option = |option: &Value| {
+                let value = option.get("const")?.clone();
+                let title = option.get("title").and_then(Value::as_str);
+                let title = title.map_or_else(|| shown(&value), str::to_owned);
+                Some(Choice { value, title })
+            };
+            options.iter().filter_map(option).collect::<Vec<_>>()
+        };
+        for key in ["oneOf", "anyOf"] {
+            if let Some(options) = part.get(key).and_then(Value::as_array) {
+                return titled(options);
+            }
+        }
+        let Some(values) = part.get("enum").and_then(Value::as_array) else {
+            return Vec::new();
+        };
+        let names = part.get("enumNames").and_then(Value::as_array);
+        let choice = |(number, value): (usize, &Value)| {
+            let title = names.and_then(|names| names.get(number)?.as_str());
+            Choice {
+                value: value.clone(),
+                title: title.map_or_else(|| shown(value), str::to_owned),
+            }
+        };
+        values.iter().enumerate().map(choice).collect()
+    }
+
+    /// A choice by its value, its name or its number.
+    fn chosen(&self, answer: &str) -> Result<Value, String> {
+        let choices = self.choices();
+        let written = choices.iter().find(|choice| {
+            shown(&choice.value) == answer || choice.title.eq_ignore_ascii_case(answer)
+        });
+        let number = answer.parse::<usize>().ok();
+        let number = number.and_then(|number| number.checked_sub(1));
+        let counted = || number.and_then(|number| choices.get(number));
+        match written.or_else(counted) {
+            Some(choice) => Ok(choice.value.clone()),
+            None => Err(format!("{answer:?} is none of the choices")),
+        }
+    }
+
+    fn several(&self, answer: &str) -> Result<Value, String> {
+        let parts = answer.split(',').map(str::trim);
+        let parts = parts.filter(|part| !part.is_empty());
+        let free = self.choices().is_empty();
+        let read = |part: &str| match free {
+            true => Ok(Value::String(part.to_owned())),
+            false => self.chosen(part),
+        };
+        let values: Vec<Value> = parts.map(read).collect::<Result<_, _>>()?;
+        self.within(values.len() as f64, "minItems", "maxItems", "answers")?;
+        Ok(Value::Array(values))
+    }
+
+    fn integer(&self, answer: &str) -> Result<Value, String> {
+        let number: i64 = answer
+            .parse()
+            .map_err(|_| format!("{answer:?} is no whole number"))?;
+        self.within(number as f64, "minimum", "maximum", "")?;
+        Ok(Value::from(number))
+    }
+
+    fn number(&self, answer: &str) -> Result<Value, String> {
+        let wrong = || format!("{answer:?} is no number");
+        let number: f64 = answer.parse().map_err(|_| wrong())?;
+        self.within(number, "minimum", "maximum", "")?;
+        let number = Number::from_f64(number);
+        number.map(Value::Number).ok_or_else(wrong)
+    }
+
+    fn words(&self, answer: &str) -> Result<Value, String> {
+        let length = answer.chars().count() as f64;
+        self.within(length, "minLength", "maxLength", "characters")?;
+        let day = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '-');
+        let split = |at| answer.split_once(at).unwrap_or_default();
+        let fits = match self.text("format") {
+            Some("email") => !split('@').0.is_empty() && split('@').1.contains('.'),
+            Some("uri") => !split(':').0.is_empty() && !split(':').1.is_empty(),
+            Some("date") => answer.len() == 10 && day(answer),
+            Some("date-time") => answer.len() >= 19 && answer.get(..10).is_some_and(day),
+            _ => true,
+        };
+        match fits {
+            true => Ok(Value::String(answer.to_owned())),
+            false => Err(format!("{answer:?} is not what is asked for")),
+        }
+    }
+
+    fn within(&self, number: f64, least: &str, most: &str, of: &str) -> Result<(), String> {
+        let bound = |key: &str| self.schema.get(key).and_then(Value::as_f64);
+        let unit = |bound: f64| format!("{bound} {of}").trim_end().to_owned();
+        match (bound(least), bound(most)) {
+            (Some(least), _) if number < least => Err(format!("at least {}", unit(least))),
+            (_, Some(most)) if number > most => Err(format!("at most {}", unit(most))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn truth(answer: &str) -> Result<Value, String> {
+    match answer.to_lowercase().as_str() {
+        "y" | "yes" | "true" => Ok(Value::Bool(true)),
+        "n" | "no" | "false" => Ok(Value::Bool(false)),
+        _ => Err("yes or no?".to_owned()),
+    }
+}
+
+/// A value as people write it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(schema: Value, required: bool, answer: &str) -> Result<Option<Value>, String> {
+        Field::new("f", schema, required).read(answer)
+    }
+
+    #[test]
+    fn answers_take_the_type_of_their_field() {
+        let letters = json!({ "type": "string", "enum": ["a", "b"] });
+        let email = json!({ "type": "string", "format": "email" });
+        let date = json!({ "type": "string", "format": "date" });
+        let several = json!({ "type": "array", "items": { "enum": ["a", "b", "c"] } });
+        let titled = json!({ "oneOf": [{ "const": "x", "title": "The X" }] });
+        for (schema, answer, value) in [
+            (json!({ "type": "string" }), " Brie ", json!("Brie")),
+            (json!({ "type": "integer" }), "5", json!(5)),
+            (json!({ "type": "number" }), "2.5", json!(2.5)),
+            (json!({ "type": "boolean" }), "Yes", json!(true)),
+            (letters.clone(), "b", json!("b")),
+            (letters, "2", json!("b")),
+            (
+                json!({ "enum": ["a"], "enumNames": ["First"] }),
+                "first",
+                json!("a"),
+            ),
+            (titled, "The X", json!("x")),
+            (several, "a, 3", json!(["a", "c"])),
+            (email, "a@b.c", json!("a@b.c")),
+            (date, "2026-11-16", json!("2026-11-16")),
+        ] {
+            assert_eq!(
+                read(schema.clone(), true, answer),
+                Ok(Some(value)),
+                "{schema}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_asked_again() {
+        for (schema, answer) in [
+            (json!({ "type": "integer" }), "many"),
+            (json!({ "type": "integer", "minimum": 3 }), "2"),
+            (json!({ "type": "number", "maximum": 3 }), "4"),
+            (json!({ "type": "number" }), "inf"),
+            (json!({ "type": "boolean" }), "perhaps"),
+            (json!({ "enum": ["a", "b"] }), "3"),
+            (json!({ "enum": ["a", "b"] }), "0"),
+            (json!({ "type": "array", "minItems": 1 }), ","),
+            (json!({ "type": "string", "minLength": 3 }), "ab"),
+            (json!({ "type": "string", "format": "email" }), "nobody"),
+            (json!({ "type": "string", "format": "date" }), "today"),
+            (json!({ "type": "string" }), "  "),
+        ] {
+            assert!(
+                read(schema.clone(), true, answer).is_err(),
+                "{schema} {answer}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_empty_answer_leaves_the_field_to_its_default() {
+        assert_eq!(read(json!({ "type": "string" }), false, ""), Ok(None));
+        let schema = json!({ "type": "string", "default": "x" });
+        assert_eq!(read(schema, true, "\n"), Ok(None));
+    }
+
+    #[test]
+    fn a_question_says_what_may_be_answered() {
+        let schema = json!({
+            "type": "string", "title": "Cut", "description": "how", "enum": ["slices", "piece"],
+            "default": "piece",
+        });
+        assert_eq!(
+            Field::new("cut", schema, true).question(),
+            "Cut (how)\n    1. slices\n    2. piece\n  one of these; empty: \"piece\""
+        );
+    }
+}

@@ -1,0 +1,529 @@
+//! Draws the model. Everything that a server said is made printable first.
+
+use std::time::Instant;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{
+    Block, Borders, Cell, Clear, Paragraph, Row as Cells, Table, TableState, Wrap,
+};
+
+use super::model::{Meaning, Mode, Model, Order, Told};
+use super::row::Row;
+use crate::output::{Tty, cut, printable};
+
+/// A screen that is narrower shows only names, states and errors.
+const WIDE: u16 = 90;
+
+/// The story gets this share of the screen, the table the rest.
+const STORY_PERCENT: u16 = 65;
+
+/// Tools that the detail view names.
+const MAX_TOOLS: usize = 200;
+
+/// Draws everything.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, tty: Tty, now: Instant) {
+    let paint = Paint(tty);
+    let [top, middle, bottom] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(headline(model, paint), top);
+    match model.mode {
+        Mode::Detail => detail(frame, middle, model, paint, now),
+        Mode::List | Mode::Filter | Mode::Help if model.story => {
+            let [table, story] =
+                Layout::vertical([Constraint::Fill(1), Constraint::Percentage(STORY_PERCENT)])
+                    .areas(middle);
+            list(frame, table, model, paint, now);
+            tale(frame, story, model, paint);
+        }
+        Mode::List | Mode::Filter | Mode::Help => list(frame, middle, model, paint, now),
+    }
+    if model.mode == Mode::Help {
+        help(frame, middle, model);
+    }
+    frame.render_widget(footer(model, paint), bottom);
+}
+
+/// Styles, or none where colours are unwanted.
+#[derive(Clone, Copy)]
+struct Paint(Tty);
+
+impl Paint {
+    fn colour(self, colour: Color) -> Style {
+        match self.0 {
+            Tty::Colours => Style::new().fg(colour),
+            Tty::Plain => Style::new(),
+        }
+    }
+
+    fn dim(self) -> Style {
+        match self.0 {
+            Tty::Colours => Style::new().add_modifier(Modifier::DIM),
+            Tty::Plain => Style::new(),
+        }
+    }
+
+    fn state(self, state: &str) -> Style {
+        match state {
+            "connected" => self.colour(Color::Green),
+            "connecting" | "reconnecting" | "disabling" => self.colour(Color::Yellow),
+            "disconnected" | "permanently_failed" => self.colour(Color::Red),
+            _ => self.dim(),
+        }
+    }
+
+    fn meaning(self, meaning: Meaning) -> Style {
+        match meaning {
+            Meaning::Plain => Style::new(),
+            Meaning::Good => self.colour(Color::Green),
+            Meaning::Bad => self.colour(Color::Yellow),
+            Meaning::Fault => self.colour(Color::Red).add_modifier(Modifier::BOLD),
+            Meaning::Title => Style::new().add_modifier(Modifier::BOLD),
+        }
+    }
+}
+
+/// The name of the screen, and how many servers are in which state.
+fn headline(model: &Model, paint: Paint) -> Line<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut spans = vec![Span::styled(
+        format!(" {}  ", printable(&model.title)),
+        bold,
+    )];
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for row in model.all() {
+        match counts.iter_mut().find(|(state, _)| *state == row.state) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((&row.state, 1)),
+        }
+    }
+    counts.sort_unstable();
+    let servers = match model.all().len() {
+        1 => "1 server:".to_owned(),
+        count => format!("{count} servers:"),
+    };
+    spans.push(Span::raw(servers));
+    for (number, (state, count)) in counts.into_iter().enumerate() {
+        spans.push(Span::raw(if number == 0 { " " } else { ", " }));
+        spans.push(Span::styled(format!("{count} {state}"), paint.state(state)));
+    }
+    Line::from(spans)
+}
+
+fn list(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: Instant) {
+    let wide = area.width >= WIDE;
+    let visible = model.visible();
+    let longest = visible.iter().map(|row| row.name.chars().count()).max();
+    let name = u16::try_from(longest.unwrap_or(4).clamp(4, 30)).unwrap_or(30);
+    let (header, widths): (Vec<&str>, Vec<Constraint>) = if wide {
+        let columns = [
+            ("NAME", Constraint::Length(name)),
+            ("STATE", Constraint::Length(18)),
+            ("GEN", Constraint::Length(4)),
+            ("ATTEMPTS", Constraint::Length(15)),
+            ("CALLS", Constraint::Length(6)),
+            ("LATENCY", Constraint::Length(20)),
+            ("TOOLS", Constraint::Length(5)),
+            ("LAST ERROR", Constraint::Fill(1)),
+        ];
+        columns.into_iter().unzip()
+    } else {
+        let columns = [
+            ("NAME", Constraint::Length(name)),
+            ("STATE", Constraint::Length(18)),
+            ("LAST ERROR", Constraint::Fill(1)),
+        ];
+        columns.into_iter().unzip()
+    };
+    let rows = visible
+        .iter()
+        .map(|row| cells(row, model, paint, now, wide));
+    let table = Table::new(rows, widths)
+        .header(Cells::new(header).style(Style::new().add_modifier(Modifier::BOLD)))
+        .column_spacing(1)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::new().with_selected(model.position());
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn cells(row: &Row, model: &Model, paint: Paint, now: Instant, wide: bool) -> Cells<'static> {
+    let name = Cell::new(printable(&row.name));
+    let state = Cell::new(row.state.clone()).style(paint.state(&row.state));
+    let error = Cell::new(printable(&row.last_error)).style(paint.dim());
+    if !wide {
+        return Cells::new([name, state, error]);
+    }
+    Cells::new([
+        name,
+        state,
+        Cell::new(row.generation.to_string()),
+        Cell::new(row.attempts(now)),
+        Cell::new(row.calls()),
+        Cell::new(model.latency(&row.name)),
+        Cell::new(row.catalog()),
+        error,
+    ])
+}
+
+/// The newest part of the story.
+fn tale(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint) {
+    let block = Block::new().borders(Borders::TOP).title(" what happens ");
+    let room = usize::from(block.inner(area).height);
+    let width = usize::from(area.width);
+    let skipped = model.events.len().saturating_sub(room);
+    let lines: Vec<Line<'_>> = model
+        .events
+        .iter()
+        .skip(skipped)
+        .map(|told| line(told, paint, width))
+        .collect();
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+}
+
+fn line(told: &Told, paint: Paint, width: usize) -> Line<'static> {
+    let style = paint.meaning(told.meaning);
+    if told.meaning == Meaning::Title {
+        return Line::styled(cut(&printable(&told.text), width), style);
+    }
+    let before = format!(
+        "{:>7.3} s  {:<9} ",
+        told.at.as_secs_f64(),
+        printable(&told.who)
+    );
+    let room = width.saturating_sub(before.chars().count());
+    Line::from(vec![
+        Span::styled(before, paint.dim()),
+        Span::styled(cut(&printable(&told.text), room), style),
+    ])
+}
+
+fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: Instant) {
+    let Some(row) = model.current() else { return };
+    let mut lines = facts(row, model, paint, now);
+    let heading =
+        |text: &'static str| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
+    lines.push(Line::raw(""));
+    lines.push(heading("events"));
+    let width = usize::from(area.width);
+    let events = model.events.iter().filter(|told| told.who == row.name);
+    let events: Vec<Line<'_>> = events.map(|told| line(told, paint, width)).collect();
+    let old = events.len().saturating_sub(10);
+    lines.extend(events.into_iter().skip(old));
+    lines.push(Line::raw(""));
+    lines.push(heading("tools"));
+    let shown = model
+        .tools
+        .iter()
+        .take(MAX_TOOLS)
+        .map(|tool| printable(tool));
+    lines.push(Line::raw(shown.collect::<Vec<_>>().join(", ")));
+    lines.push(Line::raw(""));
+    lines.push(heading("stderr"));
+    lines.extend(model.stderr.lines().map(|line| Line::raw(printable(line))));
+    let block = Block::bordered().title(format!(" {} ", printable(&row.name)));
+    let most = lines.len().saturating_sub(1);
+    let scroll = u16::try_from(model.scroll.min(most)).unwrap_or(u16::MAX);
+    let text = Paragraph::new(lines)
+        .wrap(Wrap { trim: false })
+        .scroll((scroll, 0))
+        .block(block);
+    frame.render_widget(text, area);
+}
+
+/// What is known of a server, one line each.
+fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut fact = |name: &'static str, value: String, style: Style| {
+        if !value.is_empty() {
+            lines.push(Line::from(vec![
+                Span::raw(format!("{name:<12} ")),
+                Span::styled(printable(&value), style),
+            ]));
+        }
+    };
+    let plain = Style::new();
+    fact("state", row.state.clone(), paint.state(&row.state));
+    fact("connection", row.generation.to_string(), plain);
+    fact("attempts", row.attempts(now), plain);
+    fact(
+        "calls",
+        format!("{} in flight, {} waiting", row.in_flight, row.waiting),
+        plain,
+    );
+    fact("latency", model.latency(&row.name), plain);
+    let stale = if row.stale { " (not confirmed)" } else { "" };
+    let catalog = format!(
+        "{} tools, {} prompts, {} resources{stale}",
+        row.tools, row.prompts, row.resources
+    );
+    fact("catalog", catalog, plain);
+    fact("transport", row.transport.clone(), plain);
+    fact("protocol", row.protocol.clone(), plain);
+    fact("server", row.server.clone(), plain);
+    if row.restarts > 0 {
+        fact("restarts", row.restarts.to_string(), plain);
+    }
+    fact(
+        "last error",
+        row.last_error.clone(),
+        paint.colour(Color::Red),
+    );
+    fact("what to do", row.action.clone(), plain);
+    lines
+}
+
+/// What can be typed, or what was answered to it.
+fn footer(model: &Model, paint: Paint) -> Line<'static> {
+    let order = match model.order {
+        Order::Name => "name",
+        Order::State => "state",
+        Order::Calls => "calls",
+    };
+    let text = match model.mode {
+        Mode::Filter => return Line::raw(format!(" filter: {}▏", printable(&model.filter))),
+        Mode::Help => " any key goes back".to_owned(),
+        _ if !model.said.is_empty() => format!(" {}", printable(&model.said)),
+        Mode::Detail if model.controls => {
+            " ↑↓ scroll  r reconnect  e enable  d disable  q back".to_owned()
+        }
+        Mode::Detail => " ↑↓ scroll  q back".to_owned(),
+        Mode::List => {
+            let filter = match model.filter.as_str() {
+                "" => "/ filter".to_owned(),
+                filter => format!("filter: {} (esc clears)", printable(filter)),
+            };
+            format!(" ↑↓ move  enter detail  {filter}  s sort: {order}  ? help  q quit")
+        }
+    };
+    Line::styled(text, paint.dim())
+}
+
+fn help(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let mut lines = vec![
+        "↑ ↓ j k       move           PgUp PgDn Home End   further",
+        "enter         one server: events, tools, stderr",
+        "/             filter by name or state; esc clears it",
+        "s             sort by name, state or calls",
+    ];
+    if model.controls {
+        lines.push("r e d         reconnect, enable, disable");
+    }
+    lines.extend([
+        "q Ctrl-C      quit",
+        "",
+        "GEN is the number of connections so far, ATTEMPTS the used part",
+        "of the reconnect budget and the time to the next one, CALLS those",
+        "in flight + those that wait, LATENCY the round trips of our own",
+        "pings, TOOLS the size of the catalog (? is not confirmed).",
+    ]);
+    let height = u16::try_from(lines.len()).unwrap_or(0) + 2;
+    let width = 68.min(area.width);
+    let height = height.min(area.height);
+    let place = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    let lines: Vec<Line<'_>> = lines.into_iter().map(Line::raw).collect();
+    frame.render_widget(Clear, place);
+    let help = Paragraph::new(lines).block(Block::bordered().title(" keys "));
+    frame.render_widget(help, place);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::screen::keys::Key;
+
+    fn fleet(now: Instant) -> Model {
+        let row = |name: &str, state: &str| Row {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            generation: 1,
+            transport: "stdio".to_owned(),
+            tools: 7,
+            ..Row::default()
+        };
+        let mut model = Model::new("mcpvisor  mcp.json", true, false);
+        model.statuses(vec![
+            Row {
+                server: "notes 1.0.0".to_owned(),
+                in_flight: 3,
+                waiting: 2,
+                ..row("notes", "connected")
+            },
+            Row {
+                generation: 4,
+                attempts_used: 4,
+                attempts_limit: 10,
+                retry_at: Some(now + Duration::from_millis(2_500)),
+                stale: true,
+                last_error: "the process was killed by signal 9\u{1b}[2J".to_owned(),
+                ..row("weather", "reconnecting")
+            },
+            Row {
+                tools: 0,
+                stale: true,
+                last_error: "the command \"nowhere\" was not found".to_owned(),
+                action: "install it or give the full path".to_owned(),
+                ..row("nowhere", "permanently_failed")
+            },
+        ]);
+        for ms in [2, 3, 9, 4] {
+            model.measured("notes", Some(Duration::from_millis(ms)));
+        }
+        model.happened(told("weather", "connected → reconnecting", Meaning::Bad));
+        model
+    }
+
+    fn told(who: &str, text: &str, meaning: Meaning) -> Told {
+        Told {
+            at: Duration::from_millis(1_500),
+            who: who.to_owned(),
+            text: text.to_owned(),
+            meaning,
+        }
+    }
+
+    fn drawn(model: &Model, width: u16, height: u16, now: Instant) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal
+            .draw(|frame| draw(frame, model, Tty::Colours, now))
+            .unwrap();
+        let buffer = terminal.backend().buffer();
+        let mut text = String::new();
+        for y in 0..height {
+            let line: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn snapshot(name: &str, text: &str) {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_omit_expression(true);
+        settings.set_prepend_module_to_snapshot(false);
+        settings.bind(|| insta::assert_snapshot!(name, text));
+    }
+
+    #[test]
+    fn the_list_in_a_wide_and_in_a_narrow_terminal() {
+        let now = Instant::now();
+        let model = fleet(now);
+        snapshot("list_wide", &drawn(&model, 120, 10, now));
+        snapshot("list_narrow", &drawn(&model, 60, 8, now));
+    }
+
+    #[test]
+    fn one_server_in_detail() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        model.tools = vec!["forecast".to_owned(), "alarm".to_owned()];
+        model.stderr = "starting\nit \u{1b}[31mrains\n".to_owned();
+        for key in [Key::Down, Key::Down, Key::Enter] {
+            model.key(key);
+        }
+        snapshot("detail", &drawn(&model, 80, 24, now));
+    }
+
+    #[test]
+    fn help_and_filter() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        model.key(Key::Char('?'));
+        snapshot("help", &drawn(&model, 100, 20, now));
+        for key in [Key::Escape, Key::Char('/'), Key::Char('w'), Key::Char('e')] {
+            model.key(key);
+        }
+        snapshot("filter", &drawn(&model, 100, 8, now));
+    }
+
+    #[test]
+    fn the_story_of_the_demo_is_shown_under_the_table() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        model.story = true;
+        model.controls = false;
+        model.happened(told(
+            "",
+            "Act 2: notes is killed in mid-call",
+            Meaning::Title,
+        ));
+        model.happened(told("fault", "kill -9 4711", Meaning::Fault));
+        model.happened(told(
+            "planner",
+            "answered by the new process",
+            Meaning::Good,
+        ));
+        snapshot("story", &drawn(&model, 100, 16, now));
+    }
+
+    #[test]
+    fn two_hundred_servers_scroll() {
+        let now = Instant::now();
+        let mut model = Model::new("many", true, false);
+        let many = (0..200).map(|number| Row {
+            name: format!("server-{number:03}"),
+            state: "connected".to_owned(),
+            ..Row::default()
+        });
+        model.statuses(many.collect());
+        assert!(drawn(&model, 100, 20, now).contains("server-000"));
+        model.key(Key::End);
+        let end = drawn(&model, 100, 20, now);
+        assert!(
+            end.contains("server-199") && !end.contains("server-000"),
+            "{end}"
+        );
+        assert!(end.contains("200 servers: 200 connected"), "{end}");
+    }
+
+    #[test]
+    fn no_size_of_a_terminal_is_too_small() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        model.story = true;
+        for key in [
+            Key::Char('?'),
+            Key::Escape,
+            Key::Enter,
+            Key::Escape,
+            Key::Char('/'),
+        ] {
+            model.key(key);
+            for (width, height) in [(1, 1), (2, 3), (10, 2), (300, 4), (5, 100)] {
+                drawn(&model, width, height, now);
+            }
+        }
+    }
+
+    #[test]
+    fn without_colours_there_are_none() {
+        let now = Instant::now();
+        let model = fleet(now);
+        let mut terminal = Terminal::new(TestBackend::new(120, 10)).unwrap();
+        terminal
+            .draw(|frame| draw(frame, &model, Tty::Plain, now))
+            .unwrap();
+        let cells = terminal.backend().buffer().content();
+        assert!(cells.iter().all(|cell| cell.fg == Color::Reset));
+        terminal
+            .draw(|frame| draw(frame, &model, Tty::Colours, now))
+            .unwrap();
+        let cells = terminal.backend().buffer().content();
+        assert!(cells.iter().any(|cell| cell.fg == Color::Green));
+    }
+}

@@ -1,0 +1,93 @@
+//! Where a config comes from, and whether its commands may run.
+//!
+//! One that was only found in the working folder may have come with a cloned repository: nothing of
+//! it is started before a person has trusted it.
+
+use std::path::{Path, PathBuf};
+
+use mcpvisor::Config;
+use mcpvisor::config::{ConfigSource, FoundConfig, Trust};
+
+use crate::failure::Failure;
+use crate::state;
+
+/// Where a config came from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Named(PathBuf),
+    Found(FoundConfig),
+}
+
+impl Source {
+    pub(crate) fn locate(named: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(path) = named {
+            return Ok(Self::Named(path.to_owned()));
+        }
+        Config::find("").map(Self::Found).ok_or_else(|| {
+            Failure::config(
+                "there is no config here (mcpvisor.json, mcpvisor.toml or .mcp.json) nor in the \
+                 user's config folder; name one with --config FILE",
+            )
+        })
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            Self::Found(found) => &found.path,
+        }
+    }
+
+    pub(crate) fn is_named(&self) -> bool {
+        matches!(self, Self::Named(_))
+    }
+
+    /// Reads it in order to show it.
+    pub(crate) fn read(&self) -> Result<Config, Failure> {
+        parse(&self.text()?)
+    }
+
+    /// Reads it in order to start what it says: what was trusted is what is started, whatever
+    /// happens to the file meanwhile.
+    pub(crate) fn read_to_start(&self) -> Result<Config, Failure> {
+        let text = self.text()?;
+        match self.standing(&text) {
+            Trust::Trusted => parse(&text),
+            standing => {
+                let path = self.path().display();
+                let why = match standing {
+                    Trust::Changed => "was edited since it was trusted",
+                    _ => "was found here, not named, and is not trusted",
+                };
+                Err(Failure::untrusted(format!(
+                    "{path} {why}, so nothing of it is started; look at it, then: mcpvisor trust \
+                     (or name it for once with --config {path})"
+                )))
+            }
+        }
+    }
+
+    /// Whether its commands may run.
+    pub(crate) fn trusted(&self) -> Result<bool, Failure> {
+        Ok(self.standing(&self.text()?) == Trust::Trusted)
+    }
+
+    fn text(&self) -> Result<ConfigSource, Failure> {
+        ConfigSource::read(self.path()).map_err(|error| Failure::config(error.to_string()))
+    }
+
+    /// Whoever names a file, or wrote it into the own config folder, means it.
+    fn standing(&self, text: &ConfigSource) -> Trust {
+        match self {
+            Self::Found(found) if found.needs_trust() => {
+                state::trust().map_or(Trust::Unknown, |store| store.check(text))
+            }
+            Self::Named(_) | Self::Found(_) => Trust::Trusted,
+        }
+    }
+}
+
+fn parse(text: &ConfigSource) -> Result<Config, Failure> {
+    Config::from_source(text).map_err(|error| Failure::config(error.to_string()))
+}

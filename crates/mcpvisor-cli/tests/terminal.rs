@@ -1,0 +1,352 @@
+//! The commands on a real terminal: the live screens show what happens and obey keys, and the
+//! terminal is given back as it was, however they end.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod common;
+
+use common::pty::Pty;
+use common::{BINARY, Folder, builtin};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// A server that takes its time to start, so that people see it go and come.
+fn slow() -> Value {
+    let script =
+        format!("sleep 1; echo here I am >&2; exec {BINARY} builtin-server lab --journal journal");
+    json!({ "command": "sh", "args": ["-c", script] })
+}
+
+fn watch(folder: &Folder) -> Pty {
+    let args = ["--config", "mcp.json", "status", "--watch"];
+    Pty::start(&folder.path(""), &args, 24, 120)
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// The line of a server on the screen.
+fn line<'s>(screen: &'s str, server: &str) -> &'s str {
+    screen
+        .lines()
+        .find(|line| line.trim_start().starts_with(server))
+        .unwrap_or_default()
+}
+
+#[test]
+fn watching_shows_a_killed_server_go_and_come_back() {
+    let folder = Folder::with(&json!({ "slow": slow(), "lab": builtin("notes") }));
+    let mut pty = watch(&folder);
+    pty.awaits("connected", |screen| {
+        line(screen, "slow").contains(" connected ") && line(screen, "lab").contains(" connected ")
+    });
+    let own = |line: &&str| line.starts_with("started ");
+    let journal = folder.journal();
+    let started: Vec<&str> = journal.lines().filter(own).collect();
+    assert_eq!(started.len(), 2, "{journal}");
+    // The slow one started last.
+    let pid: u32 = started[1].trim_start_matches("started ").parse().unwrap();
+    signal(pid, Signal::KILL);
+    pty.awaits("reconnecting, and why", |screen| {
+        let line = line(screen, "slow");
+        line.contains("reconnecting") && line.contains("killed by signal 9") && line.contains("7?")
+    });
+    assert!(
+        line(&pty.screen(), "lab").contains(" connected "),
+        "its neighbour did not notice"
+    );
+    pty.awaits("connected again", |screen| {
+        let line = line(screen, "slow");
+        line.contains(" connected ") && line.contains(" 2 ") && !line.contains("7?")
+    });
+    pty.awaits("a latency", |screen| line(screen, "slow").contains(" ms"));
+    pty.types("q");
+    assert_eq!(pty.ends(), 0);
+    pty.assert_restored();
+    folder.assert_nothing_left();
+}
+
+#[test]
+fn keys_filter_sort_switch_and_look_closer() {
+    let folder = Folder::with(&json!({ "slow": slow(), "lab": builtin("lab") }));
+    let mut pty = watch(&folder);
+    pty.awaits("connected", |screen| {
+        line(screen, "slow").contains(" connected ")
+    });
+    pty.types("/slo");
+    pty.awaits("only the filtered", |screen| {
+        screen.contains("filter: slo") && line(screen, "lab").is_empty()
+    });
+    // Enter ends the filter, the next one opens the server.
+    pty.types("\r");
+    pty.types("\r");
+    pty.shows("here I am");
+    pty.shows("echo, fail, paint");
+    pty.types("d");
+    pty.shows("slow: disabled");
+    pty.types("q");
+    pty.awaits("disabled", |screen| {
+        line(screen, "slow").contains("disabled")
+    });
+    pty.types("e");
+    pty.awaits("connected", |screen| {
+        line(screen, "slow").contains(" connected ")
+    });
+    pty.types("r");
+    pty.awaits("the next connection", |screen| {
+        let line = line(screen, "slow");
+        line.contains(" connected ") && line.contains(" 3 ")
+    });
+    pty.types("?");
+    pty.shows("round trips of our own");
+    pty.types("x");
+    // A smaller terminal shows less, and what matters most.
+    pty.resize(10, 60);
+    pty.awaits("the narrow screen", |screen| {
+        !screen.contains("LATENCY") && line(screen, "slow").contains("connected")
+    });
+    pty.types("\u{3}");
+    assert_eq!(pty.ends(), 130);
+    pty.assert_restored();
+    folder.assert_nothing_left();
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let mut pty = watch(&folder);
+    pty.shows("connected");
+    assert!(pty.is_alternate());
+    signal(pty.pid(), Signal::TERM);
+    assert_eq!(pty.ends(), 130);
+    pty.assert_restored();
+    folder.assert_nothing_left();
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_panic_gives_the_terminal_back_and_is_readable() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let args = ["--config", "mcp.json", "status", "--watch"];
+    let env = [("MCPVISOR_PANIC_SCREEN", "1"), ("RUST_BACKTRACE", "0")];
+    let mut pty = Pty::start_with(&folder.path(""), &args, &env, 24, 120);
+    assert_ne!(pty.ends(), 0);
+    assert!(pty.written().contains("\u{1b}[?1049h"), "it had the screen");
+    pty.assert_restored();
+    pty.shows("asked to panic");
+}
+
+#[test]
+fn the_demo_is_a_live_screen_that_ends_with_a_summary() {
+    let folder = Folder::with(&json!({}));
+    let mut pty = Pty::start(
+        &folder.path(""),
+        &["demo", "--seconds", "5", "--seed", "7"],
+        30,
+        110,
+    );
+    pty.shows("what happens");
+    pty.awaits("the fault", |screen| screen.contains("kill -9"));
+    pty.awaits("the outcome", |screen| screen.contains("outcome unknown"));
+    assert!(pty.is_alternate());
+    pty.shows("processes left");
+    assert_eq!(pty.ends(), 0, "{}", pty.screen());
+    assert!(!pty.screen().contains("BROKEN"), "{}", pty.screen());
+    pty.assert_restored();
+}
+
+#[test]
+fn the_demo_can_be_left_at_any_time() {
+    let folder = Folder::with(&json!({}));
+    let mut pty = Pty::start(&folder.path(""), &["demo"], 30, 110);
+    pty.shows("what happens");
+    pty.types("q");
+    assert_eq!(pty.ends(), 130);
+    pty.assert_restored();
+}
+
+#[test]
+fn progress_is_a_bar_and_log_messages_are_dimmed() {
+    let folder = Folder::with_shop();
+    let progress = |done: u32, message: &str| {
+        // The token is put in by the server; it may be a text or a number.
+        let line = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+            "progressToken": "TOKEN", "progress": done, "total": 4, "message": message,
+        } });
+        line
+    };
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {
+        "level": "info", "data": "counting slices",
+    } });
+    folder.says_before(
+        "tools/call",
+        &[progress(1, "cutting"), log, progress(2, "wrapping")],
+    );
+    std::fs::write(folder.path("tools_call.wait"), "2").unwrap();
+    let args = ["--config", "mcp.json", "call", "shop", "photo"];
+    let mut pty = Pty::start(&folder.path(""), &args, 24, 100);
+    pty.awaits("the bar", |screen| {
+        screen.contains("50 %") && screen.contains("wrapping")
+    });
+    assert_eq!(pty.ends(), 0);
+    assert!(
+        !pty.screen().contains("50 %"),
+        "the bar is gone: {}",
+        pty.screen()
+    );
+    pty.shows("counting slices");
+    pty.shows("done");
+    assert!(
+        pty.written().contains("\u{1b}[2minfo: counting slices"),
+        "{:?}",
+        pty.written()
+    );
+    pty.assert_restored();
+}
+
+/// A shop that asks before it answers.
+fn asking(params: Value) -> Folder {
+    let folder = Folder::with_shop();
+    let ask =
+        json!({ "jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": params });
+    std::fs::write(folder.path("tools_call.ask"), format!("{ask}\n")).unwrap();
+    folder
+}
+
+fn form() -> Value {
+    json!({ "message": "Which \u{1b}[2Jcheese?", "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "grams": { "type": "integer", "minimum": 50 },
+            "cut": { "type": "string", "enum": ["slices", "piece"] },
+            "note": { "type": "string" },
+        },
+        "required": ["grams", "cut"],
+    } })
+}
+
+/// What the server got as its answer.
+fn answer(folder: &Folder) -> Value {
+    folder.awaits("answers", "\n");
+    let text = std::fs::read_to_string(folder.path("answers")).unwrap();
+    let answer: Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!(answer["id"], 77, "{answer}");
+    answer["result"].clone()
+}
+
+const CALL: [&str; 5] = ["--config", "mcp.json", "call", "shop", "photo"];
+
+#[test]
+fn a_form_is_asked_field_by_field_and_checked() {
+    let folder = asking(form());
+    let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
+    pty.shows("shop asks: Which \\u{1b}[2Jcheese?");
+    for (question, typed) in [
+        ("one of these", "3"),
+        ("none of the choices", "2"),
+        ("a whole number", "twenty"),
+        ("no whole number", "20"),
+        ("at least 50", "200"),
+        ("text; may be empty", ""),
+    ] {
+        pty.awaits(question, |screen| {
+            let mut last = screen.trim_end().lines().rev();
+            last.next() == Some("  >") && last.next().is_some_and(|line| line.contains(question))
+        });
+        pty.types(&format!("{typed}\r"));
+    }
+    let result = answer(&folder);
+    assert_eq!(result["action"], "accept", "{result}");
+    assert_eq!(result["content"], json!({ "grams": 200, "cut": "piece" }));
+    assert_eq!(pty.ends(), 0);
+    pty.shows("done");
+}
+
+#[test]
+fn a_form_can_be_declined() {
+    let folder = asking(form());
+    let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
+    pty.shows("asks:");
+    pty.types("!\r");
+    assert_eq!(answer(&folder)["action"], "decline");
+    assert_eq!(pty.ends(), 0);
+}
+
+#[test]
+fn nobody_is_asked_without_a_terminal_or_against_their_wish() {
+    let folder = asking(form());
+    folder.run(&["call", "shop", "photo"]).exits(0);
+    assert_eq!(answer(&folder)["action"], "decline");
+    std::fs::remove_file(folder.path("answers")).unwrap();
+    let args = [&CALL[..], &["--no-input"]].concat();
+    let mut pty = Pty::start(&folder.path(""), &args, 30, 100);
+    assert_eq!(pty.ends(), 0);
+    assert!(!pty.written().contains("asks:"), "{}", pty.written());
+    assert_eq!(answer(&folder)["action"], "decline");
+}
+
+#[test]
+fn an_address_is_shown_and_opened_only_on_yes() {
+    let url = "https://example.com/pay?order=7";
+    let ask = json!({
+        "mode": "url", "message": "Please pay", "url": url, "elicitationId": "pay-7",
+    });
+    let folder = asking(ask);
+    let browser = folder.path("browser");
+    std::fs::write(
+        &browser,
+        "#!/bin/sh\nprintf '%s' \"$1\" >\"$(dirname \"$0\")/opened\"\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(
+        &browser,
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let env = [("BROWSER", browser.to_str().unwrap())];
+    for (key, action) in [("\r", "decline"), ("y\r", "accept")] {
+        let mut pty = Pty::start_with(&folder.path(""), &CALL, &env, 30, 100);
+        pty.shows(url);
+        pty.shows("[y/N]");
+        assert!(
+            !folder.path("opened").exists(),
+            "opened before it was agreed to"
+        );
+        pty.types(key);
+        assert_eq!(answer(&folder)["action"], action);
+        assert_eq!(pty.ends(), 0);
+        std::fs::remove_file(folder.path("answers")).unwrap();
+    }
+    folder.awaits("opened", url);
+}
+
+#[test]
+fn a_table_fits_the_terminal_and_has_colours_unless_they_are_unwanted() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "gone": { "command": "no-such-command-anywhere" },
+    }));
+    let args = ["--config", "mcp.json", "status"];
+    let mut pty = Pty::start(&folder.path(""), &args, 40, 80);
+    assert_eq!(pty.ends(), 0);
+    assert!(
+        pty.written().contains("\u{1b}[32mconnected\u{1b}[0m"),
+        "{}",
+        pty.written()
+    );
+    // No line was broken by the terminal itself.
+    assert!(pty.screen().lines().all(|line| line.chars().count() <= 80));
+    assert!(
+        pty.screen().contains("no-such-command-anywhere"),
+        "wrapped at words: {}",
+        pty.screen()
+    );
+    let mut pty = Pty::start_with(&folder.path(""), &args, &[("NO_COLOR", "1")], 40, 80);
+    assert_eq!(pty.ends(), 0);
+    assert!(!pty.written().contains("\u{1b}["), "{}", pty.written());
+}
