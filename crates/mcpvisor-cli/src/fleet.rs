@@ -115,6 +115,7 @@ fn has_verdict(status: &ServerStatus) -> bool {
         StateName::Disabling
         | StateName::Disabled
         | StateName::Disconnected
+        | StateName::Sleeping
         | StateName::PermanentlyFailed => true,
     }
 }

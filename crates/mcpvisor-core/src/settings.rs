@@ -26,6 +26,17 @@ pub struct ServerSettings {
     pub retry: RetrySettings,
     /// How far listings are followed.
     pub listing: ListingSettings,
+    /// When it has no connection because nobody needs one.
+    pub rest: RestSettings,
+}
+
+/// When a server has no connection because nobody needs one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RestSettings {
+    /// Connect at the first call, not at the start.
+    pub lazy: bool,
+    /// Close the connection after this time without a call, until the next one.
+    pub sleep_after: Option<Duration>,
 }
 
 /// The curve of delays between connects.
@@ -236,6 +247,8 @@ pub struct ListingSettings {
     pub refresh_retry: Duration,
     /// The longest wait before a failed refresh is tried again.
     pub max_refresh_retry: Duration,
+    /// Calls wait until the tools were listed on their connection.
+    pub before_calls: bool,
 }
 
 impl Default for ListingSettings {
@@ -246,6 +259,7 @@ impl Default for ListingSettings {
             refresh_every: Duration::from_millis(100),
             refresh_retry: Duration::from_secs(1),
             max_refresh_retry: Duration::from_secs(60),
+            before_calls: false,
         }
     }
 }
@@ -296,6 +310,9 @@ impl ServerSettings {
         }
         if self.timeouts.connect.is_zero() {
             return refuse("timeouts.connect", "must be longer than 0");
+        }
+        if self.rest.sleep_after.is_some_and(|after| after.is_zero()) {
+            return refuse("idleTimeout", "must be longer than 0");
         }
         if self.listing.max_pages == 0 || self.listing.max_items == 0 {
             return refuse("listing", "must allow at least one page and one item");

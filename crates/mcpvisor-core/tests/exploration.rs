@@ -39,7 +39,7 @@ const TOOL: CallId = CallId(1);
 const READ: CallId = CallId(2);
 
 /// Where the exploration begins: what was reached by these words.
-const BEGINNINGS: [(&str, &str, StateName); 7] = [
+const BEGINNINGS: [(&str, &str, StateName); 9] = [
     ("fresh", "", StateName::Connecting),
     ("connected", "permit up fetched", StateName::Connected),
     ("busy", "permit up tool read", StateName::Connected),
@@ -59,6 +59,12 @@ const BEGINNINGS: [(&str, &str, StateName); 7] = [
         StateName::Disconnected,
     ),
     ("disabling", "permit up tool disable", StateName::Disabling),
+    ("dozing", "permit up fetched tick", StateName::Sleeping),
+    (
+        "asleep",
+        "permit up fetched tick ended",
+        StateName::Sleeping,
+    ),
 ];
 
 /// One place for each, so that two callers meet; two connects, so that parking is near.
@@ -67,6 +73,7 @@ fn settings() -> ServerSettings {
     settings.admission.in_flight = 1;
     settings.admission.waiting = 1;
     settings.budget.attempts = 2;
+    settings.rest.sleep_after = Some(Duration::from_secs(10));
     settings
 }
 
@@ -277,6 +284,9 @@ fn options(node: &Node) -> Vec<Input> {
     ];
     if node.machine.next_deadline().is_some() {
         options.push(Input::Tick);
+    }
+    if node.model.state == StateName::Connected && !node.model.watched {
+        options.push(Input::Watched { active: true });
     }
     if node.model.asked {
         options.push(Input::PermitGranted);

@@ -18,7 +18,7 @@ use support::world::{Tally, run, run_sabotaged};
 const HISTORIES: u64 = 2_000;
 
 /// The changes from one state to another that exist: all of them must be met.
-const CHANGES: usize = 27;
+const CHANGES: usize = 34;
 
 /// Says which seed it was when a history fails.
 struct Failing(u64);

@@ -149,6 +149,18 @@ pub enum CallError {
         /// Whose filter hides it, and how.
         reason: String,
     },
+    /// The tool waits for the approval of a person; nothing was sent.
+    #[error(
+        "{server}: the tool {tool} is held back: {reason}; look at it, then: mcpvisor approve {server} {tool}"
+    )]
+    HeldBack {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+        /// Why.
+        reason: String,
+    },
     /// The runtime has ended; nothing was sent.
     #[error("{server}: the runtime has shut down; start a new one")]
     RuntimeGone {
@@ -209,6 +221,7 @@ impl CallError {
             | Self::Busy { .. }
             | Self::InvalidRequest { .. }
             | Self::ToolHidden { .. }
+            | Self::HeldBack { .. }
             | Self::RuntimeGone { .. }
             | Self::Deadline { sent: false, .. } => Known::NotSent,
             Self::OutcomeUnknown { .. }
@@ -236,6 +249,7 @@ impl CallError {
             | Self::ToolGone { server, .. }
             | Self::InvalidRequest { server, .. }
             | Self::ToolHidden { server, .. }
+            | Self::HeldBack { server, .. }
             | Self::RuntimeGone { server } => server,
         }
     }
@@ -255,6 +269,7 @@ impl CallError {
             Self::ToolGone { .. } => "tool_gone",
             Self::InvalidRequest { .. } => "invalid_request",
             Self::ToolHidden { .. } => "tool_hidden",
+            Self::HeldBack { .. } => "held_back",
             Self::RuntimeGone { .. } => "runtime_gone",
         }
     }
@@ -325,6 +340,11 @@ impl Asked {
                 server,
                 tool: self.tool.unwrap_or_default(),
                 reason: format!("by the filter of {whose}, {hidden}"),
+            },
+            Failure::HeldBack(reason) => CallError::HeldBack {
+                server,
+                tool: self.tool.unwrap_or_default(),
+                reason,
             },
             Failure::ToolChanged => CallError::ToolChanged {
                 server,
@@ -437,6 +457,24 @@ pub enum ControlError {
         /// Which setting, and what to write instead.
         #[source]
         problem: InvalidSetting,
+    },
+    /// The tool is not held back.
+    #[error(
+        "{server}: the tool {tool} is not held back; see which ones are, or whether the server lists it"
+    )]
+    NotHeld {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+    },
+    /// It is done, but could not be kept for the next run.
+    #[error("{server}: approved for now, but it could not be saved: {problem}")]
+    NotSaved {
+        /// Which server.
+        server: ServerName,
+        /// What the system said.
+        problem: String,
     },
     /// The server's actor crashed before it could do it.
     #[error("{0}: the server's actor restarted meanwhile; ask again")]

@@ -71,6 +71,11 @@ pub enum EventKind {
     Added,
     /// The server was removed.
     Removed,
+    /// Tools are held back until a person approves them.
+    ToolsHeld {
+        /// The ones that were not held back before, or differ from what was held back.
+        tools: Vec<String>,
+    },
     /// A reload changed the server's settings.
     Reconfigured(ServerChange),
     /// A watched config file changed and was not taken; the fleet goes on as it was.

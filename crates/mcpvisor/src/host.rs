@@ -15,10 +15,6 @@ pub(crate) struct Host {
     /// What servers may ask of us.
     pub(crate) callbacks: Callbacks,
     /// Where things are kept from one run to the next, if anywhere.
-    #[allow(
-        dead_code,
-        reason = "what is remembered is read and written through it"
-    )]
     pub(crate) state: Option<StateDir>,
     /// What all connections over HTTP share.
     #[cfg(feature = "http")]

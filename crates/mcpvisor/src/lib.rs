@@ -27,6 +27,7 @@ mod host;
     allow(dead_code, reason = "parts of it are for child processes alone")
 )]
 mod link;
+mod pins;
 mod reload;
 mod reply;
 mod request;
@@ -68,6 +69,7 @@ pub use error::{
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use handle::{ServerHandle, ToolHandle};
 pub use link::in_process::ServerEnd;
+pub use pins::{DefinitionChange, HeldReason, HeldTool};
 pub use reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
 pub use request::{FromResult, Request};
 pub use runtime::{Runtime, RuntimeBuilder};

@@ -26,6 +26,8 @@ pub(crate) enum Failure {
     Invalid(String),
     /// A filter hides the tool: whose, and why.
     Hidden(&'static str, Hidden),
+    /// The tool waits for the approval of a person: why.
+    HeldBack(String),
     /// The tool is another one now.
     ToolChanged,
     /// The tool is gone.

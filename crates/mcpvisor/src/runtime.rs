@@ -26,8 +26,9 @@ use crate::error::{ControlError, NotReady, StartError, UnknownServer, UnknownToo
 use crate::events::{EventBus, Events};
 use crate::handle::ServerHandle;
 use crate::host::Host;
+use crate::pins::HeldTool;
 use crate::request::Request;
-use crate::server::message::{ControlReply, ServerMessage};
+use crate::server::message::ServerMessage;
 use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state_dir::StateDir;
 use crate::status::ServerStatus;
@@ -151,6 +152,7 @@ impl RuntimeBuilder {
                 return Err(StartError::DuplicateServer(name));
             }
         }
+        recall(servers.values().cloned().collect(), &host, true).await;
         let registry = Arc::new(ArcSwap::from_pointee(servers));
         let arguments = SupervisorArguments {
             registry: Arc::clone(&registry),
@@ -171,6 +173,15 @@ impl RuntimeBuilder {
                 reloading: tokio::sync::Mutex::new(()),
             }),
         })
+    }
+}
+
+/// Takes up what was kept of earlier runs, before anybody asks for it.
+async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
+    if host.state.is_some() {
+        let read = move || slots.iter().for_each(|slot| slot.recall(show));
+        // Whatever happens there, all of it can be learned again.
+        let _ = tokio::task::spawn_blocking(read).await;
     }
 }
 
@@ -387,11 +398,11 @@ impl Runtime {
             .await
     }
 
-    pub(crate) async fn control(
+    pub(crate) async fn control<T>(
         &self,
         name: &str,
-        message: impl FnOnce(ControlReply) -> ServerMessage,
-    ) -> Result<(), ControlError> {
+        message: impl FnOnce(oneshot::Sender<Result<T, ControlError>>) -> ServerMessage,
+    ) -> Result<T, ControlError> {
         let slot = self.slot(name)?;
         let (reply, answer) = oneshot::channel();
         let mut mailbox = slot.mailbox.subscribe();
@@ -414,6 +425,24 @@ impl Runtime {
             }
             .into()),
         }
+    }
+
+    /// The tools of a server that are held back until a person approves them, with what differs from
+    /// what was approved.
+    pub fn held(&self, server: &str) -> Result<Vec<HeldTool>, UnknownServer> {
+        Ok(self.slot(server)?.published().held.to_vec())
+    }
+
+    /// Approves a tool that is held back, or all of them, as the server offers them now. Returns the
+    /// names of what was approved, once that is kept.
+    pub async fn approve(
+        &self,
+        server: &str,
+        tool: Option<&str>,
+    ) -> Result<Vec<String>, ControlError> {
+        let tool = tool.map(str::to_owned);
+        self.control(server, |reply| ServerMessage::Approve { tool, reply })
+            .await
     }
 
     fn interrupted(&self, name: &ServerName) -> ControlError {
@@ -440,6 +469,7 @@ impl Runtime {
             Arc::clone(&self.lifeline.events),
             Arc::clone(&self.lifeline.catalogs),
         ));
+        recall(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await
     }
@@ -483,6 +513,9 @@ impl Runtime {
             // It has ended already.
             Err(_) => ShutdownReport::default(),
         };
+        for slot in &slots {
+            slot.flush().await;
+        }
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {
             if forced.contains(&closed.server) {

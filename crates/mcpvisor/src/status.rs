@@ -69,6 +69,8 @@ pub struct ServerStatus {
     pub dropped_flood: u64,
     /// What a person should look at in the catalog: [`crate::ServerCatalog::findings`].
     pub findings: usize,
+    /// Tools that wait for the approval of a person: [`crate::ServerCatalog::held`].
+    pub held: usize,
 }
 
 impl ServerStatus {
@@ -78,9 +80,19 @@ impl ServerStatus {
             .map(|at| at.saturating_duration_since(tokio::time::Instant::now().into_std()))
     }
 
-    /// Connected, with a catalog that was fetched on this connection.
+    /// Connected, with a catalog that was fetched on this connection; or asleep, so that the next call
+    /// connects it.
     pub fn is_ready(&self) -> bool {
-        self.state == StateName::Connected && !self.stale
+        match self.state {
+            StateName::Connected => !self.stale,
+            StateName::Sleeping => true,
+            StateName::Connecting
+            | StateName::Reconnecting
+            | StateName::Disabling
+            | StateName::Disabled
+            | StateName::Disconnected
+            | StateName::PermanentlyFailed => false,
+        }
     }
 }
 
@@ -91,7 +103,7 @@ impl Serialize for ServerStatus {
             name: &'a str,
             version: &'a str,
         }
-        let mut status = serializer.serialize_struct("ServerStatus", 18)?;
+        let mut status = serializer.serialize_struct("ServerStatus", 19)?;
         status.serialize_field("name", &self.name)?;
         status.serialize_field("instance", &self.instance)?;
         status.serialize_field("state", &self.state)?;
@@ -116,6 +128,9 @@ impl Serialize for ServerStatus {
         status.serialize_field("action", &self.action)?;
         if self.findings > 0 {
             status.serialize_field("findings", &self.findings)?;
+        }
+        if self.held > 0 {
+            status.serialize_field("held", &self.held)?;
         }
         status.end()
     }

@@ -139,6 +139,26 @@ impl Transport {
         }
     }
 
+    /// A hash of what a person means by "the same server": command and arguments, or the address.
+    pub(crate) fn fingerprint(&self) -> String {
+        use sha2::Digest;
+        let mut hash = sha2::Sha256::new();
+        // Each part with its length, so that no two lists of parts give the same text.
+        let mut part = |part: &[u8]| {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        part(self.label().as_bytes());
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => command.identity().for_each(part),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => part(endpoint.identity().as_bytes()),
+            TransportKind::Channel { .. } => {}
+        }
+        crate::pins::hex(&hash.finalize())
+    }
+
     /// What must not be shown of the server, as this process's environment is now.
     pub(crate) fn secrets(&self) -> Secrets {
         match &self.0 {

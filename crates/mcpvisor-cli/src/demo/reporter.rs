@@ -52,7 +52,10 @@ fn tell(stage: &Stage, event: &Event) {
         StateName::Reconnecting | StateName::Disconnected | StateName::PermanentlyFailed => {
             Tone::Bad
         }
-        StateName::Connecting | StateName::Disabling | StateName::Disabled => Tone::Plain,
+        StateName::Connecting
+        | StateName::Disabling
+        | StateName::Disabled
+        | StateName::Sleeping => Tone::Plain,
     };
     let mut text = match to {
         StateName::Connecting => to.to_string(),

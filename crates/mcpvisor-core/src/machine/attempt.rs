@@ -27,7 +27,9 @@ impl Machine {
         match self.durable.wanted.clone() {
             Wanted::Disabled => self.state = State::Disabled,
             Wanted::Failed(failure) => self.state = State::PermanentlyFailed(failure),
+            Wanted::Enabled if again && self.durable.asleep => self.stay_asleep(),
             Wanted::Enabled if again => self.resume(now),
+            Wanted::Enabled if self.settings.rest.lazy => self.stay_asleep(),
             Wanted::Enabled => self.ask(),
         }
         self.remember();
@@ -46,7 +48,12 @@ impl Machine {
 
     /// When the next connect may come; parks the server when the budget is spent, and tells those
     /// who waited for the connection that failed. Who calls later wakes the server and waits anew.
-    fn pace(&mut self, now: Now, proven: bool, retry_after: Option<Duration>) -> Instant {
+    pub(super) fn pace(
+        &mut self,
+        now: Now,
+        proven: bool,
+        retry_after: Option<Duration>,
+    ) -> Instant {
         let verdict = self
             .durable
             .budget
@@ -63,7 +70,7 @@ impl Machine {
     }
 
     /// Whether the budget is spent decides the name of the state, the attempt its data.
-    fn enter(&mut self, attempt: Attempt) {
+    pub(super) fn enter(&mut self, attempt: Attempt) {
         self.state = if self.durable.budget.is_parked() {
             State::Disconnected(attempt)
         } else if self.durable.met {
@@ -73,7 +80,7 @@ impl Machine {
         };
     }
 
-    fn wait(&mut self, now: Now, retry_at: Instant) {
+    pub(super) fn wait(&mut self, now: Now, retry_at: Instant) {
         if retry_at <= now.at {
             self.ask();
         } else {
@@ -137,6 +144,8 @@ impl Machine {
             last_heard: now.at,
             check: None,
             deaf: false,
+            unlisted: self.settings.listing.before_calls && lists.contains(&ListKind::Tools),
+            last_call: now.at,
         });
         self.durable.met = true;
         self.durable.proven = false;
@@ -192,6 +201,8 @@ impl Machine {
             self.lose_flight(generation);
             self.note_last_close(end);
             self.torn_down();
+        } else if self.dozing() == Some(generation) {
+            self.asleep(end);
         } else {
             self.drop_late();
         }
@@ -215,7 +226,7 @@ impl Machine {
     }
 
     /// A failing close costs no attempt; it is only shown, where nothing worse happened.
-    fn note_close(&mut self, end: End) {
+    pub(super) fn note_close(&mut self, end: End) {
         if self.last_fault.is_none() {
             self.last_fault = close_fault(end);
         }
@@ -362,6 +373,7 @@ impl Machine {
             | State::Disabling(_)
             | State::Disabled
             | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) => self.rouse(now),
         }
     }
 
@@ -376,6 +388,10 @@ impl Machine {
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => self.hurry(now, attempt),
             State::PermanentlyFailed(_) => self.begin_again(),
+            State::Sleeping(_) => {
+                self.forgive();
+                self.rouse(now);
+            }
             // Refused by the shell with the reason; the machine stays as it is.
             State::Disabling(_) | State::Disabled => {}
         }
@@ -415,12 +431,17 @@ impl Machine {
             State::Disabled | State::PermanentlyFailed(_) => self.begin_again(),
             State::Disabling(_) => self.enable_after_teardown(),
             State::Disconnected(attempt) => self.hurry(now, attempt),
+            State::Sleeping(_) => {
+                self.forgive();
+                self.rouse(now);
+            }
             State::Connecting(_) | State::Connected(_) | State::Reconnecting(_) => {}
         }
     }
 
     pub(super) fn begin_again(&mut self) {
         self.durable.wanted = Wanted::Enabled;
+        self.durable.asleep = false;
         self.durable.met = false;
         self.durable.proven = false;
         self.last_fault = None;

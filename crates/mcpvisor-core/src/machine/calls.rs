@@ -155,9 +155,10 @@ impl Machine {
     pub(super) fn call(&mut self, now: Now, new: NewCall) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
         let (open, until) = match &self.state {
-            State::Connected(live) => (!live.deaf, None),
+            State::Connected(live) => (live.is_open(), None),
             State::Connecting(_) => (false, None),
             State::Reconnecting(_) => (false, Some(until)),
+            State::Sleeping(_) => (false, self.durable.met.then_some(until)),
             State::Disconnected(_) if self.settings.budget.wake_on_call => (false, Some(until)),
             State::Disconnected(_)
             | State::Disabling(_)
@@ -185,7 +186,11 @@ impl Machine {
                 self.keep(new, Place::Line { until });
                 self.wake(now);
             }
-            Entry::Full => self.resolve(new.call, Outcome::Busy),
+            Entry::Full => {
+                self.resolve(new.call, Outcome::Busy);
+                // There may be no line at all: it wakes for the next one.
+                self.rouse(now);
+            }
         }
     }
 
@@ -196,16 +201,20 @@ impl Machine {
             State::Disabling(_) | State::Disabled => NotSent::Disabled,
             State::PermanentlyFailed(failure) => NotSent::Failed(failure.clone()),
             State::Disconnected(_) => NotSent::Parked(self.last_fault.clone()),
-            State::Connecting(_) | State::Connected(_) | State::Reconnecting(_) => {
-                NotSent::NoConnection(self.last_fault.clone())
-            }
+            State::Connecting(_)
+            | State::Connected(_)
+            | State::Reconnecting(_)
+            | State::Sleeping(_) => NotSent::NoConnection(self.last_fault.clone()),
         }
     }
 
     /// Why nothing can come of waiting, in a state where that is so.
     pub(super) fn closed(&self) -> Option<NotSent> {
         match &self.state {
-            State::Connected(_) | State::Connecting(_) | State::Reconnecting(_) => None,
+            State::Connected(_)
+            | State::Connecting(_)
+            | State::Reconnecting(_)
+            | State::Sleeping(_) => None,
             State::Disconnected(_)
             | State::Disabling(_)
             | State::Disabled
@@ -249,12 +258,13 @@ impl Machine {
     /// The connection that takes calls now.
     pub(super) fn open_generation(&self) -> Option<Generation> {
         match &self.state {
-            State::Connected(live) if !live.deaf => Some(live.generation),
+            State::Connected(live) if live.is_open() => Some(live.generation),
             State::Connected(_)
             | State::Connecting(_)
             | State::Reconnecting(_)
             | State::Disconnected(_)
             | State::Disabling(_)
+            | State::Sleeping(_)
             | State::Disabled
             | State::PermanentlyFailed(_) => None,
         }
@@ -334,7 +344,7 @@ impl Machine {
                     self.close_teardown(generation);
                 }
             }
-            State::Disabled | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
         }
     }
 

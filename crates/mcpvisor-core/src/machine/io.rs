@@ -144,6 +144,11 @@ pub enum Input {
         /// All of them.
         settings: Box<ServerSettings>,
     },
+    /// Somebody listens to the server, or nobody does any more: it does not sleep meanwhile.
+    Watched {
+        /// Whether there are subscriptions.
+        active: bool,
+    },
     /// A deadline may have passed.
     Tick,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::io::{CallEnd, Effect, Returned};
 use super::state::{
-    Attempt, Check, CheckReason, Fault, FaultClass, Live, NextTry, State, TeardownPhase,
+    Attempt, Check, CheckReason, Fault, FaultClass, Live, Nap, NextTry, State, TeardownPhase,
 };
 use super::{Machine, Now, later};
 use crate::discovery::{FetchOutcome, ListKind};
@@ -22,6 +22,7 @@ impl Machine {
             | State::Reconnecting(_)
             | State::Disconnected(_)
             | State::Disabling(_)
+            | State::Sleeping(_)
             | State::Disabled
             | State::PermanentlyFailed(_) => None,
         }
@@ -43,7 +44,8 @@ impl Machine {
                 TeardownPhase::Draining { generation, .. }
                 | TeardownPhase::Closing { generation } => Some(generation),
             },
-            State::Disabled | State::PermanentlyFailed(_) => None,
+            State::Sleeping(Nap::Closing { generation }) => Some(*generation),
+            State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => None,
         }
     }
 
@@ -59,7 +61,7 @@ impl Machine {
             State::Disabling(teardown) => {
                 matches!(teardown.phase, TeardownPhase::Draining { generation: ours, .. } if ours == generation)
             }
-            State::Disabled | State::PermanentlyFailed(_) => false,
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => false,
         }
     }
 
@@ -188,7 +190,8 @@ impl Machine {
             None => Some(later(live.last_heard, self.settings.health.keepalive)),
         };
         let proof = (!live.proven).then(|| later(live.since, self.settings.budget.proven_after));
-        check.into_iter().chain(proof).min()
+        let sleep = self.sleeps_at(live);
+        check.into_iter().chain(proof).chain(sleep).min()
     }
 
     pub(super) fn tick_live(&mut self, now: Now) {
@@ -198,6 +201,13 @@ impl Machine {
         if !live.proven && later(live.since, self.settings.budget.proven_after) <= now.at {
             live.proven = true;
             self.prove();
+        }
+        if let State::Connected(live) = &self.state
+            && self.sleeps_at(live).is_some_and(|at| at <= now.at)
+        {
+            let generation = live.generation;
+            self.fall_asleep(generation);
+            return;
         }
         self.tick_check(now);
     }
@@ -246,7 +256,7 @@ impl Machine {
                     self.close_drained(now, generation, next);
                 }
             }
-            State::Disabled | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
         }
         self.take_back(now, generation, &fault, returned);
     }
@@ -285,6 +295,9 @@ impl Machine {
             self.suspect(now, generation);
         }
         if list == ListKind::Tools {
+            if let Some(live) = self.live(generation) {
+                live.unlisted = false;
+            }
             self.release_held(now, generation, outcome);
         }
         self.poll_discovery(now);

@@ -9,6 +9,7 @@ mod calls;
 mod failed;
 mod io;
 mod live;
+mod sleep;
 mod state;
 mod teardown;
 
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 
 pub use io::{CallEnd, Effect, End, Input, NewCall, NotSent, Outcome, Returned};
 pub use state::{
-    AfterTeardown, Attempt, Check, CheckReason, Fault, FaultClass, Live, NextTry, PermanentFailure,
-    State, StateName, Teardown, TeardownPhase,
+    AfterTeardown, Attempt, Check, CheckReason, Fault, FaultClass, Live, Nap, NextTry,
+    PermanentFailure, State, StateName, Teardown, TeardownPhase,
 };
 
 use self::calls::Calls;
@@ -48,6 +49,8 @@ pub struct Durable {
     pub proven: bool,
     /// What a restarted actor should be.
     pub wanted: Wanted,
+    /// It sleeps until the next call.
+    pub asleep: bool,
 }
 
 /// What a server should be, as far as people decide it.
@@ -75,6 +78,7 @@ impl Durable {
             } else {
                 Wanted::Disabled
             },
+            asleep: false,
         }
     }
 }
@@ -94,6 +98,8 @@ pub struct Machine {
     admission: Admission,
     discovery: Discovery,
     calls: Calls,
+    /// Somebody listens to the server.
+    watched: bool,
     dropped_late: u64,
     out: Vec<Effect>,
 }
@@ -122,6 +128,7 @@ impl Machine {
             attempts: 0,
             last_fault: None,
             since: now,
+            watched: false,
             dropped_late: 0,
             out: Vec::new(),
             durable,
@@ -139,7 +146,12 @@ impl Machine {
     ) {
         std::mem::swap(&mut self.out, effects);
         let before = self.state.name();
+        let calls = self.calls.len();
+        let called = matches!(input, Input::Call(_));
         self.step(Now { at: now, chance }, input);
+        if called || calls != self.calls.len() {
+            self.note_call(now);
+        }
         let after = self.state.name();
         if before != after {
             self.since = now;
@@ -205,6 +217,7 @@ impl Machine {
                 self.tear_down(now, AfterTeardown::Stop, grace);
             }
             Input::Reconfigure { settings } => self.reconfigure(now, *settings),
+            Input::Watched { active } => self.watched = active,
             Input::Tick => self.tick(now),
         }
     }
@@ -220,6 +233,10 @@ impl Machine {
         self.settings = settings;
         self.remember();
         self.admit(now);
+        let rest = &self.settings.rest;
+        if !rest.lazy && rest.sleep_after.is_none() {
+            self.rouse(now);
+        }
     }
 
     /// The earliest moment at which [`Input::Tick`] would do something.
@@ -233,7 +250,7 @@ impl Machine {
                 TeardownPhase::Draining { until, .. } => Some(until),
                 TeardownPhase::Closing { .. } => None,
             },
-            State::Disabled | State::PermanentlyFailed(_) => None,
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => None,
         };
         [
             own,
@@ -246,14 +263,18 @@ impl Machine {
     }
 
     fn tick(&mut self, now: Now) {
+        let calls = self.calls.len();
         self.expire_calls(now);
+        if calls != self.calls.len() {
+            self.note_call(now.at);
+        }
         match &self.state {
             State::Connecting(_) | State::Reconnecting(_) | State::Disconnected(_) => {
                 self.tick_attempt(now);
             }
             State::Connected(_) => self.tick_live(now),
             State::Disabling(_) => self.tick_teardown(now),
-            State::Disabled | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
         }
         self.poll_discovery(now);
     }

@@ -26,19 +26,22 @@ pub enum StateName {
     Disabled,
     /// The reconnect budget is spent: parked and probed slowly.
     Disconnected,
+    /// Nobody needs it at the moment: the next call connects it.
+    Sleeping,
     /// Retrying cannot help; a person has to act.
     PermanentlyFailed,
 }
 
 impl StateName {
     /// Every state, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Connecting,
         Self::Connected,
         Self::Reconnecting,
         Self::Disabling,
         Self::Disabled,
         Self::Disconnected,
+        Self::Sleeping,
         Self::PermanentlyFailed,
     ];
 
@@ -51,6 +54,7 @@ impl StateName {
             Self::Disabling => "disabling",
             Self::Disabled => "disabled",
             Self::Disconnected => "disconnected",
+            Self::Sleeping => "sleeping",
             Self::PermanentlyFailed => "permanently_failed",
         }
     }
@@ -58,7 +62,11 @@ impl StateName {
     /// Whether a server in this state publishes its last good catalog.
     pub fn publishes(self) -> bool {
         match self {
-            Self::Connecting | Self::Connected | Self::Reconnecting | Self::Disconnected => true,
+            Self::Connecting
+            | Self::Connected
+            | Self::Reconnecting
+            | Self::Disconnected
+            | Self::Sleeping => true,
             Self::Disabling | Self::Disabled | Self::PermanentlyFailed => false,
         }
     }
@@ -83,10 +91,24 @@ pub enum State {
     Disconnected(Attempt),
     /// On the way to [`State::Disabled`], or to the end.
     Disabling(Teardown),
+    /// Without a connection until the next call.
+    Sleeping(Nap),
     /// Switched off.
     Disabled,
     /// A person has to act.
     PermanentlyFailed(PermanentFailure),
+}
+
+/// How deep a server sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nap {
+    /// The connection is being closed.
+    Closing {
+        /// The connection that is closed.
+        generation: Generation,
+    },
+    /// There is no connection.
+    Asleep,
 }
 
 impl State {
@@ -98,6 +120,7 @@ impl State {
             Self::Reconnecting(_) => StateName::Reconnecting,
             Self::Disconnected(_) => StateName::Disconnected,
             Self::Disabling(_) => StateName::Disabling,
+            Self::Sleeping(_) => StateName::Sleeping,
             Self::Disabled => StateName::Disabled,
             Self::PermanentlyFailed(_) => StateName::PermanentlyFailed,
         }
@@ -111,6 +134,7 @@ impl State {
             | Self::Disconnected(attempt) => Some(attempt),
             Self::Connected(_)
             | Self::Disabling(_)
+            | Self::Sleeping(_)
             | Self::Disabled
             | Self::PermanentlyFailed(_) => None,
         }
@@ -177,6 +201,17 @@ pub struct Live {
     pub check: Option<Check>,
     /// It no longer takes requests; the report of its loss is on the way.
     pub deaf: bool,
+    /// Its tools have to be listed before it takes requests.
+    pub unlisted: bool,
+    /// When it came up, or a call last came or ended.
+    pub last_call: Instant,
+}
+
+impl Live {
+    /// Whether it takes requests.
+    pub(super) fn is_open(&self) -> bool {
+        !self.deaf && !self.unlisted
+    }
 }
 
 /// One ping in progress.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::calls::GiveUp;
 use super::io::{Effect, NotSent};
-use super::state::{AfterTeardown, Attempt, State, Teardown, TeardownPhase};
+use super::state::{AfterTeardown, Attempt, Nap, State, Teardown, TeardownPhase};
 use super::{Machine, Now, Wanted, later};
 use crate::ids::Generation;
 use crate::settings::CloseSettings;
@@ -33,7 +33,12 @@ impl Machine {
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, grace),
             State::Disabling(teardown) => self.merge_teardown(now, teardown, then, grace),
-            State::Disabled | State::PermanentlyFailed(_) => self.finish_teardown(then),
+            State::Sleeping(Nap::Closing { generation }) => {
+                self.close_for_good(generation, then, grace);
+            }
+            State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
+                self.finish_teardown(then);
+            }
         }
     }
 
@@ -151,6 +156,7 @@ impl Machine {
             | State::Connected(_)
             | State::Reconnecting(_)
             | State::Disconnected(_)
+            | State::Sleeping(_)
             | State::Disabled
             | State::PermanentlyFailed(_) => None,
         }

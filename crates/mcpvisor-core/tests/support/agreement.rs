@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mcpvisor_core::machine::{Attempt, TeardownPhase};
+use mcpvisor_core::machine::{Attempt, Nap, TeardownPhase};
 use mcpvisor_core::{Generation, Input, Machine, State, StateName};
 
 use super::model::{Call, Model, Place};
@@ -60,7 +60,9 @@ impl Model {
             },
             State::Connected(_) => self.no_place_stays_free(now),
             State::Disabling(_) => assert_eq!(self.waiting().count(), 0),
-            State::Disabled | State::PermanentlyFailed(_) => assert_eq!(self.open.len(), 0),
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {
+                assert_eq!(self.open.len(), 0);
+            }
         }
         if self.asked {
             let queued = machine.state();
@@ -77,7 +79,11 @@ impl Model {
     /// Nobody waits for a place while one is free, but for tools that are still looked at.
     fn no_place_stays_free(&self, now: Instant) {
         let connection = self.connection.as_ref().expect("connected");
-        if !connection.is_open() || self.in_flight() == self.settings.admission.in_flight {
+        let unlisted = self.settings.listing.before_calls && !connection.listed;
+        if unlisted
+            || !connection.is_open()
+            || self.in_flight() == self.settings.admission.in_flight
+        {
             return;
         }
         let held = |call: &Call| {
@@ -133,6 +139,7 @@ fn is_closing(state: &State) -> bool {
         | State::Reconnecting(attempt)
         | State::Disconnected(attempt) => matches!(attempt, Attempt::Closing { .. }),
         State::Disabling(teardown) => matches!(teardown.phase, TeardownPhase::Closing { .. }),
+        State::Sleeping(nap) => matches!(nap, Nap::Closing { .. }),
         State::Connected(_) | State::Disabled | State::PermanentlyFailed(_) => false,
     }
 }
@@ -154,6 +161,9 @@ fn about(state: &State) -> (Option<Generation>, bool) {
                 (Some(generation), false)
             }
         },
-        State::Disabled | State::PermanentlyFailed(_) => (None, false),
+        State::Sleeping(Nap::Closing { generation }) => (Some(*generation), false),
+        State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
+            (None, false)
+        }
     }
 }

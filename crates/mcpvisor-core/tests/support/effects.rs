@@ -67,6 +67,9 @@ impl Model {
                 if (*from, *to) == (StateName::Disabling, StateName::Connecting) {
                     self.budget.clear();
                 }
+                if *to == StateName::Sleeping && !starting {
+                    self.falls_asleep(step.now);
+                }
                 if *from == StateName::Connected {
                     self.down_since = step.now;
                 }
@@ -83,6 +86,15 @@ impl Model {
                 self.stopped = true;
             }
         }
+    }
+
+    /// Only a server that nobody needs sleeps, and only after the time that was set.
+    fn falls_asleep(&self, now: Instant) {
+        assert!(self.open.is_empty(), "it sleeps through {:?}", self.open);
+        assert!(!self.watched, "somebody listens");
+        let after = self.settings.rest.sleep_after.expect("it may sleep");
+        let quiet = now - self.last_call;
+        assert!(quiet >= after, "it sleeps after {quiet:?}");
     }
 
     fn connection_of(&mut self, generation: Generation) -> &mut Connection {
@@ -116,6 +128,7 @@ impl Model {
             deaf: false,
             has_tools: false,
             tools_known: false,
+            listed: false,
             fetching: BTreeSet::new(),
         });
         self.budget.push(step.now);
@@ -156,6 +169,11 @@ impl Model {
             "{id} is given to a connection that is not open"
         );
         let tools_known = connection.tools_known;
+        let listed = connection.listed;
+        assert!(
+            listed || !self.settings.listing.before_calls,
+            "the tools were not looked at before {id}"
+        );
         let call = self
             .open
             .get_mut(&id)
@@ -311,6 +329,7 @@ pub fn known_of(trouble: Trouble) -> Known {
 fn is_legal(from: StateName, to: StateName) -> bool {
     use StateName::{
         Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,
+        Sleeping,
     };
     let next: &[StateName] = match from {
         Connecting => &[
@@ -320,7 +339,8 @@ fn is_legal(from: StateName, to: StateName) -> bool {
             Disabling,
             Disabled,
         ],
-        Connected => &[Reconnecting, Disconnected, Disabling],
+        Connected => &[Reconnecting, Disconnected, Disabling, Sleeping],
+        Sleeping => &[Connecting, Reconnecting, Disconnected, Disabling, Disabled],
         Reconnecting => &[
             Connected,
             Disconnected,

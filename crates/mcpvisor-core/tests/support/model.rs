@@ -35,6 +35,10 @@ pub struct Model {
     pub last_connect: Option<Instant>,
     /// A person wanted a connection since the last connect.
     pub person: bool,
+    /// Somebody listens.
+    pub watched: bool,
+    /// When the connection came up, or a call last came or ended.
+    pub last_call: Instant,
     /// When the state was last left in which calls are sent.
     pub down_since: Instant,
     pub dropped_late: u64,
@@ -78,6 +82,8 @@ pub struct Connection {
     pub deaf: bool,
     pub has_tools: bool,
     pub tools_known: bool,
+    /// The list of tools was fetched, or could not be.
+    pub listed: bool,
     pub fetching: BTreeSet<ListKind>,
 }
 
@@ -115,6 +121,8 @@ impl Model {
             budget: Vec::new(),
             last_connect: None,
             person: false,
+            watched: false,
+            last_call: now,
             down_since: now,
             dropped_late: 0,
         }
@@ -130,6 +138,7 @@ impl Model {
         self.budget.push(now);
         self.down_since = now;
         self.dropped_late = 0;
+        self.watched = false;
     }
 
     pub fn waiting(&self) -> impl Iterator<Item = (&CallId, &Call)> {
@@ -154,6 +163,7 @@ impl Model {
     pub fn observe(&mut self, now: Instant, input: &Input, effects: &[Effect], machine: &Machine) {
         assert!(!self.stopped, "{input:?} after the end");
         let late = self.is_late(input);
+        let before = self.open.len();
         let mut step = Step {
             now,
             input,
@@ -176,6 +186,9 @@ impl Model {
             let others = |effect: &&Effect| !matches!(effect, Effect::Forget { .. });
             assert_eq!(effects.iter().find(others), None, "a late fact has effects");
             assert_eq!(dropped, 1, "a late fact is dropped and counted");
+        }
+        if self.open.len() < before {
+            self.last_call = now;
         }
         self.agree(now, input, machine);
         if let Some(generation) = session_gone(input) {
@@ -203,6 +216,7 @@ impl Model {
                 let known = self.over.contains(&new.call) || self.open.contains_key(&new.call);
                 assert!(!known, "call numbers are used once");
                 self.open.insert(new.call, call);
+                self.last_call = now;
             }
             Input::CallEnded {
                 generation,
@@ -256,6 +270,7 @@ impl Model {
                 }
             }
             Input::Reconfigure { settings } => self.settings = ServerSettings::clone(settings),
+            Input::Watched { active } => self.watched = *active,
             Input::Start
             | Input::CallLeft { .. }
             | Input::SessionGone { .. }
@@ -350,6 +365,8 @@ impl Model {
         {
             connection.up = Some(now);
             connection.has_tools = lists.contains(&ListKind::Tools);
+            connection.listed = !connection.has_tools;
+            self.last_call = now;
         }
     }
 
@@ -395,17 +412,18 @@ impl Model {
         let current = self.connection.as_mut();
         if let Some(connection) = current.filter(|connection| connection.generation == generation) {
             connection.fetching.remove(&list);
+            connection.listed |= list == ListKind::Tools;
             connection.tools_known |= list == ListKind::Tools && outcome == FetchOutcome::Fetched;
         }
     }
 
     fn person_wants(&mut self, wish: &Input) {
         use StateName::{Connected, Connecting, Disabled, Disabling, Disconnected};
-        use StateName::{PermanentlyFailed, Reconnecting};
+        use StateName::{PermanentlyFailed, Reconnecting, Sleeping};
         self.person = true;
         let reconnects = *wish == Input::Reconnect;
         let forgives = match self.state {
-            Disconnected | PermanentlyFailed => true,
+            Disconnected | PermanentlyFailed | Sleeping => true,
             Connecting | Connected | Reconnecting => reconnects,
             Disabled => !reconnects,
             Disabling => false,
@@ -451,6 +469,7 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         | Input::Reconnect
         | Input::Shutdown { .. }
         | Input::Reconfigure { .. }
+        | Input::Watched { .. }
         | Input::Tick => None,
     }
 }

@@ -73,11 +73,15 @@ impl World {
         let pause = self.dice.millis(60_000);
         self.later(pause, Event::Press);
         let newest = self.model.newest.get();
-        let input = match self.dice.number(0..12) {
+        let input = match self.dice.number(0..14) {
             0..=2 => Input::Reconnect,
             3..=5 => Input::Enable,
             6 | 7 => Input::Disable,
             8 | 9 => self.other_settings(),
+            10 | 11 => {
+                let active = self.dice.percent(50);
+                Input::Watched { active }
+            }
             _ => {
                 let generation = Generation::from(self.dice.number(0..newest + 1));
                 Input::ReportBroken { generation }
@@ -93,6 +97,7 @@ impl World {
         settings.backoff = rolled.backoff;
         settings.health = rolled.health;
         settings.close = rolled.close;
+        settings.rest = rolled.rest;
         settings.admission.in_flight += self.dice.number(0..2) as usize;
         settings.admission.waiting += self.dice.number(0..3) as usize;
         settings.budget.attempts += u32::from(self.dice.percent(30));

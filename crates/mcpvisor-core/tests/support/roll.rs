@@ -64,6 +64,9 @@ impl Dice {
         settings.timeouts.connect = self.between(200, 5_000);
         settings.timeouts.idle = self.between(200, 10_000);
         settings.timeouts.reconnect_wait = self.between(100, 15_000);
+        settings.listing.before_calls = self.percent(30);
+        settings.rest.lazy = self.percent(20);
+        settings.rest.sleep_after = self.percent(50).then(|| self.between(500, 20_000));
         settings.close.drain = self.between(0, 3_000);
         settings.close.stdin = self.between(0, 1_000);
         settings.close.terminate = self.between(0, 1_000);

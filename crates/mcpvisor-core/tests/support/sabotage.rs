@@ -32,11 +32,17 @@ pub enum Sabotage {
     NeverCloses,
     /// It does not stop when it should.
     NeverStops,
+    /// It sleeps sooner than it may.
+    DozesOff,
+    /// It does not care who listens.
+    SleepsOnListeners,
+    /// It takes calls before its tools were looked at.
+    LooksAway,
 }
 
 impl Sabotage {
     /// Everything that can be wrong.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::HearsTheDead,
         Self::RepeatsEverything,
         Self::LosesOutcomes,
@@ -49,6 +55,9 @@ impl Sabotage {
         Self::NeverTicks,
         Self::NeverCloses,
         Self::NeverStops,
+        Self::DozesOff,
+        Self::SleepsOnListeners,
+        Self::LooksAway,
     ];
 
     /// The settings that the machine believes.
@@ -56,6 +65,11 @@ impl Sabotage {
         match self {
             Self::CrowdsIn => settings.admission.in_flight += 1,
             Self::SpendsFreely => settings.budget.attempts *= 10,
+            Self::DozesOff => {
+                let half = settings.rest.sleep_after.map(|after| after / 2);
+                settings.rest.sleep_after = half;
+            }
+            Self::LooksAway => settings.listing.before_calls = false,
             _ => {}
         }
         settings
@@ -87,6 +101,7 @@ impl Sabotage {
             (Self::MissesTrouble, Input::CallFailed { .. }) => None,
             (Self::KeepsDeadSessions, Input::SessionGone { .. }) => None,
             (Self::NeverTicks, Input::Tick) => None,
+            (Self::SleepsOnListeners, Input::Watched { .. }) => None,
             (_, input) => Some(input),
         }
     }

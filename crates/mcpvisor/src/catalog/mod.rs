@@ -6,6 +6,7 @@
 mod diff;
 mod findings;
 mod fleet;
+mod kept;
 mod publisher;
 mod server;
 mod visible;
@@ -13,6 +14,7 @@ mod visible;
 pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
+pub(crate) use kept::{CatalogStore, KEEP_AFTER};
 pub(crate) use publisher::{CatalogPublisher, ClientView};
 pub(crate) use server::Listed;
 pub use server::ServerCatalog;

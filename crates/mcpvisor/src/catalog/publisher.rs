@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{Filter, ServerName};
+use mcpvisor_core::{Filter, ServerName, exposed_name};
 
 use super::fleet::{FleetCatalog, ServerView};
 use super::server::ServerCatalog;
@@ -42,12 +42,15 @@ impl ClientView {
     fn narrow(&self, view: &ServerView, before: Option<&ServerView>) -> Arc<ServerView> {
         let passes = |name: &str| self.filter.passes(name);
         let all = view.tools().iter().all(|tool| passes(tool.exposed()));
-        if all {
+        if all && view.catalog().held.is_empty() {
             return Arc::new(view.clone());
         }
         let shown = view.tools().iter().filter(|tool| passes(tool.exposed()));
         let mut catalog = ServerCatalog::clone(view.catalog());
         catalog.tools = shown.map(|tool| tool.definition().clone()).collect();
+        let held = catalog.held.iter();
+        let held = held.filter(|it| passes(&exposed_name(view.server(), &it.tool)));
+        catalog.held = held.cloned().collect();
         if let Some(before) = before
             && before.catalog().tools == catalog.tools
         {

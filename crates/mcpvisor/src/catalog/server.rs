@@ -10,6 +10,7 @@ use mcpvisor_core::{Generation, ListKind};
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 
 use super::findings::Finding;
+use crate::pins::HeldTool;
 
 /// The published catalog of one server.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,6 +32,8 @@ pub struct ServerCatalog {
     pub resource_templates: Arc<[ResourceTemplate]>,
     /// What a person should look at before trusting it.
     pub findings: Arc<[Finding]>,
+    /// Tools that wait for the approval of a person; they are not among the tools.
+    pub held: Arc<[HeldTool]>,
 }
 
 impl ServerCatalog {
@@ -42,6 +45,11 @@ impl ServerCatalog {
     /// The prompt of this name.
     pub fn prompt(&self, name: &str) -> Option<&Prompt> {
         self.prompts.iter().find(|prompt| prompt.name == name)
+    }
+
+    /// Why this tool is held back, if it is.
+    pub fn held(&self, name: &str) -> Option<&HeldTool> {
+        self.held.iter().find(|held| held.tool == name)
     }
 
     /// Whether it lists nothing at all.

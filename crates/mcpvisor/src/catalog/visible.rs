@@ -10,12 +10,15 @@ use rmcp::model::Tool;
 
 use super::findings::Findings;
 use super::server::ServerCatalog;
+use crate::pins::{self, Approval};
 
 /// The rules by which tools are seen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight<'a> {
     /// The server's own filter, over its own names.
     pub(crate) filter: &'a Filter,
+    /// What is approved, where only that is shown, and how the server is reached.
+    pub(crate) pins: Option<(&'a Approval, &'a str)>,
 }
 
 /// The catalog that callers see. Where nothing is hidden, the lists are shared.
@@ -23,6 +26,7 @@ pub(crate) fn visible(listed: &ServerCatalog, sight: Sight<'_>) -> ServerCatalog
     let mut findings = Findings::default();
     let mut seen = HashSet::with_capacity(listed.tools.len());
     let mut shown = Vec::with_capacity(listed.tools.len());
+    let mut held = Vec::new();
     for tool in listed.tools.iter() {
         if !sight.filter.passes(&tool.name) {
             continue;
@@ -32,7 +36,13 @@ pub(crate) fn visible(listed: &ServerCatalog, sight: Sight<'_>) -> ServerCatalog
             continue;
         }
         findings.tool(tool);
-        shown.push(tool);
+        match sight
+            .pins
+            .and_then(|(approval, at)| pins::judge(approval, at, tool))
+        {
+            Some(back) => held.push(back),
+            None => shown.push(tool),
+        }
     }
     listed.prompts.iter().for_each(|it| findings.prompt(it));
     listed.resources.iter().for_each(|it| findings.resource(it));
@@ -43,6 +53,7 @@ pub(crate) fn visible(listed: &ServerCatalog, sight: Sight<'_>) -> ServerCatalog
     ServerCatalog {
         tools: share(&listed.tools, shown),
         findings: findings.take().into(),
+        held: held.into(),
         ..listed.clone()
     }
 }
@@ -82,10 +93,22 @@ mod tests {
     fn what_the_filter_hides_is_not_there_and_the_rest_is_shared() {
         let listed = catalog(&[tool("read", ""), tool("delete", "")]);
         let filter = Filter::new([] as [&str; 0], ["delete*"]);
-        let seen = visible(&listed, Sight { filter: &filter });
+        let seen = visible(
+            &listed,
+            Sight {
+                filter: &filter,
+                pins: None,
+            },
+        );
         assert_eq!(names(&seen), ["read"]);
         let open = Filter::default();
-        let all = visible(&listed, Sight { filter: &open });
+        let all = visible(
+            &listed,
+            Sight {
+                filter: &open,
+                pins: None,
+            },
+        );
         assert!(Arc::ptr_eq(&all.tools, &listed.tools));
     }
 
@@ -93,7 +116,13 @@ mod tests {
     fn of_two_tools_of_one_name_the_first_counts_and_a_finding_says_so() {
         let listed = catalog(&[tool("a", "first"), tool("a", "second"), tool("b", "")]);
         let open = Filter::default();
-        let seen = visible(&listed, Sight { filter: &open });
+        let seen = visible(
+            &listed,
+            Sight {
+                filter: &open,
+                pins: None,
+            },
+        );
         assert_eq!(names(&seen), ["a", "b"]);
         assert_eq!(
             seen.tool("a").unwrap().description.as_deref(),
@@ -112,7 +141,13 @@ mod tests {
             Tool::new("b", "", schema),
         ]);
         let open = Filter::default();
-        let seen = visible(&listed, Sight { filter: &open });
+        let seen = visible(
+            &listed,
+            Sight {
+                filter: &open,
+                pins: None,
+            },
+        );
         let said: Vec<String> = seen.findings.iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
@@ -134,7 +169,13 @@ mod tests {
             })
             .collect();
         let open = Filter::default();
-        let seen = visible(&catalog(&tools), Sight { filter: &open });
+        let seen = visible(
+            &catalog(&tools),
+            Sight {
+                filter: &open,
+                pins: None,
+            },
+        );
         assert_eq!(seen.findings.len(), 256);
     }
 }

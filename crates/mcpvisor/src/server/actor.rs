@@ -38,7 +38,7 @@ pub(crate) struct ServerArguments {
 pub(crate) struct ServerState {
     pub(super) slot: Arc<ServerSlot>,
     supervisor: ActorRef<SupervisorMessage>,
-    myself: ActorRef<ServerMessage>,
+    pub(super) myself: ActorRef<ServerMessage>,
     pub(super) machine: Machine,
     /// Requests that wait here; those in flight are with the connection.
     calls: CallMap<Box<Call>>,
@@ -52,6 +52,8 @@ pub(crate) struct ServerState {
     dice: fastrand::Rng,
     effects: Vec<Effect>,
     pub(super) since: SystemTime,
+    /// The connection on which the tools were last listed.
+    pub(super) listed_on: Generation,
     /// Why a list could not be fetched, on which connection.
     pub(super) unlisted: BTreeMap<ListKind, (Generation, Fault)>,
     pub(super) strays: u64,
@@ -87,6 +89,7 @@ impl ServerActor {
         state: &mut ServerState,
     ) -> Result<(), ActorProcessingErr> {
         state.step(Input::Start);
+        state.tell_of_listeners();
         Ok(())
     }
 
@@ -110,7 +113,7 @@ impl ServerState {
     fn new(myself: ActorRef<ServerMessage>, arguments: ServerArguments) -> Self {
         let slot = arguments.slot;
         let durable = slot.memory().durable.clone();
-        let machine = Machine::new(slot.config().settings.clone(), durable, now());
+        let machine = Machine::new(slot.config().machine_settings(), durable, now());
         Self {
             slot,
             supervisor: arguments.supervisor,
@@ -125,6 +128,7 @@ impl ServerState {
             dice: fastrand::Rng::new(),
             effects: Vec::new(),
             since: SystemTime::now(),
+            listed_on: Generation::NONE,
             unlisted: BTreeMap::new(),
             strays: 0,
             dropped_flood: 0,
@@ -145,6 +149,8 @@ impl ServerState {
                 self.step(Input::Disable);
             }
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
+            ServerMessage::Approve { tool, reply } => self.approve(tool, reply),
+            ServerMessage::PinsLoaded => self.pins_loaded(),
             ServerMessage::Reconfigure { restart, reply } => {
                 self.reconfigure(restart);
                 let _ = reply.send(Ok(()));
@@ -192,6 +198,7 @@ impl ServerState {
             | StateName::Connected
             | StateName::Reconnecting
             | StateName::Disconnected
+            | StateName::Sleeping
             | StateName::PermanentlyFailed => {
                 self.step(Input::Reconnect);
                 let _ = reply.send(Ok(()));
@@ -201,10 +208,15 @@ impl ServerState {
 
     /// Takes up the config that is in the slot now.
     fn reconfigure(&mut self, restart: bool) {
-        let settings = Box::new(self.slot.config().settings.clone());
+        let config = self.slot.config();
+        let settings = Box::new(config.machine_settings());
         self.dirty = true;
         self.step(Input::Reconfigure { settings });
-        self.look_again(ListKind::Tools);
+        if config.pin {
+            self.load_pins();
+        } else {
+            self.look_again(ListKind::Tools);
+        }
         if restart {
             // One that is switched off stays so; the machine sees to that.
             self.step(Input::Reconnect);
@@ -298,6 +310,14 @@ impl ServerState {
                 Confirmed::LogLevel(level) => memory.log_level = Some(level),
             }
         }
+        drop(memory);
+        self.tell_of_listeners();
+    }
+
+    /// A server that somebody listens to does not sleep.
+    fn tell_of_listeners(&mut self) {
+        let active = !self.slot.memory().subscriptions.is_empty();
+        self.step(Input::Watched { active });
     }
 
     fn lost(&mut self, generation: Generation, fault: Fault, calls: Vec<(Box<Call>, bool)>) {
@@ -434,6 +454,10 @@ impl ServerState {
         retried: bool,
     ) -> Option<Input> {
         let mut call = self.calls.remove(&id)?;
+        if !retried && let Some(failure) = self.held_back(&call, generation) {
+            call.reply.send(Err(failure));
+            return Some(Input::CallLeft { call: id });
+        }
         if let Some(name) = call.tool_name() {
             let catalog = self.slot.published();
             let Some(seen) = call.seen.as_ref().filter(|_| retried) else {
@@ -444,6 +468,8 @@ impl ServerState {
             if was != is {
                 let failure = match is {
                     Some(_) => Failure::ToolChanged,
+                    // It is there, and waits for the approval of a person.
+                    None if catalog.held(name).is_some() => Failure::ToolChanged,
                     None => Failure::ToolGone,
                 };
                 call.reply.send(Err(failure));
@@ -500,13 +526,22 @@ impl ServerState {
         let Some(held) = self.held(generation) else {
             return;
         };
-        tokio::spawn(discovery::fetch(
+        let fetch = discovery::fetch(
             held.own_requests(),
             self.myself.clone(),
             generation,
             list,
             self.machine.settings().clone(),
-        ));
+        );
+        let pins = Arc::clone(&self.slot.pins);
+        let pinned = list == ListKind::Tools && self.slot.config().pin;
+        tokio::spawn(async move {
+            if pinned {
+                // What is approved has to be known before the tools are.
+                let _ = tokio::task::spawn_blocking(move || pins.load()).await;
+            }
+            fetch.await;
+        });
     }
 
     fn restore(&mut self, generation: Generation) {

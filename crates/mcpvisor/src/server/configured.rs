@@ -4,15 +4,17 @@ use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use mcpvisor_core::Filter;
+use mcpvisor_core::{Filter, ServerSettings};
 
-use crate::config::ServerConfig;
+use crate::config::{ServerConfig, StartMode};
 use crate::secret::Secrets;
 
 /// A server's config, and what is made of it once.
 pub(crate) struct Configured {
     server: ServerConfig,
     pub(crate) filter: Filter,
+    /// What a person means by "the same server".
+    pub(crate) fingerprint: String,
     secrets: Secrets,
     /// The secrets before the last reload: what was started with them may still speak of them.
     former: Secrets,
@@ -22,10 +24,21 @@ impl Configured {
     pub(crate) fn new(server: ServerConfig, before: Option<&Self>) -> Self {
         Self {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
+            fingerprint: server.transport.fingerprint(),
             secrets: server.transport.secrets(),
             former: before.map_or_else(Secrets::default, |before| before.secrets.clone()),
             server,
         }
+    }
+
+    /// The settings of the machine: those of the config, and what follows from the rest of it.
+    pub(crate) fn machine_settings(&self) -> ServerSettings {
+        let mut settings = self.server.settings.clone();
+        // Only what was looked at may be called.
+        settings.listing.before_calls |= self.server.pin;
+        settings.rest.lazy |= self.server.start == StartMode::Lazy;
+        settings.rest.sleep_after = self.server.sleep_after.or(settings.rest.sleep_after);
+        settings
     }
 
     /// A text about the server or of the server's, without the secrets of its config.

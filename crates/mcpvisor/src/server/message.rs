@@ -9,6 +9,7 @@ use mcpvisor_core::{CallId, Generation, ListKind};
 use rmcp::model::{InitializeResult, LoggingLevel};
 use tokio::sync::oneshot;
 
+use super::approve::ApproveReply;
 use super::call::Call;
 use crate::catalog::Listed;
 use crate::error::ControlError;
@@ -45,6 +46,15 @@ pub(crate) enum ServerMessage {
         /// Answered at once.
         reply: ControlReply,
     },
+    /// Approve tools that are held back.
+    Approve {
+        /// Which one; all of them if none is named.
+        tool: Option<String>,
+        /// Answered when it is kept.
+        reply: ApproveReply,
+    },
+    /// What is approved was read.
+    PinsLoaded,
     /// This connection does not work, says a caller.
     ReportBroken {
         /// The connection that the caller used.

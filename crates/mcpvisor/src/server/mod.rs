@@ -1,6 +1,7 @@
 //! One server: its lasting slot, its actor, and what is said to it.
 
 pub(crate) mod actor;
+pub(crate) mod approve;
 pub(crate) mod call;
 mod configured;
 pub(crate) mod message;

@@ -8,7 +8,7 @@ use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
 use super::message::FetchFailure;
-use crate::catalog::{ListDiff, Listed, ServerCatalog, Sight, visible};
+use crate::catalog::{ListDiff, Listed, ServerCatalog};
 use crate::events::EventKind;
 use crate::status::ServerStatus;
 
@@ -72,20 +72,22 @@ impl ServerState {
         let mut next = old.with(generation, listed);
         next.share(&old);
         self.slot.memory().listed = Arc::new(next);
+        if list == ListKind::Tools {
+            self.listed_on = generation;
+            self.approve_first_sight();
+        }
+        self.slot.keep_later();
         self.look_again(list);
     }
 
     /// Works out what callers see, after a list or the rules about it changed.
     pub(super) fn look_again(&mut self, list: ListKind) {
-        let config = self.slot.config();
         let (listed, old) = {
             let memory = self.slot.memory();
             (Arc::clone(&memory.listed), Arc::clone(&memory.last_good))
         };
-        let sight = Sight {
-            filter: &config.filter,
-        };
-        let mut next = visible(&listed, sight);
+        let mut next = self.slot.look_at(&listed);
+        self.tell_of_held(&old, &next);
         next.stale = old.stale;
         next.revision = old.revision;
         let diff = ListDiff::of(list, &old, &next);
@@ -169,6 +171,7 @@ impl ServerState {
             | State::Connected(_)
             | State::Reconnecting(_)
             | State::Disabling(_)
+            | State::Sleeping(_)
             | State::Disabled => None,
         };
         ServerStatus {
@@ -202,6 +205,7 @@ impl ServerState {
             strays: self.strays,
             dropped_flood: self.dropped_flood,
             findings: catalog.findings.len(),
+            held: catalog.held.len(),
         }
     }
 }

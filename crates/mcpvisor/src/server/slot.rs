@@ -18,11 +18,12 @@ use tokio::sync::{Semaphore, watch};
 
 use super::configured::{Configured, CurrentConfig};
 use super::message::ServerMessage;
-use crate::catalog::{CatalogPublisher, ServerCatalog};
+use crate::catalog::{CatalogPublisher, CatalogStore, KEEP_AFTER, ServerCatalog, Sight, visible};
 use crate::config::ServerConfig;
 use crate::events::{EventBus, EventKind};
 use crate::host::Host;
 use crate::link::StderrRing;
+use crate::pins::PinStore;
 use crate::status::ServerStatus;
 use crate::supervisor::CloseOutcome;
 
@@ -34,6 +35,10 @@ pub(crate) struct ServerSlot {
     pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
+    /// The last known catalog, from one run to the next.
+    pub(crate) kept: CatalogStore,
+    /// The tools that a person approved.
+    pub(crate) pins: Arc<PinStore>,
     /// The catalog of the fleet, to which this server adds.
     pub(crate) catalogs: Arc<CatalogPublisher>,
     /// Where messages go at the moment.
@@ -91,6 +96,7 @@ impl ServerSlot {
     ) -> Self {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = Slot::first(config.name.clone());
+        let config_name = config.name.clone();
         Self {
             mailbox: watch::Sender::new(Mailbox::Starting),
             status: watch::Sender::new(first_status(&slot, &config)),
@@ -113,6 +119,8 @@ impl ServerSlot {
             }),
             slot,
             config: ArcSwap::from_pointee(Configured::new(config, None)),
+            pins: Arc::new(PinStore::new(config_name.clone(), host.state.clone())),
+            kept: CatalogStore::new(config_name, host.state.clone()),
             catalogs,
             host,
             events,
@@ -152,6 +160,79 @@ impl ServerSlot {
     pub(crate) fn show(&self, catalog: Arc<ServerCatalog>) {
         self.published.store(Arc::clone(&catalog));
         self.catalogs.publish(self.name(), catalog);
+    }
+
+    /// What callers see of the lists, by the rules of the moment.
+    pub(crate) fn look_at(&self, listed: &ServerCatalog) -> ServerCatalog {
+        let config = self.config();
+        let approval = self.pins.approval();
+        let sight = Sight {
+            filter: &config.filter,
+            pins: config.pin.then_some((&*approval, &*config.fingerprint)),
+        };
+        visible(listed, sight)
+    }
+
+    /// Takes up what was kept of the run before. Blocks: not for an async worker.
+    pub(crate) fn recall(&self, show: bool) {
+        let config = self.config();
+        if config.pin {
+            self.pins.load();
+        }
+        let Some(listed) = self.kept.read(&config.fingerprint) else {
+            return;
+        };
+        let mut shown = self.look_at(&listed);
+        shown.revision = 1;
+        let shown = Arc::new(shown);
+        {
+            let mut memory = self.memory();
+            memory.listed = Arc::new(listed);
+            memory.last_good = Arc::clone(&shown);
+        }
+        if show && config.enabled {
+            self.show(shown);
+        }
+    }
+
+    /// Keeps the lists for the next run, once they have been quiet for a while.
+    pub(crate) fn keep_later(self: &Arc<Self>) {
+        if !self.kept.is_on() {
+            return;
+        }
+        let mut pending = self.pending_write();
+        if pending.as_ref().is_some_and(|task| !task.is_finished()) {
+            return;
+        }
+        let slot = Arc::clone(self);
+        *pending = Some(tokio::spawn(async move {
+            tokio::time::sleep(KEEP_AFTER).await;
+            slot.keep_now().await;
+        }));
+    }
+
+    /// What was to be kept later is kept now.
+    pub(crate) async fn flush(self: &Arc<Self>) {
+        let pending = self.pending_write().take();
+        if let Some(task) = pending.filter(|task| !task.is_finished()) {
+            task.abort();
+            self.keep_now().await;
+        }
+    }
+
+    async fn keep_now(self: &Arc<Self>) {
+        let slot = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || {
+            let listed = Arc::clone(&slot.memory().listed);
+            slot.kept.write(&slot.config().fingerprint, &listed);
+        });
+        // A runtime that is going away takes the write with it; the file before it stays.
+        let _ = written.await;
+    }
+
+    fn pending_write(&self) -> MutexGuard<'_, Option<tokio::task::JoinHandle<()>>> {
+        let pending = self.kept.pending.lock();
+        pending.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows callers nothing any more.
@@ -268,5 +349,6 @@ fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {
         strays: 0,
         dropped_flood: 0,
         findings: 0,
+        held: 0,
     }
 }

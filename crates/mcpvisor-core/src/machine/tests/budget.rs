@@ -149,6 +149,8 @@ fn a_connection_that_stays_up_proves_itself() {
         last_heard: since,
         check: None,
         deaf: false,
+        unlisted: false,
+        last_call: since,
     };
     assert_eq!(*bench.state(), State::Connected(live));
 }

@@ -101,6 +101,7 @@ fn a_state_that_cannot_serve_publishes_nothing() {
             StateName::Connected,
             StateName::Reconnecting,
             StateName::Disconnected,
+            StateName::Sleeping,
         ]
     );
 }

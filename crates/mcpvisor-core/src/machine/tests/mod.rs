@@ -12,6 +12,7 @@ mod health;
 mod restart;
 mod retries;
 mod situations;
+mod sleep;
 mod table;
 mod teardown;
 mod troubles;

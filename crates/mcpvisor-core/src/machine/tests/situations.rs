@@ -2,7 +2,7 @@
 
 use super::bench::*;
 use crate::discovery::ListKind;
-use crate::machine::{Attempt, End, Input, State, TeardownPhase};
+use crate::machine::{Attempt, End, Input, Nap, State, TeardownPhase};
 use crate::settings::ServerSettings;
 
 /// A short name, the way there after the start, and what it stands for.
@@ -26,6 +26,8 @@ Dc  | permit tick                            | disconnected: closing what took t
 Dd  | permit failed tick permit up call broken | disconnected: draining; call 1 is in flight
 Xd  | permit up call disable                 | disabling: draining; call 1 is in flight
 Xc  | permit disable                         | disabling: closing
+Sc  | permit up tick                         | sleeping: closing
+Sa  | permit up tick closed                  | sleeping: no connection
 ";
 
 /// The short names, in order.
@@ -81,6 +83,7 @@ fn settings(code: &str) -> ServerSettings {
     settings.timeouts.reconnect_wait = secs(3_600);
     settings.timeouts.call = secs(3_600);
     settings.timeouts.idle = secs(3_600);
+    settings.rest.sleep_after = code.starts_with('S').then(|| secs(10));
     settings.budget.attempts = if code.starts_with('D') { 1 } else { 10 };
     settings
 }
@@ -103,6 +106,8 @@ pub(super) fn code_of(bench: &Bench) -> &'static str {
             TeardownPhase::Draining { .. } => "Xd".to_owned(),
             TeardownPhase::Closing { .. } => "Xc".to_owned(),
         },
+        State::Sleeping(Nap::Closing { .. }) => "Sc".to_owned(),
+        State::Sleeping(Nap::Asleep) => "Sa".to_owned(),
         State::Disabled => "off".to_owned(),
         State::PermanentlyFailed(_) => "bad".to_owned(),
     };

@@ -17,35 +17,36 @@ use crate::settings::ServerSettings;
 ///
 /// `=` stays, with something noted; `.` nothing changes; `late` dropped and counted.
 const NEXT: &str = "
-input            | off  bad  Cq   Co   Cc   Cw   L    Rd   Rc   Rw   Rq   Ro   Dw   Dq   Do   Dc   Dd   Xd   Xc
-start            | =    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
-call             | .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .
-call left        | .    .    =    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .
-call answered    | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late
-call failed      | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late
-call expired     | late late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late
-session gone     | late late late late late late Rd   .    late late late late late late late late .    .    late
-call undelivered | .    .    .    .    .    .    =    =    .    .    .    .    .    .    .    .    =    =    .
-progressed       | late late late late late late =    =    late late late late late late late late =    =    late
-heard            | late late late late late late =    .    late late late late late late late late .    .    late
-permit granted   | .    .    Co   .    .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .
-first byte       | late late late .    late late late late late late late .    late late .    late late late late
-connection up    | late late late L    late late late late late late late L    late late L    late late late late
-connection lost  | late late late .    .    late Rc   Rc   .    late late .    late late .    .    Dc   Xc   .
-ended: failed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off
-ended: hopeless  | late late late bad  Cw   late Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off
-ended: closed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off
-check answered   | late late late late late late .    late late late late late late late late late late late late
-check unanswered | late late late late late late .    late late late late late late late late late late late late
-list changed     | late late late late late late =    late late late late late late late late late late late late
-list fetched     | late late late late late late =    late late late late late late late late late late late late
-report broken    | late late late late late late Rd   late late late late late late late late late late late late
-enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    .    Cq   Cq   Co   Cc   Rd   =    =
-disable          | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .
-reconnect        | .    Cq   =    =    =    Cq   Rd   =    =    Rq   =    =    Cq   Cq   Co   Cc   Rd   .    .
-shutdown         | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =
-reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
-tick             | .    .    =    Cc   =    Cq   =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .
+input            | off  bad  Cq   Co   Cc   Cw   L    Rd   Rc   Rw   Rq   Ro   Dw   Dq   Do   Dc   Dd   Xd   Xc   Sc   Sa
+start            | =    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+call             | .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .    Rc   Rq
+call left        | .    .    =    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .    .    .
+call answered    | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+call failed      | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+call expired     | late late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late late late
+session gone     | late late late late late late Rd   .    late late late late late late late late .    .    late late late
+call undelivered | .    .    .    .    .    .    =    =    .    .    .    .    .    .    .    .    =    =    .    .    .
+progressed       | late late late late late late =    =    late late late late late late late late =    =    late late late
+heard            | late late late late late late =    .    late late late late late late late late .    .    late late late
+permit granted   | .    .    Co   .    .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .    .    .
+first byte       | late late late .    late late late late late late late .    late late .    late late late late late late
+connection up    | late late late L    late late late late late late late L    late late L    late late late late late late
+connection lost  | late late late .    .    late Rc   Rc   .    late late .    late late .    .    Dc   Xc   .    .    late
+ended: failed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+ended: hopeless  | late late late bad  Cw   late Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off  Sa   late
+ended: closed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+check answered   | late late late late late late .    late late late late late late late late late late late late late late
+check unanswered | late late late late late late .    late late late late late late late late late late late late late late
+list changed     | late late late late late late =    late late late late late late late late late late late late late late
+list fetched     | late late late late late late =    late late late late late late late late late late late late late late
+report broken    | late late late late late late Rd   late late late late late late late late late late late late late late
+enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    .    Cq   Cq   Co   Cc   Rd   =    =    Rc   Rq
+disable          | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
+reconnect        | .    Cq   =    =    =    Cq   Rd   =    =    Rq   =    =    Cq   Cq   Co   Cc   Rd   .    .    Rc   Rq
+shutdown         | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =    Xc   off
+reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+watched          | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+tick             | .    .    =    Cc   =    Cq   =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .    .    .
 ";
 
 /// The effects, in order, but for the change of the state's name. A pair that is not here has none.
@@ -54,6 +55,8 @@ start            | off                                              | remember
 call             | off Xd Xc                                        | 2 is not sent (disabled)
 call             | bad                                              | 2 is not sent (failed)
 call             | L                                                | start 2 on 1
+call             | Sc                                               | remember
+call             | Sa                                               | remember, ask again
 call left        | Cq Co Cc Cw Rc Rw Rq Ro Dq Do                    | forget 1
 call left        | L                                                | cancel 1: cancelled
 call left        | Rd                                               | cancel 1: cancelled, remember, close 1
@@ -63,24 +66,24 @@ call answered    | L                                                | remember
 call answered    | Rd                                               | remember, close 1
 call answered    | Dd                                               | remember, close 2
 call answered    | Xd                                               | close 1
-call failed      | off bad Dw Dc Xc                                 | forget 1
+call failed      | off bad Dw Dc Xc Sc Sa                           | forget 1
 call failed      | L                                                | restart 1 on 1
 call failed      | Rd                                               | remember, close 1
 call failed      | Dd                                               | 1 is unknown, remember, close 2
 call failed      | Xd                                               | 1 is unknown, close 1
-call expired     | off bad Dw Dc Xc                                 | forget 1
+call expired     | off bad Dw Dc Xc Sc Sa                           | forget 1
 call expired     | L Rd                                             | remember, close 1
 call expired     | Dd                                               | 1 is refused, remember, close 2
 call expired     | Xd                                               | 1 is refused, close 1
 call undelivered | Dd                                               | 1 is not sent (parked)
 call undelivered | Xd                                               | 1 is not sent (disabled)
-permit granted   | off bad Co Cc Cw L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc | return permit
+permit granted   | off bad Co Cc Cw L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc Sc Sa | return permit
 permit granted   | Cq                                               | remember, open 1
 permit granted   | Rq Dq                                            | remember, open 2
 first byte       | Co Ro Do                                         | return permit
 connection up    | Co                                               | remember, return permit, restore 1, fetch tools of 1, start 1 on 1
 connection up    | Ro Do                                            | remember, return permit, restore 2, fetch tools of 2, start 1 on 2
-connection lost  | off bad Dw Dc Xc                                 | forget 1
+connection lost  | off bad Dw Dc Xc Sc Sa                           | forget 1
 connection lost  | L                                                | remember
 connection lost  | Rd                                               | remember, close 1
 connection lost  | Dd                                               | remember, close 2, 1 is unknown
@@ -105,7 +108,10 @@ ended: closed    | Xd                                               | close 1
 enable           | off                                              | remember, ask
 enable           | bad Dw                                           | remember, ask again
 enable           | Dq Do Dc Dd Xd Xc                                | remember
-disable          | off bad L Rd Dw Dd Xd Xc                         | remember
+enable           | Sc                                               | remember, remember
+enable           | Sa                                               | remember, remember, ask again
+disable          | Sc                                               | remember, close 1
+disable          | off bad L Rd Dw Dd Xd Xc Sa                         | remember
 disable          | Cq Rq Dq                                         | remember, 1 is not sent (disabled), return permit
 disable          | Co                                               | remember, 1 is not sent (disabled), return permit, close 1
 disable          | Cc Rc                                            | remember, 1 is not sent (disabled), close 1
@@ -114,14 +120,17 @@ disable          | Ro Do                                            | remember, 
 disable          | Dc                                               | remember, close 1
 reconnect        | bad Cw Rw Dw                                     | remember, ask again
 reconnect        | Cq Co Cc L Rd Rc Rq Ro Dq Do Dc Dd               | remember
-shutdown         | off bad Dw                                       | stop
+reconnect        | Sc                                               | remember, remember
+reconnect        | Sa                                               | remember, remember, ask again
+shutdown         | Sc                                               | close 1
+shutdown         | off bad Dw Sa                                       | stop
 shutdown         | Cq Rq Dq                                         | 1 is not sent (stopping), return permit, stop
 shutdown         | Co                                               | 1 is not sent (stopping), return permit, close 1
 shutdown         | Cc Rc                                            | 1 is not sent (stopping), close 1
 shutdown         | Cw Rw                                            | 1 is not sent (stopping), stop
 shutdown         | Ro Do                                            | 1 is not sent (stopping), return permit, close 2
 shutdown         | Dc Xc                                            | close 1
-reconfigure      | off bad Cq Co Cc Cw L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc | remember
+reconfigure      | off bad Cq Co Cc Cw L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc Sc Sa | remember
 tick             | Cq Cc Rc Rq Dq                                   | 1 is deadline
 tick             | Co                                               | return permit, close 1, remember
 tick             | Cw Rw Dw                                         | ask again
@@ -166,6 +175,7 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         Input::Reconfigure {
             settings: other_settings(bench),
         },
+        Input::Watched { active: true },
         Input::Tick,
     ]
 }
@@ -215,6 +225,7 @@ fn row(input: &Input) -> &'static str {
         Input::Reconnect => "reconnect",
         Input::Shutdown { .. } => "shutdown",
         Input::Reconfigure { .. } => "reconfigure",
+        Input::Watched { .. } => "watched",
         Input::Tick => "tick",
     }
 }

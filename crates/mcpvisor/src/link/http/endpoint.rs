@@ -91,6 +91,11 @@ impl HttpEndpoint {
             .collect()
     }
 
+    /// What makes it this server and no other: its address.
+    pub(crate) fn identity(&self) -> &str {
+        self.url.expose()
+    }
+
     /// What must not be shown: the values of headers, the token, the user info and the query of the
     /// address, and what was named.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {

@@ -140,6 +140,13 @@ impl StdioCommand {
         self.env.iter().map(|(name, _)| name.as_os_str())
     }
 
+    /// What makes it this command and no other: the program and its arguments.
+    pub(crate) fn identity(&self) -> impl Iterator<Item = &[u8]> {
+        let args = self.args.iter().map(AsRef::<OsStr>::as_ref);
+        let parts = std::iter::once(self.program.as_os_str()).chain(args);
+        parts.map(OsStr::as_encoded_bytes)
+    }
+
     /// The whole environment of the child, given the parent's. A later value of a name wins.
     pub(super) fn environment(
         &self,

@@ -1,0 +1,98 @@
+//! Sleep: a server that nobody calls needs no connection. The next call wakes it.
+//!
+//! Going to sleep is no failure: it costs nothing of the budget and gives nothing back. A server with
+//! calls in flight or waiting never sleeps, and neither does one that somebody listens to.
+
+use std::time::Instant;
+
+use super::io::{Effect, End};
+use super::state::{Attempt, Live, Nap, State};
+use super::{Machine, Now, later};
+use crate::ids::Generation;
+
+impl Machine {
+    /// When a live connection is closed for want of calls, if nothing happens before.
+    pub(super) fn sleeps_at(&self, live: &Live) -> Option<Instant> {
+        let after = self.settings.rest.sleep_after?;
+        let wanted = self.watched || self.calls.len() > 0;
+        (!wanted).then(|| later(live.last_call, after))
+    }
+
+    /// A call came or ended: the connection was needed.
+    pub(super) fn note_call(&mut self, now: Instant) {
+        if let State::Connected(live) = &mut self.state {
+            live.last_call = now;
+        }
+    }
+
+    /// Closes the connection, politely: nothing is in flight.
+    pub(super) fn fall_asleep(&mut self, generation: Generation) {
+        self.discovery.disconnected();
+        self.durable.proven = false;
+        self.durable.asleep = true;
+        self.state = State::Sleeping(Nap::Closing { generation });
+        self.remember();
+        self.emit(Effect::Close {
+            generation,
+            grace: self.settings.close,
+        });
+    }
+
+    /// Asleep from the start: connects at the first call.
+    pub(super) fn stay_asleep(&mut self) {
+        self.durable.asleep = true;
+        self.state = State::Sleeping(Nap::Asleep);
+    }
+
+    /// Somebody wants the server: it connects, once the old connection is closed. Connections that
+    /// never prove themselves run out of the budget here as everywhere.
+    pub(super) fn rouse(&mut self, now: Now) {
+        let State::Sleeping(nap) = &self.state else {
+            return;
+        };
+        let nap = *nap;
+        self.durable.asleep = false;
+        self.remember();
+        let at = self.wakes_at(now);
+        match nap {
+            Nap::Asleep => self.wait(now, at),
+            Nap::Closing { generation } => self.enter(Attempt::Closing {
+                generation,
+                retry_at: at,
+            }),
+        }
+    }
+
+    fn wakes_at(&mut self, now: Now) -> Instant {
+        let budget = &self.durable.budget;
+        if budget.is_parked() {
+            let last = budget.last().unwrap_or(now.at);
+            later(last, self.settings.budget.wake_every).max(now.at)
+        } else if budget.is_spent(now.at) {
+            self.pace(now, false, None)
+        } else {
+            now.at
+        }
+    }
+
+    /// The connection that is closed on the way to sleep.
+    pub(super) fn dozing(&self) -> Option<Generation> {
+        match &self.state {
+            State::Sleeping(Nap::Closing { generation }) => Some(*generation),
+            State::Sleeping(Nap::Asleep)
+            | State::Connecting(_)
+            | State::Connected(_)
+            | State::Reconnecting(_)
+            | State::Disconnected(_)
+            | State::Disabling(_)
+            | State::Disabled
+            | State::PermanentlyFailed(_) => None,
+        }
+    }
+
+    /// The connection is closed.
+    pub(super) fn asleep(&mut self, end: End) {
+        self.note_close(end);
+        self.state = State::Sleeping(Nap::Asleep);
+    }
+}

@@ -1,0 +1,141 @@
+//! The lock file of one server: which definitions of which tools were approved.
+
+use std::collections::BTreeMap;
+
+use rmcp::model::Tool;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The form of the file; another one is not understood.
+const VERSION: u32 = 1;
+
+/// The approved tools of one server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lock {
+    version: u32,
+    server: String,
+    pub(crate) tools: BTreeMap<String, Approved>,
+}
+
+/// One approved tool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Approved {
+    /// Of the whole definition, with its keys in order.
+    pub(crate) hash: String,
+    /// Of the command and its arguments, or of the address, that it was approved for.
+    pub(crate) transport: String,
+    /// For a person to read, and to show what changed.
+    pub(crate) definition: Value,
+}
+
+impl Lock {
+    pub(crate) fn new(server: &str) -> Self {
+        Self {
+            version: VERSION,
+            server: server.to_owned(),
+            tools: BTreeMap::new(),
+        }
+    }
+
+    /// Approves a tool as it is now.
+    pub(crate) fn approve(&mut self, tool: &Tool, transport: &str) {
+        let definition = definition(tool);
+        let approved = Approved {
+            hash: hash(&definition),
+            transport: transport.to_owned(),
+            definition,
+        };
+        self.tools.insert(tool.name.to_string(), approved);
+    }
+
+    /// The contents of the file.
+    pub(crate) fn write(&self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec_pretty(self)
+    }
+
+    /// The lock in a file, if it is one of this server. A definition that does not fit its hash was
+    /// edited by hand and counts for nothing.
+    pub(crate) fn read(server: &str, contents: &[u8]) -> Option<Self> {
+        let lock: Self = serde_json::from_slice(contents).ok()?;
+        let sound = lock
+            .tools
+            .values()
+            .all(|it| it.hash == hash(&it.definition));
+        (lock.version == VERSION && lock.server == server && sound).then_some(lock)
+    }
+}
+
+/// A definition as a value, with all keys in order.
+pub(super) fn definition(tool: &Tool) -> Value {
+    sorted(serde_json::to_value(tool).unwrap_or_default())
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let entries: BTreeMap<String, Value> = object.into_iter().collect();
+            let entries = entries.into_iter().map(|(key, value)| (key, sorted(value)));
+            Value::Object(entries.collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
+    }
+}
+
+/// The hash of a definition: `sha256:` and 64 digits.
+pub(super) fn hash(definition: &Value) -> String {
+    // Whoever edits the file may have put the keys in another order.
+    let text = sorted(definition.clone()).to_string();
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+/// A hash as it is written.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    let digits = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16));
+    "sha256:".chars().chain(digits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lock() -> Lock {
+        let schema = json!({ "type": "object" }).as_object().unwrap().clone();
+        let mut lock = Lock::new("git");
+        lock.approve(&Tool::new("search", "finds", schema), "sha256:00");
+        lock
+    }
+
+    #[test]
+    fn a_lock_is_read_as_it_was_written_and_a_person_can_read_it() {
+        let written = lock().write().unwrap();
+        assert_eq!(Lock::read("git", &written), Some(lock()));
+        let text = String::from_utf8(written).unwrap();
+        assert!(text.contains("\n      \"hash\": \"sha256:"), "{text}");
+        assert!(text.contains("\"description\": \"finds\""), "{text}");
+    }
+
+    #[test]
+    fn what_is_cut_off_edited_or_of_another_server_is_no_lock() {
+        let written = lock().write().unwrap();
+        for length in 0..written.len() {
+            assert_eq!(
+                Lock::read("git", &written[..length]),
+                None,
+                "{length} bytes"
+            );
+        }
+        assert_eq!(Lock::read("other", &written), None);
+        let text = String::from_utf8(written).unwrap();
+        for edited in [
+            text.replace("finds", "deletes"),
+            text.replace("\"version\": 1", "\"version\": 2"),
+        ] {
+            assert_eq!(Lock::read("git", edited.as_bytes()), None);
+        }
+    }
+}

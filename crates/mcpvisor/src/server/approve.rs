@@ -1,0 +1,135 @@
+//! What the actor does about tools that wait for the approval of a person.
+
+use std::sync::Arc;
+
+use mcpvisor_core::{Generation, ListKind};
+use tokio::sync::oneshot;
+
+use super::actor::ServerState;
+use super::call::Call;
+use super::message::ServerMessage;
+use crate::catalog::ServerCatalog;
+use crate::error::ControlError;
+use crate::events::EventKind;
+use crate::pins::{Approval, Lock};
+use crate::reply::Failure;
+
+/// Where the names of the approved tools go.
+pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>>;
+
+impl ServerState {
+    /// What a server offers when it is seen for the first time is approved.
+    pub(super) fn approve_first_sight(&mut self) {
+        let config = self.slot.config();
+        let pins = &self.slot.pins;
+        let mut approval = pins.approval();
+        if !config.pin || !matches!(*approval, Approval::FirstSight) {
+            return;
+        }
+        let listed = Arc::clone(&self.slot.memory().listed);
+        let mut lock = Lock::new(self.slot.name().as_str());
+        for tool in listed.tools.iter() {
+            lock.approve(tool, &config.fingerprint);
+        }
+        *approval = Approval::Known(lock);
+        drop(approval);
+        pins.save_later(|_| {});
+    }
+
+    /// Approves what the server offers now: one tool that is held back, or all of them.
+    pub(super) fn approve(&mut self, tool: Option<String>, reply: ApproveReply) {
+        let (held, listed) = {
+            let memory = self.slot.memory();
+            (Arc::clone(&memory.last_good), Arc::clone(&memory.listed))
+        };
+        let wanted = |name: &str| tool.as_deref().is_none_or(|tool| tool == name);
+        let names: Vec<String> = held
+            .held
+            .iter()
+            .filter(|it| wanted(&it.tool))
+            .map(|it| it.tool.clone())
+            .collect();
+        if let (Some(tool), true) = (tool, names.is_empty()) {
+            let server = self.slot.name().clone();
+            let _ = reply.send(Err(ControlError::NotHeld { server, tool }));
+            return;
+        }
+        let config = self.slot.config();
+        let mut approval = self.slot.pins.approval();
+        let mut lock = match &*approval {
+            Approval::Known(lock) => lock.clone(),
+            Approval::Unknown | Approval::FirstSight | Approval::Unreadable => {
+                Lock::new(self.slot.name().as_str())
+            }
+        };
+        for tool in listed.tools.iter() {
+            if names.iter().any(|name| *name == tool.name) {
+                lock.approve(tool, &config.fingerprint);
+            }
+        }
+        *approval = Approval::Known(lock);
+        drop(approval);
+        self.look_again(ListKind::Tools);
+        let server = self.slot.name().clone();
+        self.slot.pins.save_later(move |saved| {
+            let saved = saved.map_err(|problem| ControlError::NotSaved {
+                server,
+                problem: problem.to_string(),
+            });
+            let _ = reply.send(saved.map(|()| names));
+        });
+    }
+
+    /// Reads what is approved, if that has not been done, and looks again then.
+    pub(super) fn load_pins(&self) {
+        let (pins, myself) = (Arc::clone(&self.slot.pins), self.myself.clone());
+        tokio::task::spawn_blocking(move || {
+            pins.load();
+            let _ = myself.send_message(ServerMessage::PinsLoaded);
+        });
+    }
+
+    /// What is approved is known.
+    pub(super) fn pins_loaded(&mut self) {
+        if self.listed_on != Generation::NONE {
+            self.approve_first_sight();
+        }
+        self.look_again(ListKind::Tools);
+    }
+
+    /// Says which tools are held back since the last look.
+    pub(super) fn tell_of_held(&self, old: &ServerCatalog, new: &ServerCatalog) {
+        let fresh = |it: &&crate::pins::HeldTool| old.held(&it.tool) != Some(*it);
+        let tools: Vec<String> = new
+            .held
+            .iter()
+            .filter(fresh)
+            .map(|it| it.tool.clone())
+            .collect();
+        if !tools.is_empty() {
+            tracing::warn!(server = %self.slot.name(), ?tools, "tools are held back until a person approves them");
+            self.slot
+                .emit(new.generation, EventKind::ToolsHeld { tools });
+        }
+    }
+
+    /// Why a call must not be sent now, on the connection that would take it.
+    pub(super) fn held_back(&self, call: &Call, generation: Generation) -> Option<Failure> {
+        let name = call.tool_name()?;
+        if !self.slot.config().pin {
+            return None;
+        }
+        let catalog = self.slot.published();
+        if let Some(held) = catalog.held(name) {
+            return Some(Failure::HeldBack(held.reason.to_string()));
+        }
+        if self.listed_on != generation {
+            let reason = "the server's tools could not be listed on this connection";
+            return Some(Failure::HeldBack(reason.to_owned()));
+        }
+        if catalog.tool(name).is_none() {
+            return Some(Failure::HeldBack("the server does not list it".to_owned()));
+        }
+        None
+    }
+}

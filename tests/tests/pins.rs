@@ -1,0 +1,409 @@
+//! Tools that changed since a person approved them are held back (I4).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod fleet;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fleet::*;
+use mcpvisor::{
+    CallError, ControlError, EventKind, HeldReason, Known, Runtime, ServerConfig, ServerHandle,
+    StdioCommand,
+};
+use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::processes::Marker;
+use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
+use rmcp::model::Tool;
+use serde_json::Value;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let name = format!("mcpvisor-pins-{}-{test}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.0.join("pins/git__lock.json")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn described(name: &str, description: &str) -> Tool {
+    let mut tool = tool(name.to_owned());
+    tool.description = Some(description.to_owned().into());
+    tool
+}
+
+fn script(tools: &[(&str, &str)]) -> Script {
+    let offered = tools.iter().map(|(name, text)| described(name, text));
+    let script = tools.iter().fold(Script::bare(), |script, (name, _)| {
+        script.on_call(name, Behaviour::answer())
+    });
+    script.tools(Listing::of(offered))
+}
+
+fn pinned(scripted_server: &ScriptedServer) -> ServerConfig {
+    let mut config = server("git", scripted(scripted_server));
+    config.pin = true;
+    config
+}
+
+async fn start(config: ServerConfig, folder: Option<&Folder>) -> (Runtime, ServerHandle) {
+    let mut builder = Runtime::builder().server(config);
+    if let Some(folder) = folder {
+        builder = builder.state_dir(&folder.0);
+    }
+    let runtime = builder.start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    let handle = runtime.server("git").unwrap();
+    (runtime, handle)
+}
+
+fn shown(handle: &ServerHandle) -> Vec<String> {
+    let catalog = handle.catalog();
+    catalog.tools.iter().map(|it| it.name.to_string()).collect()
+}
+
+fn held(runtime: &Runtime) -> Vec<(String, HeldReason)> {
+    let held = runtime.held("git").unwrap();
+    held.iter().map(|it| (it.tool.clone(), it.reason)).collect()
+}
+
+fn expect_held(error: &CallError) {
+    assert!(matches!(error, CallError::HeldBack { .. }), "{error}");
+    assert_eq!((error.known(), error.code()), (Known::NotSent, "held_back"));
+}
+
+#[tokio::test]
+async fn a_tool_that_changed_or_is_new_is_held_back_until_it_is_approved() {
+    let folder = Folder::new("held");
+    let git = ScriptedServer::new(script(&[("read", "reads"), ("search", "finds")]));
+    let (runtime, handle) = start(pinned(&git), Some(&folder)).await;
+    assert_eq!(
+        shown(&handle),
+        ["read", "search"],
+        "what is seen first is approved"
+    );
+    assert_eq!(handle.status().held, 0);
+    let mut events = runtime.events();
+
+    git.control().update(|script| {
+        script.tools = Listing::of([
+            described("read", "deletes everything"),
+            described("search", "finds"),
+            described("spy", "new"),
+        ]);
+    });
+    git.control().tools_changed();
+    let names = next_event(&mut events, |event| match &event.kind {
+        EventKind::ToolsHeld { tools } => Some(tools.clone()),
+        _ => None,
+    })
+    .await;
+    assert_eq!(names, ["read", "spy"]);
+    eventually(DEADLINE, "only what is approved is shown", || {
+        let shown = shown(&handle);
+        if shown == ["search"] {
+            Ok(())
+        } else {
+            Err(shown)
+        }
+    })
+    .await;
+    let expected = [
+        ("read".to_owned(), HeldReason::Changed),
+        ("spy".to_owned(), HeldReason::New),
+    ];
+    assert_eq!(held(&runtime), expected);
+    let diff = runtime.held("git").unwrap()[0].diff[0].to_string();
+    assert_eq!(
+        diff,
+        "/description: \"reads\" became \"deletes everything\""
+    );
+    assert_eq!(handle.status().held, 2);
+    assert_eq!(runtime.catalog().tool_count(), 1);
+
+    for name in ["read", "spy"] {
+        let refused = handle.call_tool(name, Value::Null).await.unwrap_err();
+        expect_held(&refused);
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("mcpvisor approve git {name}")),
+            "{refused}"
+        );
+        let exposed = runtime.call(&format!("git__{name}"), Value::Null).unwrap();
+        expect_held(&exposed.await.unwrap_err());
+    }
+    assert_eq!(
+        git.record().received("tools/call").len(),
+        0,
+        "nothing was sent"
+    );
+    handle.call_tool("search", Value::Null).await.unwrap();
+
+    assert_eq!(
+        runtime.approve("git", Some("read")).await.unwrap(),
+        ["read"]
+    );
+    assert_eq!(shown(&handle), ["read", "search"]);
+    handle.call_tool("read", Value::Null).await.unwrap();
+    let again = runtime.approve("git", Some("read")).await.unwrap_err();
+    assert!(matches!(again, ControlError::NotHeld { .. }), "{again}");
+    assert_eq!(runtime.approve("git", None).await.unwrap(), ["spy"]);
+    assert_eq!(held(&runtime), []);
+    let kept = fs::read_to_string(folder.lock()).unwrap();
+    assert!(
+        kept.contains("deletes everything"),
+        "a person can read it: {kept}"
+    );
+}
+
+#[tokio::test]
+async fn approvals_outlive_the_run_and_no_call_slips_through_before_the_tools_are_looked_at() {
+    let folder = Folder::new("outlive");
+    let git = ScriptedServer::new(script(&[("read", "reads"), ("search", "finds")]));
+    let (runtime, _) = start(pinned(&git), Some(&folder)).await;
+    eventually(DEADLINE, "the lock is kept", || {
+        if folder.lock().exists() {
+            Ok(())
+        } else {
+            Err("no file")
+        }
+    })
+    .await;
+    runtime.shutdown(DEADLINE).await;
+
+    let changed = script(&[("read", "deletes"), ("search", "finds")])
+        .on("tools/list", Behaviour::answer().after(millis(200)));
+    let git = ScriptedServer::new(changed);
+    let runtime = Runtime::builder()
+        .server(pinned(&git))
+        .state_dir(&folder.0)
+        .start()
+        .await
+        .unwrap();
+    let handle = runtime.server("git").unwrap();
+    // At once: the connection is not even open.
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+    handle.call_tool("search", Value::Null).await.unwrap();
+    expect_held(&handle.call_tool("unheard", Value::Null).await.unwrap_err());
+    assert_eq!(git.record().received("tools/call").len(), 1);
+    assert_eq!(held(&runtime), [("read".to_owned(), HeldReason::Changed)]);
+}
+
+#[tokio::test]
+async fn tools_that_cannot_be_listed_are_not_called() {
+    let folder = Folder::new("unlisted");
+    let broken = script(&[("read", "reads")]).on(
+        "tools/list",
+        Behaviour::error(rmcp::model::ErrorData::internal_error("not today", None)),
+    );
+    let git = ScriptedServer::new(broken);
+    let runtime = Runtime::builder()
+        .server(pinned(&git))
+        .state_dir(&folder.0)
+        .start()
+        .await
+        .unwrap();
+    let handle = runtime.server("git").unwrap();
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+    assert_eq!(git.record().received("tools/call").len(), 0);
+}
+
+#[tokio::test]
+async fn another_command_or_other_arguments_need_another_approval() {
+    let folder = Folder::new("moved");
+    let marker = Marker::new("pins");
+    let of = |command: StdioCommand| {
+        let mut config = server("git", command);
+        config.pin = true;
+        config
+    };
+    let plain = || fixture(&marker, &[]);
+    let (runtime, handle) = start(of(plain()), Some(&folder)).await;
+    let all = shown(&handle).len();
+    assert!(all > 0);
+    runtime.shutdown(DEADLINE).await;
+    // The environment may differ: tokens come and go.
+    let (runtime, handle) = start(of(plain().env("TOKEN", "x")), Some(&folder)).await;
+    assert_eq!(shown(&handle).len(), all);
+    runtime.shutdown(DEADLINE).await;
+    let (runtime, handle) =
+        start(of(fixture(&marker, &["--stderr", "hello"])), Some(&folder)).await;
+    assert_eq!(shown(&handle), [""; 0]);
+    assert!(
+        held(&runtime)
+            .iter()
+            .all(|(_, reason)| *reason == HeldReason::Moved)
+    );
+    assert_eq!(runtime.approve("git", None).await.unwrap().len(), all);
+    assert_eq!(shown(&handle).len(), all);
+    runtime.shutdown(DEADLINE).await;
+}
+
+#[tokio::test]
+async fn without_a_folder_approvals_last_as_long_as_the_runtime() {
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (runtime, handle) = start(pinned(&git), None).await;
+    git.control().update(|script| {
+        script.tools = Listing::of([described("read", "deletes")]);
+    });
+    runtime.reconnect("git").await.unwrap();
+    ready_after(&handle, 1).await;
+    assert_eq!(held(&runtime), [("read".to_owned(), HeldReason::Changed)]);
+    runtime.approve("git", None).await.unwrap();
+    assert_eq!(shown(&handle), ["read"]);
+}
+
+#[tokio::test]
+async fn pins_can_be_switched_on_and_off_while_it_runs() {
+    let folder = Folder::new("switched");
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let on = pinned(&git);
+    let off = ServerConfig {
+        pin: false,
+        ..on.clone()
+    };
+    let (runtime, handle) = start(off.clone(), Some(&folder)).await;
+    let reload =
+        |config: &ServerConfig| runtime.reload(mcpvisor::Config::new().server(config.clone()));
+    reload(&on).await.unwrap();
+    eventually(DEADLINE, "what is there is approved", || {
+        if folder.lock().exists() {
+            Ok(())
+        } else {
+            Err("no file")
+        }
+    })
+    .await;
+    git.control().update(|script| {
+        script.tools = Listing::of([described("read", "deletes")]);
+    });
+    git.control().tools_changed();
+    eventually(DEADLINE, "it is held back", || {
+        if held(&runtime).len() == 1 {
+            Ok(())
+        } else {
+            Err(held(&runtime))
+        }
+    })
+    .await;
+    assert_eq!(shown(&handle), [""; 0]);
+    reload(&off).await.unwrap();
+    assert_eq!(shown(&handle), ["read"]);
+}
+
+#[tokio::test]
+async fn a_lock_that_cannot_be_read_holds_everything_back_and_the_next_start_works() {
+    let folder = Folder::new("cut");
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (runtime, _) = start(pinned(&git), Some(&folder)).await;
+    runtime.shutdown(DEADLINE).await;
+    let whole = eventually(DEADLINE, "the lock is kept", || fs::read(folder.lock())).await;
+    for length in (0..whole.len()).step_by(size(29, 1)) {
+        fs::write(folder.lock(), &whole[..length]).unwrap();
+        let (runtime, handle) = start(pinned(&git), Some(&folder)).await;
+        assert_eq!(
+            held(&runtime),
+            [("read".to_owned(), HeldReason::Unreadable)],
+            "{length}"
+        );
+        expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+        runtime.approve("git", None).await.unwrap();
+        runtime.shutdown(DEADLINE).await;
+        let (runtime, handle) = start(pinned(&git), Some(&folder)).await;
+        assert_eq!(shown(&handle), ["read"], "{length}");
+        runtime.shutdown(DEADLINE).await;
+    }
+}
+
+// A process that is killed while it writes.
+
+const CHILD: &str = "MCPVISOR_PINS_CHILD";
+
+/// Approves and changes for ever. Run by the test below, in a process of its own.
+#[tokio::test]
+#[ignore = "never ends; the test below runs and kills it"]
+async fn a_child_that_writes_all_the_time() {
+    let Some(folder) = std::env::var_os(CHILD) else {
+        return;
+    };
+    let git = ScriptedServer::new(script(&[("read", "0")]));
+    let runtime = Runtime::builder()
+        .server(pinned(&git))
+        .state_dir(folder)
+        .start()
+        .await
+        .unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    for number in 1.. {
+        git.control().update(|script| {
+            let text = format!("{number} {}", "x".repeat(number % 50 * 400));
+            script.tools = Listing::of([described("read", &text)]);
+        });
+        git.control().tools_changed();
+        while runtime.held("git").unwrap().is_empty() {
+            tokio::time::sleep(millis(1)).await;
+        }
+        runtime.approve("git", None).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_while_it_writes_leaves_what_the_next_one_can_read() {
+    let folder = Folder::new("killed");
+    for round in 0..size(6, 100) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_child_that_writes_all_the_time", "--ignored"])
+            .env(CHILD, &folder.0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_for_writes(&folder.lock()).await;
+        tokio::time::sleep(millis(7 * round as u64 % 90)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let git = ScriptedServer::new(script(&[("read", "another")]));
+        let (runtime, _) = start(pinned(&git), Some(&folder)).await;
+        let reasons = held(&runtime);
+        assert_eq!(
+            reasons,
+            [("read".to_owned(), HeldReason::Changed)],
+            "round {round}"
+        );
+        runtime.shutdown(DEADLINE).await;
+    }
+}
+
+/// Until the file was replaced a few times.
+async fn wait_for_writes(path: &Path) {
+    let until = Instant::now() + DEADLINE;
+    let look = || fs::metadata(path).and_then(|it| it.modified()).ok();
+    let (mut seen, mut changes) = (look(), 0);
+    while changes < 3 {
+        assert!(Instant::now() < until, "the child writes nothing");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let now = look();
+        if now != seen {
+            (seen, changes) = (now, changes + 1);
+        }
+    }
+}
