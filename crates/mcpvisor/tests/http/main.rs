@@ -9,9 +9,13 @@
     reason = "a test fails by panicking, and nobody links it"
 )]
 
+mod bounds;
 mod calls;
+mod liveness;
 mod server;
 mod sessions;
+mod streams;
+mod tls;
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! task of its own outlives the link, and no lock is between a call and its socket.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Conn {
         mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<(Self, Response<Incoming>), SendFailure> {
-        let mut answer = Box::pin(self.sender.try_send_request(request));
+        let mut answer = pin!(self.sender.try_send_request(request));
         let answer = poll_fn(|cx| {
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
                 return Poll::Ready(answer);

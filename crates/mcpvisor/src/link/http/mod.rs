@@ -11,6 +11,7 @@ mod dial;
 mod endpoint;
 mod exchange;
 mod headers;
+mod link;
 mod listen;
 mod outcome;
 mod shared;
@@ -20,10 +21,10 @@ mod status;
 mod target;
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,10 +32,6 @@ use futures_util::stream::{SelectAll, StreamExt as _};
 use http::Method;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use mcpvisor_core::CallId;
-use mcpvisor_core::settings::CloseSettings;
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, ProtocolVersion,
-};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
@@ -46,9 +43,9 @@ use self::exchange::{End, Exchange, Out, Outgoing, Purpose};
 use self::listen::Listen;
 pub(crate) use self::shared::HttpShared;
 use self::target::Target;
-use super::codec::{Decoded, decode, encode, encode_request, judge, judge_here};
+use super::codec::{Decoded, decode, judge, judge_here};
 use super::gate::Gate;
-use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, cancelled};
+use super::{DownKind, Expectations, Inbound, LinkDown, OpenFailure};
 
 /// Notifications and answers of ours that are on their way at once.
 const MESSAGES_AT_ONCE: usize = 8;
@@ -350,14 +347,12 @@ impl HttpLink {
     }
 
     /// Gives up whatever is on its way for a request; whether any of it had been written.
-    fn cut_off(&mut self, id: CallId) -> bool {
-        let mut of = self.exchanges.iter_mut();
-        let Some(exchange) = of.find(|exchange| exchange.purpose.request() == Some(id)) else {
-            return false;
-        };
+    fn cut_off(&mut self, id: CallId) -> Option<bool> {
+        let mut exchanges = self.exchanges.iter_mut();
+        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id))?;
         let written = exchange.is_written();
         exchange.give_up();
-        written
+        Some(written)
     }
 
     fn poll_sweep(&mut self, cx: &mut Context<'_>) {
@@ -416,130 +411,6 @@ impl HttpLink {
         self.deleting = None;
         Poll::Ready(())
     }
-}
-
-impl Link for HttpLink {
-    fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String> {
-        let answers = matches!(
-            message,
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)
-        );
-        if !matches!(self.end, Ending::Open) || (self.modern && answers) {
-            return Ok(0);
-        }
-        let mut text = Vec::new();
-        encode(&message, &mut text).map_err(|problem| problem.to_string())?;
-        let mut outgoing = self.outgoing(Method::POST, text);
-        outgoing.limit = Some(MESSAGE);
-        if is_greeting(&message) {
-            self.greeting = true;
-            let exchange = self.exchange(Purpose::Initialized, outgoing);
-            self.exchanges.push(exchange);
-        } else if self.messages.len() < MAX_MESSAGES {
-            self.messages.push_back(outgoing);
-            self.pump_messages();
-        }
-        Ok(0)
-    }
-
-    fn push_request(
-        &mut self,
-        id: CallId,
-        request: &mut Option<ClientRequest>,
-        _keep: bool,
-    ) -> Result<u64, String> {
-        let request = request.as_ref().ok_or("the request is gone")?;
-        let extra = headers::of_request(request, self.modern)?;
-        let mut text = Vec::with_capacity(256);
-        encode_request(id, request, &mut text)
-            .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
-        let mut outgoing = self.outgoing(Method::POST, text);
-        outgoing.extra = extra;
-        if self.greeting {
-            self.held.push_back((id, outgoing));
-        } else {
-            let opens = matches!(request, ClientRequest::InitializeRequest(_));
-            self.start_request(id, outgoing, opens);
-        }
-        Ok(0)
-    }
-
-    fn sent(&self) -> u64 {
-        0
-    }
-
-    fn is_written(&self, id: CallId, _position: u64) -> bool {
-        let waits = self.unsent.contains(&id) || self.held.iter().any(|(held, _)| *held == id);
-        let mut exchanges = self.exchanges.iter();
-        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id));
-        // What was accepted and waits for its answer on another stream has no exchange any more.
-        !waits && exchange.is_none_or(Exchange::is_written)
-    }
-
-    fn negotiated(&mut self, version: &ProtocolVersion) {
-        self.modern = !version.has_initialize();
-        if let Ok(value) = HeaderValue::from_str(version.as_str()) {
-            self.set_header(headers::VERSION, value);
-        }
-    }
-
-    fn cancel(&mut self, id: CallId, reason: &str) {
-        if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
-            self.held.remove(at);
-            return;
-        }
-        let exchanges = self.exchanges.len();
-        let written = self.cut_off(id) || exchanges == 0;
-        // A server of the newer protocol takes the closed stream for the wish.
-        if written && !self.modern {
-            let _ = self.push(cancelled(id, reason));
-        }
-    }
-
-    fn next(
-        &mut self,
-        expect: &impl Expectations,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, expect))
-    }
-
-    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
-        // Whoever waits next registers its own waker before it does.
-        let mut cx = Context::from_waker(Waker::noop());
-        match self.poll_exchanges(&mut cx, expect, &mut { MESSAGES_IN_A_TURN }) {
-            Poll::Ready(inbound) => inbound,
-            Poll::Pending => None,
-        }
-    }
-
-    async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
-        self.exchanges.clear();
-        self.held.clear();
-        self.messages.clear();
-        self.heavy = None;
-        let reachable = matches!(self.end, Ending::Open);
-        if self.session == Session::Held && reachable && !grace.stdin.is_zero() {
-            self.session = Session::Gone;
-            let outgoing = self.outgoing(Method::DELETE, Vec::new());
-            self.deleting = Some(self.exchange(Purpose::Delete, outgoing));
-        }
-        let deleted = poll_fn(|cx| self.poll_delete(cx));
-        let deleted = tokio::time::timeout(grace.stdin, deleted).await;
-        self.deleting = None;
-        self.idle.clear();
-        deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
-    }
-}
-
-/// Whether it ends the handshake.
-fn is_greeting(message: &ClientJsonRpcMessage) -> bool {
-    let JsonRpcMessage::Notification(said) = message else {
-        return false;
-    };
-    matches!(
-        said.notification,
-        ClientNotification::InitializedNotification(_)
-    )
 }
 
 /// An error with what caused it.

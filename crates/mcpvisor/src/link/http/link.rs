@@ -1,0 +1,140 @@
+//! How the connection task uses the link: what it pushes, waits for and closes.
+
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll, Waker};
+
+use http::{HeaderValue, Method};
+use mcpvisor_core::CallId;
+use mcpvisor_core::settings::CloseSettings;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, ProtocolVersion,
+};
+
+use super::exchange::{Exchange, Purpose};
+use super::{Ending, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers};
+use crate::link::codec::{encode, encode_request};
+use crate::link::{Expectations, Inbound, Link, LinkDown, cancelled};
+
+impl Link for HttpLink {
+    fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String> {
+        let answers = matches!(
+            message,
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)
+        );
+        if !matches!(self.end, Ending::Open) || (self.modern && answers) {
+            return Ok(0);
+        }
+        let mut text = Vec::new();
+        encode(&message, &mut text).map_err(|problem| problem.to_string())?;
+        let mut outgoing = self.outgoing(Method::POST, text);
+        outgoing.limit = Some(MESSAGE);
+        if is_greeting(&message) {
+            self.greeting = true;
+            let exchange = self.exchange(Purpose::Initialized, outgoing);
+            self.exchanges.push(exchange);
+        } else if self.messages.len() < MAX_MESSAGES {
+            self.messages.push_back(outgoing);
+            self.pump_messages();
+        }
+        Ok(0)
+    }
+
+    fn push_request(
+        &mut self,
+        id: CallId,
+        request: &mut Option<ClientRequest>,
+        _keep: bool,
+    ) -> Result<u64, String> {
+        let request = request.as_ref().ok_or("the request is gone")?;
+        let extra = headers::of_request(request, self.modern)?;
+        let mut text = Vec::with_capacity(256);
+        encode_request(id, request, &mut text)
+            .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
+        let mut outgoing = self.outgoing(Method::POST, text);
+        outgoing.extra = extra;
+        if self.greeting {
+            self.held.push_back((id, outgoing));
+        } else {
+            let opens = matches!(request, ClientRequest::InitializeRequest(_));
+            self.start_request(id, outgoing, opens);
+        }
+        Ok(0)
+    }
+
+    fn sent(&self) -> u64 {
+        0
+    }
+
+    fn is_written(&self, id: CallId, _position: u64) -> bool {
+        let waits = self.unsent.contains(&id) || self.held.iter().any(|(held, _)| *held == id);
+        let mut exchanges = self.exchanges.iter();
+        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id));
+        // What was accepted and waits for its answer on another stream has no exchange any more.
+        !waits && exchange.is_none_or(Exchange::is_written)
+    }
+
+    fn negotiated(&mut self, version: &ProtocolVersion) {
+        self.modern = !version.has_initialize();
+        if let Ok(value) = HeaderValue::from_str(version.as_str()) {
+            self.set_header(headers::VERSION, value);
+        }
+    }
+
+    fn cancel(&mut self, id: CallId, reason: &str) {
+        if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
+            self.held.remove(at);
+            return;
+        }
+        // What was accepted and waits for its answer on another stream has no exchange any more.
+        let written = self.cut_off(id).unwrap_or(true);
+        // A server of the newer protocol takes the closed stream for the wish.
+        if written && !self.modern {
+            let _ = self.push(cancelled(id, reason));
+        }
+    }
+
+    fn next(
+        &mut self,
+        expect: &impl Expectations,
+    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
+        poll_fn(|cx| self.poll_next(cx, expect))
+    }
+
+    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
+        // Whoever waits next registers its own waker before it does.
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.poll_exchanges(&mut cx, expect, &mut { MESSAGES_IN_A_TURN }) {
+            Poll::Ready(inbound) => inbound,
+            Poll::Pending => None,
+        }
+    }
+
+    async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
+        self.exchanges.clear();
+        self.held.clear();
+        self.messages.clear();
+        self.heavy = None;
+        let reachable = matches!(self.end, Ending::Open);
+        if self.session == Session::Held && reachable && !grace.stdin.is_zero() {
+            self.session = Session::Gone;
+            let outgoing = self.outgoing(Method::DELETE, Vec::new());
+            self.deleting = Some(self.exchange(Purpose::Delete, outgoing));
+        }
+        let deleted = poll_fn(|cx| self.poll_delete(cx));
+        let deleted = tokio::time::timeout(grace.stdin, deleted).await;
+        self.deleting = None;
+        self.idle.clear();
+        deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
+    }
+}
+
+/// Whether it ends the handshake.
+fn is_greeting(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Notification(said) = message else {
+        return false;
+    };
+    matches!(
+        said.notification,
+        ClientNotification::InitializedNotification(_)
+    )
+}

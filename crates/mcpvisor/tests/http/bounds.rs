@@ -1,0 +1,177 @@
+//! Answers that break a bound, make no sense or should not be seen (I2, I3).
+
+use std::time::Duration;
+
+use mcpvisor::{CallError, Known, Transport};
+use serde_json::json;
+
+use crate::server::{Reply, Server, chunk, event, manners, sse_head};
+use crate::{LONG, call, connected, reaches, started, until};
+
+fn mib(count: usize) -> String {
+    "x".repeat(count * 1024 * 1024)
+}
+
+fn whole(kind: &str, body: &str) -> Reply {
+    Reply::status("200 OK", &format!("content-type: {kind}\r\n"), body)
+}
+
+/// What a call comes to whose answer is this.
+async fn outcome(reply: impl Fn(&serde_json::Value) -> Reply + Send + Sync + 'static) -> CallError {
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" => reply(&seen.id()),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let error = call(&web).await.unwrap_err();
+    assert_eq!(server.count("tools/call"), 1, "{error}");
+    web.ping().await.unwrap();
+    runtime.shutdown(LONG).await;
+    error
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_told_as_such() {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let of = |result: &str| result.to_owned();
+    for (kind, body) in [
+        ("text/html", of("<html>")),
+        ("application/json", of("garbage")),
+        (
+            "application/json",
+            of("{\"jsonrpc\":\"2.0\",\"id\":ID,\"resu"),
+        ),
+        (
+            "application/json",
+            of("{\"jsonrpc\":\"2.0\",\"id\":999999,\"result\":{\"content\":[]}}"),
+        ),
+        ("application/json", of("[]")),
+        ("application/json", of("")),
+        (
+            "application/json",
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{deep}}}"),
+        ),
+    ] {
+        let shown = body.clone();
+        let error = outcome(move |id| whole(kind, &body.replace("ID", &id.to_string()))).await;
+        assert!(
+            matches!(error, CallError::Unreadable { .. }),
+            "{kind} {shown}: {error:?}"
+        );
+        assert_eq!(error.known(), Known::Answered);
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_cut_off_while_it_comes() {
+    let body = format!("\"{}\"", mib(17));
+    let error = outcome(move |_| whole("application/json", &body)).await;
+    assert!(error.to_string().contains("16 MiB"), "{error}");
+
+    let endless = mib(4);
+    let error = outcome(move |_| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+        let mut parts = vec![(Duration::ZERO, head.to_owned())];
+        parts.extend((0..100).map(|_| (Duration::ZERO, chunk(&endless))));
+        Reply::Parts(parts)
+    })
+    .await;
+    assert!(error.to_string().contains("16 MiB"), "{error}");
+
+    let part = mib(4);
+    let error = outcome(move |_| {
+        let mut parts = vec![(Duration::ZERO, sse_head() + &chunk("data: "))];
+        parts.extend((0..100).map(|_| (Duration::ZERO, chunk(&part))));
+        Reply::Parts(parts)
+    })
+    .await;
+    assert!(error.to_string().contains("16 MiB"), "{error}");
+}
+
+#[tokio::test]
+async fn large_answers_side_by_side_are_all_read() {
+    let text = mib(3);
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" => {
+            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": {"content": [{"type": "text", "text": text}]}});
+            if seen.id().as_u64().is_some_and(|id| id % 2 == 0) {
+                whole("application/json", &answer.to_string())
+            } else {
+                Reply::events(&[event(&answer)])
+            }
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let calls = (0..12).map(|_| call(&web));
+    for answer in futures_util::future::join_all(calls).await {
+        assert_eq!(answer.unwrap().len(), 3 * 1024 * 1024);
+    }
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_error_without_our_id_is_the_answer_to_what_it_came_for() {
+    for (status, id) in [
+        ("400 Bad Request", json!(null)),
+        ("400 Bad Request", json!("server-error")),
+        ("400 Bad Request", json!(999_999)),
+        ("200 OK", json!(null)),
+        ("500 Oh", json!("server-error")),
+    ] {
+        let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32600, "message": "not like this"}});
+        let error = outcome(move |_| {
+            Reply::status(
+                status,
+                "content-type: application/json\r\n",
+                &body.to_string(),
+            )
+        })
+        .await;
+        assert!(
+            matches!(error, CallError::Answered { .. }),
+            "{status}: {error:?}"
+        );
+        assert!(error.to_string().contains("not like this"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_accepted_and_never_answered_is_no_silence() {
+    let error = outcome(|_| Reply::status("202 Accepted", "", "")).await;
+    assert_eq!(error.known(), Known::Unknown, "{error}");
+}
+
+#[tokio::test]
+async fn no_secret_of_an_address_or_a_header_is_ever_shown() {
+    let server = Server::start(|seen| {
+        // A server that repeats all it was told.
+        let told = format!("{:?} {}", seen.headers, seen.path);
+        let body =
+            json!({"jsonrpc": "2.0", "id": seen.id(), "error": {"code": 1, "message": told}});
+        Reply::status(
+            "400 Bad Request",
+            "content-type: application/json\r\n",
+            &body.to_string(),
+        )
+    })
+    .await;
+    let port = server.port;
+    let url = format!("http://canary-user:canary-pass@127.0.0.1:{port}/mcp?key=canary-query");
+    let endpoint = Transport::http(url).header("X-Key", "canary-header");
+    let shown = format!("{endpoint:?}");
+    let (runtime, web) = started(endpoint).await;
+    until("a try failed", || web.status().last_error.is_some()).await;
+    let error = web
+        .ping()
+        .deadline(Duration::from_millis(50))
+        .await
+        .unwrap_err();
+    let told = format!("{shown} {:?} {error} {error:?}", web.status());
+    assert!(!told.contains("canary"), "{told}");
+    assert!(told.contains("***"), "it was there: {told}");
+    reaches(&web, web.status().state).await;
+    runtime.shutdown(LONG).await;
+}

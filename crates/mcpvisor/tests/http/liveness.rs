@@ -1,0 +1,361 @@
+//! Servers that die, come back, want something first or lead elsewhere.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mcpvisor::{FaultClass, Known, RetryWish, StateName, Transport};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::server::{Reply, Server, chunk, event, manners, said, sse_head, welcome};
+use crate::{LONG, call, connected, known, reaches, started, started_with, until};
+
+#[tokio::test]
+async fn calls_in_flight_have_their_outcome_as_soon_as_the_server_is_gone() {
+    for streamed in [false, true] {
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" if streamed => {
+                Reply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())])
+            }
+            "tools/call" => Reply::Hang,
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        let calls: Vec<_> = (0..8)
+            .map(|_| {
+                let web = web.clone();
+                tokio::spawn(async move {
+                    let answer = call(&web).await;
+                    (answer, Instant::now())
+                })
+            })
+            .collect();
+        until("all are sent", || server.count("tools/call") == 8).await;
+        let stopped = Instant::now();
+        server.stop().await;
+        for call in calls {
+            let (answer, at) = call.await.unwrap();
+            assert_eq!(known(answer), Known::Unknown);
+            // On an idle machine it is a millisecond; this one may be busy.
+            assert!(at - stopped < Duration::from_secs(2), "{:?}", at - stopped);
+        }
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_restarted_on_its_port_is_found_again() {
+    let mut server = Server::start(manners).await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.budget.attempts = 1_000;
+        config.settings.backoff.initial = Duration::from_millis(20);
+    })
+    .await;
+    for _ in 0..10 {
+        assert_eq!(call(&web).await.unwrap(), "hello");
+        let port = server.port;
+        server.stop().await;
+        server = Server::start_on(port, manners).await;
+    }
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_yet_is_tried_again() {
+    let server = Server::start(manners).await;
+    let port = server.port;
+    server.stop().await;
+    let (runtime, web) = started(Transport::http(format!("http://127.0.0.1:{port}/mcp"))).await;
+    until("a try failed", || web.status().last_error.is_some()).await;
+    let status = web.status();
+    let fault = status.last_error.unwrap();
+    assert_eq!(
+        (status.state, fault.class),
+        (StateName::Connecting, FaultClass::ConnectFailed)
+    );
+    assert!(fault.message.contains("refused"), "{fault}");
+    let server = Server::start_on(port, manners).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    drop(server);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn what_needs_a_person_is_said_at_once() {
+    let server =
+        Server::start(|_| Reply::status("401 Unauthorized", "www-authenticate: Bearer\r\n", ""))
+            .await;
+    let forbidden = Server::start(|_| Reply::status("403 Forbidden", "", "")).await;
+    for (endpoint, class) in [
+        (Transport::http(server.url()), FaultClass::Unauthorized),
+        (Transport::http(forbidden.url()), FaultClass::Unauthorized),
+        (Transport::http("ftp://host/"), FaultClass::InvalidAddress),
+        (
+            Transport::http("not an address"),
+            FaultClass::InvalidAddress,
+        ),
+        (
+            Transport::http(server.url()).bearer_token_env("MCPVISOR_NO_SUCH_VARIABLE"),
+            FaultClass::Unauthorized,
+        ),
+        (
+            Transport::http("https://127.0.0.1:1/").root_certificate("/no/such/file.pem"),
+            FaultClass::InvalidAddress,
+        ),
+    ] {
+        let (runtime, web) = started(endpoint).await;
+        reaches(&web, StateName::PermanentlyFailed).await;
+        let status = web.status();
+        assert_eq!(status.last_error.unwrap().class, class);
+        assert!(status.action.is_some());
+        assert_eq!(known(call(&web).await), Known::NotSent);
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told_in_words() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let plain = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let (runtime, web) = started(Transport::http(format!("https://127.0.0.1:{port}/mcp"))).await;
+    until("a try failed", || web.status().last_error.is_some()).await;
+    let fault = web.status().last_error.unwrap();
+    assert_eq!(fault.class, FaultClass::ConnectFailed);
+    assert!(fault.message.contains("TLS"), "{fault}");
+    runtime.shutdown(LONG).await;
+    plain.abort();
+}
+
+#[tokio::test]
+async fn a_busy_server_is_asked_again_when_it_wishes() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Reply::status("429 Too Many Requests", "retry-after: 1\r\n", "")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let begun = Instant::now();
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    assert!(
+        begun.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(
+        (server.count("tools/call"), server.count("initialize")),
+        (2, 1)
+    );
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_when_we_connect_is_tried_again_when_it_wishes() {
+    let server =
+        Server::start(|_| Reply::status("503 Service Unavailable", "retry-after: 100000\r\n", ""))
+            .await;
+    let (runtime, web) = started(Transport::http(server.url())).await;
+    until("a try failed", || web.status().retry_at.is_some()).await;
+    let wait = web
+        .status()
+        .retry_at
+        .unwrap()
+        .saturating_duration_since(Instant::now());
+    assert!(
+        wait > Duration::from_secs(100) && wait <= Duration::from_secs(120),
+        "{wait:?}"
+    );
+    assert_eq!(server.count("initialize"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_fault_is_repeated_once_where_that_is_safe() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" if count.fetch_add(1, Ordering::SeqCst) % 2 == 0 => {
+            Reply::status("502 Bad Gateway", "", "")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(
+        known(call(&web).await),
+        Known::Unknown,
+        "a tool is not repeated"
+    );
+    asked.store(0, Ordering::SeqCst);
+    let careless = web.call_tool("echo", json!({})).retry(RetryWish::Always);
+    careless.await.unwrap();
+    assert_eq!(web.status().state, StateName::Connected);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_dead_server_is_noticed_by_its_stream_without_any_call() {
+    let server = Server::start(|seen| match seen.asks() {
+        "GET" => Reply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())]),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("the stream is open", || server.count("GET") == 1).await;
+    server.stop().await;
+    reaches(&web, StateName::Reconnecting).await;
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_silent_server_costs_a_call_its_deadline_and_no_more() {
+    let halves: [fn() -> Reply; 4] = [
+        || Reply::Hang,
+        || Reply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())]),
+        || {
+            Reply::Parts(vec![(Duration::ZERO, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"json".to_owned()), (LONG, String::new())])
+        },
+        || {
+            Reply::Parts(vec![
+                (
+                    Duration::ZERO,
+                    "HTTP/1.1 500 Oh\r\ncontent-length: 100\r\n\r\nsorry".to_owned(),
+                ),
+                (LONG, String::new()),
+            ])
+        },
+    ];
+    for half in halves {
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" => half(),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        let begun = Instant::now();
+        let deadline = Duration::from_millis(300);
+        let error = web
+            .call_tool("echo", json!({}))
+            .deadline(deadline)
+            .await
+            .unwrap_err();
+        assert_eq!((error.code(), error.known()), ("deadline", Known::Unknown));
+        assert!(
+            begun.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            begun.elapsed()
+        );
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_the_end_of_its_session_holds_up_nobody() {
+    let server = Server::start(|seen| match seen.asks() {
+        "DELETE" => Reply::Hang,
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, _web) = connected(&server).await;
+    let begun = Instant::now();
+    runtime.shutdown(Duration::from_secs(1)).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(server.count("DELETE"), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_origin_is_refused_and_nothing_is_sent_there() {
+    let other = Server::start(manners).await;
+    let location = format!("location: {}\r\n", other.url());
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" => Reply::status("307 Temporary Redirect", &location, ""),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let error = call(&web).await.unwrap_err();
+    assert_eq!(error.known(), Known::Refused);
+    assert!(error.to_string().contains("redirects"), "{error}");
+    assert_eq!(other.accepted(), 0);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_redirect_on_the_same_origin_is_followed_so_often() {
+    let server = Server::start(|seen| match (seen.path.as_str(), seen.asks()) {
+        ("/mcp", _) => Reply::status("308 Permanent Redirect", "location: /real\r\n", ""),
+        ("/real", "tools/call") => {
+            Reply::status("307 Temporary Redirect", "location: /real\r\n", "")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(known(call(&web).await), Known::Refused, "round and round");
+    assert_eq!(server.count("tools/call"), 4);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_checked_and_one_that_fails_is_replaced() {
+    let pings = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&pings);
+    let server = Server::start(move |seen| match seen.asks() {
+        "ping" if count.fetch_add(1, Ordering::SeqCst) == 1 => Reply::Hang,
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.health.keepalive = Duration::from_millis(100);
+        config.settings.health.keepalive_timeout = Duration::from_millis(400);
+    })
+    .await;
+    until("the second ping fails", || {
+        web.status().generation.get() == 2
+    })
+    .await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
+
+/// Answers both ways: what is sent after the answer must not be lost with it.
+#[tokio::test]
+async fn a_server_that_closes_every_connection_after_its_answer_works() {
+    let server = Server::start(|seen| {
+        let reply = match seen.asks() {
+            "initialize" => welcome(seen, None),
+            "tools/call" => {
+                let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("closing")});
+                Reply::Parts(vec![(
+                    Duration::ZERO,
+                    sse_head() + &chunk(&event(&answer)) + "0\r\n\r\n",
+                )])
+            }
+            _ => manners(seen),
+        };
+        match reply {
+            Reply::Parts(parts) => Reply::Close(parts.into_iter().map(|(_, part)| part).collect()),
+            other => other,
+        }
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    for _ in 0..20 {
+        assert_eq!(call(&web).await.unwrap(), "closing");
+    }
+    runtime.shutdown(LONG).await;
+}

@@ -1,0 +1,221 @@
+//! Streams of events: broken off, resumed, left open, and those of the server's own accord.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mcpvisor::{Known, StateName};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools};
+use crate::{LONG, call, connected, known, until};
+
+fn answer(id: &Value, text: &str) -> String {
+    event(&json!({"jsonrpc": "2.0", "id": id, "result": said(text)}))
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_without_the_answer_leaves_the_outcome_unknown() {
+    let broken: [fn(&Seen) -> Reply; 3] = [
+        |_| Reply::events(&[": nothing\n\n".to_owned()]),
+        |_| Reply::Close(sse_head() + &chunk("data: {\"json")),
+        |_| Reply::Close(String::new()),
+    ];
+    for reply in broken {
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" => reply(seen),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        let error = call(&web).await.unwrap_err();
+        assert_eq!(
+            (error.code(), error.known()),
+            ("outcome_unknown", Known::Unknown),
+            "{error}"
+        );
+        assert_eq!(server.count("tools/call"), 1);
+        assert_eq!(
+            web.status().state,
+            StateName::Connected,
+            "the link lives on"
+        );
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_with_numbered_events_is_resumed_where_it_ended_when_the_server_wishes() {
+    let id = Arc::new(std::sync::Mutex::new(Value::Null));
+    let kept = Arc::clone(&id);
+    let server = Server::start(
+        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+            ("tools/call", _) => {
+                *kept.lock().unwrap() = seen.id();
+                Reply::events(&["id: e-7\nretry: 400\ndata:\n\n".to_owned()])
+            }
+            ("GET", Some("e-7")) => Reply::events(&["id: e-8\nretry: 1\ndata:\n\n".to_owned()]),
+            ("GET", Some("e-8")) => Reply::events(&[answer(&kept.lock().unwrap(), "resumed")]),
+            _ => manners(seen),
+        },
+    )
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let begun = Instant::now();
+    assert_eq!(call(&web).await.unwrap(), "resumed");
+    assert!(
+        begun.elapsed() >= Duration::from_millis(400),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(server.count("tools/call"), 1, "it ran once");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown() {
+    for status in ["405 Method Not Allowed", "500 Oh", "404 Not Found"] {
+        let server = Server::start(
+            move |seen| match (seen.asks(), seen.header("last-event-id")) {
+                ("tools/call", _) => Reply::events(&["id: 1\ndata:\n\n".to_owned()]),
+                ("GET", Some(_)) => Reply::status(status, "", ""),
+                _ => manners(seen),
+            },
+        )
+        .await;
+        let (runtime, web) = connected(&server).await;
+        assert_eq!(known(call(&web).await), Known::Unknown, "{status}");
+        assert_eq!(server.count("tools/call"), 1, "{status}");
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn streams_that_stay_open_after_their_answer_do_not_pile_up() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => Reply::Parts(vec![
+            (
+                Duration::ZERO,
+                sse_head() + &chunk(&answer(&seen.id(), "open")),
+            ),
+            (LONG, String::new()),
+        ]),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let before = sockets(server.port);
+    for _ in 0..60 {
+        assert_eq!(call(&web).await.unwrap(), "open");
+    }
+    let kept = sockets(server.port).saturating_sub(before);
+    assert!(kept <= 20, "{kept} connections");
+    runtime.shutdown(LONG).await;
+}
+
+/// Our sockets to a port that are open.
+fn sockets(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let remote = format!("0100007F:{port:04X}");
+    let open = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(2);
+        fields.next() == Some(remote.as_str()) && fields.next() == Some("01")
+    };
+    table.lines().filter(open).count()
+}
+
+#[tokio::test]
+async fn what_the_server_says_of_its_own_accord_is_heard_and_its_stream_resumed() {
+    let version = Arc::new(AtomicUsize::new(1));
+    let tool = Arc::clone(&version);
+    let server = Server::start(
+        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+            ("GET", None) => Reply::events(&["id: s-1\nretry: 10\ndata:\n\n".to_owned()]),
+            ("GET", Some("s-1")) => {
+                tool.store(2, Ordering::SeqCst);
+                let changed =
+                    json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+                Reply::Parts(vec![
+                    (
+                        Duration::ZERO,
+                        sse_head() + &chunk(&format!("id: s-2\n{}", event(&changed))),
+                    ),
+                    (LONG, String::new()),
+                ])
+            }
+            ("tools/list", _) if tool.load(Ordering::SeqCst) == 2 => {
+                let mut tools = tools();
+                tools["tools"][0]["name"] = json!("renamed");
+                Reply::result(seen, &tools)
+            }
+            _ => manners(seen),
+        },
+    )
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("the list is fetched again", || {
+        web.catalog().tool("renamed").is_some()
+    })
+    .await;
+    assert_eq!(web.status().generation.get(), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_finds_the_session_gone_opens_a_new_one() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Reply::status("404 Not Found", "", "")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("there is a new session", || {
+        web.status().generation.get() == 2
+    })
+    .await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_request_of_the_server_is_answered_with_a_request_of_its_own() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let ping = json!({"jsonrpc": "2.0", "id": "from-server", "method": "ping"});
+            Reply::events(&[event(&ping), answer(&seen.id(), "pinged")])
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "pinged");
+    until("the ping is answered", || {
+        server
+            .seen()
+            .iter()
+            .any(|seen| seen.body["id"] == "from-server" && seen.body["result"].is_object())
+    })
+    .await;
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_flood_is_dropped_and_the_answer_behind_it_is_not() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let noise = json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {}});
+            let noise = event(&noise).repeat(20_000);
+            Reply::events(&[noise, answer(&seen.id(), "after the flood")])
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "after the flood");
+    until("it is counted", || web.status().dropped_flood > 10_000).await;
+    runtime.shutdown(LONG).await;
+}
