@@ -1,7 +1,7 @@
 //! Servers that die, come back, want something first or lead elsewhere.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mcpvisor::{FaultClass, Known, RetryWish, StateName, Transport};
@@ -113,6 +113,29 @@ async fn what_needs_a_person_is_said_at_once() {
         assert_eq!(known(call(&web).await), Known::NotSent);
         runtime.shutdown(LONG).await;
     }
+}
+
+#[tokio::test]
+async fn a_token_that_is_no_longer_valid_becomes_a_state_with_what_to_do() {
+    let revoked = Arc::new(AtomicBool::new(false));
+    let token = Arc::clone(&revoked);
+    let server = Server::start(move |seen| match token.load(Ordering::SeqCst) {
+        true => Reply::status("401 Unauthorized", "", ""),
+        false => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    revoked.store(true, Ordering::SeqCst);
+    for _ in 0..3 {
+        assert_ne!(known(call(&web).await), Known::Answered);
+    }
+    reaches(&web, StateName::PermanentlyFailed).await;
+    assert_eq!(
+        web.status().last_error.unwrap().class,
+        FaultClass::Unauthorized
+    );
+    assert_eq!(server.count("tools/call"), 3, "nothing is repeated");
+    runtime.shutdown(LONG).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use super::conn::Conn;
 use super::exchange::{End, Out, Over, Refusal, Resume};
-use super::sse::{MAX_EVENT, Sse};
+use super::sse::Sse;
 
 /// A body that is one message may have so many bytes.
 pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
@@ -22,7 +22,7 @@ pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
 const MAX_REFUSAL: usize = 64 * 1024;
 
 /// A message that grows beyond this waits until no other large one is on its way.
-const LARGE: usize = 1024 * 1024;
+pub(super) const LARGE: usize = 1024 * 1024;
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Reading {
                 Some(Out::Message(Message { text, permit }))
             }
             Err(_) => {
-                let problem = too_large("an event", MAX_EVENT);
+                let problem = format!("an event is larger than {} MiB", sse.limit() / 1024 / 1024);
                 Some(self.cut_off(End::Unreadable(problem)))
             }
         }

@@ -21,9 +21,10 @@ use mcpvisor_core::CallId;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 
-use super::body::{Kind, Reading};
+use super::body::{Kind, LARGE, Reading};
 use super::conn::{Conn, SendFailure};
 use super::dial::dial;
+use super::sse::{MAX_EVENT, Sse};
 use super::status::retry_after;
 use super::target::Target;
 
@@ -240,6 +241,15 @@ impl Exchange {
         }
     }
 
+    /// What the server says of its own accord is small, and nobody waits for its end: it must not
+    /// keep large answers waiting.
+    fn longest_event(&self) -> usize {
+        match self.purpose {
+            Purpose::Listen => LARGE,
+            _ => MAX_EVENT,
+        }
+    }
+
     fn dial(&mut self) {
         self.step = Step::Dial(Box::pin(dial(Arc::clone(&self.target))));
     }
@@ -331,7 +341,9 @@ impl Exchange {
         elsewhere |= status.is_redirection();
         let kind = kind_of(self.purpose, status, &head.headers);
         let kind = match kind {
-            Ok(Kind::Events(_)) => Kind::Events(super::sse::Sse::after(self.after.take())),
+            Ok(Kind::Events(_)) => {
+                Kind::Events(Sse::after(self.after.take(), self.longest_event()))
+            }
             Ok(Kind::Refusal(_)) => Kind::Refusal(Refusal {
                 status,
                 retry_after: head.headers.get(RETRY_AFTER).and_then(retry_after),
@@ -367,7 +379,7 @@ fn kind_of(purpose: Purpose, status: StatusCode, headers: &HeaderMap) -> Result<
     let content_type = content_type.unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("text/event-stream") {
-        return Ok(Kind::Events(super::sse::Sse::default()));
+        return Ok(Kind::Events(Sse::after(None, MAX_EVENT)));
     }
     match purpose {
         Purpose::Initialized | Purpose::Message | Purpose::Delete => Ok(Kind::Nothing),

@@ -19,6 +19,8 @@ mod socket;
 mod sse;
 mod status;
 mod target;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -36,6 +36,15 @@ impl HttpShared {
         }
     }
 
+    /// With these proxies.
+    #[cfg(test)]
+    pub(super) fn with_proxies(proxies: Matcher) -> Self {
+        Self {
+            proxies,
+            ..Self::new()
+        }
+    }
+
     /// Adds to a target how it is reached.
     pub(super) async fn equip(
         &self,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use memchr::memchr2;
 
-/// An event may have so many bytes.
+/// An event that may be an answer may have so many bytes.
 pub(super) const MAX_EVENT: usize = 16 * 1024 * 1024;
 
 /// An id that is longer is not kept: it has to fit into a header.
@@ -19,8 +19,10 @@ const MAX_ID: usize = 4 * 1024;
 pub(super) struct TooLong;
 
 /// The state between two parts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sse {
+    /// An event may have so many bytes.
+    limit: usize,
     /// The start of a line whose end has not come.
     line: Vec<u8>,
     data: Vec<u8>,
@@ -38,11 +40,20 @@ pub(super) struct Sse {
 }
 
 impl Sse {
-    /// Goes on after an event with this id.
-    pub(super) fn after(last_id: Option<String>) -> Self {
+    /// Goes on after an event with this id. An event may have so many bytes.
+    pub(super) fn after(last_id: Option<String>, limit: usize) -> Self {
         Self {
+            limit,
             last_id,
-            ..Self::default()
+            line: Vec::new(),
+            data: Vec::new(),
+            has_data: false,
+            other: false,
+            id: None,
+            retry: None,
+            after_return: false,
+            begun: false,
+            moved: false,
         }
     }
 
@@ -88,13 +99,18 @@ impl Sse {
         Ok(None)
     }
 
+    /// So many bytes an event may have.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// How much of an event is kept.
     pub(super) fn buffered(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
     fn is_too_long(&self) -> bool {
-        self.buffered() > MAX_EVENT
+        self.buffered() > self.limit
     }
 
     /// The id of the last whole event that had one.
@@ -164,7 +180,7 @@ mod tests {
 
     /// All messages of a stream that comes in these parts.
     fn read(parts: &[&[u8]]) -> (Vec<String>, Sse) {
-        let mut sse = Sse::default();
+        let mut sse = Sse::after(None, MAX_EVENT);
         let mut messages = Vec::new();
         for part in parts {
             let mut part = Bytes::copy_from_slice(part);
@@ -202,7 +218,7 @@ mod tests {
 
     #[test]
     fn an_event_that_is_too_long_is_not_kept() {
-        let mut sse = Sse::default();
+        let mut sse = Sse::after(None, MAX_EVENT);
         let mut fed = 0;
         let failed = loop {
             let mut part = Bytes::from(vec![b'x'; 1024 * 1024]);
@@ -212,7 +228,7 @@ mod tests {
             }
         };
         assert!(failed <= MAX_EVENT + 1024 * 1024, "{failed}");
-        let mut sse = Sse::default();
+        let mut sse = Sse::after(None, MAX_EVENT);
         let line = [b"data: ".to_vec(), vec![b'x'; 1024 * 1024], b"\n".to_vec()].concat();
         let too_long = (0..20).any(|_| sse.next(&mut Bytes::from(line.clone())).is_err());
         assert!(too_long);
