@@ -254,3 +254,45 @@ async fn a_server_that_is_disabled_or_removed_leaves_the_catalog_of_the_fleet() 
     runtime.ready(DEADLINE).await.unwrap();
     assert_eq!(exposed(&runtime.catalog()), ["one__x"]);
 }
+
+#[tokio::test]
+async fn arguments_that_do_not_fit_the_schema_are_not_sent() {
+    let schema = json!({
+        "type": "object",
+        "properties": { "q": { "type": "string" }, "n": { "type": "integer" } },
+        "required": ["q"]
+    });
+    let schema = schema.as_object().unwrap().clone();
+    let search = rmcp::model::Tool::new("search", "finds", schema);
+    let script = Script::bare()
+        .tools(Listing::of([search]))
+        .on_call("search", Behaviour::answer());
+    let git = ScriptedServer::new(script);
+    let mut config = server("git", scripted(&git));
+    config.check_arguments = true;
+    let (_runtime, handle) = ready(config.clone()).await;
+    let refused = handle
+        .call_tool("search", json!({ "q": 7, "n": "x" }))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        (refused.known(), refused.code()),
+        (Known::NotSent, "invalid_arguments")
+    );
+    let said = refused.to_string();
+    assert!(said.contains("/q: ") && said.contains("/n: "), "{said}");
+    let missing = handle.call_tool("search", Value::Null).await.unwrap_err();
+    assert!(
+        missing.to_string().contains("\"q\" is a required property"),
+        "{missing}"
+    );
+    assert_eq!(git.record().received("tools/call").len(), 0);
+    handle
+        .call_tool("search", json!({ "q": "x" }))
+        .await
+        .unwrap();
+
+    config.check_arguments = false;
+    let (_runtime, handle) = ready(config).await;
+    handle.call_tool("search", json!({ "q": 7 })).await.unwrap();
+}

@@ -3,6 +3,7 @@
 //! Each error names the server, says what is known about the request, and what to do next. A retry
 //! reads the variant, never the text.
 
+use std::fmt;
 use std::time::Duration;
 
 use mcpvisor_core::machine::{Fault, NotSent, Outcome};
@@ -137,6 +138,16 @@ pub enum CallError {
         /// What is wrong with the request.
         problem: String,
     },
+    /// The arguments do not fit the schema of the tool; nothing was sent.
+    #[error("{server}: the arguments of {tool} do not fit: {}", list(.problems))]
+    InvalidArguments {
+        /// Which server.
+        server: ServerName,
+        /// Which tool.
+        tool: String,
+        /// What is wrong, field by field.
+        problems: Vec<ArgumentProblem>,
+    },
     /// A filter hides the tool from the caller; nothing was sent.
     #[error(
         "{server}: the tool {tool} was not called: {reason}; change the filter, or call another"
@@ -167,6 +178,25 @@ pub enum CallError {
         /// Which server.
         server: ServerName,
     },
+}
+
+/// What is wrong with one argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArgumentProblem {
+    /// The field, as a JSON pointer; empty for the arguments as a whole.
+    pub field: String,
+    /// What is wrong with it, without its value.
+    pub problem: String,
+}
+
+impl fmt::Display for ArgumentProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field.as_str() {
+            "" => f.write_str(&self.problem),
+            field => write!(f, "{field}: {}", self.problem),
+        }
+    }
 }
 
 /// Why a request was not sent, and what to do about it.
@@ -201,6 +231,11 @@ pub enum NotSentReason {
     ActorRestarted,
 }
 
+fn list(problems: &[ArgumentProblem]) -> String {
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    problems.join("; ")
+}
+
 fn whether_sent(sent: bool, cause: Option<&str>) -> String {
     match (sent, cause) {
         (true, _) => "it was sent, so it may have taken effect".to_owned(),
@@ -220,6 +255,7 @@ impl CallError {
             Self::NotSent { .. }
             | Self::Busy { .. }
             | Self::InvalidRequest { .. }
+            | Self::InvalidArguments { .. }
             | Self::ToolHidden { .. }
             | Self::HeldBack { .. }
             | Self::RuntimeGone { .. }
@@ -248,6 +284,7 @@ impl CallError {
             | Self::ToolChanged { server, .. }
             | Self::ToolGone { server, .. }
             | Self::InvalidRequest { server, .. }
+            | Self::InvalidArguments { server, .. }
             | Self::ToolHidden { server, .. }
             | Self::HeldBack { server, .. }
             | Self::RuntimeGone { server } => server,
@@ -268,6 +305,7 @@ impl CallError {
             Self::ToolChanged { .. } => "tool_changed",
             Self::ToolGone { .. } => "tool_gone",
             Self::InvalidRequest { .. } => "invalid_request",
+            Self::InvalidArguments { .. } => "invalid_arguments",
             Self::ToolHidden { .. } => "tool_hidden",
             Self::HeldBack { .. } => "held_back",
             Self::RuntimeGone { .. } => "runtime_gone",
@@ -340,6 +378,12 @@ impl Asked {
                 server,
                 tool: self.tool.unwrap_or_default(),
                 reason: format!("by the filter of {whose}, {hidden}"),
+            },
+            #[cfg(feature = "schema-check")]
+            Failure::InvalidArguments(problems) => CallError::InvalidArguments {
+                server,
+                tool: self.tool.unwrap_or_default(),
+                problems,
             },
             Failure::HeldBack(reason) => CallError::HeldBack {
                 server,

@@ -11,6 +11,8 @@ compile_error!(
 
 pub mod config;
 
+#[cfg(feature = "schema-check")]
+mod arguments;
 mod callbacks;
 mod catalog;
 mod client;
@@ -64,7 +66,8 @@ pub use catalog::{
 pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use error::{
-    CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer, UnknownTool,
+    ArgumentProblem, CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer,
+    UnknownTool,
 };
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use handle::{ServerHandle, ToolHandle};

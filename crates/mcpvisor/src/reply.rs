@@ -26,6 +26,9 @@ pub(crate) enum Failure {
     Invalid(String),
     /// A filter hides the tool: whose, and why.
     Hidden(&'static str, Hidden),
+    /// The arguments do not fit the tool's schema.
+    #[cfg(feature = "schema-check")]
+    InvalidArguments(Vec<crate::error::ArgumentProblem>),
     /// The tool waits for the approval of a person: why.
     HeldBack(String),
     /// The tool is another one now.

@@ -204,6 +204,15 @@ impl<R: FromResult> Request<R> {
         {
             return Err(asked(Some(tool.to_string())).error(hidden));
         }
+        // The clock holds only so much, whatever a caller asks for.
+        let due = now() + deadline.min(LONGEST_DEADLINE);
+        #[cfg(feature = "schema-check")]
+        if config.check_arguments
+            && let Err(problems) = fits(&slot, &request).await
+        {
+            let asked = asked(tool.map(String::from));
+            return Err(asked.error(Failure::InvalidArguments(problems)));
+        }
         let submission = Submission {
             slot: &slot,
             client: self.handle.client,
@@ -211,8 +220,7 @@ impl<R: FromResult> Request<R> {
             wish: self.wish,
             priority: self.priority,
             progress: self.progress,
-            // The clock holds only so much, whatever a caller asks for.
-            deadline: now() + deadline.min(LONGEST_DEADLINE),
+            deadline: due,
             idle,
         };
         match submission.run(request).await {
@@ -221,6 +229,29 @@ impl<R: FromResult> Request<R> {
             }),
             Err(failure) => Err(asked(tool.map(String::from)).error(failure)),
         }
+    }
+}
+
+/// Whether the arguments of a call fit the schema of its tool, as far as it is known.
+#[cfg(feature = "schema-check")]
+async fn fits(
+    slot: &ServerSlot,
+    request: &ClientRequest,
+) -> Result<(), Vec<crate::error::ArgumentProblem>> {
+    let ClientRequest::CallToolRequest(call) = request else {
+        return Ok(());
+    };
+    let catalog = slot.published();
+    let Some(tool) = catalog.tool(&call.params.name) else {
+        return Ok(());
+    };
+    let arguments = call.params.arguments.as_ref();
+    let checked = slot.checks.check(&tool.name, &tool.input_schema, arguments);
+    let problems = checked.await;
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems)
     }
 }
 

@@ -36,9 +36,14 @@ impl PinStore {
         self.approval.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the lock file was looked at.
+    pub(crate) fn is_known(&self) -> bool {
+        !matches!(*self.approval(), Approval::Unknown)
+    }
+
     /// Reads the lock file, once. Blocks: not for an async worker.
     pub(crate) fn load(&self) {
-        if !matches!(*self.approval(), Approval::Unknown) {
+        if self.is_known() {
             return;
         }
         let found = self.read();

@@ -212,10 +212,12 @@ impl ServerState {
         let settings = Box::new(config.machine_settings());
         self.dirty = true;
         self.step(Input::Reconfigure { settings });
-        if config.pin {
-            self.load_pins();
-        } else {
+        if !config.pin {
             self.look_again(ListKind::Tools);
+        } else if self.slot.pins.is_known() {
+            self.pins_loaded();
+        } else {
+            self.load_pins();
         }
         if restart {
             // One that is switched off stays so; the machine sees to that.

@@ -22,6 +22,10 @@ pub(crate) struct Configured {
 
 impl Configured {
     pub(crate) fn new(server: ServerConfig, before: Option<&Self>) -> Self {
+        if cfg!(not(feature = "schema-check")) && server.check_arguments {
+            tracing::warn!(server = %server.name,
+                "arguments are not checked: that needs the `schema-check` feature of mcpvisor");
+        }
         Self {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
             fingerprint: server.transport.fingerprint(),

@@ -35,6 +35,9 @@ pub(crate) struct ServerSlot {
     pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
+    /// The schemas of the tools, compiled.
+    #[cfg(feature = "schema-check")]
+    pub(crate) checks: Arc<crate::arguments::ArgumentChecks>,
     /// The last known catalog, from one run to the next.
     pub(crate) kept: CatalogStore,
     /// The tools that a person approved.
@@ -119,6 +122,8 @@ impl ServerSlot {
             }),
             slot,
             config: ArcSwap::from_pointee(Configured::new(config, None)),
+            #[cfg(feature = "schema-check")]
+            checks: Arc::default(),
             pins: Arc::new(PinStore::new(config_name.clone(), host.state.clone())),
             kept: CatalogStore::new(config_name, host.state.clone()),
             catalogs,
