@@ -66,6 +66,8 @@ pub struct Discovery {
     retry: Backoff,
     /// The lists that the connected server has; none while disconnected.
     lists: Option<BTreeMap<ListKind, List>>,
+    /// When the first of them is no longer good.
+    next_expiry: Option<Instant>,
 }
 
 /// The state of one list. A list may be wanted while a fetch of it runs.
@@ -76,6 +78,8 @@ struct List {
     last_start: Option<Instant>,
     /// Whether it was ever fetched on this connection.
     fetched: bool,
+    /// When it is no longer good, if its server said so.
+    expires_at: Option<Instant>,
     retry: Backoff,
 }
 
@@ -86,6 +90,7 @@ impl Discovery {
             refresh_every: settings.refresh_every.min(LONGEST_DELAY),
             retry: retry_curve(settings),
             lists: None,
+            next_expiry: None,
         }
     }
 
@@ -104,16 +109,19 @@ impl Discovery {
                 running: false,
                 last_start: None,
                 fetched: false,
+                expires_at: None,
                 retry: self.retry.clone(),
             };
             (*kind, list)
         };
         self.lists = Some(lists.iter().map(wanted).collect());
+        self.next_expiry = None;
     }
 
     /// The connection is gone, and what was wanted or ran with it.
     pub fn disconnected(&mut self) {
         self.lists = None;
+        self.next_expiry = None;
     }
 
     /// The server says that a list changed. Ignored while disconnected, and for a list that the
@@ -127,6 +135,40 @@ impl Discovery {
             };
             list.want(earliest);
         }
+    }
+
+    /// A list that was just fetched is good until then.
+    pub fn expires(&mut self, kind: ListKind, at: Instant) {
+        if let Some(list) = self.list(kind) {
+            list.expires_at = Some(at);
+        }
+        self.find_next_expiry();
+    }
+
+    /// When the first list is no longer good.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.next_expiry
+    }
+
+    /// Somebody uses the lists: those that are no longer good are wanted, but no sooner than any
+    /// other refresh. A list that nobody uses is not fetched, however short its time is.
+    pub fn used(&mut self, now: Instant) {
+        let mut expired = Vec::new();
+        for (kind, list) in self.lists.iter_mut().flatten() {
+            if list.expires_at.is_some_and(|at| at <= now) {
+                list.expires_at = None;
+                expired.push(*kind);
+            }
+        }
+        for kind in expired {
+            self.changed(now, kind);
+        }
+        self.find_next_expiry();
+    }
+
+    fn find_next_expiry(&mut self) {
+        let lists = self.lists.iter().flatten();
+        self.next_expiry = lists.filter_map(|(_, list)| list.expires_at).min();
     }
 
     /// A fetch ended. What did not succeed is wanted again, later each time.
@@ -155,10 +197,14 @@ impl Discovery {
             .as_mut()?
             .iter_mut()
             .find(|(_, list)| list.due_at().is_some_and(|at| at <= now))?;
+        let kind = *kind;
         list.wanted_at = None;
         list.running = true;
         list.last_start = Some(now);
-        Some(*kind)
+        if list.expires_at.take().is_some() {
+            self.find_next_expiry();
+        }
+        Some(kind)
     }
 
     /// When [`poll`](Self::poll) has the next list, if nothing else happens.
@@ -329,6 +375,42 @@ mod tests {
         discovery.ended(start, Tools, Failed);
         discovery.changed(start + millis(1), Tools);
         assert_eq!(discovery.next_deadline(), Some(start + millis(100)));
+    }
+
+    #[test]
+    fn an_expired_list_is_fetched_when_it_is_used_and_not_too_soon() {
+        let (mut discovery, begin) = with_tools_fetched();
+        discovery.expires(Tools, begin + millis(10));
+        assert_eq!(discovery.next_expiry(), Some(begin + millis(10)));
+        discovery.used(begin + millis(9));
+        assert!(discovery.is_fresh(), "it is still good");
+        assert_eq!(discovery.next_deadline(), None, "nobody is waiting for it");
+        discovery.used(begin + millis(10));
+        assert_eq!(discovery.next_expiry(), None);
+        assert_eq!(discovery.next_deadline(), Some(begin + millis(100)));
+        assert_eq!(discovery.poll(begin + millis(100)), Some(Tools));
+        discovery.ended(begin + millis(100), Tools, Fetched);
+        discovery.used(begin + secs_later(60));
+        assert!(
+            discovery.is_fresh(),
+            "nothing is known of its time any more"
+        );
+    }
+
+    fn secs_later(seconds: u64) -> Duration {
+        millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn a_change_before_the_time_is_up_makes_it_void() {
+        let (mut discovery, begin) = with_tools_fetched();
+        discovery.expires(Tools, begin + millis(500));
+        discovery.changed(begin + millis(200), Tools);
+        assert_eq!(discovery.poll(begin + millis(200)), Some(Tools));
+        assert_eq!(discovery.next_expiry(), None);
+        discovery.disconnected();
+        discovery.expires(Tools, begin);
+        assert_eq!(discovery.next_expiry(), None);
     }
 
     #[test]

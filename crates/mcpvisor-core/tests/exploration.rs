@@ -207,6 +207,11 @@ fn late_facts(generation: Generation) -> Vec<Input> {
             list,
             outcome: FetchOutcome::Fetched,
         },
+        Input::ListExpires {
+            generation,
+            list,
+            after: Duration::from_secs(1),
+        },
         Input::ReportBroken { generation },
         Input::SessionGone {
             generation,

@@ -438,6 +438,19 @@ impl Question {
     }
 }
 
+impl Question {
+    /// What is asked for, in an error.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Sampling(_) => "an answer of a model",
+            Self::Form(_) => "a form to be filled in",
+            Self::Url(_) => "an address to be opened",
+            Self::Roots => "the roots",
+            Self::Other => "something unknown",
+        }
+    }
+}
+
 impl From<ServerRequest> for Question {
     fn from(request: ServerRequest) -> Self {
         match request {

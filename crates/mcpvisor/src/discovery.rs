@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
@@ -59,10 +60,15 @@ pub(crate) async fn fetch(
     settings: ServerSettings,
 ) {
     let result = pages(&connection, list, &settings).await;
+    let (result, good_for) = match result {
+        Ok((listed, good_for)) => (Ok(listed), good_for),
+        Err(failure) => (Err(failure), None),
+    };
     let _ = actor.send_message(ServerMessage::ListFetched {
         generation,
         list,
         result,
+        good_for,
     });
 }
 
@@ -70,8 +76,9 @@ async fn pages(
     connection: &OwnRequests,
     list: ListKind,
     settings: &ServerSettings,
-) -> Result<Listed, FetchFailure> {
+) -> Result<(Listed, Option<Duration>), FetchFailure> {
     let mut listed = Listed::empty(list);
+    let mut good_for = None;
     let mut cursor: Option<String> = None;
     let mut seen = BTreeSet::new();
     for _ in 0..settings.listing.max_pages {
@@ -80,7 +87,7 @@ async fn pages(
         let page = match tokio::time::timeout(settings.timeouts.listing, asked).await {
             Ok(Some(Ok(page))) => page,
             Ok(Some(Err(OwnFailure::Error(error)))) if is_unknown_method(error.code) => {
-                return Ok(listed);
+                return Ok((listed, None));
             }
             Ok(Some(Err(OwnFailure::Error(error)))) => {
                 return Err(FetchFailure::Refused(error.message.into_owned()));
@@ -101,6 +108,7 @@ async fn pages(
                 )));
             }
         };
+        good_for = shorter(good_for, time_to_live(&page));
         let next = append(&mut listed, page)?;
         if listed.len() > settings.listing.max_items {
             return Err(FetchFailure::Refused(format!(
@@ -109,7 +117,7 @@ async fn pages(
             )));
         }
         match next {
-            None => return Ok(listed),
+            None => return Ok((listed, good_for)),
             // Cursors are opaque and an empty one is valid; one that comes back is a loop.
             Some(next) if !seen.insert(next.clone()) => {
                 return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
@@ -121,6 +129,28 @@ async fn pages(
         "more than {} pages",
         settings.listing.max_pages
     )))
+}
+
+/// How long a page is good. No time, and none at all, mean that nothing is known of it.
+fn time_to_live(page: &ServerResult) -> Option<Duration> {
+    let millis = match page {
+        ServerResult::ListToolsResult(page) => page.ttl_ms,
+        ServerResult::ListPromptsResult(page) => page.ttl_ms,
+        ServerResult::ListResourcesResult(page) => page.ttl_ms,
+        ServerResult::ListResourceTemplatesResult(page) => page.ttl_ms,
+        _ => None,
+    };
+    millis
+        .filter(|millis| *millis > 0)
+        .map(Duration::from_millis)
+}
+
+/// A list is as good as its first page that is not.
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 fn is_unknown_method(code: ErrorCode) -> bool {

@@ -110,6 +110,16 @@ pub enum CallError {
         /// What is wrong with the reply.
         problem: String,
     },
+    /// The server answered with a question, and did not get what it asked for.
+    #[error("{server}: {method} did not finish, because the server needs input: {problem}")]
+    InputRequired {
+        /// Which server.
+        server: ServerName,
+        /// Which request.
+        method: &'static str,
+        /// What it needs, and why it did not get it.
+        problem: String,
+    },
     /// The tool's definition changed in a reconnect, so the call was not repeated.
     #[error(
         "{server}: the tool {tool} changed while the connection was replaced; the first call's outcome is unknown, and it was not repeated"
@@ -266,7 +276,9 @@ impl CallError {
             | Self::ToolChanged { .. }
             | Self::ToolGone { .. } => Known::Unknown,
             Self::Refused { .. } => Known::Refused,
-            Self::Answered { .. } | Self::Unreadable { .. } => Known::Answered,
+            Self::Answered { .. } | Self::Unreadable { .. } | Self::InputRequired { .. } => {
+                Known::Answered
+            }
         }
     }
 
@@ -281,6 +293,7 @@ impl CallError {
             | Self::Cancelled { server, .. }
             | Self::Answered { server, .. }
             | Self::Unreadable { server, .. }
+            | Self::InputRequired { server, .. }
             | Self::ToolChanged { server, .. }
             | Self::ToolGone { server, .. }
             | Self::InvalidRequest { server, .. }
@@ -302,6 +315,7 @@ impl CallError {
             Self::Cancelled { .. } => "cancelled",
             Self::Answered { .. } => "answered_with_error",
             Self::Unreadable { .. } => "unreadable_reply",
+            Self::InputRequired { .. } => "input_required",
             Self::ToolChanged { .. } => "tool_changed",
             Self::ToolGone { .. } => "tool_gone",
             Self::InvalidRequest { .. } => "invalid_request",
@@ -369,6 +383,11 @@ impl Asked {
                 error,
             },
             Failure::Unreadable(problem) => CallError::Unreadable {
+                server,
+                method,
+                problem,
+            },
+            Failure::NoInput(problem) => CallError::InputRequired {
                 server,
                 method,
                 problem,

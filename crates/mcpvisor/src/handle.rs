@@ -68,6 +68,7 @@ impl ServerHandle {
     /// What the server offers, as far as the filters of its config and of the client let it through:
     /// the last good catalog. Never waits.
     pub fn catalog(&self) -> Arc<ServerCatalog> {
+        self.slot.note_use();
         match &self.view {
             Some(view) => view.server(self.name()),
             None => self.slot.published(),

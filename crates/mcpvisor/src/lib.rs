@@ -18,6 +18,7 @@ mod catalog;
 mod client;
 mod connection;
 mod discovery;
+mod era_store;
 mod error;
 mod events;
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(crate) enum Failure {
     InvalidArguments(Vec<crate::error::ArgumentProblem>),
     /// The tool waits for the approval of a person: why.
     HeldBack(String),
+    /// The server asked for input that it did not get.
+    NoInput(String),
     /// The tool is another one now.
     ToolChanged,
     /// The tool is gone.

@@ -291,6 +291,8 @@ impl Submission<'_> {
             idle: self.idle,
             progress: self.progress,
             reply: Reply::new(sender, entry),
+            rounds: 0,
+            relisted: false,
             keep: false,
             seen: None,
         });

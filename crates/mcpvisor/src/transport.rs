@@ -175,6 +175,28 @@ impl Transport {
         self.label() == IN_PROCESS
     }
 
+    /// Whether the server is reached over HTTP.
+    pub(crate) fn is_http(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => false,
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => true,
+            TransportKind::Channel { .. } => false,
+        }
+    }
+
+    /// What the server is reached by, part by part, where it is outside of this process.
+    pub(crate) fn reached_by(&self) -> Option<Vec<Vec<u8>>> {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => Some(command.reached_by()),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => Some(endpoint.reached_by()),
+            TransportKind::Channel { .. } => None,
+        }
+    }
+
     pub(crate) fn is_stdio(&self) -> bool {
         match &self.0 {
             #[cfg(feature = "stdio")]

@@ -103,8 +103,10 @@ impl Machine {
         }
         let generation = self.durable.generation.next();
         self.durable.generation = generation;
-        self.durable.budget.record(now.at);
-        self.attempts = self.attempts.saturating_add(1);
+        if !std::mem::take(&mut self.free) {
+            self.durable.budget.record(now.at);
+            self.attempts = self.attempts.saturating_add(1);
+        }
         let deadline = later(now.at, self.settings.timeouts.connect);
         self.enter(Attempt::Opening {
             generation,
@@ -149,6 +151,7 @@ impl Machine {
         });
         self.durable.met = true;
         self.durable.proven = false;
+        self.other_era_tried = false;
         self.health.reset();
         self.remember();
         self.emit(Effect::ReturnPermit);
@@ -211,6 +214,17 @@ impl Machine {
     fn failed_to_open(&mut self, now: Now, end: End) {
         match end {
             End::Hopeless(failure) => self.fail_permanently(failure),
+            End::OtherEra(fault) if !self.other_era_tried => {
+                self.other_era_tried = true;
+                self.free = true;
+                self.last_fault = Some(fault);
+                self.ask();
+            }
+            End::OtherEra(fault) => {
+                self.last_fault = Some(fault);
+                let retry_at = self.pace(now, false, None);
+                self.wait(now, retry_at);
+            }
             End::Failed { fault, retry_after } => {
                 self.last_fault = Some(fault);
                 let retry_at = self.pace(now, false, retry_after);
@@ -444,6 +458,8 @@ impl Machine {
         self.durable.asleep = false;
         self.durable.met = false;
         self.durable.proven = false;
+        self.free = false;
+        self.other_era_tried = false;
         self.last_fault = None;
         self.forgive();
         self.ask();
@@ -453,6 +469,6 @@ impl Machine {
 fn close_fault(end: End) -> Option<Fault> {
     match end {
         End::Closed { problem } => problem.map(|problem| Fault::new(FaultClass::Close, problem)),
-        End::Failed { .. } | End::Hopeless(_) => None,
+        End::Failed { .. } | End::Hopeless(_) | End::OtherEra(_) => None,
     }
 }

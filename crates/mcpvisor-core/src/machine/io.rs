@@ -123,6 +123,17 @@ pub enum Input {
         /// How.
         outcome: FetchOutcome,
     },
+    /// A list that was fetched is good for so long; after that it is fetched again when it is used.
+    ListExpires {
+        /// The connection that it came from.
+        generation: Generation,
+        /// Which list.
+        list: ListKind,
+        /// How long it is good, from now on.
+        after: Duration,
+    },
+    /// Somebody looks at the lists.
+    ListsUsed,
     /// A caller holds that this connection is broken.
     ReportBroken {
         /// The connection that the caller used.
@@ -204,6 +215,9 @@ pub enum End {
     },
     /// It never came up, and never will without a person.
     Hopeless(PermanentFailure),
+    /// It ended when it was asked which protocol it speaks: the next connection asks otherwise, at
+    /// once and without a cost, but only once until a connection is up.
+    OtherEra(Fault),
     /// It was up and is closed.
     Closed {
         /// What was not clean about the close.

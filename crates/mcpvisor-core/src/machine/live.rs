@@ -303,6 +303,28 @@ impl Machine {
         self.poll_discovery(now);
     }
 
+    pub(super) fn list_expires(
+        &mut self,
+        now: Now,
+        generation: Generation,
+        list: ListKind,
+        after: Duration,
+    ) {
+        if self.live(generation).is_some() {
+            self.discovery.expires(list, later(now.at, after));
+        } else {
+            self.drop_late();
+        }
+    }
+
+    /// What is no longer good is fetched again, because somebody wants it.
+    pub(super) fn lists_used(&mut self, now: Now) {
+        if self.discovery.next_expiry().is_some_and(|at| at <= now.at) {
+            self.discovery.used(now.at);
+            self.poll_discovery(now);
+        }
+    }
+
     pub(super) fn poll_discovery(&mut self, now: Now) {
         let State::Connected(live) = &self.state else {
             return;

@@ -100,6 +100,10 @@ pub struct Machine {
     calls: Calls,
     /// Somebody listens to the server.
     watched: bool,
+    /// The next connect costs nothing: it asks for the other era of the protocol.
+    free: bool,
+    /// That was tried since a connection was last up.
+    other_era_tried: bool,
     dropped_late: u64,
     out: Vec<Effect>,
 }
@@ -129,6 +133,8 @@ impl Machine {
             last_fault: None,
             since: now,
             watched: false,
+            free: false,
+            other_era_tried: false,
             dropped_late: 0,
             out: Vec::new(),
             durable,
@@ -166,7 +172,10 @@ impl Machine {
     fn step(&mut self, now: Now, input: Input) {
         match input {
             Input::Start => self.start(now),
-            Input::Call(call) => self.call(now, call),
+            Input::Call(call) => {
+                self.lists_used(now);
+                self.call(now, call);
+            }
             Input::CallLeft { call } => self.call_left(now, call),
             Input::CallEnded {
                 generation,
@@ -208,6 +217,12 @@ impl Machine {
                 list,
                 outcome,
             } => self.list_fetched(now, generation, list, outcome),
+            Input::ListExpires {
+                generation,
+                list,
+                after,
+            } => self.list_expires(now, generation, list, after),
+            Input::ListsUsed => self.lists_used(now),
             Input::ReportBroken { generation } => self.report_broken(now, generation),
             Input::Enable => self.enable(now),
             Input::Disable => self.tear_down(now, AfterTeardown::Stay, self.settings.close),
@@ -335,6 +350,11 @@ impl Machine {
     /// Every list was fetched on this connection, and none is out of date.
     pub fn is_fresh(&self) -> bool {
         matches!(self.state, State::Connected(_)) && self.discovery.is_fresh()
+    }
+
+    /// When the first list that was fetched is no longer good, unless it is fetched before.
+    pub fn lists_expire_at(&self) -> Option<Instant> {
+        self.discovery.next_expiry()
     }
 
     /// Consecutive failures of calls and of listings.

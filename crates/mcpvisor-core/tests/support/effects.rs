@@ -131,9 +131,11 @@ impl Model {
             listed: false,
             fetching: BTreeSet::new(),
         });
-        self.budget.push(step.now);
-        self.spends(step.now);
-        self.last_connect = Some(step.now);
+        if !std::mem::take(&mut self.free) {
+            self.budget.push(step.now);
+            self.spends(step.now);
+            self.last_connect = Some(step.now);
+        }
         self.person = false;
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use mcpvisor_core::machine::{CallEnd, NewCall, Returned};
+use mcpvisor_core::machine::{CallEnd, End, NewCall, Returned};
 use mcpvisor_core::retry::{BUSY_PAUSE, Known, MAX_RETRY_AFTER, Trouble};
 use mcpvisor_core::{
     CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, State,
@@ -39,6 +39,10 @@ pub struct Model {
     pub watched: bool,
     /// When the connection came up, or a call last came or ended.
     pub last_call: Instant,
+    /// The next connect costs nothing.
+    pub free: bool,
+    /// The free connect was used since a connection was last up.
+    pub other_era_tried: bool,
     /// When the state was last left in which calls are sent.
     pub down_since: Instant,
     pub dropped_late: u64,
@@ -123,6 +127,8 @@ impl Model {
             person: false,
             watched: false,
             last_call: now,
+            free: false,
+            other_era_tried: false,
             down_since: now,
             dropped_late: 0,
         }
@@ -130,6 +136,8 @@ impl Model {
 
     /// The actor crashed: whatever it held was dropped, and answered by that.
     pub fn crash(&mut self, now: Instant) {
+        self.free = false;
+        self.other_era_tried = false;
         self.over.extend(self.open.keys().copied());
         self.open.clear();
         self.connection = None;
@@ -251,7 +259,10 @@ impl Model {
                 returned,
                 ..
             } => self.connection_lost(step, *generation, returned),
-            Input::ConnectionEnded { generation, .. } => self.connection_ended(*generation),
+            Input::ConnectionEnded { generation, end } => {
+                self.other_era(*generation, end);
+                self.connection_ended(*generation);
+            }
             Input::ListFetched {
                 generation,
                 list,
@@ -279,6 +290,8 @@ impl Model {
             | Input::FirstByte { .. }
             | Input::CheckEnded { .. }
             | Input::ListChanged { .. }
+            | Input::ListExpires { .. }
+            | Input::ListsUsed
             | Input::ReportBroken { .. }
             | Input::Disable => {}
         }
@@ -364,6 +377,7 @@ impl Model {
             && !connection.leaving
         {
             connection.up = Some(now);
+            self.other_era_tried = false;
             connection.has_tools = lists.contains(&ListKind::Tools);
             connection.listed = !connection.has_tools;
             self.last_call = now;
@@ -402,6 +416,16 @@ impl Model {
         }
     }
 
+    /// A server that ends on a question is connected once more for nothing, but only once.
+    fn other_era(&mut self, generation: Generation, end: &End) {
+        let opening = self.connection.as_ref().is_some_and(|connection| {
+            connection.generation == generation && connection.up.is_none() && !connection.leaving
+        });
+        if opening && matches!(end, End::OtherEra(_)) {
+            self.free = !std::mem::replace(&mut self.other_era_tried, true);
+        }
+    }
+
     fn connection_ended(&mut self, generation: Generation) {
         self.drop_flight(generation);
         self.connection
@@ -421,6 +445,7 @@ impl Model {
         use StateName::{Connected, Connecting, Disabled, Disabling, Disconnected};
         use StateName::{PermanentlyFailed, Reconnecting, Sleeping};
         self.person = true;
+        self.other_era_tried = false;
         let reconnects = *wish == Input::Reconnect;
         let forgives = match self.state {
             Disconnected | PermanentlyFailed | Sleeping => true,
@@ -457,12 +482,14 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         | Input::CheckEnded { generation, .. }
         | Input::ListChanged { generation, .. }
         | Input::ListFetched { generation, .. }
+        | Input::ListExpires { generation, .. }
         | Input::ReportBroken { generation } => Some(*generation),
         // Told by the shell about itself: nothing of an old connection is in it.
         Input::CallUndelivered { .. } => None,
         Input::Start
         | Input::Call(_)
         | Input::CallLeft { .. }
+        | Input::ListsUsed
         | Input::PermitGranted
         | Input::Enable
         | Input::Disable

@@ -330,6 +330,7 @@ impl World {
                 fault,
                 retry_after: Some(self.dice.millis(5_000)),
             },
+            10..=15 if opening => End::OtherEra(fault),
             _ if opening => End::Failed {
                 fault,
                 retry_after: None,

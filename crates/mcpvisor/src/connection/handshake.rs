@@ -1,255 +1,416 @@
-//! The handshake: `initialize` at our version, a check of the answered one, `initialized`.
+//! The handshake: which era the server speaks, at which version, and what it offers.
+//!
+//! What to say and what follows from the answer is the [`Negotiation`]'s business. Here it is said
+//! and heard: `server/discover` in the modern era, `initialize` and `initialized` in the others.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use mcpvisor_core::ListKind;
-use mcpvisor_core::machine::{End, Fault, FaultClass, PermanentFailure};
-use mcpvisor_core::retry::{MAX_RETRY_AFTER, Trouble};
+use mcpvisor_core::era::{Heard, Next, Say};
+use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::{CallId, Era, ListKind, Negotiation};
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequest, InitializeResult,
-    InitializedNotification, ProtocolVersion, ServerCapabilities, ServerResult,
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, DiscoverRequest,
+    DiscoverRequestParams, DiscoverResult, ErrorCode, GetMeta, InitializeRequest, InitializeResult,
+    InitializedNotification, ProtocolVersion, ServerCapabilities, ServerPeerInfo, ServerResult,
 };
 
+use super::era::{self, LEGACY, MODERN};
 use super::session::answer_server;
-use super::{Command, Task, with_stderr};
-use crate::link::{Expect, Expectations, Inbound, Link, LinkDown};
+use super::stop::Stop;
+use super::{Command, Task, sleep_until};
+use crate::link::{Expect, Expectations, Inbound, Link};
+use crate::server::actor::now;
 use crate::server::message::{Observed, Report};
-
-/// The versions that this handshake can agree on, newest first.
-const SPOKEN: [ProtocolVersion; 4] = [
-    ProtocolVersion::V_2025_11_25,
-    ProtocolVersion::V_2025_06_18,
-    ProtocolVersion::V_2025_03_26,
-    ProtocolVersion::V_2024_11_05,
-];
 
 /// What the server said of itself.
 pub(super) struct Welcome {
-    pub(super) info: Arc<InitializeResult>,
+    pub(super) info: Arc<ServerPeerInfo>,
     pub(super) lists: Vec<ListKind>,
+    pub(super) era: Era,
 }
 
-/// Why there is no session.
-pub(super) enum Stop {
-    /// The actor wants it closed, or is gone.
-    Asked,
-    /// The link broke.
-    Down(LinkDown),
-    /// The server refused.
-    Refused(ErrorData),
-    /// The server answered with a version that we do not speak.
-    Version(ProtocolVersion),
-    /// The handshake met trouble on the way.
-    Failed {
-        trouble: Trouble,
-        status: Option<u16>,
-        message: String,
-    },
-    /// The answer makes no sense.
-    Nonsense(String),
-}
-
-impl Stop {
-    /// The end of the connection, once the link is closed and its stderr was read.
-    pub(super) fn into_end(self, task: &Task, problem: Option<String>) -> End {
-        let failed = |class, message: &str| End::Failed {
-            fault: Fault::new(class, with_stderr(message, &task.slot)),
-            retry_after: None,
-        };
-        match self {
-            Self::Asked => End::Closed { problem },
-            Self::Down(down) => End::Failed {
-                fault: task.fault_of(&down),
-                retry_after: None,
-            },
-            Self::Refused(error) if speaks_of_version(&error) => {
-                incompatible(&task.slot.hide(offered(&error)))
-            }
-            Self::Refused(error) => failed(
-                FaultClass::Refused,
-                &format!(
-                    "refused the handshake: {} (code {})",
-                    error.message, error.code.0
-                ),
-            ),
-            Self::Version(version) => {
-                incompatible(&task.slot.hide(format!("{:?}", version.as_str())))
-            }
-            Self::Failed {
-                trouble,
-                status,
-                message,
-            } => trouble_at_the_door(trouble, status, with_stderr(&message, &task.slot)),
-            Self::Nonsense(problem) => failed(
-                FaultClass::Protocol,
-                &format!("answered the handshake with something else: {problem}"),
-            ),
-        }
-    }
-}
-
-/// What a transport that lives makes of a handshake that it could not finish.
-fn trouble_at_the_door(trouble: Trouble, status: Option<u16>, message: String) -> End {
-    let unauthorized = trouble == Trouble::Unauthorized || status == Some(403);
-    if unauthorized {
-        return End::Hopeless(PermanentFailure {
-            fault: Fault::new(FaultClass::Unauthorized, message),
-            action: "give the server's entry a valid token (headers or bearerTokenEnvVar), then reconnect it".to_owned(),
-        });
-    }
-    let retry_after = match trouble {
-        Trouble::Busy { retry_after } => retry_after.map(|wish| wish.min(MAX_RETRY_AFTER)),
-        _ => None,
+/// Shakes hands, and remembers what was learned of the server's era. How long that may take is the
+/// machine's business: it asks for the close.
+pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcome, Stop> {
+    let known = era::known(&task.slot).await?;
+    let (negotiation, first) = Negotiation::begin(known);
+    let mut handshake = Handshake {
+        link,
+        task,
+        negotiation,
+        sent: Sent::default(),
+        discovered: None,
+        refusal: None,
+        theirs: None,
+        silent_at: None,
+        heard: false,
     };
-    End::Failed {
-        fault: Fault::new(FaultClass::ConnectFailed, message),
-        retry_after,
-    }
+    let result = handshake.run(first).await;
+    let lesson = match &result {
+        Ok(agreed) => handshake.negotiation.lesson(Next::Agreed(agreed.era)),
+        Err(Stop::OtherEra(_)) => handshake.negotiation.lesson(Next::OtherEra),
+        // What was remembered may be why nothing came of it.
+        Err(_) => handshake.negotiation.lesson(Next::Lost),
+    };
+    era::learn(&handshake.task.slot, known, lesson);
+    result
 }
 
-fn speaks_of_version(error: &ErrorData) -> bool {
-    error
-        .message
-        .to_ascii_lowercase()
-        .contains("protocol version")
+/// The questions that are on the wire.
+#[derive(Default)]
+struct Sent {
+    discover: Option<CallId>,
+    initialize: Option<CallId>,
 }
 
-/// What a refusal says of the server's own versions.
-fn offered(error: &ErrorData) -> String {
-    let supported = error.data.as_ref().and_then(|data| data.get("supported"));
-    match supported {
-        Some(versions) => format!("{:?} and speaks {versions}", error.message),
-        None => format!("{:?}", error.message),
-    }
-}
-
-fn incompatible(theirs: &str) -> End {
-    let ours: Vec<&str> = SPOKEN.iter().map(ProtocolVersion::as_str).collect();
-    End::Hopeless(PermanentFailure {
-        fault: Fault::new(
-            FaultClass::IncompatibleVersion,
-            format!(
-                "no protocol version in common: it answered {theirs}, we speak {}",
-                ours.join(", ")
-            ),
-        ),
-        action: "update the server to one of these versions, then reconnect it".to_owned(),
-    })
-}
-
-/// The only request that is pending in a handshake.
-struct OnlyInitialize(mcpvisor_core::CallId);
-
-impl Expectations for OnlyInitialize {
-    fn expect(&self, id: mcpvisor_core::CallId) -> Option<Expect> {
-        (id == self.0).then_some(Expect::Initialize)
+impl Expectations for Sent {
+    fn expect(&self, id: CallId) -> Option<Expect> {
+        if self.initialize == Some(id) {
+            Some(Expect::Initialize)
+        } else {
+            (self.discover == Some(id)).then_some(Expect::Any)
+        }
     }
 
     #[cfg(any(feature = "stdio", feature = "http"))]
     fn snapshot(&self) -> crate::link::Snapshot {
-        crate::link::Snapshot(vec![(self.0, Expect::Initialize)])
+        let discover = self.discover.map(|id| (id, Expect::Any));
+        let initialize = self.initialize.map(|id| (id, Expect::Initialize));
+        crate::link::Snapshot(discover.into_iter().chain(initialize).collect())
     }
 }
 
-/// Shakes hands. How long that may take is the machine's business: it asks for the close.
-pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcome, Stop> {
-    let id = task.slot.next_call();
-    let request = InitializeRequest::new(task.slot.host.client.clone());
-    link.push_request(
-        id,
-        &mut Some(ClientRequest::InitializeRequest(request)),
-        false,
-    )
-    .map_err(Stop::Nonsense)?;
-    let expect = OnlyInitialize(id);
-    let mut heard = false;
-    loop {
-        let inbound = tokio::select! {
-            biased;
-            command = task.commands.recv() => match command {
-                Some(Command::Close) | None => return Err(Stop::Asked),
-                Some(Command::Start(_) | Command::Abandon { .. } | Command::Own(_)) => continue,
-            },
-            inbound = link.next(&expect) => inbound.map_err(Stop::Down)?,
-        };
-        let answer = matches!(&inbound, Inbound::Response { id: answered, .. } if *answered == id);
-        // The end of the handshake says as much by itself.
-        if !answer && !std::mem::replace(&mut heard, true) {
-            task.report.say(Report::FirstByte);
-        }
-        match inbound {
-            Inbound::Response {
-                id: answered,
-                result,
-            } if answered == id => {
-                return welcome(link, result);
+struct Handshake<'a, L> {
+    link: &'a mut L,
+    task: &'a mut Task,
+    negotiation: Negotiation,
+    sent: Sent,
+    discovered: Option<DiscoverResult>,
+    /// The last refusal, for people.
+    refusal: Option<Stop>,
+    /// What the server says of its versions.
+    theirs: Option<String>,
+    silent_at: Option<Instant>,
+    heard: bool,
+}
+
+/// What one answer means: what was heard, and the result that comes with it.
+enum Answer {
+    Heard(Heard),
+    Initialized(Box<InitializeResult>),
+    Stop(Stop),
+}
+
+impl<L: Link> Handshake<'_, L> {
+    async fn run(&mut self, first: Say) -> Result<Welcome, Stop> {
+        self.say(first)?;
+        loop {
+            self.silent_at = self.negotiation.patience().map(|patience| now() + patience);
+            let answer = self.listen().await?;
+            let mut initialized = None;
+            let heard = match answer {
+                Answer::Heard(heard) => heard,
+                Answer::Initialized(info) => {
+                    let heard = self.judge(&info);
+                    initialized = Some(info);
+                    heard
+                }
+                Answer::Stop(stop @ Stop::Down(_)) => {
+                    let next = self.negotiation.hear(Heard::Lost);
+                    return Err(match (next, stop) {
+                        (Next::OtherEra, Stop::Down(down)) => Stop::OtherEra(down),
+                        (_, stop) => stop,
+                    });
+                }
+                Answer::Stop(stop) => return Err(stop),
+            };
+            match self.negotiation.hear(heard) {
+                Next::Say(say) => {
+                    self.first_byte();
+                    self.say(say)?;
+                }
+                Next::Wait => self.first_byte(),
+                Next::Agreed(Era::Modern) => return self.agree_modern(),
+                Next::Agreed(Era::Legacy) => {
+                    let info = initialized.ok_or_else(|| nonsense("no answer"))?;
+                    return self.agree_legacy(*info);
+                }
+                Next::Incompatible => return Err(self.incompatible()),
+                Next::Refused | Next::Lost | Next::OtherEra => {
+                    return Err(self.refusal.take().unwrap_or_else(|| nonsense("no answer")));
+                }
             }
-            Inbound::Unreadable {
-                id: answered,
-                problem,
-            } if answered == id => {
-                return Err(Stop::Nonsense(problem));
+        }
+    }
+
+    fn say(&mut self, say: Say) -> Result<(), Stop> {
+        let id = self.task.slot.next_call();
+        let client = &self.task.slot.host.client;
+        let request = match say {
+            Say::Discover => {
+                self.sent.discover = Some(id);
+                let mut request =
+                    ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
+                *request.get_meta_mut() = era::request_meta(client);
+                request
+            }
+            Say::Initialize => {
+                self.sent.initialize = Some(id);
+                let pinned = self.task.slot.config().protocol.clone();
+                let version = pinned.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
+                let params = client.clone().with_protocol_version(version);
+                ClientRequest::InitializeRequest(InitializeRequest::new(params))
+            }
+        };
+        self.link
+            .push_request(id, &mut Some(request), false)
+            .map_err(Stop::Nonsense)?;
+        Ok(())
+    }
+
+    /// Waits for something that bears on the questions.
+    async fn listen(&mut self) -> Result<Answer, Stop> {
+        loop {
+            let silent_at = self.silent_at;
+            let inbound = tokio::select! {
+                biased;
+                command = self.task.commands.recv() => match command {
+                    Some(Command::Close) | None => return Err(Stop::Asked),
+                    Some(Command::Start(_) | Command::Abandon { .. } | Command::Own(_)) => continue,
+                },
+                inbound = self.link.next(&self.sent) => match inbound {
+                    Ok(inbound) => inbound,
+                    Err(down) => return Ok(Answer::Stop(Stop::Down(down))),
+                },
+                () = sleep_until(silent_at) => return Ok(Answer::Heard(Heard::Silence)),
+            };
+            if let Some(answer) = self.take(inbound) {
+                return Ok(answer);
+            }
+            self.first_byte();
+        }
+    }
+
+    /// The end of the handshake says as much by itself.
+    fn first_byte(&mut self) {
+        if !std::mem::replace(&mut self.heard, true) {
+            self.task.report.say(Report::FirstByte);
+        }
+    }
+
+    fn take(&mut self, inbound: Inbound) -> Option<Answer> {
+        match inbound {
+            Inbound::Response { id, result } if self.sent.discover == Some(id) => {
+                self.sent.discover = None;
+                Some(Answer::Heard(self.discovered(result)))
+            }
+            Inbound::Response { id, result } if self.sent.initialize == Some(id) => {
+                self.sent.initialize = None;
+                Some(self.initialized(result))
+            }
+            Inbound::Unreadable { id, problem } if self.sent.discover == Some(id) => {
+                self.sent.discover = None;
+                self.refusal = Some(Stop::Nonsense(problem));
+                Some(Answer::Heard(Heard::NotDiscovered))
+            }
+            Inbound::Unreadable { id, problem } if self.sent.initialize == Some(id) => {
+                Some(Answer::Stop(Stop::Nonsense(problem)))
             }
             Inbound::Failed {
-                id: failed,
+                id,
                 trouble,
                 status,
+                error,
                 message,
-                ..
-            } if failed == id => {
-                return Err(Stop::Failed {
-                    trouble,
-                    status,
-                    message,
-                });
+            } => self.failed(id, trouble, status, error, message),
+            Inbound::Request { id, request } => {
+                answer_server(self.link, id, &request);
+                None
             }
-            Inbound::Request { id, request } => answer_server(link, id, &request),
             Inbound::Stray { problem } => {
-                let slot = &task.slot;
+                let slot = &self.task.slot;
                 tracing::debug!(server = %slot.name(), problem = %slot.hide(problem), "passed over a line before the handshake");
+                None
             }
             // The lists are fetched once it is up, so what changed before does not matter.
             Inbound::Refused {
                 dropped, strays, ..
-            } => task.report.say(Report::Observed(Observed {
-                dropped_flood: dropped,
-                strays,
-                ..Observed::default()
-            })),
+            } => {
+                self.task.report.say(Report::Observed(Observed {
+                    dropped_flood: dropped,
+                    strays,
+                    ..Observed::default()
+                }));
+                None
+            }
             Inbound::Response { .. }
             | Inbound::Unreadable { .. }
-            | Inbound::Failed { .. }
             | Inbound::SessionGone { .. }
-            | Inbound::Notification(_) => {}
+            | Inbound::Notification(_) => None,
         }
+    }
+
+    /// A question met trouble over HTTP. A server that refuses the modern one with a status alone
+    /// speaks the other era; one that cannot be reached, or wants a person, says nothing of eras.
+    fn failed(
+        &mut self,
+        id: CallId,
+        trouble: Trouble,
+        status: Option<u16>,
+        error: Option<ErrorData>,
+        message: String,
+    ) -> Option<Answer> {
+        let stop = Stop::Failed {
+            trouble,
+            status,
+            message,
+        };
+        if self.sent.initialize == Some(id) {
+            self.sent.initialize = None;
+            return Some(match error {
+                Some(error) if is_modern(&error) => self.initialized(Err(error)),
+                _ if may_mean_another_era(status) => {
+                    self.refusal = Some(stop);
+                    Answer::Heard(Heard::NotInitialized)
+                }
+                _ => Answer::Stop(stop),
+            });
+        }
+        if self.sent.discover != Some(id) {
+            return None;
+        }
+        self.sent.discover = None;
+        Some(match error {
+            Some(error) => Answer::Heard(self.discovered(Err(error))),
+            None if may_mean_another_era(status) => {
+                self.refusal = Some(stop);
+                Answer::Heard(Heard::NotDiscovered)
+            }
+            None => Answer::Stop(stop),
+        })
+    }
+
+    fn discovered(&mut self, result: Result<ServerResult, ErrorData>) -> Heard {
+        match result.map(era::read_discovery) {
+            Ok(Some(result)) => {
+                let versions = &result.supported_versions;
+                if versions.contains(&MODERN) {
+                    self.discovered = Some(result);
+                    return Heard::Discovered;
+                }
+                self.other_versions(&versions.clone())
+            }
+            Ok(None) => {
+                self.refusal = Some(nonsense("no list of versions"));
+                Heard::NotDiscovered
+            }
+            Err(error) if error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => {
+                match era::supported(&error) {
+                    Some(versions) => self.other_versions(&versions),
+                    None => self.other_versions(&LEGACY),
+                }
+            }
+            Err(error) => {
+                let modern = is_modern(&error);
+                self.refusal = Some(Stop::Refused(error));
+                if modern {
+                    Heard::ModernRefusal
+                } else {
+                    Heard::NotDiscovered
+                }
+            }
+        }
+    }
+
+    fn other_versions(&mut self, versions: &[ProtocolVersion]) -> Heard {
+        self.theirs = Some(format!("it speaks {}", era::names(versions)));
+        Heard::OtherVersions {
+            modern: versions.contains(&MODERN),
+            legacy: versions.iter().any(|version| LEGACY.contains(version)),
+        }
+    }
+
+    fn initialized(&mut self, result: Result<ServerResult, ErrorData>) -> Answer {
+        match result {
+            Ok(ServerResult::InitializeResult(info)) => Answer::Initialized(Box::new(info)),
+            Ok(other) => Answer::Stop(Stop::Nonsense(format!("{other:?}"))),
+            Err(error) => {
+                self.refusal = Some(Stop::Refused(error));
+                Answer::Heard(Heard::NotInitialized)
+            }
+        }
+    }
+
+    /// Whether the answered version is one of ours, and the one that the config wants.
+    fn judge(&mut self, info: &InitializeResult) -> Heard {
+        let version = &info.protocol_version;
+        let config = self.task.slot.config();
+        let wanted = config.protocol.as_ref();
+        if LEGACY.contains(version) && wanted.is_none_or(|wanted| wanted == version) {
+            Heard::Initialized
+        } else {
+            self.theirs = Some(format!("it answered {:?}", version.as_str()));
+            Heard::OtherVersion
+        }
+    }
+
+    fn incompatible(&mut self) -> Stop {
+        let theirs = match (self.theirs.take(), self.refusal.take()) {
+            (Some(theirs), _) => theirs,
+            (None, Some(Stop::Refused(error))) => format!("it answered {:?}", error.message),
+            (None, _) => "it does not speak it".to_owned(),
+        };
+        Stop::Incompatible(theirs)
+    }
+
+    fn agree_modern(&mut self) -> Result<Welcome, Stop> {
+        let discovered = self.discovered.take();
+        let discovered = discovered.ok_or_else(|| nonsense("no answer"))?;
+        self.link.negotiated(&MODERN);
+        let info = ServerPeerInfo::from_discover_result(MODERN, discovered);
+        Ok(welcome(info, Era::Modern))
+    }
+
+    fn agree_legacy(&mut self, info: InitializeResult) -> Result<Welcome, Stop> {
+        self.link.negotiated(&info.protocol_version);
+        let initialized = ClientNotification::InitializedNotification(InitializedNotification {
+            method: Default::default(),
+            extensions: Default::default(),
+        });
+        self.link
+            .push(ClientJsonRpcMessage::notification(initialized))
+            .map_err(Stop::Nonsense)?;
+        Ok(welcome(info.into(), Era::Legacy))
     }
 }
 
-fn welcome<L: Link>(
-    link: &mut L,
-    result: Result<ServerResult, ErrorData>,
-) -> Result<Welcome, Stop> {
-    let info = match result {
-        Ok(ServerResult::InitializeResult(info)) => info,
-        Ok(other) => return Err(Stop::Nonsense(format!("{other:?}"))),
-        Err(error) => return Err(Stop::Refused(error)),
-    };
-    if !SPOKEN.contains(&info.protocol_version) {
-        return Err(Stop::Version(info.protocol_version));
-    }
-    link.negotiated(&info.protocol_version);
-    let initialized = ClientNotification::InitializedNotification(InitializedNotification {
-        method: Default::default(),
-        extensions: Default::default(),
-    });
-    link.push(ClientJsonRpcMessage::notification(initialized))
-        .map_err(Stop::Nonsense)?;
-    let lists = lists(&info.capabilities);
-    Ok(Welcome {
+fn welcome(info: ServerPeerInfo, era: Era) -> Welcome {
+    Welcome {
+        lists: lists(&info.capabilities),
         info: Arc::new(info),
-        lists,
-    })
+        era,
+    }
+}
+
+fn nonsense(problem: &str) -> Stop {
+    Stop::Nonsense(problem.to_owned())
+}
+
+/// The errors of the modern era that say nothing about versions.
+fn is_modern(error: &ErrorData) -> bool {
+    matches!(
+        error.code,
+        ErrorCode::HEADER_MISMATCH
+            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+    )
+}
+
+/// A server of another era refuses what it does not know, in one way or another.
+fn may_mean_another_era(status: Option<u16>) -> bool {
+    matches!(status, Some(400 | 404 | 405 | 406 | 415 | 422 | 501))
 }
 
 /// Only what was negotiated is asked for.

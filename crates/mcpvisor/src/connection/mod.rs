@@ -5,12 +5,19 @@
 //! what it had not answered goes back to the actor.
 
 mod asked;
+mod era;
 mod handshake;
+mod headers;
+mod listen;
+mod modern;
+mod newer;
 mod pending;
+mod rounds;
 mod session;
+mod stop;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{End, Fault, FaultClass, Outcome, PermanentFailure};
 use mcpvisor_core::settings::CloseSettings;
@@ -208,11 +215,14 @@ impl Task {
         };
         match handshake::run(&mut link, self).await {
             Ok(welcome) => {
+                let era = welcome.era;
                 self.report.say(Report::Up {
-                    info: welcome.info,
+                    info: Arc::clone(&welcome.info),
                     lists: welcome.lists,
                 });
-                Session::new(&mut link, self).run().await;
+                Session::new(&mut link, self, era, &welcome.info)
+                    .run()
+                    .await;
                 let problem = self.close(&mut link).await.err();
                 End::Closed { problem }
             }
@@ -309,6 +319,14 @@ async fn close_asked(commands: &mut mpsc::UnboundedReceiver<Command>) {
             // Nothing is started before the connection is up.
             Some(Command::Start(_) | Command::Abandon { .. } | Command::Own(_)) => {}
         }
+    }
+}
+
+/// Waits for a moment, or for ever.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -16,6 +16,8 @@ use crate::server::call::Call;
 pub(crate) enum Holder {
     /// A caller of the runtime's.
     Caller(Box<Call>),
+    /// The one long request that listens for changes.
+    Listen,
     /// The runtime itself: a listing, a check, a restored subscription.
     Own(oneshot::Sender<OwnAnswer>),
 }
@@ -77,7 +79,7 @@ impl Pending {
     pub(crate) fn caller(&self, id: CallId) -> Option<&Call> {
         match &self.by_id.get(&id)?.holder {
             Holder::Caller(call) => Some(call),
-            Holder::Own(_) => None,
+            Holder::Own(_) | Holder::Listen => None,
         }
     }
 

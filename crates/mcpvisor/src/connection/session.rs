@@ -4,23 +4,27 @@
 //! The actor hears of an answer before its caller does: a caller that asks again at once never
 //! finds its old place still taken.
 
-use mcpvisor_core::CallId;
-use mcpvisor_core::ListKind;
 use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::{CallId, CallMap, Era, ListKind};
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ClientResult, NumberOrString, ProgressNotificationParam,
-    RequestId, ServerNotification, ServerRequest, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ClientResult, GetExtensions, NumberOrString,
+    ProgressNotificationParam, RequestId, ServerNotification, ServerPeerInfo, ServerRequest,
+    ServerResult,
 };
 
 use super::asked::Asked;
+use super::modern::Modern;
+use super::newer::may_be_asked_back;
 use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
-use super::{Command, Task};
+use super::rounds::{Resumed, Rounds};
+use super::{Command, Task, sleep_until};
 use crate::callbacks::not_offered;
 use crate::events::EventKind;
 use crate::link::{Expect, Inbound, Link, LinkDown};
 use crate::reply::{Answer, Failure, Reply};
+use crate::server::actor::now;
 use crate::server::call::Call;
 use crate::server::message::{Confirmed, FailedCall, Observed, Report};
 
@@ -28,13 +32,19 @@ use crate::server::message::{Confirmed, FailedCall, Observed, Report};
 const BATCH: usize = 64;
 
 pub(super) struct Session<'a, L> {
-    link: &'a mut L,
-    task: &'a mut Task,
-    pending: Pending,
-    observed: Observed,
-    answers: Vec<(Reply, Answer)>,
+    pub(super) link: &'a mut L,
+    pub(super) task: &'a mut Task,
+    pub(super) pending: Pending,
+    pub(super) observed: Observed,
+    pub(super) answers: Vec<(Reply, Answer)>,
     /// What the server asks of us.
     asked: Asked,
+    /// What is different in the modern era.
+    pub(super) modern: Option<Modern>,
+    /// Calls that the server answered with a question.
+    pub(super) rounds: Rounds,
+    /// The ids on the wire of calls that were sent again.
+    pub(super) aliases: CallMap<CallId>,
 }
 
 /// The actor wants the connection closed, or is gone.
@@ -49,11 +59,24 @@ enum Turn {
     Command(Option<Command>),
     Inbound(Result<Inbound, LinkDown>),
     Answer(ClientJsonRpcMessage),
+    Resumed(Resumed),
+    Listen,
 }
 
 impl<'a, L: Link> Session<'a, L> {
-    pub(super) fn new(link: &'a mut L, task: &'a mut Task) -> Self {
-        let asked = Asked::new(&task.slot, task.report.generation);
+    pub(super) fn new(
+        link: &'a mut L,
+        task: &'a mut Task,
+        era: Era,
+        info: &ServerPeerInfo,
+    ) -> Self {
+        let generation = task.report.generation;
+        let asked = Asked::new(&task.slot, generation);
+        let rounds = Rounds::new(&task.slot, &task.report.actor, generation);
+        let modern = match era {
+            Era::Modern => Some(Modern::new(&task.slot, info, now())),
+            Era::Legacy => None,
+        };
         Self {
             link,
             task,
@@ -61,17 +84,24 @@ impl<'a, L: Link> Session<'a, L> {
             observed: Observed::default(),
             answers: Vec::new(),
             asked,
+            modern,
+            rounds,
+            aliases: CallMap::default(),
         }
     }
 
     /// Runs to the end of the connection and hands back what was not answered.
     pub(super) async fn run(mut self) {
+        self.listen_if_due();
         let fault = loop {
+            let due = self.modern.as_ref().and_then(|modern| modern.listen.due());
             let turn = tokio::select! {
                 biased;
                 command = self.task.commands.recv() => Turn::Command(command),
                 inbound = self.link.next(&self.pending) => Turn::Inbound(inbound),
                 answer = self.asked.next(), if self.asked.is_busy() => Turn::Answer(answer),
+                resumed = self.rounds.next(), if self.rounds.is_busy() => Turn::Resumed(resumed),
+                () = sleep_until(due), if due.is_some() => Turn::Listen,
             };
             match turn {
                 Turn::Command(command) => {
@@ -83,6 +113,8 @@ impl<'a, L: Link> Session<'a, L> {
                 Turn::Inbound(Err(down)) => break self.task.fault_of(&down),
                 // A link that takes no more says so itself.
                 Turn::Answer(answer) => drop(self.link.push(answer)),
+                Turn::Resumed(resumed) => self.resume(resumed),
+                Turn::Listen => self.listen_if_due(),
             }
         };
         self.hand_back(fault);
@@ -106,15 +138,21 @@ impl<'a, L: Link> Session<'a, L> {
         }
     }
 
-    fn start(&mut self, mut call: Box<Call>) {
+    fn start(&mut self, call: Box<Call>) {
+        match self.prepare(call) {
+            Some(call) => self.send(call.id, call),
+            None => self.flush(),
+        }
+    }
+
+    /// Sends a call under an id, its own or another.
+    pub(super) fn send(&mut self, id: CallId, mut call: Box<Call>) {
         let expect = call.request.as_ref().map_or(Expect::Any, Expect::of);
-        match self
-            .link
-            .push_request(call.id, &mut call.request, call.keep)
-        {
+        let asked_back = self.modern.is_some() && may_be_asked_back(call.request.as_ref());
+        let keep = call.keep || asked_back;
+        match self.link.push_request(id, &mut call.request, keep) {
             Ok(position) => {
                 call.reply.set_written(true);
-                let id = call.id;
                 self.pending
                     .insert(id, expect, position, Holder::Caller(call));
             }
@@ -128,6 +166,9 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     fn start_own(&mut self, own: OwnRequest) {
+        let Some(own) = self.prepare_own(own) else {
+            return;
+        };
         let id = self.task.slot.next_call();
         let expect = Expect::of(&own.request);
         // A request that cannot be written is answered by dropping the sender.
@@ -138,6 +179,11 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     fn abandon(&mut self, id: CallId, outcome: Outcome) {
+        if let Some(call) = self.take_held(id) {
+            call.reply.send(Err(Failure::Outcome(outcome)));
+            return;
+        }
+        let id = self.aliases.remove(&id).unwrap_or(id);
         // It may have been answered meanwhile.
         let Some(entry) = self.pending.remove(id) else {
             return;
@@ -171,6 +217,8 @@ impl<'a, L: Link> Session<'a, L> {
                 ..
             } => self.failed(id, trouble, &message),
             Inbound::SessionGone { message } => self.session_gone(&message),
+            // In the modern era nobody asks us anything this way, and nothing is answered.
+            Inbound::Request { .. } if self.modern.is_some() => self.observed.strays += 1,
             Inbound::Request { id, request } => {
                 if let Some(answer) = self.asked.ask(id, request) {
                     let _ = self.link.push(answer);
@@ -201,17 +249,14 @@ impl<'a, L: Link> Session<'a, L> {
             return;
         };
         match entry.holder {
-            Holder::Caller(call) => {
-                if result.is_ok() {
-                    self.observed.confirmed.extend(confirmed(&call));
-                }
-                self.observed.ended.push((id, CallEnd::Answered));
-                self.answers
-                    .push((call.reply, result.map_err(Failure::Error)));
-            }
+            Holder::Caller(call) if self.modern.is_some() => self.answered_modern(call, result),
+            Holder::Caller(call) => self.finish(call, result.map_err(Failure::Error)),
             Holder::Own(answer) => {
+                let mut result = result;
+                self.listed(&mut result);
                 let _ = answer.send(result.map_err(OwnFailure::Error));
             }
+            Holder::Listen => self.listen_ended(id, &result),
         }
     }
 
@@ -222,12 +267,16 @@ impl<'a, L: Link> Session<'a, L> {
         let problem = self.task.slot.hide(problem).into_owned();
         match entry.holder {
             Holder::Caller(call) => {
-                self.observed.ended.push((id, CallEnd::Unreadable));
+                self.aliases.remove(&call.id);
+                self.observed.ended.push((call.id, CallEnd::Unreadable));
                 self.answers
                     .push((call.reply, Err(Failure::Unreadable(problem))));
             }
             Holder::Own(answer) => {
                 let _ = answer.send(Err(OwnFailure::Unreadable(problem)));
+            }
+            Holder::Listen => {
+                self.listen_ended(id, &Err(ErrorData::internal_error(problem, None)));
             }
         }
     }
@@ -239,11 +288,17 @@ impl<'a, L: Link> Session<'a, L> {
         };
         let message = self.task.slot.hide(message).into_owned();
         match entry.holder {
-            Holder::Caller(call) => self.observed.failed.push(FailedCall {
-                call,
-                trouble,
-                fault: Fault::new(class_of(trouble), message),
-            }),
+            Holder::Caller(call) => {
+                self.aliases.remove(&call.id);
+                self.observed.failed.push(FailedCall {
+                    call,
+                    trouble,
+                    fault: Fault::new(class_of(trouble), message),
+                });
+            }
+            Holder::Listen => {
+                self.listen_ended(id, &Err(ErrorData::internal_error(message, None)));
+            }
             Holder::Own(answer) => {
                 if trouble == Trouble::SessionGone {
                     self.session_gone(&message);
@@ -260,6 +315,13 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     fn notified(&mut self, notification: ServerNotification) {
+        if let Some(modern) = &self.modern {
+            let meta = notification.extensions().get();
+            if !modern.listen.hears(meta) {
+                self.observed.strays += 1;
+                return;
+            }
+        }
         let event = match notification {
             ServerNotification::ProgressNotification(progress) => {
                 self.progressed(progress.params);
@@ -286,8 +348,12 @@ impl<'a, L: Link> Session<'a, L> {
             ServerNotification::CustomNotification(custom) => EventKind::Custom(custom),
             ServerNotification::CancelledNotification(cancelled) => {
                 if let Some(id) = &cancelled.params.request_id {
-                    self.asked.cancel(id);
+                    self.cancelled(id);
                 }
+                return;
+            }
+            ServerNotification::SubscriptionsAcknowledgedNotification(told) => {
+                self.acknowledged(told);
                 return;
             }
             // The rest belongs to newer eras.
@@ -296,7 +362,18 @@ impl<'a, L: Link> Session<'a, L> {
         self.task.slot.emit(self.task.report.generation, event);
     }
 
-    fn changed(&mut self, lists: &[ListKind]) {
+    /// The server gives something up: a question of its own, or the request that listens.
+    fn cancelled(&mut self, id: &RequestId) {
+        self.asked.cancel(id);
+        let listens = self.modern.as_ref().and_then(|it| it.listen.is(id));
+        if let Some(id) = listens
+            && self.pending.remove(id).is_some()
+        {
+            self.listen_ended(id, &Ok(ServerResult::empty(())));
+        }
+    }
+
+    pub(super) fn changed(&mut self, lists: &[ListKind]) {
         for list in lists {
             if !self.observed.changed.contains(list) {
                 self.observed.changed.push(*list);
@@ -318,6 +395,7 @@ impl<'a, L: Link> Session<'a, L> {
             // A sink that is full misses this one; the next says as much.
             let _ = sink.try_send(progress.clone());
         }
+        let id = call.id;
         if self.observed.progressed.last() != Some(&id) {
             self.observed.progressed.push(id);
         }
@@ -327,7 +405,7 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     /// Tells the actor what the batch meant, then the callers what they got.
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         let observed = std::mem::take(&mut self.observed);
         self.task.report.say(Report::Observed(observed));
         for (reply, answer) in self.answers.drain(..) {
@@ -345,6 +423,10 @@ impl<'a, L: Link> Session<'a, L> {
                 call.reply.set_written(written);
                 returned.push((call, written));
             }
+        }
+        for (mut call, written) in self.drain_held() {
+            call.reply.set_written(written);
+            returned.push((call, written));
         }
         self.task.commands.close();
         while let Ok(command) = self.task.commands.try_recv() {
@@ -393,7 +475,7 @@ fn reason(outcome: &Outcome) -> &'static str {
 }
 
 /// What a confirmed request means for the next connection.
-fn confirmed(call: &Call) -> Option<Confirmed> {
+pub(super) fn confirmed(call: &Call) -> Option<Confirmed> {
     match call.request.as_ref()? {
         ClientRequest::SubscribeRequest(request) => {
             Some(Confirmed::Subscribed(request.params.uri.clone()))

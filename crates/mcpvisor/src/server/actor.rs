@@ -12,7 +12,7 @@ use mcpvisor_core::{
     CallMap, Chance, Effect, Generation, Input, ListKind, Machine, State, StateName,
 };
 use ractor::{ActorProcessingErr, ActorRef};
-use rmcp::model::InitializeResult;
+use rmcp::model::ServerPeerInfo;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
@@ -44,7 +44,7 @@ pub(crate) struct ServerState {
     calls: CallMap<Box<Call>>,
     /// The guard: dropped with this state, the connection closes by itself.
     connection: Option<Connection>,
-    pub(super) info: Option<Arc<InitializeResult>>,
+    pub(super) info: Option<Arc<ServerPeerInfo>>,
     timer: Option<Timer>,
     /// The governor was asked, and has not got its permit back.
     asked_for_permit: bool,
@@ -165,7 +165,18 @@ impl ServerState {
                 generation,
                 list,
                 result,
-            } => self.list_fetched(generation, list, result),
+                good_for,
+            } => {
+                self.list_fetched(generation, list, result);
+                if let Some(after) = good_for {
+                    self.step(Input::ListExpires {
+                        generation,
+                        list,
+                        after,
+                    });
+                }
+            }
+            ServerMessage::ListsUsed => self.step(Input::ListsUsed),
             ServerMessage::CheckEnded {
                 generation,
                 answered,
@@ -362,6 +373,7 @@ impl ServerState {
         }
         self.slot
             .set_gauges(self.machine.in_flight(), self.machine.waiting());
+        self.slot.set_expiry(self.machine.lists_expire_at());
         self.arm();
         self.answer_disabled();
         if self.dirty {

@@ -25,6 +25,10 @@ pub(crate) struct Call {
     pub(crate) idle: Duration,
     pub(crate) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     pub(crate) reply: Reply,
+    /// How often the server answered it with a question.
+    pub(crate) rounds: u32,
+    /// The tools were listed again for it, because its headers were wrong.
+    pub(crate) relisted: bool,
     /// Keep the request when it is sent: it may be retried, or its answer has to be remembered.
     pub(crate) keep: bool,
     /// The catalog when the call of a tool was first sent: a retry needs the same tool.

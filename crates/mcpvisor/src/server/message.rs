@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcpvisor_core::machine::{CallEnd, End, Fault};
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, Generation, ListKind};
-use rmcp::model::{InitializeResult, LoggingLevel};
+use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
 use super::approve::ApproveReply;
@@ -82,7 +82,11 @@ pub(crate) enum ServerMessage {
         list: ListKind,
         /// What came of it.
         result: Result<Listed, FetchFailure>,
+        /// How long the server says it is good.
+        good_for: Option<Duration>,
     },
+    /// Somebody reads lists that are no longer good.
+    ListsUsed,
     /// A check of a connection ended.
     CheckEnded {
         /// The connection that was checked.
@@ -111,7 +115,7 @@ pub(crate) enum Report {
     /// The handshake is done.
     Up {
         /// What the server said of itself.
-        info: Arc<InitializeResult>,
+        info: Arc<ServerPeerInfo>,
         /// The lists that it has.
         lists: Vec<ListKind>,
     },

@@ -188,7 +188,7 @@ impl ServerState {
                 .info
                 .as_ref()
                 .map(|info| info.protocol_version.as_str().to_owned()),
-            server: self.info.as_ref().map(|info| info.server_info.clone()),
+            server: self.info.as_ref().and_then(|info| info.server_info.clone()),
             transport: config.transport.label(),
             tools: catalog.tools.len(),
             prompts: catalog.prompts.len(),

@@ -8,14 +8,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{CallId, Durable, Generation, ServerName, Slot, StateName};
+use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerName, Slot, StateName};
 use ractor::ActorRef;
 use rmcp::model::LoggingLevel;
 use tokio::sync::{Semaphore, watch};
 
+use super::actor::now;
 use super::configured::{Configured, CurrentConfig};
 use super::message::ServerMessage;
 use crate::catalog::{CatalogPublisher, CatalogStore, KEEP_AFTER, ServerCatalog, Sight, visible};
@@ -58,6 +59,10 @@ pub(crate) struct ServerSlot {
     next_call: AtomicU64,
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
+    /// When a list is no longer good, in milliseconds since the slot was made; never, if it is the
+    /// largest number.
+    expiry: AtomicU64,
+    made: Instant,
     memory: Mutex<Memory>,
 }
 
@@ -84,6 +89,10 @@ pub(crate) struct Memory {
     pub(crate) last_good: Arc<ServerCatalog>,
     pub(crate) subscriptions: BTreeSet<String>,
     pub(crate) log_level: Option<LoggingLevel>,
+    /// What is known of the era that the server speaks.
+    pub(crate) era: KnownEra,
+    /// What an earlier run knew of it was looked for.
+    pub(crate) era_loaded: bool,
     pub(crate) restarts: u64,
     /// How the server was closed for good. Left here by the actor, since its end overtakes its
     /// last message to the supervisor.
@@ -110,6 +119,8 @@ impl ServerSlot {
             next_call: AtomicU64::new(1),
             in_flight: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            expiry: AtomicU64::new(u64::MAX),
+            made: now(),
             stderr: Arc::new(StderrRing::default()),
             memory: Mutex::new(Memory {
                 durable,
@@ -117,6 +128,8 @@ impl ServerSlot {
                 last_good: Arc::new(ServerCatalog::default()),
                 subscriptions: BTreeSet::new(),
                 log_level: None,
+                era: KnownEra::Unknown,
+                era_loaded: false,
                 restarts: 0,
                 closed: None,
             }),
@@ -269,6 +282,26 @@ impl ServerSlot {
     pub(crate) fn set_gauges(&self, in_flight: usize, waiting: usize) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Says from when on the published lists are no longer good.
+    pub(crate) fn set_expiry(&self, at: Option<Instant>) {
+        let after = at.map(|at| at.saturating_duration_since(self.made).as_millis());
+        let after = after.and_then(|after| u64::try_from(after).ok());
+        self.expiry
+            .store(after.unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Somebody reads the lists: those that are no longer good are fetched again.
+    pub(crate) fn note_use(&self) {
+        let expiry = self.expiry.load(Ordering::Relaxed);
+        if expiry != u64::MAX
+            && now().saturating_duration_since(self.made) >= Duration::from_millis(expiry)
+            && let Mailbox::Live(actor) = &*self.mailbox.borrow()
+        {
+            self.expiry.store(u64::MAX, Ordering::Relaxed);
+            let _ = actor.send_message(ServerMessage::ListsUsed);
+        }
     }
 
     pub(crate) fn status(&self) -> ServerStatus {

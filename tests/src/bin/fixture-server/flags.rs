@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::eras::Speaks;
+
 /// Everything off is a well-behaved server.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
@@ -36,6 +38,13 @@ pub(crate) struct Flags {
     pub(crate) list_changed_burst: u32,
     /// `--cancel-log FILE`: appends the id of each cancelled request.
     pub(crate) cancel_log: Option<PathBuf>,
+    /// `--era WORD`: which eras of the protocol it speaks; see [`Speaks`].
+    pub(crate) era: Speaks,
+    /// `--end-listen N`: ends the first so many requests that listen for changes.
+    pub(crate) end_listen: u32,
+    /// `--ttl MS`: its lists are good for so long. From the second list of tools on, it lists the
+    /// tool `after_burst` too.
+    pub(crate) ttl: Option<u64>,
     /// `--received FILE`: appends each method received, with this process's id before it.
     pub(crate) received: Option<PathBuf>,
 }
@@ -60,6 +69,9 @@ impl Flags {
                 "--ignore-sigterm" => flags.ignore_sigterm = true,
                 "--list-changed-burst" => flags.list_changed_burst = value(&flag, words)?,
                 "--cancel-log" => flags.cancel_log = Some(value(&flag, words)?),
+                "--era" => flags.era = value(&flag, words)?,
+                "--end-listen" => flags.end_listen = value(&flag, words)?,
+                "--ttl" => flags.ttl = Some(value(&flag, words)?),
                 "--received" => flags.received = Some(value(&flag, words)?),
                 unknown => return Err(format!("unknown flag {unknown}")),
             }

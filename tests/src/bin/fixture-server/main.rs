@@ -2,6 +2,7 @@
 //!
 //! The server itself is the test kit's; its flags are in [`flags`], what they do in [`manners`].
 
+mod eras;
 mod flags;
 mod manners;
 

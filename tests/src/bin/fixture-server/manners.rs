@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mcpvisor_testkit::stdio_server::output::{answer, append_line, notify};
 use mcpvisor_testkit::stdio_server::tools::{definition, structured};
 use mcpvisor_testkit::stdio_server::{Manners, Request, Server};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::eras::Eras;
 use crate::flags::Flags;
 
 /// The tool that is only there after a burst.
@@ -16,6 +17,7 @@ const NEWS: &str = "after_burst";
 #[derive(Debug)]
 pub(crate) struct Flagged {
     flags: Flags,
+    eras: Eras,
     /// Tool calls answered.
     answered: AtomicU64,
     burst_is_over: AtomicBool,
@@ -24,6 +26,7 @@ pub(crate) struct Flagged {
 impl Flagged {
     pub(crate) fn new(flags: Flags) -> Self {
         Self {
+            eras: Eras::new(flags.era, flags.end_listen),
             flags,
             answered: AtomicU64::new(0),
             burst_is_over: AtomicBool::new(false),
@@ -63,6 +66,24 @@ impl Manners for Flagged {
             "tools/call" => self.flags.mute_calls,
             _ => false,
         };
+        if !muted {
+            match self.eras.serves(server, request) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(problem) => {
+                    self.note(&format!("{problem} {}", request.method));
+                    return false;
+                }
+            }
+        }
+        if request.tool() == "news" {
+            self.burst_is_over.store(true, Ordering::SeqCst);
+            let wanted = |filter: &Value| filter["toolsListChanged"] == true;
+            self.eras
+                .tell("notifications/tools/list_changed", &json!({}), wanted);
+            server.answer(request, structured(Value::Null));
+            return false;
+        }
         if !muted && request.tool() == NEWS {
             server.answer(request, structured(request.arguments().clone()));
             return false;
@@ -76,6 +97,7 @@ impl Manners for Flagged {
             "notifications/initialized" if self.flags.flap => std::process::exit(0),
             "notifications/initialized" => self.burst(),
             "notifications/cancelled" => {
+                self.eras.cancelled(&params["requestId"]);
                 if let Some(file) = &self.flags.cancel_log {
                     let _ = append_line(file, &params["requestId"].to_string());
                 }
@@ -94,7 +116,15 @@ impl Manners for Flagged {
         if let ("initialize", Some(version)) = (request.method.as_str(), &self.flags.protocol) {
             result["protocolVersion"] = version.as_str().into();
         }
+        if self.eras.is_modern() && request.method != "initialize" {
+            result["resultType"] = "complete".into();
+        }
+        if let ("tools/list", Some(ttl)) = (request.method.as_str(), self.flags.ttl) {
+            result["ttlMs"] = ttl.into();
+            self.burst_is_over.store(true, Ordering::SeqCst);
+        }
         answer(&request.id, result);
+        self.eras.answered(request);
         if request.method == "tools/call" {
             let answered = self.answered.fetch_add(1, Ordering::SeqCst) + 1;
             if self.flags.die_after.is_some_and(|last| answered >= last) {

@@ -392,3 +392,45 @@ fn the_place_at_the_governor_is_given_back_with_the_first_byte_or_the_end() {
         "when the answer was on its way"
     );
 }
+
+#[test]
+fn a_server_that_ends_on_a_question_is_connected_again_at_once_and_for_nothing() {
+    let mut bench = Bench::new();
+    bench.step(Input::Start);
+    bench.step(Input::PermitGranted);
+    assert_eq!((bench.generation(), bench.used()), (1, 1));
+    let effects = bench.step(ended(1, End::OtherEra(gone())));
+    assert!(effects.contains(&Effect::AskPermit { reconnect: true }));
+    bench.step(Input::PermitGranted);
+    assert_eq!((bench.generation(), bench.used()), (2, 1));
+    assert_eq!(bench.machine.attempts(), 1);
+    bench.step(up(2));
+    assert_eq!(bench.name(), StateName::Connected);
+}
+
+#[test]
+fn a_server_that_ends_on_every_question_is_paced_like_any_other() {
+    let mut bench = Bench::new();
+    bench.step(Input::Start);
+    bench.step(Input::PermitGranted);
+    bench.step(ended(1, End::OtherEra(gone())));
+    bench.step(Input::PermitGranted);
+    bench.step(ended(2, End::OtherEra(gone())));
+    assert_eq!(bench.machine.retry_at(), Some(bench.now + millis(500)));
+    bench.tick();
+    bench.step(Input::PermitGranted);
+    assert_eq!(bench.used(), 2, "the free connect was used up");
+    bench.step(up(3));
+    bench.lose(3, &[]);
+    bench.step(closed(3));
+    bench.tick();
+    bench.step(Input::PermitGranted);
+    let used = bench.used();
+    bench.step(ended(4, End::OtherEra(gone())));
+    bench.step(Input::PermitGranted);
+    assert_eq!(
+        (bench.generation(), bench.used()),
+        (5, used),
+        "what was up may have become another server"
+    );
+}

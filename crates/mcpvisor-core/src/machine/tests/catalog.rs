@@ -105,3 +105,35 @@ fn a_state_that_cannot_serve_publishes_nothing() {
         ]
     );
 }
+
+#[test]
+fn a_list_that_is_out_of_date_is_fetched_again_when_a_call_or_a_reader_comes() {
+    let fetches = |effects: &[Effect]| {
+        let fetch = |effect: &&Effect| matches!(effect, Effect::Fetch { .. });
+        effects.iter().filter(fetch).count()
+    };
+    let mut bench = Bench::connected_with(ServerSettings::default(), &[ListKind::Tools]);
+    let expires = Input::ListExpires {
+        generation: generation(1),
+        list: ListKind::Tools,
+        after: secs(5),
+    };
+    bench.step(fetched(1, ListKind::Tools, FetchOutcome::Fetched));
+    bench.step(expires.clone());
+    assert_eq!(fetches(&bench.pass(secs(6))), 0, "nobody wants it");
+    assert_eq!(fetches(&bench.step(Input::ListsUsed)), 1);
+    bench.step(fetched(1, ListKind::Tools, FetchOutcome::Fetched));
+    bench.step(expires);
+    assert_eq!(fetches(&bench.step(Input::ListsUsed)), 0, "it is good");
+    bench.pass(secs(6));
+    let call = bench.read(1);
+    assert_eq!(fetches(&bench.call(call)), 1);
+    let late = Input::ListExpires {
+        generation: generation(7),
+        list: ListKind::Tools,
+        after: secs(5),
+    };
+    let dropped = bench.machine.dropped_late();
+    bench.step(late);
+    assert_eq!(bench.machine.dropped_late(), dropped + 1);
+}

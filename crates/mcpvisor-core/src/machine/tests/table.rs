@@ -35,10 +35,13 @@ connection lost  | late late late .    .    late Rc   Rc   .    late late .    l
 ended: failed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
 ended: hopeless  | late late late bad  Cw   late Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off  Sa   late
 ended: closed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+ended: other era | late late late Cq   Cw   late Rw   Rw   Rw   late late Rq   late late Dq   Dw   Dw   off  off  Sa   late
 check answered   | late late late late late late .    late late late late late late late late late late late late late late
 check unanswered | late late late late late late .    late late late late late late late late late late late late late late
 list changed     | late late late late late late =    late late late late late late late late late late late late late late
 list fetched     | late late late late late late =    late late late late late late late late late late late late late late
+list expires     | late late late late late late =    late late late late late late late late late late late late late late
+lists used       | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
 report broken    | late late late late late late Rd   late late late late late late late late late late late late late late
 enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    .    Cq   Cq   Co   Cc   Rd   =    =    Rc   Rq
 disable          | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
@@ -105,6 +108,11 @@ ended: closed    | Rd                                               | remember, 
 ended: closed    | Do                                               | return permit, remember, 1 is not sent (parked)
 ended: closed    | Dd                                               | remember, close 2
 ended: closed    | Xd                                               | close 1
+ended: other era | Co Ro Do                                         | return permit, ask again
+ended: other era | L                                                | remember
+ended: other era | Rd                                               | remember, close 1
+ended: other era | Dd                                               | remember, close 2
+ended: other era | Xd                                               | close 1
 enable           | off                                              | remember, ask
 enable           | bad Dw                                           | remember, ask again
 enable           | Dq Do Dc Dd Xd Xc                                | remember
@@ -163,10 +171,17 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         failed(newest),
         ended(newest, End::Hopeless(not_found())),
         closed(newest),
+        ended(newest, End::OtherEra(gone())),
         checked(newest, true),
         checked(newest, false),
         list_changed(newest, ListKind::Tools),
         fetched(newest, ListKind::Tools, FetchOutcome::Fetched),
+        Input::ListExpires {
+            generation: generation(newest),
+            list: ListKind::Tools,
+            after: secs(5),
+        },
+        Input::ListsUsed,
         report_broken(newest),
         Input::Enable,
         Input::Disable,
@@ -212,6 +227,7 @@ fn row(input: &Input) -> &'static str {
             End::Failed { .. } => "ended: failed",
             End::Hopeless(_) => "ended: hopeless",
             End::Closed { .. } => "ended: closed",
+            End::OtherEra(_) => "ended: other era",
         },
         Input::CheckEnded { answered: true, .. } => "check answered",
         Input::CheckEnded {
@@ -219,6 +235,8 @@ fn row(input: &Input) -> &'static str {
         } => "check unanswered",
         Input::ListChanged { .. } => "list changed",
         Input::ListFetched { .. } => "list fetched",
+        Input::ListExpires { .. } => "list expires",
+        Input::ListsUsed => "lists used",
         Input::ReportBroken { .. } => "report broken",
         Input::Enable => "enable",
         Input::Disable => "disable",

@@ -75,6 +75,11 @@ impl HttpEndpoint {
         self
     }
 
+    /// The address.
+    pub(crate) fn reached_by(&self) -> Vec<Vec<u8>> {
+        vec![b"http".to_vec(), self.url.expose().as_bytes().to_vec()]
+    }
+
     /// What differs from another endpoint, as a config names it.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         let headers = self.headers != other.headers || self.bearer_env != other.bearer_env;

@@ -158,6 +158,14 @@ impl StdioCommand {
         environment
     }
 
+    /// The program and its arguments.
+    pub(crate) fn reached_by(&self) -> Vec<Vec<u8>> {
+        let arguments = self.args.iter().map(Secret::expose);
+        let parts = std::iter::once(&self.program).chain(arguments);
+        let parts = parts.map(|part| part.as_encoded_bytes().to_vec());
+        std::iter::once(b"stdio".to_vec()).chain(parts).collect()
+    }
+
     /// What must not be shown of the child: the values of its own variables, and what was named.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let inherited: Vec<OsString> = self.inherit.iter().filter_map(|n| variable(n)).collect();

@@ -1,0 +1,488 @@
+//! Which era of the protocol a server speaks, found out step by step.
+//!
+//! The modern era begins with `server/discover`, the older ones with `initialize`. A server whose
+//! era is not known is asked for the modern one first, and whatever it makes of that leads on: an
+//! error, silence, or its end. What was found out is remembered; sending and waiting is left to
+//! others.
+
+use std::time::Duration;
+
+/// How long a server of which nothing is known may be silent on the question for the modern era.
+pub const PROBE_WAIT: Duration = Duration::from_secs(1);
+
+/// How long a server that spoke the modern era before may be silent on it.
+pub const REMEMBERED_WAIT: Duration = Duration::from_secs(10);
+
+/// An era of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// Without a handshake: every request says what it needs to say.
+    Modern,
+    /// With `initialize`, up to 2025-11-25.
+    Legacy,
+}
+
+/// What is known of a server's era before it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KnownEra {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It ended when it was asked for the other one.
+    Assumed(Era),
+    /// It spoke this one before.
+    Remembered(Era),
+    /// It has to be this one.
+    Pinned(Era),
+}
+
+/// What to say to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Say {
+    /// `server/discover`.
+    Discover,
+    /// `initialize`.
+    Initialize,
+}
+
+/// What the server made of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// It answered `server/discover`, and speaks a modern version of ours.
+    Discovered,
+    /// It speaks the modern era, but no modern version of ours. Perhaps an older one, as it says.
+    OtherVersions {
+        /// It says that it speaks an older version of ours.
+        legacy: bool,
+        /// It says that it speaks a modern version of ours after all.
+        modern: bool,
+    },
+    /// It refused `server/discover` with an error of the modern era.
+    ModernRefusal,
+    /// It answered `server/discover` with any other error, or with nonsense.
+    NotDiscovered,
+    /// It answered `initialize`, with a version of ours.
+    Initialized,
+    /// It answered `initialize`, with a version that we do not speak.
+    OtherVersion,
+    /// It refused `initialize`.
+    NotInitialized,
+    /// Nothing was heard for as long as [`Negotiation::patience`] says.
+    Silence,
+    /// The connection ended.
+    Lost,
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Say this, on the same connection.
+    Say(Say),
+    /// Wait on.
+    Wait,
+    /// The server speaks this era.
+    Agreed(Era),
+    /// There is no version in common.
+    Incompatible,
+    /// It refused, for a reason of its own.
+    Refused,
+    /// It seems to end when it is asked for the modern era: connect again and ask for the other.
+    OtherEra,
+    /// The connection ended.
+    Lost,
+}
+
+/// One way to an era, on one connection.
+#[derive(Debug, Clone)]
+pub struct Negotiation {
+    known: KnownEra,
+    /// What is unanswered.
+    waiting: Waiting,
+    /// `server/discover` was answered or refused.
+    discover_answered: bool,
+    /// It was answered, after `initialize` had been sent.
+    discovered_late: bool,
+    /// `initialize` was refused.
+    refused: bool,
+    /// A version that the server named was tried already.
+    retried: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Discover,
+    Initialize,
+    /// The one was answered by silence, so the other was sent too.
+    Both,
+}
+
+impl Negotiation {
+    /// What to say first, and the state after it.
+    pub fn begin(known: KnownEra) -> (Self, Say) {
+        let say = match known {
+            KnownEra::Unknown
+            | KnownEra::Assumed(Era::Modern)
+            | KnownEra::Remembered(Era::Modern)
+            | KnownEra::Pinned(Era::Modern) => Say::Discover,
+            KnownEra::Assumed(Era::Legacy)
+            | KnownEra::Remembered(Era::Legacy)
+            | KnownEra::Pinned(Era::Legacy) => Say::Initialize,
+        };
+        let negotiation = Self {
+            known,
+            waiting: match say {
+                Say::Discover => Waiting::Discover,
+                Say::Initialize => Waiting::Initialize,
+            },
+            discover_answered: false,
+            discovered_late: false,
+            refused: false,
+            retried: false,
+        };
+        (negotiation, say)
+    }
+
+    /// How long silence may last now, before it is [`Heard::Silence`].
+    pub fn patience(&self) -> Option<Duration> {
+        match (self.waiting, self.known) {
+            (_, KnownEra::Pinned(_)) | (Waiting::Initialize, _) => None,
+            // It speaks the modern era, and does not answer the other.
+            (Waiting::Both, _) => self.discovered_late.then_some(PROBE_WAIT),
+            (Waiting::Discover, KnownEra::Remembered(_)) => Some(REMEMBERED_WAIT),
+            (Waiting::Discover, KnownEra::Unknown | KnownEra::Assumed(_)) => Some(PROBE_WAIT),
+        }
+    }
+
+    /// What follows from what was heard.
+    pub fn hear(&mut self, heard: Heard) -> Next {
+        match heard {
+            Heard::Discovered => match self.waiting {
+                Waiting::Discover => Next::Agreed(Era::Modern),
+                // The other way is under way: whoever answers both speaks both.
+                Waiting::Both | Waiting::Initialize => {
+                    self.discover_answered = true;
+                    self.discovered_late = true;
+                    Next::Wait
+                }
+            },
+            Heard::OtherVersions { modern, legacy } => self.other_versions(modern, legacy),
+            Heard::ModernRefusal => Next::Refused,
+            Heard::NotDiscovered => self.not_discovered(),
+            Heard::Initialized => Next::Agreed(Era::Legacy),
+            Heard::OtherVersion => Next::Incompatible,
+            Heard::NotInitialized => self.not_initialized(),
+            Heard::Silence => self.silence(),
+            Heard::Lost => self.lost(),
+        }
+    }
+
+    fn other_versions(&mut self, modern: bool, legacy: bool) -> Next {
+        if self.waiting != Waiting::Discover {
+            return Next::Wait;
+        }
+        if modern && !std::mem::replace(&mut self.retried, true) {
+            return Next::Say(Say::Discover);
+        }
+        if legacy && !self.refused && !self.is_pinned() {
+            return self.initialize();
+        }
+        Next::Incompatible
+    }
+
+    fn not_discovered(&mut self) -> Next {
+        let waited = std::mem::replace(&mut self.discover_answered, true);
+        match self.waiting {
+            Waiting::Both | Waiting::Initialize => Next::Wait,
+            Waiting::Discover if self.is_pinned() => Next::Incompatible,
+            Waiting::Discover if self.refused || waited => Next::Refused,
+            Waiting::Discover => self.initialize(),
+        }
+    }
+
+    fn not_initialized(&mut self) -> Next {
+        if std::mem::replace(&mut self.refused, true) {
+            return Next::Refused;
+        }
+        if self.discovered_late {
+            return Next::Agreed(Era::Modern);
+        }
+        match self.known {
+            // What is known may be out of date.
+            KnownEra::Assumed(_) | KnownEra::Remembered(_) if !self.discover_answered => {
+                self.waiting = Waiting::Discover;
+                Next::Say(Say::Discover)
+            }
+            KnownEra::Assumed(_)
+            | KnownEra::Remembered(_)
+            | KnownEra::Unknown
+            | KnownEra::Pinned(_) => Next::Refused,
+        }
+    }
+
+    fn silence(&mut self) -> Next {
+        match self.waiting {
+            Waiting::Discover if self.refused => Next::Refused,
+            Waiting::Discover => {
+                self.waiting = Waiting::Both;
+                Next::Say(Say::Initialize)
+            }
+            Waiting::Both if self.discovered_late => Next::Agreed(Era::Modern),
+            Waiting::Both | Waiting::Initialize => Next::Wait,
+        }
+    }
+
+    fn lost(&self) -> Next {
+        match (self.known, self.waiting) {
+            (KnownEra::Unknown, Waiting::Discover | Waiting::Both) if !self.discover_answered => {
+                Next::OtherEra
+            }
+            _ => Next::Lost,
+        }
+    }
+
+    fn initialize(&mut self) -> Next {
+        self.waiting = Waiting::Initialize;
+        Next::Say(Say::Initialize)
+    }
+
+    fn is_pinned(&self) -> bool {
+        matches!(self.known, KnownEra::Pinned(_))
+    }
+
+    /// What to remember once this came of it. What was learned from a server's end is kept until
+    /// the server says otherwise, so that a server which always dies is not asked twice each time.
+    pub fn lesson(&self, next: Next) -> KnownEra {
+        match (next, self.known) {
+            (_, KnownEra::Pinned(era)) => KnownEra::Pinned(era),
+            // It answered both, the modern question too late for this connection.
+            (Next::Agreed(Era::Legacy), _) if self.discovered_late => {
+                KnownEra::Remembered(Era::Modern)
+            }
+            (Next::Agreed(era), _) => KnownEra::Remembered(era),
+            (Next::OtherEra, _) => KnownEra::Assumed(Era::Legacy),
+            (Next::Lost, KnownEra::Assumed(era)) => KnownEra::Assumed(era),
+            (Next::Lost | Next::Refused | Next::Incompatible, _) => KnownEra::Unknown,
+            (Next::Say(_) | Next::Wait, known) => known,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that is said in the course of what is heard, and what comes of it.
+    fn course(known: KnownEra, heard: &[Heard]) -> (Vec<Say>, Next, KnownEra) {
+        let (mut negotiation, first) = Negotiation::begin(known);
+        let mut said = vec![first];
+        let mut next = Next::Wait;
+        for heard in heard {
+            next = negotiation.hear(*heard);
+            if let Next::Say(say) = next {
+                said.push(say);
+            }
+        }
+        (said, next, negotiation.lesson(next))
+    }
+
+    const MODERN: KnownEra = KnownEra::Remembered(Era::Modern);
+    const LEGACY: KnownEra = KnownEra::Remembered(Era::Legacy);
+    const ASSUMED: KnownEra = KnownEra::Assumed(Era::Legacy);
+    use Heard::*;
+    use KnownEra::{Pinned, Unknown};
+    use Say::{Discover, Initialize};
+
+    #[test]
+    fn a_server_of_which_nothing_is_known_is_asked_for_the_modern_era_first() {
+        assert_eq!(
+            course(Unknown, &[Discovered]),
+            (vec![Discover], Next::Agreed(Era::Modern), MODERN)
+        );
+        for other in [NotDiscovered, Silence] {
+            assert_eq!(
+                course(Unknown, &[other, Initialized]),
+                (
+                    vec![Discover, Initialize],
+                    Next::Agreed(Era::Legacy),
+                    LEGACY
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_asked_for_first_and_forgotten_when_it_no_longer_works() {
+        assert_eq!(
+            course(LEGACY, &[Initialized]),
+            (vec![Initialize], Next::Agreed(Era::Legacy), LEGACY)
+        );
+        assert_eq!(
+            course(MODERN, &[Discovered]),
+            (vec![Discover], Next::Agreed(Era::Modern), MODERN)
+        );
+        assert_eq!(
+            course(LEGACY, &[NotInitialized, Discovered]),
+            (
+                vec![Initialize, Discover],
+                Next::Agreed(Era::Modern),
+                MODERN
+            )
+        );
+        for other in [NotDiscovered, Silence] {
+            assert_eq!(
+                course(MODERN, &[other, Initialized]),
+                (
+                    vec![Discover, Initialize],
+                    Next::Agreed(Era::Legacy),
+                    LEGACY
+                )
+            );
+        }
+        for known in [MODERN, LEGACY] {
+            assert_eq!(course(known, &[Lost]).1, Next::Lost);
+            assert_eq!(course(known, &[Lost]).2, Unknown);
+        }
+    }
+
+    #[test]
+    fn a_server_that_ends_on_the_question_is_asked_for_the_other_era_next_and_only_once() {
+        for heard in [&[Lost][..], &[Silence, Lost][..]] {
+            let (_, next, lesson) = course(Unknown, heard);
+            assert_eq!((next, lesson), (Next::OtherEra, ASSUMED));
+        }
+        assert_eq!(
+            course(ASSUMED, &[Lost]),
+            (vec![Initialize], Next::Lost, ASSUMED)
+        );
+        assert_eq!(course(ASSUMED, &[Initialized]).2, LEGACY);
+        assert_eq!(
+            course(Unknown, &[NotDiscovered, Lost]).1,
+            Next::Lost,
+            "it answered the question, so it was not that"
+        );
+    }
+
+    #[test]
+    fn a_late_answer_changes_nothing_unless_the_other_way_is_closed() {
+        assert_eq!(
+            course(Unknown, &[Silence, NotDiscovered, Initialized]),
+            (
+                vec![Discover, Initialize],
+                Next::Agreed(Era::Legacy),
+                LEGACY
+            )
+        );
+        assert_eq!(
+            course(Unknown, &[Silence, Discovered, Initialized]),
+            (
+                vec![Discover, Initialize],
+                Next::Agreed(Era::Legacy),
+                MODERN
+            ),
+            "a slow starter that speaks both is met in the modern era the next time"
+        );
+        for end in [NotInitialized, Silence] {
+            assert_eq!(
+                course(Unknown, &[Silence, Discovered, end]),
+                (
+                    vec![Discover, Initialize],
+                    Next::Agreed(Era::Modern),
+                    MODERN
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn versions_that_the_server_names_are_tried_once() {
+        let other = |modern, legacy| OtherVersions { modern, legacy };
+        assert_eq!(
+            course(Unknown, &[other(true, false), Discovered]),
+            (vec![Discover, Discover], Next::Agreed(Era::Modern), MODERN)
+        );
+        assert_eq!(
+            course(Unknown, &[other(true, false), other(true, false)]).1,
+            Next::Incompatible
+        );
+        assert_eq!(
+            course(Unknown, &[other(false, true), Initialized]),
+            (
+                vec![Discover, Initialize],
+                Next::Agreed(Era::Legacy),
+                LEGACY
+            )
+        );
+        assert_eq!(
+            course(Unknown, &[other(false, false)]).1,
+            Next::Incompatible
+        );
+        assert_eq!(
+            course(LEGACY, &[NotInitialized, other(false, true)]).1,
+            Next::Incompatible
+        );
+    }
+
+    #[test]
+    fn a_modern_refusal_is_no_reason_for_the_other_era() {
+        assert_eq!(
+            course(Unknown, &[ModernRefusal]),
+            (vec![Discover], Next::Refused, Unknown)
+        );
+    }
+
+    #[test]
+    fn a_pinned_era_is_the_only_one() {
+        let modern = Pinned(Era::Modern);
+        assert_eq!(
+            course(modern, &[NotDiscovered]),
+            (vec![Discover], Next::Incompatible, modern)
+        );
+        assert_eq!(Negotiation::begin(modern).0.patience(), None);
+        let legacy = Pinned(Era::Legacy);
+        assert_eq!(
+            course(legacy, &[NotInitialized]),
+            (vec![Initialize], Next::Refused, legacy)
+        );
+    }
+
+    #[test]
+    fn no_course_goes_on_for_ever() {
+        let all = [
+            Discovered,
+            OtherVersions {
+                modern: true,
+                legacy: true,
+            },
+            ModernRefusal,
+            NotDiscovered,
+            NotInitialized,
+            Silence,
+        ];
+        for known in [
+            Unknown,
+            ASSUMED,
+            MODERN,
+            LEGACY,
+            Pinned(Era::Modern),
+            Pinned(Era::Legacy),
+        ] {
+            let mut courses = vec![Negotiation::begin(known)];
+            let mut said = 0;
+            while !courses.is_empty() {
+                said += 1;
+                assert!(said <= 4, "{known:?}: {courses:?}");
+                let followed = courses.iter().flat_map(|(course, _)| {
+                    all.iter().filter_map(|heard| {
+                        let mut course = course.clone();
+                        // Waiting on says nothing.
+                        match course.hear(*heard) {
+                            Next::Say(say) => Some((course, say)),
+                            _ => None,
+                        }
+                    })
+                });
+                courses = followed.collect();
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What is known of a server's era, and what every request of the modern one says.
+
+use std::sync::Arc;
+
+use mcpvisor_core::{Era, KnownEra};
+use rmcp::ErrorData;
+use rmcp::model::{
+    CacheScope, DiscoverResult, InitializeRequestParams, ProtocolVersion, RequestMetaObject,
+    ResultType, ServerResult,
+};
+use serde_json::{Value, json};
+
+use super::stop::Stop;
+use crate::era_store;
+use crate::server::slot::ServerSlot;
+use crate::transport::TransportKind;
+
+/// The version of the modern era.
+pub(super) const MODERN: ProtocolVersion = ProtocolVersion::V_2026_07_28;
+
+/// The versions that `initialize` can agree on, newest first.
+pub(super) const LEGACY: [ProtocolVersion; 4] = [
+    ProtocolVersion::V_2025_11_25,
+    ProtocolVersion::V_2025_06_18,
+    ProtocolVersion::V_2025_03_26,
+    ProtocolVersion::V_2024_11_05,
+];
+
+/// All that we speak, newest first.
+pub(super) fn spoken() -> Vec<ProtocolVersion> {
+    std::iter::once(MODERN).chain(LEGACY).collect()
+}
+
+/// Versions for people.
+pub(super) fn names(versions: &[ProtocolVersion]) -> String {
+    if versions.is_empty() {
+        return "none".to_owned();
+    }
+    let names: Vec<&str> = versions.iter().map(ProtocolVersion::as_str).collect();
+    names.join(", ")
+}
+
+/// What is known of the server's era: by its config, from its last connection, from an earlier run.
+pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
+    let config = slot.config();
+    if let Some(pinned) = &config.protocol {
+        return if *pinned == MODERN {
+            Ok(KnownEra::Pinned(Era::Modern))
+        } else if LEGACY.contains(pinned) {
+            Ok(KnownEra::Pinned(Era::Legacy))
+        } else {
+            let ours = names(&spoken());
+            Err(Stop::Incompatible(format!("we speak {ours}")))
+        };
+    }
+    // A service of this program answers at once to what every server understands.
+    if matches!(config.transport.0, TransportKind::Channel { .. }) {
+        return Ok(KnownEra::Pinned(Era::Legacy));
+    }
+    let (known, loaded) = {
+        let mut memory = slot.memory();
+        let loaded = std::mem::replace(&mut memory.era_loaded, true);
+        (memory.era, loaded)
+    };
+    if loaded || known != KnownEra::Unknown {
+        return Ok(known);
+    }
+    Ok(era_store::load(slot).await)
+}
+
+/// Remembers what was learned, for the next connection and for the next run.
+pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
+    if matches!(lesson, KnownEra::Pinned(_)) {
+        return;
+    }
+    slot.memory().era = lesson;
+    if lesson != known {
+        era_store::save(slot, lesson);
+    }
+}
+
+/// What every request of the modern era says about us.
+pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObject {
+    RequestMetaObject::with_client_context(
+        MODERN,
+        client.client_info.clone(),
+        client.capabilities.clone(),
+    )
+}
+
+/// The versions that a refusal names.
+pub(super) fn supported(error: &ErrorData) -> Option<Vec<ProtocolVersion>> {
+    let supported = error.data.as_ref()?.get("supported")?;
+    serde_json::from_value(supported.clone()).ok()
+}
+
+/// The answer to `server/discover`. Members that nobody needs may be missing.
+pub(super) fn read_discovery(result: ServerResult) -> Option<DiscoverResult> {
+    let mut value = match result {
+        ServerResult::DiscoverResult(result) => return Some(result),
+        ServerResult::CustomResult(custom) => custom.0,
+        _ => return None,
+    };
+    let members = value.as_object_mut()?;
+    let defaults = [
+        ("resultType", json!(ResultType::COMPLETE)),
+        ("capabilities", json!({})),
+        ("ttlMs", json!(0)),
+        ("cacheScope", json!(CacheScope::Private)),
+    ];
+    for (name, default) in defaults {
+        members.entry(name).or_insert(default);
+    }
+    // A time below zero is none.
+    if members["ttlMs"].as_u64().is_none() {
+        members.insert("ttlMs".to_owned(), Value::from(0));
+    }
+    serde_json::from_value(value).ok()
+}

@@ -1,0 +1,381 @@
+//! The one long request by which a modern server tells of changes.
+//!
+//! It asks for the lists that the server says may change, and for the resources that callers
+//! subscribed to. When it ends, or when the set changes, it is issued anew, at a bounded pace.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::{CallId, ListKind};
+use rmcp::model::{
+    ClientRequest, NotificationMetaObject, RequestId, ServerCapabilities, SubscriptionFilter,
+    SubscriptionsListenRequest, SubscriptionsListenRequestParams,
+};
+
+use crate::link::request_id;
+
+/// The least time between two such requests.
+const PACE: Duration = Duration::from_millis(100);
+
+/// The longest time between two, where the server keeps ending them.
+const SLOWEST: Duration = Duration::from_secs(30);
+
+/// What is listened for, and how.
+#[derive(Debug)]
+pub(super) struct Listen {
+    /// The lists that the server says may change.
+    lists: SubscriptionFilter,
+    /// Whether it tells of resources at all.
+    pub(super) offers_resources: bool,
+    uris: BTreeSet<String>,
+    /// The request that counts now.
+    current: Option<Issued>,
+    /// One that was replaced, until the new one is acknowledged.
+    replaced: Option<CallId>,
+    issue_at: Option<Instant>,
+    last: Option<Instant>,
+    /// How often it ended in a row without being acknowledged for a while.
+    failures: u32,
+    /// The server knows no such request.
+    absent: bool,
+    /// Nobody listened for a while.
+    gap: bool,
+}
+
+#[derive(Debug)]
+struct Issued {
+    id: CallId,
+    asked: SubscriptionFilter,
+    accepted: Option<SubscriptionFilter>,
+}
+
+/// What became of a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// It is listened for.
+    Granted,
+    /// It will be known when the server acknowledges.
+    Pending,
+    /// The server has nothing of the kind.
+    Impossible,
+}
+
+impl Listen {
+    /// Listens for what the server offers, and for what was subscribed to before.
+    pub(super) fn new(
+        capabilities: &ServerCapabilities,
+        uris: BTreeSet<String>,
+        now: Instant,
+    ) -> Self {
+        let all = SubscriptionFilter::builder()
+            .tools_list_changed()
+            .prompts_list_changed()
+            .resources_list_changed()
+            .build();
+        let resources = capabilities.resources.as_ref();
+        let mut listen = Self {
+            lists: all.supported_by(capabilities),
+            offers_resources: resources.is_some_and(|it| it.subscribe == Some(true)),
+            uris,
+            current: None,
+            replaced: None,
+            issue_at: None,
+            last: None,
+            failures: 0,
+            absent: false,
+            gap: false,
+        };
+        if listen.wants_anything() {
+            listen.issue_at = Some(now);
+        }
+        listen
+    }
+
+    fn wants_anything(&self) -> bool {
+        self.lists != SubscriptionFilter::default()
+            || self.offers_resources && !self.uris.is_empty()
+    }
+
+    /// When the next request is due.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.issue_at
+    }
+
+    /// The next request, which goes out under this id, and the one that it replaces.
+    pub(super) fn issue(&mut self, now: Instant, id: CallId) -> ClientRequest {
+        let mut asked = self.lists.clone();
+        if self.offers_resources && !self.uris.is_empty() {
+            asked.resource_subscriptions = Some(self.uris.iter().cloned().collect());
+        }
+        self.issue_at = None;
+        self.last = Some(now);
+        if let Some(old) = self.current.take() {
+            self.replaced = Some(old.id);
+        }
+        self.current = Some(Issued {
+            id,
+            asked: asked.clone(),
+            accepted: None,
+        });
+        let params = SubscriptionsListenRequestParams::new(asked);
+        ClientRequest::SubscriptionsListenRequest(SubscriptionsListenRequest::new(params))
+    }
+
+    /// A caller wants to hear of a resource.
+    pub(super) fn subscribe(&mut self, now: Instant, uri: &str) -> Wish {
+        if !self.offers_resources || self.absent {
+            return Wish::Impossible;
+        }
+        self.uris.insert(uri.to_owned());
+        let accepted = self.current.as_ref().and_then(|it| it.accepted.as_ref());
+        let accepted = accepted.and_then(|it| it.resource_subscriptions.as_ref());
+        if accepted.is_some_and(|uris| uris.iter().any(|it| it == uri)) {
+            return Wish::Granted;
+        }
+        let asked = self
+            .current
+            .as_ref()
+            .and_then(|it| it.asked.resource_subscriptions.as_ref());
+        if !asked.is_some_and(|uris| uris.iter().any(|it| it == uri)) {
+            self.reissue(now);
+        }
+        Wish::Pending
+    }
+
+    /// A caller no longer wants to hear of a resource.
+    pub(super) fn unsubscribe(&mut self, now: Instant, uri: &str) {
+        if self.uris.remove(uri) && self.wants_anything() {
+            self.reissue(now);
+        }
+    }
+
+    /// A resource that the server does not tell of is not asked for again.
+    pub(super) fn forget(&mut self, uri: &str) {
+        self.uris.remove(uri);
+    }
+
+    fn reissue(&mut self, now: Instant) {
+        if self.absent {
+            return;
+        }
+        let soonest = self.last.map_or(now, |last| now.max(last + PACE));
+        self.issue_at = Some(self.issue_at.map_or(soonest, |at| at.min(soonest)));
+    }
+
+    /// Whether this is a request that listens.
+    pub(super) fn is(&self, id: &RequestId) -> Option<CallId> {
+        let current = self.current.as_ref().map(|it| it.id);
+        let mut ids = current.into_iter().chain(self.replaced);
+        ids.find(|known| request_id(*known) == *id)
+    }
+
+    /// Whether a notification belongs to something that is listened for. One without a name does:
+    /// over HTTP it comes on the stream of its request.
+    pub(super) fn hears(&self, meta: Option<&NotificationMetaObject>) -> bool {
+        let named = meta.and_then(NotificationMetaObject::subscription_id);
+        named.is_none_or(|id| self.is(&id).is_some())
+    }
+
+    /// The server acknowledged the newest request. Says which older request is over, and which
+    /// lists may have changed unheard.
+    pub(super) fn acknowledged(
+        &mut self,
+        named: Option<&RequestId>,
+        accepted: &SubscriptionFilter,
+    ) -> Option<Acknowledged> {
+        let current = self.current.as_mut()?;
+        if named.is_some_and(|id| *id != request_id(current.id)) {
+            return None;
+        }
+        let accepted = current.asked.intersection(accepted);
+        let missing = missing(&current.asked, &accepted);
+        current.accepted = Some(accepted);
+        self.failures = 0;
+        Some(Acknowledged {
+            over: self.replaced.take(),
+            missing,
+            unheard: if std::mem::take(&mut self.gap) {
+                ListKind::ALL.to_vec()
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
+    /// Whether the server acknowledged this resource.
+    pub(super) fn accepts(&self, uri: &str) -> bool {
+        let accepted = self.current.as_ref().and_then(|it| it.accepted.as_ref());
+        let uris = accepted.and_then(|it| it.resource_subscriptions.as_ref());
+        uris.is_some_and(|uris| uris.iter().any(|it| it == uri))
+    }
+
+    /// A request that listens ended. `unknown`: the server has no such method.
+    pub(super) fn ended(&mut self, now: Instant, id: CallId, unknown: bool) {
+        if self.replaced == Some(id) {
+            self.replaced = None;
+            return;
+        }
+        if self.current.take_if(|current| current.id == id).is_none() {
+            return;
+        }
+        if unknown {
+            self.absent = true;
+            self.issue_at = None;
+            return;
+        }
+        self.gap = true;
+        if self.wants_anything() {
+            let delay = PACE.saturating_mul(1 << self.failures.min(16)).min(SLOWEST);
+            self.failures += 1;
+            let at = now + delay;
+            self.issue_at = Some(self.issue_at.map_or(at, |due| due.min(at)));
+        }
+    }
+}
+
+/// What an acknowledgement says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Acknowledged {
+    /// The older request, which is over.
+    pub(super) over: Option<CallId>,
+    /// What was asked for and is not told.
+    pub(super) missing: Vec<String>,
+    /// What may have changed while nobody listened.
+    pub(super) unheard: Vec<ListKind>,
+}
+
+fn missing(asked: &SubscriptionFilter, accepted: &SubscriptionFilter) -> Vec<String> {
+    let lists = [
+        (
+            "tools",
+            asked.tools_list_changed,
+            accepted.tools_list_changed,
+        ),
+        (
+            "prompts",
+            asked.prompts_list_changed,
+            accepted.prompts_list_changed,
+        ),
+        (
+            "resources",
+            asked.resources_list_changed,
+            accepted.resources_list_changed,
+        ),
+    ];
+    let lists = lists
+        .into_iter()
+        .filter(|(_, asked, told)| asked.is_some() && told.is_none());
+    let told = accepted
+        .resource_subscriptions
+        .as_deref()
+        .unwrap_or_default();
+    let asked = asked.resource_subscriptions.as_deref().unwrap_or_default();
+    let uris = asked.iter().filter(|uri| !told.contains(uri)).cloned();
+    lists
+        .map(|(name, ..)| name.to_owned())
+        .chain(uris)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{ResourcesCapability, ToolsCapability};
+
+    use super::*;
+
+    fn capabilities() -> ServerCapabilities {
+        let mut capabilities = ServerCapabilities::default();
+        let mut tools = ToolsCapability::default();
+        tools.list_changed = Some(true);
+        capabilities.tools = Some(tools);
+        let mut resources = ResourcesCapability::default();
+        resources.subscribe = Some(true);
+        capabilities.resources = Some(resources);
+        capabilities
+    }
+
+    fn listening(now: Instant) -> Listen {
+        let mut listen = Listen::new(&capabilities(), BTreeSet::new(), now);
+        assert_eq!(listen.due(), Some(now));
+        listen.issue(now, CallId(1));
+        let accepted = SubscriptionFilter::builder().tools_list_changed().build();
+        listen.acknowledged(Some(&request_id(CallId(1))), &accepted);
+        listen
+    }
+
+    #[test]
+    fn a_server_whose_lists_never_change_is_not_listened_to() {
+        let none = ServerCapabilities::default();
+        let listen = Listen::new(&none, BTreeSet::from(["x://y".to_owned()]), Instant::now());
+        assert_eq!(listen.due(), None);
+    }
+
+    #[test]
+    fn a_new_subscription_replaces_the_request_without_a_gap() {
+        let now = Instant::now();
+        let mut listen = listening(now);
+        assert_eq!(listen.subscribe(now, "x://y"), Wish::Pending);
+        assert_eq!(listen.due(), Some(now + PACE));
+        let ClientRequest::SubscriptionsListenRequest(request) =
+            listen.issue(now + PACE, CallId(2))
+        else {
+            panic!("another request");
+        };
+        let asked = &request.params.notifications;
+        assert_eq!(asked.resource_subscriptions, Some(vec!["x://y".to_owned()]));
+        assert!(
+            listen.is(&request_id(CallId(1))).is_some(),
+            "it still counts"
+        );
+        assert_eq!(
+            listen.acknowledged(Some(&request_id(CallId(1))), asked),
+            None
+        );
+        let acknowledged = listen
+            .acknowledged(Some(&request_id(CallId(2))), asked)
+            .unwrap();
+        assert_eq!(acknowledged.over, Some(CallId(1)));
+        assert_eq!(acknowledged.unheard, []);
+        assert!(listen.accepts("x://y"));
+        assert_eq!(listen.subscribe(now, "x://y"), Wish::Granted);
+    }
+
+    #[test]
+    fn what_the_server_does_not_acknowledge_is_named() {
+        let now = Instant::now();
+        let mut listen = listening(now);
+        listen.subscribe(now, "x://y");
+        listen.issue(now, CallId(2));
+        let acknowledged = listen
+            .acknowledged(None, &SubscriptionFilter::default())
+            .unwrap();
+        assert_eq!(acknowledged.missing, ["tools", "x://y"]);
+        assert!(!listen.accepts("x://y"));
+    }
+
+    #[test]
+    fn a_request_that_keeps_ending_is_issued_ever_more_slowly_and_tells_of_the_gap() {
+        let mut now = Instant::now();
+        let mut listen = listening(now);
+        let mut waits = Vec::new();
+        for id in 1..12 {
+            listen.ended(now, CallId(id), false);
+            let due = listen.due().unwrap();
+            waits.push((due - now).as_millis());
+            now = due;
+            listen.issue(now, CallId(id + 1));
+        }
+        assert_eq!(
+            waits,
+            [
+                100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000
+            ]
+        );
+        let accepted = SubscriptionFilter::builder().tools_list_changed().build();
+        let acknowledged = listen.acknowledged(None, &accepted).unwrap();
+        assert_eq!(acknowledged.unheard, ListKind::ALL);
+        listen.ended(now, CallId(12), true);
+        assert_eq!(listen.due(), None, "the server has no such request");
+        assert_eq!(listen.subscribe(now, "x://y"), Wish::Impossible);
+    }
+}

@@ -1,0 +1,297 @@
+//! The session's part in the modern era: what is listened for, asked back and asked again.
+
+use mcpvisor_core::machine::CallEnd;
+use mcpvisor_core::{CallId, ListKind};
+use rmcp::ErrorData;
+use rmcp::model::{
+    ClientRequest, ErrorCode, ListToolsResult, NotificationMetaObject, ServerResult,
+    SubscriptionsAcknowledgedNotification,
+};
+
+use super::listen::Wish;
+use super::modern::{Meaning, is_of_unknown_type, renew_progress, translate_back};
+use super::pending::{Holder, OwnFailure, OwnRequest};
+use super::rounds::Resumed;
+use super::session::Session;
+use crate::link::{Expect, Link};
+use crate::reply::{Answer, Failure};
+use crate::server::actor::now;
+use crate::server::call::Call;
+
+impl<L: Link> Session<'_, L> {
+    /// Makes a call one of the session's era. What is not sent at all does not come back.
+    pub(super) fn prepare(&mut self, mut call: Box<Call>) -> Option<Box<Call>> {
+        let Some(request) = &mut call.request else {
+            return Some(call);
+        };
+        let Some(modern) = &mut self.modern else {
+            translate_back(request);
+            return Some(call);
+        };
+        match modern.translate(request) {
+            Meaning::Send => return Some(call),
+            Meaning::Done => self.finish(call, Ok(ServerResult::empty(()))),
+            Meaning::Subscribe(uri) => match modern.listen.subscribe(now(), &uri) {
+                Wish::Granted => self.finish(call, Ok(ServerResult::empty(()))),
+                Wish::Pending => {
+                    modern.subscribing.push((uri, call));
+                    self.listen_if_due();
+                }
+                Wish::Impossible => self.finish(call, Err(Failure::Invalid(no_subscriptions()))),
+            },
+            Meaning::Unsubscribe(uri) => {
+                modern.listen.unsubscribe(now(), &uri);
+                self.finish(call, Ok(ServerResult::empty(())));
+                self.listen_if_due();
+            }
+        }
+        None
+    }
+
+    /// Likewise for a request of the runtime's own.
+    pub(super) fn prepare_own(&mut self, mut own: OwnRequest) -> Option<OwnRequest> {
+        let Some(modern) = &mut self.modern else {
+            return Some(own);
+        };
+        match modern.translate(&mut own.request) {
+            Meaning::Send => return Some(own),
+            Meaning::Subscribe(uri) => {
+                let wish = modern.listen.subscribe(now(), &uri);
+                let answer = match wish {
+                    Wish::Granted | Wish::Pending => Ok(ServerResult::empty(())),
+                    Wish::Impossible => Err(OwnFailure::Unreadable(no_subscriptions())),
+                };
+                let _ = own.answer.send(answer);
+            }
+            Meaning::Done | Meaning::Unsubscribe(_) => {
+                let _ = own.answer.send(Ok(ServerResult::empty(())));
+            }
+        }
+        None
+    }
+
+    /// Issues the request that listens, if it is time.
+    pub(super) fn listen_if_due(&mut self) {
+        let Some(modern) = &mut self.modern else {
+            return;
+        };
+        let at = now();
+        if modern.listen.due().is_none_or(|due| due > at) {
+            return;
+        }
+        let id = self.task.slot.next_call();
+        let mut request = modern.listen.issue(at, id);
+        modern.sign(&mut request);
+        match self.link.push_request(id, &mut Some(request), false) {
+            Ok(position) => self
+                .pending
+                .insert(id, Expect::Any, position, Holder::Listen),
+            Err(problem) => self.listen_ended(id, &Err(ErrorData::internal_error(problem, None))),
+        }
+    }
+
+    /// The server says what it will tell of.
+    pub(super) fn acknowledged(&mut self, told: SubscriptionsAcknowledgedNotification) {
+        let Some(modern) = &mut self.modern else {
+            return;
+        };
+        let meta = told.extensions.get::<NotificationMetaObject>();
+        let meta = meta.or(told.params.meta.as_ref());
+        let named = meta.and_then(NotificationMetaObject::subscription_id);
+        let accepted = &told.params.notifications;
+        let Some(acknowledged) = modern.listen.acknowledged(named.as_ref(), accepted) else {
+            return;
+        };
+        if !acknowledged.missing.is_empty() {
+            let missing = acknowledged.missing.join(", ");
+            tracing::warn!(server = %self.task.slot.name(), missing, "the server does not tell of these");
+        }
+        let waiting = std::mem::take(&mut modern.subscribing);
+        let mut answers = Vec::new();
+        for (uri, call) in waiting {
+            if modern.listen.accepts(&uri) {
+                answers.push((call, Ok(ServerResult::empty(()))));
+            } else if modern.listen.due().is_some() {
+                // It is in the next request.
+                modern.subscribing.push((uri, call));
+            } else {
+                modern.listen.forget(&uri);
+                let problem = format!("the server does not tell of changes of {uri}");
+                answers.push((call, Err(Failure::Invalid(problem))));
+            }
+        }
+        if let Some(over) = acknowledged.over {
+            self.pending.remove(over);
+            self.link.cancel(over, "replaced by a newer one");
+        }
+        self.changed(&acknowledged.unheard);
+        for (call, answer) in answers {
+            self.finish(call, answer);
+        }
+    }
+
+    /// The request that listens is over.
+    pub(super) fn listen_ended(&mut self, id: CallId, result: &Result<ServerResult, ErrorData>) {
+        let Some(modern) = &mut self.modern else {
+            return;
+        };
+        let unknown = matches!(result, Err(error) if error.code == ErrorCode::METHOD_NOT_FOUND);
+        modern.listen.ended(now(), id, unknown);
+        if unknown {
+            for (_, call) in std::mem::take(&mut modern.subscribing) {
+                self.finish(call, Err(Failure::Invalid(no_subscriptions())));
+            }
+        }
+    }
+
+    /// An answer to a caller in the modern era, which may be a question.
+    pub(super) fn answered_modern(
+        &mut self,
+        call: Box<Call>,
+        mut result: Result<ServerResult, ErrorData>,
+    ) {
+        self.aliases.remove(&call.id);
+        match &mut result {
+            Ok(ServerResult::InputRequiredResult(required)) => {
+                let required = required.clone();
+                if let Err((call, problem)) = self.rounds.gather(call, required) {
+                    self.finish(call, Err(Failure::NoInput(problem)));
+                }
+                return;
+            }
+            Ok(ServerResult::ListToolsResult(page)) => self.learn_headers(page),
+            Err(error) if error.code == ErrorCode::HEADER_MISMATCH => {
+                if let Some(modern) = &mut self.modern
+                    && modern.headers.is_some()
+                    && call.tool_name().is_some()
+                    && !call.relisted
+                {
+                    modern.mismatched.push((call, error.clone()));
+                    self.changed(&[ListKind::Tools]);
+                    return;
+                }
+            }
+            _ => {}
+        }
+        let unknown = result.as_ref().ok().and_then(is_of_unknown_type);
+        if let Some(unknown) = unknown {
+            let problem = format!("a result of the unknown type {:?}", unknown.as_str());
+            self.observed.ended.push((call.id, CallEnd::Unreadable));
+            let answer = Err(Failure::Unreadable(problem));
+            self.answers.push((call.reply, answer));
+            return;
+        }
+        self.finish(call, result.map_err(Failure::Error));
+    }
+
+    /// Learns which arguments are headers, and takes out the tools that cannot be used.
+    pub(super) fn learn_headers(&mut self, page: &mut ListToolsResult) {
+        let Some(headers) = self.modern.as_mut().and_then(|it| it.headers.as_mut()) else {
+            return;
+        };
+        for (tool, problem) in headers.learn(&mut page.tools) {
+            let server = self.task.slot.name();
+            tracing::warn!(%server, tool, problem, "a tool cannot be used and is left out");
+        }
+    }
+
+    /// A listing of the runtime's own: after its last page, calls whose headers were wrong go out
+    /// again.
+    pub(super) fn listed(&mut self, result: &mut Result<ServerResult, ErrorData>) {
+        let last = match result {
+            Ok(ServerResult::ListToolsResult(page)) => {
+                self.learn_headers(page);
+                page.next_cursor.is_none()
+            }
+            _ => return,
+        };
+        let Some(modern) = self.modern.as_mut().filter(|_| last) else {
+            return;
+        };
+        for (mut call, _) in std::mem::take(&mut modern.mismatched) {
+            call.relisted = true;
+            self.send_again(call);
+        }
+    }
+
+    /// A call goes on with its inputs, or does not.
+    pub(super) fn resume(&mut self, resumed: Resumed) {
+        match resumed {
+            Resumed::Again(call) => self.send_again(call),
+            Resumed::Failed(call, problem) => {
+                self.finish(call, Err(Failure::NoInput(problem)));
+            }
+        }
+        self.flush();
+    }
+
+    /// Sends a call once more, under a new id.
+    fn send_again(&mut self, mut call: Box<Call>) {
+        let id = self.task.slot.next_call();
+        if let Some(request) = &mut call.request {
+            renew_progress(request, id);
+        }
+        self.aliases.insert(call.id, id);
+        if let Some(call) = self.prepare(call) {
+            self.send(id, call);
+        }
+    }
+
+    /// Answers a caller with the next flush.
+    pub(super) fn finish(&mut self, call: Box<Call>, answer: Answer) {
+        if answer.is_ok() {
+            self.observed
+                .confirmed
+                .extend(super::session::confirmed(&call));
+        }
+        self.observed.ended.push((call.id, CallEnd::Answered));
+        self.answers.push((call.reply, answer));
+    }
+
+    /// Takes a call that is not on the wire at the moment.
+    pub(super) fn take_held(&mut self, id: CallId) -> Option<Box<Call>> {
+        if let Some(call) = self.rounds.take(id) {
+            return Some(call);
+        }
+        let modern = self.modern.as_mut()?;
+        let waits = modern
+            .subscribing
+            .iter()
+            .position(|(_, call)| call.id == id);
+        if let Some(at) = waits {
+            return Some(modern.subscribing.swap_remove(at).1);
+        }
+        let waits = modern
+            .mismatched
+            .iter()
+            .position(|(call, _)| call.id == id)?;
+        Some(modern.mismatched.swap_remove(waits).0)
+    }
+
+    /// The calls that are not on the wire at the moment, and whether any of each was.
+    pub(super) fn drain_held(&mut self) -> Vec<(Box<Call>, bool)> {
+        let mut held: Vec<_> = self.rounds.drain().map(|call| (call, true)).collect();
+        if let Some(modern) = &mut self.modern {
+            held.extend(modern.subscribing.drain(..).map(|(_, call)| (call, false)));
+            // They were refused before they ran.
+            held.extend(modern.mismatched.drain(..).map(|(call, _)| (call, false)));
+        }
+        held
+    }
+}
+
+fn no_subscriptions() -> String {
+    "the server offers no subscriptions to resources".to_owned()
+}
+
+/// Whether a request may be answered with a question, so that it has to be kept.
+pub(super) fn may_be_asked_back(request: Option<&ClientRequest>) -> bool {
+    matches!(
+        request,
+        Some(
+            ClientRequest::CallToolRequest(_)
+                | ClientRequest::GetPromptRequest(_)
+                | ClientRequest::ReadResourceRequest(_)
+        )
+    )
+}

@@ -1,0 +1,124 @@
+//! Why a handshake led to no session, and what that means for the next connect.
+
+use mcpvisor_core::machine::{End, Fault, FaultClass, PermanentFailure};
+use mcpvisor_core::retry::{MAX_RETRY_AFTER, Trouble};
+use rmcp::ErrorData;
+
+use super::{Task, era, with_stderr};
+use crate::link::LinkDown;
+
+/// Why there is no session.
+pub(super) enum Stop {
+    /// The actor wants it closed, or is gone.
+    Asked,
+    /// The link broke.
+    Down(LinkDown),
+    /// The link broke on the question for the modern era.
+    OtherEra(LinkDown),
+    /// The server refused.
+    Refused(ErrorData),
+    /// There is no version in common; what is known of the server's.
+    Incompatible(String),
+    /// The handshake met trouble on the way.
+    Failed {
+        trouble: Trouble,
+        status: Option<u16>,
+        message: String,
+    },
+    /// The answer makes no sense.
+    Nonsense(String),
+}
+
+impl Stop {
+    /// The end of the connection, once the link is closed and its stderr was read.
+    pub(super) fn into_end(self, task: &Task, problem: Option<String>) -> End {
+        let failed = |class, message: &str| End::Failed {
+            fault: Fault::new(class, with_stderr(message, &task.slot)),
+            retry_after: None,
+        };
+        match self {
+            Self::Asked => End::Closed { problem },
+            Self::Down(down) => End::Failed {
+                fault: task.fault_of(&down),
+                retry_after: None,
+            },
+            Self::OtherEra(down) => End::OtherEra(task.fault_of(&down)),
+            Self::Refused(error) if speaks_of_version(&error) => {
+                incompatible(task, &format!("it answered {}", offered(&error)))
+            }
+            Self::Refused(error) => failed(
+                FaultClass::Refused,
+                &format!(
+                    "refused the handshake: {} (code {})",
+                    error.message, error.code.0
+                ),
+            ),
+            Self::Incompatible(theirs) => incompatible(task, &theirs),
+            Self::Failed {
+                trouble,
+                status,
+                message,
+            } => trouble_at_the_door(trouble, status, with_stderr(&message, &task.slot)),
+            Self::Nonsense(problem) => failed(
+                FaultClass::Protocol,
+                &format!("answered the handshake with something else: {problem}"),
+            ),
+        }
+    }
+}
+
+/// What a transport that lives makes of a handshake that it could not finish.
+fn trouble_at_the_door(trouble: Trouble, status: Option<u16>, message: String) -> End {
+    let unauthorized = trouble == Trouble::Unauthorized || status == Some(403);
+    if unauthorized {
+        return End::Hopeless(PermanentFailure {
+            fault: Fault::new(FaultClass::Unauthorized, message),
+            action: "give the server's entry a valid token (headers or bearerTokenEnvVar), then reconnect it".to_owned(),
+        });
+    }
+    let retry_after = match trouble {
+        Trouble::Busy { retry_after } => retry_after.map(|wish| wish.min(MAX_RETRY_AFTER)),
+        _ => None,
+    };
+    End::Failed {
+        fault: Fault::new(FaultClass::ConnectFailed, message),
+        retry_after,
+    }
+}
+
+fn speaks_of_version(error: &ErrorData) -> bool {
+    error
+        .message
+        .to_ascii_lowercase()
+        .contains("protocol version")
+}
+
+/// What a refusal says of the server's own versions.
+fn offered(error: &ErrorData) -> String {
+    let supported = error.data.as_ref().and_then(|data| data.get("supported"));
+    match supported {
+        Some(versions) => format!("{:?} and speaks {versions}", error.message),
+        None => format!("{:?}", error.message),
+    }
+}
+
+fn incompatible(task: &Task, theirs: &str) -> End {
+    let theirs = task.slot.hide(theirs);
+    let (ours, action) = match &task.slot.config().protocol {
+        Some(pinned) => (
+            format!("its config wants {pinned} alone"),
+            "take `protocol` out of its entry or set it to a version that both speak, then reconnect it",
+        ),
+        None => (
+            format!("we speak {}", era::names(&era::spoken())),
+            "update the server to one of these versions, then reconnect it",
+        ),
+    };
+    End::Hopeless(PermanentFailure {
+        fault: Fault::new(
+            FaultClass::IncompatibleVersion,
+            format!("no protocol version in common: {theirs}, {ours}"),
+        ),
+        action: action.to_owned(),
+    })
+}

@@ -1,0 +1,147 @@
+//! A session of the modern era: what every request says, what is listened for, what is done
+//! otherwise.
+
+use mcpvisor::{CallError, EventKind};
+use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::processes::{self, Marker};
+use rmcp::model::LoggingLevel;
+use serde_json::json;
+
+use crate::fleet::*;
+use crate::{Folder, child, received, started};
+
+/// How often a method was received, by all processes.
+fn count(log: &std::path::Path, method: &str) -> usize {
+    let methods = received(log).into_iter().flatten();
+    methods.filter(|it| it == method).count()
+}
+
+#[tokio::test]
+async fn every_request_says_who_we_are_and_what_we_offer() {
+    let (marker, folder) = (Marker::new("eras-meta"), Folder::new("meta"));
+    let log = folder.file("received");
+    let (_runtime, handle) = started(child(&marker, "modern", &log, &[])).await;
+    handle.call_tool("echo", json!({})).await.unwrap();
+    handle.list_tools(None).await.unwrap();
+    handle.list_prompts(None).await.unwrap();
+    handle.list_resources(None).await.unwrap();
+    handle.list_resource_templates(None).await.unwrap();
+    handle
+        .get_prompt("greet", json!({ "name": "x" }))
+        .await
+        .unwrap();
+    handle.read_resource("fixture://one").await.unwrap();
+    handle.ping().await.unwrap();
+    handle.subscribe("fixture://one").await.unwrap();
+    handle.unsubscribe("fixture://one").await.unwrap();
+    handle.set_log_level(LoggingLevel::Debug).await.unwrap();
+    let level = handle.call_tool("level", json!({})).await;
+    assert_eq!(structured(level), json!({ "level": "debug" }));
+    // The server refuses a request without its metadata, and one that the era does not have.
+    let wrong: Vec<String> = received(&log)
+        .into_iter()
+        .flatten()
+        .filter(|line| line.starts_with("no-meta") || line.starts_with("not-modern"))
+        .collect();
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(count(&log, "server/discover") >= 2, "a ping is a discovery");
+}
+
+#[tokio::test]
+async fn a_changed_list_is_heard_and_fetched() {
+    let (marker, folder) = (Marker::new("eras-changed"), Folder::new("changed"));
+    let log = folder.file("received");
+    let (_runtime, handle) = started(child(&marker, "modern", &log, &[])).await;
+    assert!(handle.catalog().tool("after_burst").is_none());
+    handle.call_tool("news", json!({})).await.unwrap();
+    let listed = || handle.catalog().tool("after_burst").is_some();
+    eventually(DEADLINE, "the new tool", listed).await;
+    assert_eq!(count(&log, "subscriptions/listen"), 1);
+}
+
+#[tokio::test]
+async fn subscriptions_are_listened_for_again_after_a_reconnect() {
+    let (marker, folder) = (Marker::new("eras-again"), Folder::new("again"));
+    let log = folder.file("received");
+    let (runtime, handle) = started(child(&marker, "modern", &log, &[])).await;
+    handle.subscribe("fixture://one").await.unwrap();
+    handle.subscribe("fixture://two").await.unwrap();
+    handle.unsubscribe("fixture://two").await.unwrap();
+    let mut events = runtime.events();
+    processes::kill(pid(&handle).await);
+    ready_after(&handle, 1).await;
+    for uri in ["fixture://two", "fixture://one"] {
+        handle
+            .call_tool("touch", json!({ "uri": uri }))
+            .await
+            .unwrap();
+    }
+    let updated = next_event(&mut events, |event| match &event.kind {
+        EventKind::ResourceUpdated { uri } => Some(uri.clone()),
+        _ => None,
+    });
+    assert_eq!(updated.await, "fixture://one");
+}
+
+#[tokio::test]
+async fn a_request_that_listens_is_issued_again_when_it_ends_either_way() {
+    let (marker, folder) = (Marker::new("eras-ends"), Folder::new("ends"));
+    let log = folder.file("received");
+    let config = child(&marker, "modern", &log, &["--end-listen", "3"]);
+    let (_runtime, handle) = started(config).await;
+    let four = || count(&log, "subscriptions/listen") == 4;
+    eventually(DEADLINE, "the fourth request", four).await;
+    handle.call_tool("news", json!({})).await.unwrap();
+    let listed = || handle.catalog().tool("after_burst").is_some();
+    eventually(DEADLINE, "the new tool", listed).await;
+    assert_eq!(count(&log, "subscriptions/listen"), 4);
+}
+
+#[tokio::test]
+async fn a_list_whose_time_is_up_is_fetched_again_when_it_is_read_and_not_before() {
+    let (marker, folder) = (Marker::new("eras-ttl"), Folder::new("ttl"));
+    let log = folder.file("received");
+    let config = child(&marker, "modern", &log, &["--ttl", "300"]);
+    let (_runtime, handle) = started(config).await;
+    assert_eq!(count(&log, "tools/list"), 1);
+    tokio::time::sleep(millis(900)).await;
+    assert_eq!(count(&log, "tools/list"), 1, "nobody read it");
+    let listed = || handle.catalog().tool("after_burst").is_some();
+    eventually(DEADLINE, "the new tool", listed).await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_checked_by_a_discovery() {
+    let (marker, folder) = (Marker::new("eras-check"), Folder::new("check"));
+    let log = folder.file("received");
+    let config = child(&marker, "modern", &log, &[]);
+    let config = config.settings(settings(|settings| settings.health.keepalive = millis(200)));
+    let (_runtime, handle) = started(config).await;
+    let checked = || count(&log, "server/discover") >= 4;
+    eventually(DEADLINE, "three checks", checked).await;
+    assert_eq!(handle.status().generation.get(), 1);
+}
+
+#[tokio::test]
+async fn what_the_server_does_not_offer_is_an_invalid_request() {
+    let scripted = mcpvisor_testkit::scripted::ScriptedServer::new(modern_script());
+    let mut config = server("a", scripted.transport());
+    config.protocol = Some(rmcp::model::ProtocolVersion::V_2026_07_28);
+    let (_runtime, handle) = ready(config).await;
+    let refused = handle.subscribe("x://y").await.unwrap_err();
+    assert!(
+        matches!(&refused, CallError::InvalidRequest { problem, .. } if problem.contains("no subscriptions")),
+        "{refused}"
+    );
+}
+
+/// A scripted server that answers the discovery, without lists that change.
+fn modern_script() -> mcpvisor_testkit::scripted::Script {
+    use mcpvisor_testkit::scripted::{Behaviour, Script};
+    use rmcp::model::{DiscoverResult, ProtocolVersion, ServerCapabilities};
+    let discovered = DiscoverResult::new(
+        vec![ProtocolVersion::V_2026_07_28],
+        ServerCapabilities::default(),
+    );
+    Script::new().on("server/discover", Behaviour::answer_with(discovered))
+}
