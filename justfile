@@ -71,3 +71,7 @@ figures *ARGS:
 # a server that misbehaves as it is told, for any client: `just badserver --list-faults`
 badserver *ARGS:
     cargo run --locked --release -p mcpvisor-testkit --bin mcpvisor-badserver -- {{ ARGS }}
+
+# the protocol's own conformance suite against our client
+conformance *SCENARIOS:
+    .ci/conformance {{ SCENARIOS }}

@@ -18,7 +18,7 @@ use fleet::*;
 use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, StdioCommand, Transport};
 use mcpvisor_testkit::processes::{self, MARKER, Marker};
 use mcpvisor_testkit::{eventually, eventually_in};
-use rmcp::model::CallToolResult;
+use rmcp::model::{CallToolResult, ProtocolVersion};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -156,6 +156,35 @@ async fn time_connects_lists_and_answers() {
         Err(error) => assert!(matches!(error, CallError::Answered { .. }), "{error:?}"),
     }
     ends(runtime, &marker).await;
+}
+
+#[tokio::test]
+async fn time_speaks_the_modern_era_and_an_older_one() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    for version in [ProtocolVersion::V_2026_07_28, ProtocolVersion::V_2025_06_18] {
+        let marker = Marker::new("time-eras");
+        let mut settings = eager();
+        settings.timeouts.connect = START;
+        settings.timeouts.reconnect_wait = START;
+        settings.health.keepalive = secs(1);
+        let mut config = server("peer", peers.time(&marker)).settings(settings);
+        config.protocol = Some(version.clone());
+        let runtime = fleet([config]).await;
+        runtime.ready(START).await.unwrap();
+        let peer = runtime.server("peer").unwrap();
+        assert_eq!(peer.status().protocol.as_deref(), Some(version.as_str()));
+        let asked = json!({ "timezone": "Europe/Berlin" });
+        let answer = peer.call_tool("get_current_time", asked.clone()).await;
+        assert!(text(&answer.unwrap()).contains("Europe/Berlin"));
+        peer.ping().await.unwrap();
+        killed(&peer, &marker).await;
+        let again = peer.call_tool("get_current_time", asked).deadline(START);
+        assert!(text(&again.await.unwrap()).contains("Europe/Berlin"));
+        assert_eq!(peer.status().protocol.as_deref(), Some(version.as_str()));
+        ends(runtime, &marker).await;
+    }
 }
 
 #[tokio::test]

@@ -97,6 +97,12 @@ pub(crate) enum Command {
         /// Where to; it is made if it is not there
         folder: PathBuf,
     },
+    /// Be the client that the protocol's conformance suite drives
+    #[command(hide = true)]
+    ConformanceClient {
+        /// The suite's server
+        url: String,
+    },
     /// Be one of the demo's servers, on stdin and stdout
     #[command(hide = true)]
     BuiltinServer(BuiltinServer),

@@ -2,6 +2,7 @@
 
 mod call;
 mod catalog;
+mod conformance;
 mod doctor;
 mod get;
 mod list;
@@ -55,6 +56,7 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         }
         Command::Completions { shell } => shell::completions(shell, output),
         Command::Man { folder } => shell::man(&folder, output),
+        Command::ConformanceClient { url } => conformance::run(&url).await,
         // It speaks MCP on stdout, so it runs before any of this.
         Command::BuiltinServer(_) => Ok(Exit::Usage),
     }

@@ -1,0 +1,182 @@
+//! The client that the protocol's own conformance suite drives.
+//!
+//! It connects to the suite's server as any host would, with the public library alone, uses all
+//! that the server offers, and leaves. What the suite wants beyond that it says in the environment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mcpvisor::rmcp::model::{
+    CreateMessageResult, ElicitResult, ElicitationAction, JsonObject, ProtocolVersion,
+    SamplingMessage, Tool,
+};
+use mcpvisor::{Callbacks, Runtime, ServerConfig, ServerHandle, Transport};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// The scenario that is run.
+const SCENARIO: &str = "MCP_CONFORMANCE_SCENARIO";
+/// The version of the protocol that it is run at.
+const VERSION: &str = "MCP_CONFORMANCE_PROTOCOL_VERSION";
+/// What else it wants, as JSON.
+const CONTEXT: &str = "MCP_CONFORMANCE_CONTEXT";
+
+/// The suite gives every scenario 30 s.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Context {
+    tool_calls: Vec<ToolCall>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ToolCall {
+    name: String,
+    #[serde(default)]
+    arguments: JsonObject,
+}
+
+pub(crate) async fn run(url: &str) -> Result<Exit, Failure> {
+    let runtime = Runtime::builder()
+        .server(server(url)?)
+        .callbacks(callbacks())
+        .start()
+        .await
+        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    let used = match runtime.ready(PATIENCE).await {
+        Ok(()) => use_all(&runtime).await,
+        Err(not_ready) => Err(Failure::unexpected(not_ready.to_string())),
+    };
+    runtime.shutdown(Duration::from_secs(5)).await;
+    used.map(|()| Exit::Ok)
+}
+
+fn server(url: &str) -> Result<ServerConfig, Failure> {
+    let mut server = ServerConfig::new("suite", Transport::http(url))
+        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    if let Ok(version) = std::env::var(VERSION) {
+        let version: ProtocolVersion = serde_json::from_value(json!(version))
+            .map_err(|error| Failure::usage(format!("{VERSION}: {error}")))?;
+        server.protocol = Some(version);
+    }
+    Ok(server)
+}
+
+/// Somebody who agrees to everything.
+fn callbacks() -> Callbacks {
+    Callbacks::new()
+        .elicitation_form(|ask| async move {
+            let mut content = ask.params.with_defaults(JsonObject::new());
+            let schema = serde_json::to_value(&ask.params.schema).unwrap_or_default();
+            for (name, value) in required(&schema) {
+                content.entry(name).or_insert(value);
+            }
+            Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content.into()))
+        })
+        .elicitation_url(|_| async { Ok(ElicitResult::new(ElicitationAction::Accept)) })
+        .sampling(|_| async {
+            let message = SamplingMessage::assistant_text("an answer");
+            Ok(CreateMessageResult::new(message, "none".to_owned()))
+        })
+        .roots(|_| async { Ok(Vec::new()) })
+}
+
+/// Calls what the suite names, or everything that there is.
+async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
+    let server = runtime
+        .server("suite")
+        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    let context = match std::env::var(CONTEXT) {
+        Ok(context) => serde_json::from_str(&context)
+            .map_err(|error| Failure::usage(format!("{CONTEXT}: {error}")))?,
+        Err(_) => Context::default(),
+    };
+    if std::env::var(SCENARIO).is_ok_and(|name| name == "json-schema-2020-12-preservation") {
+        return return_schema(&server).await;
+    }
+    let calls: Vec<(String, JsonObject)> = if context.tool_calls.is_empty() {
+        let tools = server.catalog();
+        let tools = tools.tools.iter();
+        tools
+            .map(|tool| (tool.name.to_string(), arguments(tool)))
+            .collect()
+    } else {
+        let calls = context.tool_calls.into_iter();
+        calls.map(|call| (call.name, call.arguments)).collect()
+    };
+    // All at once, as agents would: each must get its own answer.
+    let calls: Vec<_> = calls
+        .into_iter()
+        .map(|(name, arguments)| {
+            let call = server.call_tool(name, arguments).deadline(PATIENCE);
+            tokio::spawn(call.into_future())
+        })
+        .collect();
+    for call in calls {
+        call.await
+            .map_err(|error| Failure::unexpected(error.to_string()))??;
+    }
+    read_all(&server).await
+}
+
+async fn read_all(server: &ServerHandle) -> Result<(), Failure> {
+    let catalog = server.catalog();
+    for resource in catalog.resources.iter() {
+        let read = server.read_resource(resource.uri.clone());
+        read.deadline(PATIENCE).await?;
+    }
+    for prompt in catalog.prompts.iter() {
+        let wanted = prompt.arguments.iter().flatten();
+        let arguments: BTreeMap<_, _> = wanted.map(|it| (it.name.clone(), "text")).collect();
+        let get = server.get_prompt(prompt.name.clone(), json!(arguments));
+        get.deadline(PATIENCE).await?;
+    }
+    Ok(())
+}
+
+/// Gives a tool's schema back as it came.
+async fn return_schema(server: &ServerHandle) -> Result<(), Failure> {
+    let catalog = server.catalog();
+    let echo = |tool: &&Tool| {
+        tool.input_schema
+            .get("properties")
+            .is_some_and(|it| it["schema"].is_object())
+    };
+    let echo = catalog.tools.iter().find(echo);
+    let rich = catalog
+        .tools
+        .iter()
+        .find(|tool| tool.input_schema.contains_key("$schema"));
+    let (Some(echo), Some(rich)) = (echo, rich) else {
+        return Err(Failure::unexpected("the suite's tools are not there"));
+    };
+    let arguments = json!({ "schema": Value::Object((*rich.input_schema).clone()) });
+    server.call_tool(echo.name.to_string(), arguments).await?;
+    Ok(())
+}
+
+/// Something of the right kind for every argument.
+fn arguments(tool: &Tool) -> JsonObject {
+    required(&Value::Object((*tool.input_schema).clone())).collect()
+}
+
+fn required(schema: &Value) -> impl Iterator<Item = (String, Value)> + use<> {
+    let properties = schema["properties"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    properties.into_iter().map(|(name, property)| {
+        let value = match property["type"].as_str() {
+            Some("integer" | "number") => json!(5),
+            Some("boolean") => json!(true),
+            Some("array") => json!([]),
+            Some("object") => json!({}),
+            _ => json!("text"),
+        };
+        (name, value)
+    })
+}
