@@ -6,10 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use mcpvisor::rmcp::model::{
-    CreateMessageResult, ElicitResult, ElicitationAction, JsonObject, ProtocolVersion,
-    SamplingMessage, Tool,
-};
+use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction, JsonObject, ProtocolVersion, Tool};
 use mcpvisor::{Callbacks, Runtime, ServerConfig, ServerHandle, Transport};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -78,10 +75,6 @@ fn callbacks() -> Callbacks {
             Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content.into()))
         })
         .elicitation_url(|_| async { Ok(ElicitResult::new(ElicitationAction::Accept)) })
-        .sampling(|_| async {
-            let message = SamplingMessage::assistant_text("an answer");
-            Ok(CreateMessageResult::new(message, "none".to_owned()))
-        })
         .roots(|_| async { Ok(Vec::new()) })
 }
 
