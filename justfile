@@ -36,6 +36,15 @@ doc:
 demo *ARGS:
     cargo run --locked --release -- demo {{ ARGS }}
 
+# play the demo on a terminal of its own, and draw it for the README
+record-demo:
+    cargo build --locked --release -p mcpvisor-cli --bins --examples
+    target/release/examples/record-demo docs/demo.svg
+
+# the manual pages, from the command line itself
+man:
+    cargo run --locked -p mcpvisor-cli -- man docs/man
+
 # compare with bare rmcp
 bench *ARGS:
     cargo run --locked --release -p mcpvisor-tests --bin bench -- {{ ARGS }}

@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Let the commands of the config in this folder run
     #[command(after_help = examples::TRUST)]
     Trust(TrustArgs),
+    /// Release tools that are held back because their definition changed
+    #[command(after_help = examples::APPROVE)]
+    Approve(ApproveArgs),
     /// Check config, commands, servers and machine, and say what to do
     #[command(after_help = examples::DOCTOR)]
     Doctor(OneServer),
@@ -149,6 +152,19 @@ pub(crate) struct StatusArgs {
 pub(crate) struct OneServer {
     /// Only this server
     pub(crate) server: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApproveArgs {
+    /// Which server
+    pub(crate) name: String,
+
+    /// Only this tool; else all that are held back
+    pub(crate) tool: Option<String>,
+
+    /// Only show what is held back, and what differs
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -226,9 +226,9 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             #[cfg(feature = "stdio")]
-            TransportKind::Stdio(command) => command.fmt(f),
+            TransportKind::Stdio(command) => fmt::Debug::fmt(command, f),
             #[cfg(feature = "http")]
-            TransportKind::Http(endpoint) => endpoint.fmt(f),
+            TransportKind::Http(endpoint) => fmt::Debug::fmt(endpoint, f),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }
@@ -239,9 +239,9 @@ impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             #[cfg(feature = "stdio")]
-            TransportKind::Stdio(command) => command.fmt(f),
+            TransportKind::Stdio(command) => fmt::Display::fmt(command, f),
             #[cfg(feature = "http")]
-            TransportKind::Http(endpoint) => fmt::Debug::fmt(endpoint, f),
+            TransportKind::Http(endpoint) => fmt::Display::fmt(endpoint, f),
             TransportKind::Channel { label, .. } => f.write_str(label),
         }
     }

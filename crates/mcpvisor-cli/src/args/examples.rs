@@ -98,6 +98,15 @@ Examples:
   mcpvisor trust --list
   mcpvisor trust --forget";
 
+pub(super) const APPROVE: &str = "\
+With \"pin\": true in a server's entry, tools whose definition changed since they were approved are
+held back until they are approved again. What a server offers when it is first seen is approved.
+
+Examples:
+  mcpvisor approve files --list         what is held back, and what differs
+  mcpvisor approve files write_file     release this one
+  mcpvisor approve files                release all of them";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   mcpvisor completions bash > ~/.local/share/bash-completion/completions/mcpvisor

@@ -1,5 +1,6 @@
 //! The commands, one per file. Each gives an exit code or a failure.
 
+mod approve;
 mod call;
 mod catalog;
 mod conformance;
@@ -50,6 +51,7 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Prompt(prompt) => prompt::run(&source()?, &prompt, timeout, output).await,
         Command::Read(read) => read::run(&source()?, &read, timeout, output).await,
         Command::Trust(wish) => trust::run(&wish, args.config.as_deref(), output),
+        Command::Approve(wish) => approve::run(&source()?, &wish, timeout, output).await,
         Command::Doctor(of) => {
             let named = args.config.as_deref();
             doctor::run(named, of.server.as_deref(), timeout, output).await

@@ -27,7 +27,13 @@ pub(super) fn config(source: &Source) -> Check {
 pub(super) fn trusted() -> Option<Check> {
     let trusted = state::trust()?.list();
     Some(match trusted {
-        Ok(trusted) => Check::good("trust", format!("{} configs are trusted", trusted.len())),
+        Ok(trusted) => Check::good(
+            "trust",
+            match trusted.len() {
+                1 => "1 config is trusted".to_owned(),
+                count => format!("{count} configs are trusted"),
+            },
+        ),
         Err(error) => Check::bad(
             "trust",
             format!("the list of trusted configs cannot be read: {error}"),

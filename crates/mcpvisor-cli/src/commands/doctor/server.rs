@@ -166,10 +166,16 @@ fn failed(outcome: &Outcome) -> Check {
 }
 
 fn catalog(status: &ServerStatus) -> Check {
-    let counts = format!(
-        "{} tools, {} prompts, {} resources",
-        status.tools, status.prompts, status.resources
-    );
+    let counted = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    };
+    let counts = [
+        counted(status.tools, "tool"),
+        counted(status.prompts, "prompt"),
+        counted(status.resources, "resource"),
+    ];
+    let counts = counts.join(", ");
     match &status.last_error {
         Some(fault) if fault.class == FaultClass::Discovery => Check::bad(
             "catalog",

@@ -150,3 +150,46 @@ impl fmt::Debug for HttpEndpoint {
             .finish_non_exhaustive()
     }
 }
+
+/// The address without its user info and query, and the names of the headers.
+impl fmt::Display for HttpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = self.url.expose().split(['?', '#']).next();
+        let shown = match url.and_then(|url| url.split_once("://")) {
+            Some((scheme, rest)) => {
+                let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                let host = authority.rsplit('@').next().unwrap_or_default();
+                format!("{scheme}://{host}{path}")
+            }
+            None => "an address without a scheme".to_owned(),
+        };
+        let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
+        f.write_str(&named.hide(shown))?;
+        let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
+        if !headers.is_empty() {
+            write!(f, ", sends {}", headers.join(", "))?;
+        }
+        match &self.bearer_env {
+            Some(variable) => write!(f, ", with the token in {variable}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_described_without_its_secrets() {
+        let endpoint = HttpEndpoint::new("https://me:pw@example.com/t0ken/mcp?key=k#part")
+            .header("X-Key", "value")
+            .bearer_token_env("TOKEN")
+            .secret("t0ken");
+        assert_eq!(
+            endpoint.to_string(),
+            "https://example.com/***/mcp, sends X-Key, with the token in TOKEN"
+        );
+        assert!(!HttpEndpoint::new("pw@example").to_string().contains("pw"));
+    }
+}
