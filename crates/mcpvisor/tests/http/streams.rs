@@ -219,3 +219,29 @@ async fn a_flood_is_dropped_and_the_answer_behind_it_is_not() {
     until("it is counted", || web.status().dropped_flood > 10_000).await;
     runtime.shutdown(LONG).await;
 }
+
+#[tokio::test]
+async fn a_call_whose_stream_cannot_be_taken_up_because_the_server_is_gone_is_not_sent_again() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            Reply::Close(sse_head() + &chunk("id: 1\nretry: 500\ndata:\n\n") + "0\r\n\r\n")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let running = {
+        let web = web.clone();
+        tokio::spawn(async move { call(&web).await })
+    };
+    until("it is sent", || server.count("tools/call") == 1).await;
+    // While the link waits as long as the server wished, the server goes.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let port = server.port;
+    server.stop().await;
+    assert_eq!(known(running.await.unwrap()), Known::Unknown);
+    let server = Server::start_on(port, manners).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    assert_eq!(server.count("tools/call"), 1, "only the second call");
+    runtime.shutdown(LONG).await;
+}

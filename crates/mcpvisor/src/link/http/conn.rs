@@ -27,10 +27,14 @@ const IDLE: Duration = Duration::from_secs(60);
 /// A server that says how long it keeps a connection is believed to end it that much sooner.
 const EARLIER: Duration = Duration::from_secs(1);
 
+/// Reads and writes for a connection.
+type Driver = Connection<TokioIo<Wire>, Full<Bytes>>;
+
 /// A connection and its driver.
 pub(super) struct Conn {
     sender: SendRequest<Full<Bytes>>,
-    driver: Pin<Box<Connection<TokioIo<Wire>, Full<Bytes>>>>,
+    /// Until it is done. What it still holds then is answered by dropping it, and by nothing else.
+    driver: Option<Pin<Box<Driver>>>,
     /// Not to be used any more then.
     stale_at: Option<Instant>,
 }
@@ -45,13 +49,10 @@ pub(super) enum SendFailure {
 }
 
 impl Conn {
-    pub(super) fn new(
-        sender: SendRequest<Full<Bytes>>,
-        driver: Connection<TokioIo<Wire>, Full<Bytes>>,
-    ) -> Self {
+    pub(super) fn new(sender: SendRequest<Full<Bytes>>, driver: Driver) -> Self {
         Self {
             sender,
-            driver: Box::pin(driver),
+            driver: Some(Box::pin(driver)),
             stale_at: None,
         }
     }
@@ -66,8 +67,7 @@ impl Conn {
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
                 return Poll::Ready(answer);
             }
-            // How the connection ends shows in the answer.
-            let _ = self.driver.as_mut().poll(cx);
+            drive(&mut self.driver, cx);
             answer.as_mut().poll(cx)
         })
         .await;
@@ -89,7 +89,7 @@ impl Conn {
         if let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) {
             return Poll::Ready(frame);
         }
-        let _ = self.driver.as_mut().poll(cx);
+        drive(&mut self.driver, cx);
         Pin::new(body).poll_frame(cx)
     }
 
@@ -110,9 +110,18 @@ impl Conn {
     /// Whether it can take another request; it is looked at once more.
     fn is_usable(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        let over = self.driver.as_mut().poll(&mut cx).is_ready();
+        drive(&mut self.driver, &mut cx);
         let stale = self.stale_at.is_some_and(|at| at <= Instant::now());
-        !over && !stale && self.sender.is_ready()
+        self.driver.is_some() && !stale && self.sender.is_ready()
+    }
+}
+
+/// Lets a connection read and write. How it ends shows in the answers that it does not give.
+fn drive(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) {
+    if let Some(driving) = driver
+        && driving.as_mut().poll(cx).is_ready()
+    {
+        *driver = None;
     }
 }
 

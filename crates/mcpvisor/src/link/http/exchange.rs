@@ -220,10 +220,11 @@ impl Exchange {
         self
     }
 
-    /// Whether any of it may have reached the server.
+    /// Whether any of the request that it is for may have reached the server.
     pub(super) fn is_written(&self) -> bool {
         match &self.step {
-            Step::Dial(_) | Step::Rest(..) => false,
+            // A request whose answer is taken up again was sent long ago.
+            Step::Dial(_) | Step::Rest(..) => matches!(self.purpose, Purpose::Resume(..)),
             Step::Send(_) | Step::Read(_) | Step::Over => true,
         }
     }

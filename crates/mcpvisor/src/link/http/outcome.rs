@@ -94,8 +94,13 @@ impl HttpLink {
 
     /// A stream that could not be taken up again says nothing about the request: it was accepted.
     fn unresumed(&mut self, how: End) -> End {
-        let End::Refused(refusal) = how else {
-            return how;
+        let refusal = match how {
+            End::Refused(refusal) => refusal,
+            End::Unsent(problem) => {
+                self.unreachable(problem.clone());
+                return End::Broken(problem);
+            }
+            other => return other,
         };
         if self.is_gone(&refusal) {
             let gone = self.session_gone(status::gone(&refusal));
