@@ -77,18 +77,16 @@ fn an_unknown_server_exits_1_and_names_those_that_exist() {
 
 #[test]
 fn a_server_that_was_left_out_of_the_config_exits_1_with_the_reason() {
-    let folder = Folder::with(&json!({ "web": { "url": "https://example.com/mcp" } }));
-    folder
-        .run(&["call", "web", "x"])
-        .exits(1)
-        .says("not supported yet");
+    let folder =
+        Folder::with(&json!({ "web": { "type": "sse", "url": "https://example.com/sse" } }));
+    folder.run(&["call", "web", "x"]).exits(1).says("HTTP+SSE");
 }
 
 #[test]
 fn an_unreadable_config_exits_1_and_says_where() {
     let folder = lab();
     std::fs::write(folder.path("mcp.json"), "{\n  oops\n}").unwrap();
-    folder.run(&["status"]).exits(1).says("line 2 column 3");
+    folder.run(&["status"]).exits(1).says("mcp.json:2:3");
     std::fs::remove_file(folder.path("mcp.json")).unwrap();
     folder.run(&["status"]).exits(1).says("mcp.json");
 }

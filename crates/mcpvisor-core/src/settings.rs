@@ -314,8 +314,11 @@ impl ServerSettings {
         if self.rest.sleep_after.is_some_and(|after| after.is_zero()) {
             return refuse("idleTimeout", "must be longer than 0");
         }
-        if self.listing.max_pages == 0 || self.listing.max_items == 0 {
-            return refuse("listing", "must allow at least one page and one item");
+        if self.listing.max_pages == 0 {
+            return refuse("limits.pages", "must be at least 1");
+        }
+        if self.listing.max_items == 0 {
+            return refuse("limits.items", "must be at least 1");
         }
         Ok(())
     }

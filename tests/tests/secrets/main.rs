@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use capture::Capture;
 use evidence::{Evidence, MARK, shows};
-use mcpvisor::config::Severity;
+use mcpvisor::config::{Arguments, Severity};
 use mcpvisor::rmcp::{self, ServerHandler, tool, tool_handler, tool_router};
 use mcpvisor::{CallError, Config, Runtime, ServerConfig, ServerStatus, StateName, Transport};
 use mcpvisor_testkit::eventually_in;
@@ -83,7 +83,15 @@ fn config(folder: &SecretFolder) -> Config {
         "bad_args": { "command": "x", "args": canary("bad-args") },
         "bad_command": { "command": { "k": canary("bad-command") } },
         "bad_duration": { "command": "x", "timeouts": { "call": "${SECRET}" } },
-        "web": { "url": format!("https://user:{}@example.com/?key=${{SECRET}}", canary("url")) },
+        "bad_header": { "url": "https://example.com", "headers": { "K": format!("{}\n", canary("bad-header")) } },
+        "bad_url": { "url": format!("ftp://{}", canary("bad-url")), "httpUrl": null },
+        "bad_type": { "type": canary("bad-type"), "command": "x" },
+        // Nothing listens there.
+        "web": {
+            "url": format!("http://user:{}@127.0.0.1:9/${{SECRET}}?key={}", canary("url"), canary("query")),
+            "headers": { "Authorization": format!("Bearer {}", canary("header")), "X": "${SECRET}" },
+            "reconnect": { "attempts": 2, "initialDelay": "10ms" },
+        },
     } });
     let lookup = |name: &str| match name {
         "FIXTURE" => Some(FIXTURE.to_owned()),
@@ -168,10 +176,13 @@ fn look_at_config(config: &Config, evidence: &mut Evidence) {
     evidence.debug("config", config);
     let left_out = config.problems.iter();
     let left_out = left_out.filter(|problem| problem.severity == Severity::LeftOut);
-    assert_eq!(left_out.count(), 5, "{:?}", config.problems);
+    assert_eq!(left_out.count(), 7, "{:?}", config.problems);
     for problem in &config.problems {
         evidence.add("problem", format!("{problem} {problem:?}"));
+        evidence.add("diagnostic", problem.render());
+        assert!(problem.location.is_some(), "{problem}");
     }
+    evidence.add("written", config.to_json(Arguments::Hidden).to_string());
     for server in &config.servers {
         evidence.debug("server config", server);
         evidence.debug("transport", &server.transport);
@@ -186,10 +197,13 @@ fn look_at_config(config: &Config, evidence: &mut Evidence) {
         format!("{{ \"mcpServers\": \"{}\" }}", canary("shape")),
         format!("\"{}\"", canary("top")),
     ] {
-        evidence.error(
-            "config error",
-            &Config::from_json(&text, |_| None).unwrap_err(),
-        );
+        for error in [
+            Config::from_json(&text, |_| None).unwrap_err(),
+            Config::from_toml(&text, |_| None).unwrap_err(),
+        ] {
+            evidence.add("diagnostic", error.render());
+            evidence.error("config error", &error);
+        }
     }
 }
 

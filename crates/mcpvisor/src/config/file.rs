@@ -1,98 +1,86 @@
-//! Reads the `mcpServers` object that many MCP clients share, from JSON with comments.
+//! Reads a fleet from the files that MCP clients share: JSON with comments, or TOML.
 //!
-//! One bad entry costs that server, not the fleet. What an entry may say is in [`entry`]; what is
-//! done with it is the runtime's business.
+//! One bad entry costs that server, not the fleet. The text becomes a tree in [`json`] or [`toml`];
+//! what an entry may say is in [`keys`], what it means in [`entry`]. What is done with it is the
+//! runtime's business.
 
+mod draft;
 mod duration;
+#[cfg_attr(
+    not(all(feature = "stdio", feature = "http")),
+    allow(
+        dead_code,
+        unused_variables,
+        reason = "parts of it are for one way to reach a server alone"
+    )
+)]
 mod entry;
-mod fields;
-mod jsonc;
+mod error;
+mod json;
+mod keys;
+mod reader;
+mod schema;
+mod text;
+mod toml;
+mod tree;
 mod variables;
+#[cfg_attr(
+    not(all(feature = "stdio", feature = "http")),
+    allow(
+        dead_code,
+        unused_variables,
+        reason = "parts of it are for one way to reach a server alone"
+    )
+)]
+mod written;
 
-use std::fmt;
-use std::io;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::Value;
-use serde_json::value::RawValue;
-
 use super::{Config, ConfigProblem, ConfigSource, ServerConfig, Severity};
+use draft::Draft;
+use reader::Reader;
+use text::Text;
+use tree::{Member, Node, Value};
 use variables::Variables;
 
 pub use duration::{InvalidDuration, MAX_DURATION, parse_duration};
+pub use error::ConfigError;
+pub use schema::schema;
+pub use written::Arguments;
 
 /// No config file may be larger, so that a wrong path (a device, a log) ends in an error.
 pub const MAX_CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The key that holds the servers.
-const SERVERS: &str = "mcpServers";
-
-/// Why a config could not be read at all.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the config {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The file is larger than [`MAX_CONFIG_BYTES`].
-    #[error("the config {} is larger than 4 MiB; is it the right file?", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The text is not JSON.
-    #[error("the config is not valid JSON: {problem}")]
-    Syntax {
-        /// What was met, and where.
-        problem: String,
-        /// The line, from 1.
-        line: usize,
-        /// The column in bytes, from 1.
-        column: usize,
-    },
-    /// The text is JSON, but not a config.
-    #[error("the config {problem}")]
-    Shape {
-        /// What is missing or wrong.
-        problem: String,
-    },
-    /// One of the errors above, in a file.
-    #[error("{}: {source}", path.display())]
-    InFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        source: Box<ConfigError>,
-    },
+/// How a text is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Toml,
 }
 
 impl Config {
-    /// Reads a config file; `${VAR}` is taken from the environment of this process.
+    /// Reads a config file, TOML if its name ends so, and JSON otherwise; `${VAR}` is taken from the
+    /// environment of this process.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::from_source(&ConfigSource::read(path.as_ref())?)
     }
 
-    /// Reads a config file that was read before; `${VAR}` is taken from the environment of this
-    /// process.
+    /// The same for a file that was read before.
     pub fn from_source(source: &ConfigSource) -> Result<Self, ConfigError> {
         Self::from_source_with(source, |name| std::env::var(name).ok())
     }
 
-    /// Reads a config file that was read before; `variable` looks up `${VAR}`.
+    /// The same; `variable` looks up `${VAR}`.
     pub fn from_source_with(
         source: &ConfigSource,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        Self::from_json(source.text(), variable).map_err(|error| ConfigError::InFile {
-            path: source.path().to_owned(),
-            source: Box::new(error),
-        })
+        let format = match source.is_toml() {
+            true => Format::Toml,
+            false => Format::Json,
+        };
+        read(Some(source.path()), source.text(), format, &variable)
     }
 
     /// Reads the text of a config; `variable` looks up `${VAR}`.
@@ -111,98 +99,253 @@ impl Config {
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let variables = Variables::new(&variable);
-        let mut config = Self::new();
-        for (name, value) in entries(text)? {
-            let (server, mut problems) = entry::read(&name, value, &variables);
+        read(None, text, Format::Json, &variable)
+    }
+
+    /// Reads the text of a config that is TOML; `variable` looks up `${VAR}`.
+    ///
+    /// ```
+    /// use mcpvisor::Config;
+    ///
+    /// let text = r#"
+    /// [mcp_servers.files]
+    /// command = "mcp-files"
+    /// reconnect = { attempts = 5, within = "2m" }
+    /// "#;
+    /// let config = Config::from_toml(text, |_| None)?;
+    /// assert_eq!(config.servers[0].settings.budget.attempts, 5);
+    /// # Ok::<(), mcpvisor::config::ConfigError>(())
+    /// ```
+    pub fn from_toml(
+        text: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        read(None, text, Format::Toml, &variable)
+    }
+}
+
+fn read(
+    file: Option<&Path>,
+    source: &str,
+    format: Format,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let mut text = Text::new(file, source);
+    let parsed = match format {
+        Format::Json => json::parse(source),
+        Format::Toml => toml::parse(source),
+    };
+    let root = parsed.map_err(|unreadable| ConfigError::Syntax {
+        format: match format {
+            Format::Json => "JSON",
+            Format::Toml => "TOML",
+        },
+        problem: unreadable.problem,
+        location: Box::new(text.locate(&unreadable.span)),
+    })?;
+    text.understand(&root);
+    Document::of(&root, &text)?.read(lookup, &text)
+}
+
+/// The parts of a config file.
+struct Document<'n> {
+    servers: &'n [Member],
+    defaults: Option<&'n Node>,
+    state_dir: Option<&'n Node>,
+    /// What is perhaps one of these.
+    doubts: Vec<ConfigProblem>,
+    /// Whether variables are written as opencode writes them.
+    bare: bool,
+}
+
+impl<'n> Document<'n> {
+    fn of(root: &'n Node, text: &Text<'_>) -> Result<Self, ConfigError> {
+        let shape = |problem: String, span: &tree::Span| ConfigError::Shape {
+            problem,
+            location: Box::new(text.locate(span)),
+        };
+        let Value::Object(top) = &root.value else {
+            return Err(shape("must be one object".to_owned(), &root.span));
+        };
+        // The later of two counts, as in every other reader of JSON.
+        let find = |members: &'n [Member], key: &str| members.iter().rfind(|m| m.key == key);
+        let found = keys::SERVERS.iter().find_map(|key| find(top, key));
+        let Some(mut found) = found else {
+            return Err(shape(
+                missing_servers(top),
+                &(root.span.start..root.span.start + 1),
+            ));
+        };
+        let mut bare = found.key == "mcp";
+        // The settings of VS Code have them one deeper.
+        if bare
+            && let Value::Object(inner) = &found.node.value
+            && let Some(servers) = find(inner, "servers")
+            && !is_entry(&servers.node)
+        {
+            (found, bare) = (servers, false);
+        }
+        let Value::Object(servers) = &found.node.value else {
+            let problem = format!("must hold an object under {:?}", found.key);
+            return Err(shape(problem, &found.node.span));
+        };
+        Ok(Self {
+            servers,
+            defaults: find(top, keys::DEFAULTS).map(|member| &member.node),
+            state_dir: find(top, keys::STATE_DIR).map(|member| &member.node),
+            doubts: doubts(top, text),
+            bare,
+        })
+    }
+
+    fn read(
+        self,
+        lookup: &dyn Fn(&str) -> Option<String>,
+        text: &Text<'_>,
+    ) -> Result<Config, ConfigError> {
+        let mut variables = Variables::new(lookup);
+        if self.bare {
+            variables = variables.with_bare();
+        }
+        let mut config = Config::new();
+        config.problems = self.doubts;
+        let wrong = |said: reader::Said| ConfigError::Shape {
+            problem: format!("cannot be used: {}", said.message),
+            location: Box::new(text.locate(&said.span)),
+        };
+        let defaults = match self.defaults {
+            Some(node) => fleet(node, &variables, text, &mut config).map_err(wrong)?,
+            None => Draft::default(),
+        };
+        if let Some(node) = self.state_dir {
+            config.state_dir = Some(state_dir(node, lookup).map_err(wrong)?);
+        }
+        let mut known = HashMap::new();
+        for entry in self.servers {
+            let (server, mut problems) = entry::read(entry, &defaults, &variables, text);
             if let Some(server) = server {
-                config.add_named(server, &mut problems);
+                add_named(&mut config, server, entry, text, &mut known);
             }
             config.problems.append(&mut problems);
         }
         Ok(config)
     }
-
-    /// Adds a server; as in every other reader of JSON, the later of two entries counts.
-    fn add_named(&mut self, server: ServerConfig, problems: &mut Vec<ConfigProblem>) {
-        let earlier = self
-            .servers
-            .iter()
-            .position(|known| known.name == server.name);
-        if let Some(earlier) = earlier {
-            self.servers.remove(earlier);
-            problems.push(ConfigProblem {
-                server: Some(server.name.to_string()),
-                message: "is there twice; the later entry counts".to_owned(),
-                severity: Severity::Warning,
-            });
-        }
-        self.servers.push(server);
-    }
 }
 
-/// The servers of the text, in its order, each as it was written.
-fn entries(text: &str) -> Result<Vec<(String, Value)>, ConfigError> {
-    let plain = jsonc::plain(text);
-    let Ordered(top) = serde_json::from_str::<Ordered<&RawValue>>(&plain).map_err(unreadable)?;
-    let Some((_, servers)) = top.iter().rev().find(|(key, _)| key == SERVERS) else {
-        return Err(shape(missing_servers(&top)));
+/// Adds a server; as in every other reader of JSON, the later of two entries counts.
+fn add_named(
+    config: &mut Config,
+    server: ServerConfig,
+    entry: &Member,
+    text: &Text<'_>,
+    known: &mut HashMap<String, usize>,
+) {
+    let location = text.locate(&entry.key_span);
+    config.origins.insert(server.name.clone(), location.clone());
+    let earlier = known.get(server.name.as_str()).copied();
+    if let Some(earlier) = earlier {
+        config.problems.push(ConfigProblem {
+            server: Some(server.name.to_string()),
+            message: "is there twice; the later entry counts".to_owned(),
+            severity: Severity::Warning,
+            location: Some(location),
+        });
+        config.servers[earlier] = server;
+        return;
+    }
+    known.insert(server.name.to_string(), config.servers.len());
+    config.servers.push(server);
+}
+
+/// The defaults of the fleet.
+fn fleet(
+    node: &Node,
+    variables: &Variables<'_>,
+    text: &Text<'_>,
+    config: &mut Config,
+) -> Result<Draft, reader::Said> {
+    let mut reader = Reader::new(variables);
+    let mut draft = Draft::default();
+    let members = reader::object(keys::DEFAULTS, node)?;
+    let prefix = format!("{}.", keys::DEFAULTS);
+    reader.object(members, &keys::FLEET, &prefix, &mut draft)?;
+    draft.settings.validate().map_err(|invalid| reader::Said {
+        message: format!("{prefix}{}", entry::setting(&invalid)),
+        span: reader
+            .place(&format!("{prefix}{}", invalid.name))
+            .unwrap_or(node.span.clone()),
+    })?;
+    let warn = |said: reader::Said| ConfigProblem {
+        server: None,
+        message: said.message,
+        severity: Severity::Warning,
+        location: Some(text.locate(&said.span)),
     };
-    if !servers.get().starts_with('{') {
-        return Err(shape(format!("must hold an object under {SERVERS:?}")));
-    }
-    let Ordered(servers) =
-        serde_json::from_str::<Ordered<Value>>(servers.get()).map_err(unreadable)?;
-    Ok(servers)
+    config
+        .problems
+        .extend(reader.warnings.into_iter().map(warn));
+    Ok(draft)
 }
 
-fn missing_servers(top: &[(String, &RawValue)]) -> String {
-    let keys = top.iter().map(|(key, _)| key.as_str());
-    match fields::nearest(SERVERS, keys) {
-        Some(near) => format!("has no {SERVERS:?}; did you mean that by {near:?}?"),
-        None => format!("has no {SERVERS:?} object"),
+/// The state folder. It is shown in errors about it, so no variable is replaced in it but the home
+/// folder.
+fn state_dir(
+    node: &Node,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<PathBuf, reader::Said> {
+    let wrong = |problem: &str| reader::Said {
+        message: format!("{:?} {problem}", keys::STATE_DIR),
+        span: node.span.clone(),
+    };
+    let folder = reader::name(keys::STATE_DIR, node)?;
+    if folder.is_empty() || folder.contains("${") {
+        return Err(wrong(
+            "must be a folder without variables; ~/ is the home folder",
+        ));
     }
+    let Some(within) = folder.strip_prefix("~/") else {
+        return Ok(folder.into());
+    };
+    let home = lookup("HOME").ok_or_else(|| wrong("needs the variable HOME, which is not set"))?;
+    Ok(Path::new(&home).join(within))
 }
 
-fn shape(problem: String) -> ConfigError {
-    ConfigError::Shape { problem }
+/// Whether an object is a server, and not an object of servers.
+fn is_entry(node: &Node) -> bool {
+    let Value::Object(members) = &node.value else {
+        return true;
+    };
+    let scalar = |member: &Member| !matches!(member.node.value, Value::Object(_));
+    !members.is_empty() && members.iter().any(scalar)
 }
 
-/// Serde's words for a wrong shape quote the value, which may be a secret; those for wrong syntax
-/// do not.
-fn unreadable(error: serde_json::Error) -> ConfigError {
-    if error.is_data() {
-        return shape("must be one JSON object".to_owned());
-    }
-    ConfigError::Syntax {
-        problem: error.to_string(),
-        line: error.line(),
-        column: error.column(),
-    }
+/// Keys at the top that are nearly ours. All others are somebody else's: a config may be part of the
+/// settings of an editor.
+fn doubts(top: &[Member], text: &Text<'_>) -> Vec<ConfigProblem> {
+    let ours = [keys::DEFAULTS, keys::STATE_DIR];
+    let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);
+    let doubt = |member: &Member| {
+        let near = reader::nearest(&member.key, ours.into_iter())?;
+        Some(ConfigProblem {
+            server: None,
+            message: format!(
+                "{:?} is ignored; did you mean {near:?}?",
+                reader::shown(&member.key)
+            ),
+            severity: Severity::Warning,
+            location: Some(text.locate(&member.key_span)),
+        })
+    };
+    let others = top.iter().filter(|member| !known(&member.key));
+    others.filter_map(doubt).collect()
 }
 
-/// An object that keeps its order, and its keys when they are there twice.
-struct Ordered<T>(Vec<(String, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Ordered<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-            type Value = Ordered<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Ordered(entries))
-            }
-        }
-        deserializer.deserialize_map(Entries(std::marker::PhantomData))
+fn missing_servers(top: &[Member]) -> String {
+    let ours = keys::SERVERS[0];
+    let keys = top.iter().map(|member| member.key.as_str());
+    match reader::nearest(ours, keys) {
+        Some(near) => format!("has no {ours:?}; did you mean that by {near:?}?"),
+        None => format!("has no {ours:?} object; write {{ {ours:?}: {{ … }} }}"),
     }
 }
 

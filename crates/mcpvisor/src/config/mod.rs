@@ -6,6 +6,9 @@
 mod file;
 #[cfg(feature = "config-files")]
 mod found;
+mod location;
+#[cfg(feature = "diagnostics")]
+mod render;
 #[cfg(feature = "config-files")]
 mod source;
 #[cfg(feature = "config-files")]
@@ -14,20 +17,24 @@ mod test_folder;
 #[cfg(feature = "config-files")]
 mod trust;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mcpvisor_core::{InvalidServerName, ServerName, ServerSettings};
+use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName, ServerSettings};
 
 use rmcp::model::ProtocolVersion;
 
 use crate::transport::Transport;
 
 #[cfg(feature = "config-files")]
-pub use file::{ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration};
+pub use file::{
+    Arguments, ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration, schema,
+};
 #[cfg(feature = "config-files")]
 pub use found::{FoundConfig, Place, UserFolders, places};
+pub use location::Location;
 #[cfg(feature = "config-files")]
 pub use source::ConfigSource;
 #[cfg(feature = "config-files")]
@@ -52,6 +59,8 @@ pub struct Config {
     /// Where the runtime keeps what it learned, from one run to the next: protocol eras, catalogs,
     /// approved tools. Nothing is kept without it.
     pub state_dir: Option<PathBuf>,
+    /// Where the servers that came from a file stand in it.
+    pub origins: BTreeMap<ServerName, Location>,
 }
 
 impl Config {
@@ -66,9 +75,54 @@ impl Config {
         self.servers.push(server);
         self
     }
+
+    /// Keeps what the runtime learned in this folder, from one run to the next.
+    #[must_use]
+    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(folder.into());
+        self
+    }
 }
 
 /// One server: how it is reached, and how it is supervised.
+///
+/// A child process:
+///
+/// ```
+/// use mcpvisor::{ServerConfig, StartMode, Transport};
+///
+/// let files = Transport::stdio("npx").args(["-y", "@modelcontextprotocol/server-filesystem", "."]);
+/// let files = ServerConfig::new("files", files)?
+///     .start(StartMode::Lazy)
+///     .deny_tools("delete_*");
+/// # Ok::<(), mcpvisor::InvalidServerName>(())
+/// ```
+///
+/// A server over Streamable HTTP:
+///
+/// ```
+/// use std::time::Duration;
+/// use mcpvisor::{ServerConfig, Transport};
+///
+/// let github = Transport::http("https://example.com/mcp").bearer_token_env("GITHUB_TOKEN");
+/// let mut github = ServerConfig::new("github", github)?.required(true);
+/// github.settings.timeouts.connect = Duration::from_secs(10);
+/// github.validate()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A server in this process:
+///
+/// ```
+/// use mcpvisor::{ServerConfig, Transport, rmcp};
+///
+/// #[derive(Clone)]
+/// struct Clock;
+/// impl rmcp::ServerHandler for Clock {}
+///
+/// let clock = ServerConfig::new("clock", Transport::in_process(Clock))?;
+/// # Ok::<(), mcpvisor::InvalidServerName>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// What callers name it.
@@ -158,6 +212,62 @@ impl ServerConfig {
         self.required = required;
         self
     }
+
+    /// Shows callers the tools that this pattern matches, beside those of earlier calls, and no
+    /// others.
+    #[must_use]
+    pub fn allow_tools(mut self, pattern: impl Into<String>) -> Self {
+        self.tools.allow.push(pattern.into());
+        self
+    }
+
+    /// Shows callers no tool that this pattern matches.
+    #[must_use]
+    pub fn deny_tools(mut self, pattern: impl Into<String>) -> Self {
+        self.tools.deny.push(pattern.into());
+        self
+    }
+
+    /// Says when it is connected.
+    #[must_use]
+    pub fn start(mut self, start: StartMode) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Closes its connection after this time without a call, until the next call.
+    #[must_use]
+    pub fn sleep_after(mut self, idle: Duration) -> Self {
+        self.sleep_after = Some(idle);
+        self
+    }
+
+    /// Says whether tools are held back whose definition changed since a person approved them.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Speaks this version of the protocol alone.
+    #[must_use]
+    pub fn protocol(mut self, version: ProtocolVersion) -> Self {
+        self.protocol = Some(version);
+        self
+    }
+
+    /// Says whether the arguments of calls are checked before they are sent.
+    #[must_use]
+    pub fn check_arguments(mut self, check: bool) -> Self {
+        self.check_arguments = check;
+        self
+    }
+
+    /// Refuses settings that would make the runtime misbehave, as reading them from a file does. A
+    /// runtime checks its servers when it starts.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        self.settings.validate()
+    }
 }
 
 /// Something in a config that a person should look at. It never holds a value of the config, only
@@ -170,6 +280,8 @@ pub struct ConfigProblem {
     pub message: String,
     /// What it costs.
     pub severity: Severity,
+    /// Where it is, in a config that came from a text.
+    pub location: Option<Location>,
 }
 
 /// What a [`ConfigProblem`] costs.
@@ -184,6 +296,9 @@ pub enum Severity {
 
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(location) = &self.location {
+            write!(f, "{location}: ")?;
+        }
         match &self.server {
             Some(server) => write!(f, "server {server:?}: {}", self.message),
             None => f.write_str(&self.message),

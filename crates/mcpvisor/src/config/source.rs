@@ -26,7 +26,8 @@ impl ConfigSource {
         Ok(Self { path, text })
     }
 
-    /// A text that was read elsewhere.
+    /// A text that was read elsewhere. The path says how it is written: TOML if it ends so, and
+    /// JSON otherwise.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -47,6 +48,12 @@ impl ConfigSource {
     /// The SHA-256 of the text, in hexadecimal.
     pub fn fingerprint(&self) -> String {
         hex(self.text.as_bytes())
+    }
+
+    /// Whether it is TOML, by its name.
+    pub(super) fn is_toml(&self) -> bool {
+        let ending = self.path.extension();
+        ending.is_some_and(|ending| ending.eq_ignore_ascii_case("toml"))
     }
 }
 

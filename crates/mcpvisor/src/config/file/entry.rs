@@ -1,235 +1,312 @@
-//! One entry of `mcpServers`, as a server.
+//! One entry, as a server.
 //!
-//! Every key is read here, once. Whether the values make sense together is for
-//! [`ServerSettings::validate`].
+//! What its keys are is in [`super::keys`], how they are read in [`super::reader`]; here it is
+//! decided what they mean together.
 
-use mcpvisor_core::{ServerName, ServerSettings};
-use serde_json::Value;
+use mcpvisor_core::{InvalidSetting, ServerName};
 
-use super::fields::{Fields, Wrong};
+use super::draft::Draft;
+use super::keys::{ENTRY, HTTP, STDIO};
+use super::reader::{Reader, Said};
+use super::text::Text;
+use super::tree::{Member, Value};
 use super::variables::Variables;
-use crate::config::{ConfigProblem, ServerConfig, Severity, StartMode, ToolFilter};
+use crate::config::{ConfigProblem, ServerConfig, Severity};
 use crate::transport::Transport;
-
-/// Keys of other clients that mean something which this version does not do.
-const NOT_YET: [&str; 17] = [
-    "headers",
-    "http_headers",
-    "env_http_headers",
-    "bearerTokenEnvVar",
-    "bearer_token_env_var",
-    "tools",
-    "enabled_tools",
-    "disabled_tools",
-    "includeTools",
-    "excludeTools",
-    "allowedTools",
-    "disabledTools",
-    "timeout",
-    "startup_timeout_sec",
-    "startup_timeout_ms",
-    "tool_timeout_sec",
-    "auth",
-];
-
-/// Keys under which clients write the address of a server.
-const ADDRESSES: [&str; 3] = ["url", "httpUrl", "serverUrl"];
 
 /// Reads an entry: the server, unless it has to be left out, and what is to be said about it.
 pub(super) fn read(
-    name: &str,
-    value: Value,
+    entry: &Member,
+    defaults: &Draft,
     variables: &Variables<'_>,
+    text: &Text<'_>,
 ) -> (Option<ServerConfig>, Vec<ConfigProblem>) {
-    let problem = |severity, message: String| ConfigProblem {
-        server: Some(name.to_owned()),
-        message,
+    let problem = |severity, said: Said| ConfigProblem {
+        server: Some(super::reader::shown(&entry.key)),
+        message: said.message,
         severity,
+        location: Some(text.locate(&said.span)),
     };
-    match server(name, value, variables) {
-        Ok((server, warnings)) => {
-            let warn = |message| problem(Severity::Warning, message);
-            (Some(server), warnings.into_iter().map(warn).collect())
+    let mut reader = Reader::new(variables);
+    let server = server(entry, defaults.clone(), &mut reader);
+    let warnings = std::mem::take(&mut reader.warnings).into_iter();
+    match server {
+        Ok(server) => {
+            let warn = |said| problem(Severity::Warning, said);
+            (Some(server), warnings.map(warn).collect())
         }
-        Err(message) => (None, vec![problem(Severity::LeftOut, message)]),
+        // What else is odd about it matters once it is read at all.
+        Err(said) => (None, vec![problem(Severity::LeftOut, said)]),
     }
 }
 
-fn server(
-    name: &str,
-    value: Value,
-    variables: &Variables<'_>,
-) -> Result<(ServerConfig, Vec<String>), String> {
-    let name = ServerName::new(name).map_err(|error| error.to_string())?;
-    let Value::Object(values) = value else {
-        return Err("must be an object with a \"command\"".to_owned());
+fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<ServerConfig, Said> {
+    let about_entry = |message: String| Said {
+        message,
+        span: entry.key_span.clone(),
     };
-    let mut fields = Fields::new(values, variables);
-    let transport = transport(&mut fields)?;
-    let said = |wrong: Wrong| wrong.to_string();
-    let enabled = enabled(&mut fields)?;
-    let required = fields.flag("required").map_err(said)?.unwrap_or(false);
-    let mut warnings = Vec::new();
-    let settings = settings(&mut fields, &mut warnings).map_err(said)?;
-    settings.validate().map_err(|error| error.to_string())?;
-    for key in NOT_YET {
-        if fields.skip(key) {
-            warnings.push(format!(
-                "{key:?} is not supported yet by this version, and ignored"
-            ));
-        }
-    }
-    warnings.extend(fields.finish());
-    let server = ServerConfig {
+    let name = ServerName::new(entry.key.as_str()).map_err(|error| {
+        let long = matches!(error, mcpvisor_core::InvalidServerName::TooLong(_));
+        about_entry(match long {
+            true => "has a name that is longer than 64 bytes; shorten it".to_owned(),
+            false => error.to_string(),
+        })
+    })?;
+    let Value::Object(members) = &entry.node.value else {
+        return Err(about_entry(
+            "must be an object with a \"command\" or a \"url\"".to_owned(),
+        ));
+    };
+    let usually = enabled(&draft).ok().flatten().unwrap_or(true);
+    (draft.enabled, draft.disabled) = (None, None);
+    reader.object(members, &ENTRY, "", &mut draft)?;
+    let enabled = enabled(&draft).map_err(about_entry)?.unwrap_or(usually);
+    doubts(&draft, reader);
+    let transport = Way::of(&draft, reader, entry)?.transport(&draft, reader, entry)?;
+    draft.settings.validate().map_err(|invalid| Said {
+        message: setting(&invalid),
+        span: reader.place(invalid.name).unwrap_or(entry.key_span.clone()),
+    })?;
+    Ok(ServerConfig {
         name,
         transport,
-        settings,
+        settings: draft.settings,
         enabled,
-        required,
-        tools: ToolFilter::default(),
-        start: StartMode::default(),
-        sleep_after: None,
-        pin: false,
-        protocol: None,
-        check_arguments: false,
-    };
-    Ok((server, warnings))
+        required: draft.required,
+        tools: draft.tools,
+        start: draft.start,
+        sleep_after: draft.sleep_after,
+        pin: draft.pin,
+        protocol: draft.protocol,
+        check_arguments: draft.check_arguments,
+    })
 }
 
-fn transport(fields: &mut Fields<'_>) -> Result<Transport, String> {
-    let said = |wrong: Wrong| wrong.to_string();
-    let kind = fields.text("type").map_err(said)?;
-    let kind = kind.or(fields.text("transport").map_err(said)?);
-    let over_http = kind.as_deref().is_some_and(|kind| kind != "stdio");
-    if over_http || ADDRESSES.iter().any(|key| fields.has(key)) {
-        return Err("HTTP servers are not supported yet by this version".to_owned());
+/// A complaint about a setting, in the words that complaints about keys have.
+pub(super) fn setting(invalid: &InvalidSetting) -> String {
+    format!("{:?} {}", invalid.name, invalid.problem)
+}
+
+fn enabled(draft: &Draft) -> Result<Option<bool>, String> {
+    match (draft.enabled, draft.disabled) {
+        (Some(enabled), Some(disabled)) if enabled == disabled => {
+            Err("is \"enabled\" and \"disabled\" at once; keep one of them".to_owned())
+        }
+        (Some(enabled), _) => Ok(Some(enabled)),
+        (None, disabled) => Ok(disabled.map(|disabled| !disabled)),
     }
-    stdio(fields)
+}
+
+/// What is read, but perhaps not as it was meant.
+fn doubts(draft: &Draft, reader: &mut Reader<'_>) {
+    if draft.tools.allow.is_empty()
+        && let Some(place) = reader.place("tools.allow")
+    {
+        let message = "the list of allowed tools is empty, which allows every tool; \
+                       write \"tools\": { \"deny\": [\"*\"] } to allow none";
+        reader.warn(place, message);
+    }
+    let only_gemini = ["includeTools", "excludeTools", "trust"];
+    let of_gemini = only_gemini.iter().any(|key| reader.key(key).is_some());
+    if of_gemini
+        && draft.kind.is_none()
+        && draft.http_url.is_none()
+        && let Some(place) = reader.key("url")
+    {
+        let message = "\"url\" is read as a Streamable HTTP address; if it is one of the older \
+                       HTTP+SSE, which is not spoken, write \"httpUrl\" with the other";
+        reader.warn(place, message);
+    }
+}
+
+/// How a server is reached, as the entry says it.
+enum Way {
+    Stdio,
+    Http,
+}
+
+impl Way {
+    fn of(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Self, Said> {
+        let about = |key: &str, message: &str| Said {
+            message: message.to_owned(),
+            span: reader.place(key).unwrap_or(entry.key_span.clone()),
+        };
+        if draft.source.as_deref().is_some_and(|by| by != "custom") {
+            return Err(about(
+                "source",
+                "is provided by an extension of an editor; write the \"command\" that it starts",
+            ));
+        }
+        let has_url = address(draft).is_some();
+        match draft.kind.as_deref() {
+            Some(kind) if STDIO.contains(&kind) => Ok(Self::Stdio),
+            Some(kind) if HTTP.contains(&kind) => Ok(Self::Http),
+            Some("sse") => Err(about(
+                "type",
+                "speaks the older HTTP+SSE, which is not supported; if the server has a Streamable \
+                 HTTP address (often it ends in /mcp), write \"type\": \"http\" and that as \"url\"",
+            )),
+            Some(_) => Err(about("type", "\"type\" must be \"stdio\" or \"http\"")),
+            None if has_url && draft.program.is_some() => Err(about(
+                "url",
+                "has a \"command\" and a \"url\"; keep one, or say which with \"type\"",
+            )),
+            None if has_url => Ok(Self::Http),
+            None if draft.program.is_some() => Ok(Self::Stdio),
+            None => Err(Said {
+                message: "needs a \"command\", the program to start, or a \"url\"".to_owned(),
+                span: entry.key_span.clone(),
+            }),
+        }
+    }
+
+    fn transport(
+        self,
+        draft: &Draft,
+        reader: &mut Reader<'_>,
+        entry: &Member,
+    ) -> Result<Transport, Said> {
+        match self {
+            Self::Stdio => stdio(draft, reader, entry),
+            Self::Http => http(draft, reader, entry),
+        }
+    }
+}
+
+/// The address that counts, with its key. Those of one client alone come first.
+fn address(draft: &Draft) -> Option<(&'static str, &str)> {
+    let addresses = [
+        ("httpUrl", &draft.http_url),
+        ("serverUrl", &draft.server_url),
+        ("url", &draft.url),
+    ];
+    let mut addresses = addresses.into_iter();
+    addresses.find_map(|(key, url)| Some((key, url.as_deref()?)))
 }
 
 #[cfg(feature = "stdio")]
-fn stdio(fields: &mut Fields<'_>) -> Result<Transport, String> {
-    let said = |wrong: Wrong| wrong.to_string();
-    let program = fields.text("command").map_err(said)?;
-    let program = program
-        .filter(|program| !program.trim().is_empty())
-        .ok_or("needs a \"command\", the program to start")?;
-    let mut command = Transport::stdio(program).args(fields.texts("args").map_err(said)?);
-    for (name, value) in fields.text_map("env").map_err(said)? {
-        if !is_variable(&name) {
-            return Err("\"env\" holds a name that is empty or contains '='".to_owned());
-        }
+fn stdio(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
+    let program = draft.program.as_deref();
+    let program = program.filter(|program| !program.trim().is_empty());
+    let program = program.ok_or_else(|| Said {
+        message: "needs a \"command\", the program to start".to_owned(),
+        span: reader.place("command").unwrap_or(entry.key_span.clone()),
+    })?;
+    let mut command = Transport::stdio(program)
+        .args(&draft.command_args)
+        .args(&draft.args);
+    for (name, value) in &draft.env {
         command = command.env(name, value);
     }
-    for name in fields.names("inheritEnv").map_err(said)? {
+    for name in &draft.inherit_env {
         command = command.inherit_env(name);
     }
-    if let Some(folder) = fields.text("cwd").map_err(said)? {
+    if let Some(folder) = &draft.cwd {
         command = command.cwd(folder);
     }
-    for secret in fields.take_secrets() {
+    for secret in std::mem::take(&mut reader.secrets) {
         command = command.secret(secret.expose());
     }
+    let unused = [
+        "url",
+        "httpUrl",
+        "serverUrl",
+        "headers",
+        "bearerTokenEnvVar",
+    ];
+    warn_unused(reader, &unused, "stdio");
     Ok(command.into())
 }
 
 #[cfg(not(feature = "stdio"))]
-fn stdio(_: &mut Fields<'_>) -> Result<Transport, String> {
-    Err("is a stdio server, which this build does not support".to_owned())
+fn stdio(_: &Draft, _: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
+    Err(Said {
+        message: "is a stdio server, which this build does not support".to_owned(),
+        span: entry.key_span.clone(),
+    })
 }
 
-/// What an operating system accepts as the name of a variable.
-#[cfg(feature = "stdio")]
-fn is_variable(name: &str) -> bool {
-    !name.is_empty() && !name.contains(['=', '\0'])
-}
-
-fn enabled(fields: &mut Fields<'_>) -> Result<bool, String> {
-    let said = |wrong: Wrong| wrong.to_string();
-    let enabled = fields.flag("enabled").map_err(said)?;
-    let disabled = fields.flag("disabled").map_err(said)?;
-    match (enabled, disabled) {
-        (Some(enabled), Some(disabled)) if enabled == disabled => {
-            Err("is \"enabled\" and \"disabled\" at once; keep one of them".to_owned())
+#[cfg(feature = "http")]
+fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
+    let (key, url) = address(draft).ok_or_else(|| Said {
+        message: "needs a \"url\", the address of the server".to_owned(),
+        span: reader.place("type").unwrap_or(entry.key_span.clone()),
+    })?;
+    let place = reader.place(key).unwrap_or(entry.key_span.clone());
+    if !is_address(url) {
+        return Err(Said {
+            message: format!("{key:?} must be an address that begins with http:// or https://"),
+            span: place,
+        });
+    }
+    if path_of(url).ends_with("/sse") {
+        let message = format!(
+            "{key:?} ends in /sse, as addresses of the older HTTP+SSE do, which is not spoken; \
+             often the same server answers at /mcp"
+        );
+        reader.warn(place, message);
+    }
+    let mut endpoint = Transport::http(url);
+    for (name, value) in draft.headers.iter().chain(&draft.env_headers) {
+        endpoint = endpoint.header(name, value);
+    }
+    if let Some(variable) = &draft.bearer_token_env {
+        endpoint = endpoint.bearer_token_env(variable);
+    }
+    for file in &draft.root_certificates {
+        endpoint = endpoint.root_certificate(file);
+    }
+    if let Some(file) = &draft.client_certificate {
+        endpoint = endpoint.client_certificate(file);
+    }
+    for secret in std::mem::take(&mut reader.secrets) {
+        endpoint = endpoint.secret(secret.expose());
+    }
+    for other in ["url", "serverUrl"] {
+        if other != key
+            && let Some(place) = reader.key(other)
+        {
+            reader.warn(place, format!("{other:?} is ignored: {key:?} counts"));
         }
-        (Some(enabled), _) => Ok(enabled),
-        (None, disabled) => Ok(!disabled.unwrap_or(false)),
+    }
+    warn_unused(reader, &["command", "args", "env", "cwd"], "http");
+    Ok(endpoint.into())
+}
+
+#[cfg(not(feature = "http"))]
+fn http(_: &Draft, _: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
+    Err(Said {
+        message: "is an HTTP server, which this build does not support".to_owned(),
+        span: entry.key_span.clone(),
+    })
+}
+
+/// Keys that mean nothing for this way to reach a server.
+fn warn_unused(reader: &mut Reader<'_>, keys: &[&str], way: &str) {
+    for key in keys {
+        if let Some(place) = reader.place(key) {
+            let message = format!("{key:?} is ignored: the server is reached over {way}");
+            reader.warn(place, message);
+        }
     }
 }
 
-fn settings(fields: &mut Fields<'_>, warnings: &mut Vec<String>) -> Result<ServerSettings, Wrong> {
-    let mut settings = ServerSettings::default();
-    let retry = &mut settings.retry;
-    set(&mut retry.trusted, fields.flag("trusted")?);
-    set(
-        &mut retry.retry_expired_calls,
-        fields.flag("retryExpiredCalls")?,
-    );
-    retry.idempotent_tools = fields.names("idempotentTools")?;
-    warnings.extend(reconnect(fields.section("reconnect")?, &mut settings)?);
-    warnings.extend(timeouts(fields.section("timeouts")?, &mut settings)?);
-    warnings.extend(limits(fields.section("limits")?, &mut settings)?);
-    warnings.extend(health(fields.section("health")?, &mut settings)?);
-    warnings.extend(close(fields.section("close")?, &mut settings)?);
-    Ok(settings)
+/// Whether a text is an address, as far as it can be told without asking anyone.
+#[cfg(feature = "http")]
+fn is_address(url: &str) -> bool {
+    let scheme = |scheme: &str| {
+        let begin = url.get(..scheme.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    };
+    let host = |scheme: &str| &url[scheme.len()..];
+    let named = |host: &str| !host.is_empty() && !host.starts_with(['/', '?', '#', ':']);
+    let whole = !url.contains(|c: char| c.is_whitespace() || c.is_control());
+    let https = scheme("https://") && named(host("https://"));
+    whole && (https || scheme("http://") && named(host("http://")))
 }
 
-fn reconnect(mut part: Fields<'_>, settings: &mut ServerSettings) -> Result<Vec<String>, Wrong> {
-    let budget = &mut settings.budget;
-    set(&mut budget.attempts, part.count("attempts")?);
-    set(&mut budget.within, part.duration("within")?);
-    set(&mut budget.proven_after, part.duration("provenAfter")?);
-    set(&mut budget.first_probe, part.duration("firstProbe")?);
-    set(&mut budget.max_probe, part.duration("maxProbe")?);
-    set(&mut budget.wake_on_call, part.flag("wakeOnCall")?);
-    let backoff = &mut settings.backoff;
-    set(&mut backoff.initial, part.duration("initialDelay")?);
-    set(&mut backoff.max, part.duration("maxDelay")?);
-    set(&mut backoff.multiplier, part.number("multiplier")?);
-    set(&mut backoff.jitter, part.number("jitter")?);
-    Ok(part.finish())
-}
-
-fn timeouts(mut part: Fields<'_>, settings: &mut ServerSettings) -> Result<Vec<String>, Wrong> {
-    let timeouts = &mut settings.timeouts;
-    set(&mut timeouts.connect, part.duration("connect")?);
-    set(&mut timeouts.call, part.duration("call")?);
-    set(&mut timeouts.idle, part.duration("idle")?);
-    set(
-        &mut timeouts.reconnect_wait,
-        part.duration("reconnectWait")?,
-    );
-    set(&mut timeouts.listing, part.duration("listing")?);
-    Ok(part.finish())
-}
-
-fn limits(mut part: Fields<'_>, settings: &mut ServerSettings) -> Result<Vec<String>, Wrong> {
-    set(&mut settings.admission.in_flight, part.count("inFlight")?);
-    set(&mut settings.admission.waiting, part.count("waiting")?);
-    Ok(part.finish())
-}
-
-fn health(mut part: Fields<'_>, settings: &mut ServerSettings) -> Result<Vec<String>, Wrong> {
-    let health = &mut settings.health;
-    set(&mut health.threshold, part.count("threshold")?);
-    set(&mut health.keepalive, part.duration("keepalive")?);
-    set(
-        &mut health.keepalive_timeout,
-        part.duration("keepaliveTimeout")?,
-    );
-    Ok(part.finish())
-}
-
-fn close(mut part: Fields<'_>, settings: &mut ServerSettings) -> Result<Vec<String>, Wrong> {
-    set(&mut settings.close.drain, part.duration("drain")?);
-    set(&mut settings.close.stdin, part.duration("stdin")?);
-    set(&mut settings.close.terminate, part.duration("terminate")?);
-    Ok(part.finish())
-}
-
-/// What the config says wins over the default.
-fn set<T>(setting: &mut T, said: Option<T>) {
-    if let Some(said) = said {
-        *setting = said;
-    }
+#[cfg(feature = "http")]
+fn path_of(url: &str) -> &str {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    url[..end].trim_end_matches('/')
 }

@@ -8,9 +8,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
+use super::tree::{Member, Node, Value as Tree};
 use super::variables::Variables;
-use super::{Config, Severity, jsonc, parse_duration};
-use crate::config::{InvalidDuration, MAX_DURATION};
+use super::{Config, Severity, json as reader, parse_duration};
+use crate::config::{Arguments, ConfigError, ConfigProblem, InvalidDuration, MAX_DURATION};
 use crate::fuzz::{budget, json, text};
 
 const SEEDS: &[&str] = &[
@@ -23,6 +24,8 @@ const SEEDS: &[&str] = &[
     r#"{"mcpServers":{"a":{"type":"stdio","command":"x","timeouts":{"call":"1m30s","idle":"500ms"},"reconnect":{"attempts":3,"within":"2m"}}}}"#,
     r#"{"mcpServers":{"a":{"url":"https://example.com"},"a":{"command":"${SECRET}"},"b__c":{"command":"x"}}}"#,
     "\u{feff}{\"mcpServers\":{}}",
+    r#"{"servers":{"a":{"url":"https://u:${SECRET}@example.com/?k=${SECRET}","headers":{"Authorization":"Bearer ${env:SECRET}"},"timeout":30}},"inputs":[],"defaults":{"pin":true}}"#,
+    "[mcp_servers.a]\ncommand = \"x\" # a comment\nargs = [\"${SECRET}\"]\nenv = { K = '''a\nb''' }\n[mcp_servers.b]\nurl = \"https://example.com\"\ntool_timeout_sec = 1.5\n",
 ];
 
 /// What every variable holds. Nothing else in these tests contains it.
@@ -34,14 +37,21 @@ fn lookup(name: &str) -> Option<String> {
 
 /// What holds of every text.
 fn check(text: &str) -> Result<(), TestCaseError> {
-    let shown = match Config::from_json(text, lookup) {
+    checked(Config::from_json(text, lookup))?;
+    checked(Config::from_toml(text, lookup))
+}
+
+fn checked(read: Result<Config, ConfigError>) -> Result<(), TestCaseError> {
+    let shown = match read {
         Ok(config) => {
             for server in &config.servers {
                 prop_assert!(server.settings.validate().is_ok(), "{:?}", server.settings);
             }
-            format!("{config:?} {:?}", config.problems)
+            let rendered: Vec<_> = config.problems.iter().map(ConfigProblem::render).collect();
+            let written = config.to_json(Arguments::Hidden);
+            format!("{config:?} {rendered:?} {written}")
         }
-        Err(error) => format!("{error} {error:?}"),
+        Err(error) => format!("{error} {error:?} {}", error.render()),
     };
     prop_assert!(!shown.contains(SECRET), "{shown}");
     Ok(())
@@ -129,7 +139,7 @@ fn space() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just(String::new()),
         1 => "[ \t\r\n]{1,3}",
-        1 => "//[^\n]{0,8}\n",
+        1 => "//[^\n\r]{0,8}\n",
         1 => r"/\*[^*]{0,8}\*/",
     ]
 }
@@ -174,6 +184,22 @@ fn commented(value: &Value, spaces: &mut impl Iterator<Item = String>, comma: bo
     format!("{text}{within}{close}{after}")
 }
 
+/// Whether two trees say the same, wherever it stands.
+fn same(one: &Node, other: &Node) -> bool {
+    match (&one.value, &other.value) {
+        (Tree::List(one), Tree::List(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
+        (Tree::Object(one), Tree::Object(other)) => {
+            let member = |(one, other): (&Member, &Member)| {
+                one.key == other.key && same(&one.node, &other.node)
+            };
+            one.len() == other.len() && one.iter().zip(other).all(member)
+        }
+        (one, other) => format!("{one:?}") == format!("{other:?}"),
+    }
+}
+
 proptest! {
     #![proptest_config(budget(400))]
 
@@ -202,21 +228,12 @@ proptest! {
         comma in any::<bool>(),
     ) {
         let text = commented(&value, &mut spaces.into_iter(), comma);
-        let plain = jsonc::plain(&text);
-        prop_assert_eq!(plain.len(), text.len());
-        let read: Value = serde_json::from_str(&plain)
-            .map_err(|error| TestCaseError::fail(format!("{error}: {text}")))?;
+        let read = reader::parse(&text)
+            .map_err(|error| TestCaseError::fail(format!("{}: {text}", error.problem)))?;
         // Numbers are read as they are read without comments: not every digit of a float survives.
-        prop_assert_eq!(read, serde_json::from_str::<Value>(&value.to_string()).unwrap());
-    }
-
-    #[test]
-    fn no_text_is_moved_by_the_removal_of_comments(text in text(SEEDS)) {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let plain = jsonc::plain(text);
-        prop_assert_eq!(plain.len(), text.len());
-        let lines = |text: &str| text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at).collect::<Vec<_>>();
-        prop_assert_eq!(lines(&plain), lines(text));
+        let plain = reader::parse(&value.to_string())
+            .map_err(|error| TestCaseError::fail(error.problem))?;
+        prop_assert!(same(&read, &plain), "{text}");
     }
 
     #[test]
@@ -228,7 +245,7 @@ proptest! {
     ], 0..6)) {
         let (written, meant): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
         let expanded = Variables::new(&lookup).expand(&written.concat());
-        let expanded = expanded.map_err(|name| TestCaseError::fail(format!("{name} is missing")))?;
+        let expanded = expanded.map_err(|missing| TestCaseError::fail(missing.to_string()))?;
         prop_assert_eq!(expanded.text, meant.concat());
     }
 

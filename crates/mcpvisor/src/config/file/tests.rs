@@ -55,7 +55,7 @@ fn every_setting_can_be_set() {
                             "multiplier": 1.5, "jitter": 0, "firstProbe": "10s", "maxProbe": "1m",
                             "provenAfter": "5s", "wakeOnCall": false },
              "timeouts": { "connect": "1s", "call": "2s", "idle": "3s", "reconnectWait": "4s", "listing": "5s" },
-             "limits": { "inFlight": 2, "waiting": 0 },
+             "limits": { "inFlight": 2, "waiting": 0, "pages": 3, "items": 4 },
              "health": { "threshold": 1, "keepalive": "9s", "keepaliveTimeout": "8s" },
              "close": { "drain": "1s", "stdin": "2s", "terminate": "3s" } }"#,
     );
@@ -96,6 +96,10 @@ fn every_setting_can_be_set() {
         (secs(9), secs(8))
     );
     assert_eq!(settings.close.total(), secs(6));
+    assert_eq!(
+        (settings.listing.max_pages, settings.listing.max_items),
+        (3, 4)
+    );
 }
 
 #[test]
@@ -141,11 +145,34 @@ fn a_bad_entry_costs_that_server_only() {
             r#"{ "command": "x", "timeouts": 5 }"#,
             r#""timeouts" must be an object"#,
         ),
+        (r#"{ "type": "http", "command": "x" }"#, r#"needs a "url""#),
         (
-            r#"{ "url": "https://example.com/mcp" }"#,
-            "not supported yet",
+            r#"{ "type": "sse", "url": "https://a.example/sse" }"#,
+            "HTTP+SSE",
         ),
-        (r#"{ "type": "http", "command": "x" }"#, "not supported yet"),
+        (
+            r#"{ "type": "ftp", "url": "https://a.example" }"#,
+            "must be",
+        ),
+        (r#"{ "url": "ftp://a.example" }"#, "must be an address"),
+        (
+            r#"{ "url": "https://a.example", "command": "x" }"#,
+            "keep one",
+        ),
+        (
+            r#"{ "url": "https://a.example", "headers": { "A B": "x" } }"#,
+            "no header",
+        ),
+        (
+            r#"{ "url": "https://a.example", "headers": { "A": "x\ny" } }"#,
+            "line break",
+        ),
+        (
+            r#"{ "command": "x", "env": { "A": "${input:a}" } }"#,
+            "asks for the input",
+        ),
+        (r#"{ "command": "x", "start": "soon" }"#, "eager"),
+        (r#"{ "command": "x", "protocol": "1" }"#, "2025-11-25"),
     ];
     for (entry, expected) in bad {
         let config = read(&format!(
@@ -191,13 +218,6 @@ fn an_endless_key_is_compared_with_nothing() {
 }
 
 #[test]
-fn a_tool_filter_that_would_be_ignored_is_not_ignored_silently() {
-    let config = entry(r#"{ "command": "x", "disabled_tools": ["delete"] }"#);
-    assert_eq!(the_problem(&config).0, Severity::Warning);
-    assert!(the_problem(&config).1.contains("disabled_tools"));
-}
-
-#[test]
 fn the_later_of_two_entries_counts_and_warns() {
     let config = read(
         r#"{ "mcpServers": { "one": { "command": "x" }, "one": { "command": "y", "required": true } } }"#,
@@ -211,11 +231,14 @@ fn the_later_of_two_entries_counts_and_warns() {
 fn a_config_that_cannot_be_read_says_where_and_why() {
     let read = |text: &str| Config::from_json(text, |_| None).unwrap_err();
     match read("{\n  \"mcpServers\": {\n    oops }\n}") {
-        ConfigError::Syntax { line, column, .. } => assert_eq!((line, column), (3, 5)),
+        ConfigError::Syntax { location, .. } => {
+            assert_eq!((location.line, location.column), (3, 5));
+            assert_eq!(location.source, "    *** }");
+        }
         other => panic!("{other}"),
     }
     assert!(
-        read(r#"{ "mcp_servers": {} }"#)
+        read(r#"{ "mcp-server": {} }"#)
             .to_string()
             .contains("did you mean")
     );
@@ -225,7 +248,7 @@ fn a_config_that_cannot_be_read_says_where_and_why() {
             .to_string()
             .contains("must hold an object")
     );
-    assert!(read(r#""text""#).to_string().contains("one JSON object"));
+    assert!(read(r#""text""#).to_string().contains("one object"));
     let missing = Config::load("/nonexistent/mcp.json").unwrap_err();
     assert!(missing.to_string().contains("/nonexistent/mcp.json"));
 }

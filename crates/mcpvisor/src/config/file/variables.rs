@@ -1,9 +1,19 @@
-//! `${VAR}` and `${VAR:-default}` in the values of a config.
+//! `${VAR}` and `${VAR:-default}` in the values of a config, and how editors write the same.
 //!
 //! Anything else between `${` and `}` is left as it is: it may be meant for a shell. What a variable
 //! holds is taken for a secret, a default is not: it stands in the file for everyone to read.
 
 use crate::secret::Secret;
+
+/// Variables that only an editor knows.
+const OF_EDITORS: [&str; 6] = [
+    "workspaceFolder",
+    "workspaceFolderBasename",
+    "workspaceRoot",
+    "file",
+    "cwd",
+    "pathSeparator",
+];
 
 /// A text with its variables replaced.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,31 +23,62 @@ pub(super) struct Expanded {
     pub(super) secrets: Vec<Secret<String>>,
 }
 
+/// Why a text cannot be expanded. It holds names, never values.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Missing {
+    #[error("needs the variable {0}, which is not set; set it, or write ${{{0}:-default}}")]
+    Unset(String),
+    #[error(
+        "asks for the input {0:?}, which only an editor can ask for; set a variable, and write ${{ITS_NAME}} instead"
+    )]
+    Input(String),
+    #[error("needs ${{{0}}}, which only an editor knows; write it out, or set a variable {0}")]
+    OfEditor(String),
+}
+
 /// Looks up variables; a name that is not set is an error, never an empty text.
 pub(super) struct Variables<'a> {
     lookup: &'a dyn Fn(&str) -> Option<String>,
+    /// Whether `{env:VAR}` is a variable too, as it is for opencode.
+    bare: bool,
 }
 
 impl<'a> Variables<'a> {
     pub(super) fn new(lookup: &'a dyn Fn(&str) -> Option<String>) -> Self {
-        Self { lookup }
+        Self {
+            lookup,
+            bare: false,
+        }
     }
 
-    /// The text with its variables replaced, or the name of the one that is missing.
-    pub(super) fn expand(&self, text: &str) -> Result<Expanded, String> {
+    /// Replaces `{env:VAR}` too.
+    pub(super) fn with_bare(self) -> Self {
+        Self { bare: true, ..self }
+    }
+
+    /// The value of a variable that is named without `${` and `}`.
+    pub(super) fn named(&self, name: &str) -> Result<Expanded, Missing> {
+        let value = (self.lookup)(name).ok_or_else(|| Missing::Unset(name.to_owned()))?;
+        Ok(Expanded {
+            text: value.clone(),
+            secrets: vec![Secret::new(value)],
+        })
+    }
+
+    /// The text with its variables replaced.
+    pub(super) fn expand(&self, text: &str) -> Result<Expanded, Missing> {
         let mut expanded = String::with_capacity(text.len());
         let mut secrets = Vec::new();
         let mut rest = text;
-        while let Some(start) = rest.find("${") {
-            let (before, reference) = rest.split_at(start);
+        while let Some((before, opening, reference)) = self.next(rest) {
             expanded.push_str(before);
             let Some(end) = reference.find('}') else {
+                expanded.push_str(opening);
                 rest = reference;
                 break;
             };
-            let inside = &reference[2..end];
             rest = &reference[end + 1..];
-            match Reference::read(inside) {
+            match Reference::read(&reference[..end], opening) {
                 Some(reference) => match self.value(&reference)? {
                     Value::Variable(value) => {
                         expanded.push_str(&value);
@@ -45,7 +86,10 @@ impl<'a> Variables<'a> {
                     }
                     Value::Default(default) => expanded.push_str(default),
                 },
-                None => expanded.push_str(&reference[..=end]),
+                None => {
+                    expanded.push_str(opening);
+                    expanded.push_str(&reference[..=end]);
+                }
             }
         }
         expanded.push_str(rest);
@@ -55,16 +99,41 @@ impl<'a> Variables<'a> {
         })
     }
 
-    fn value<'r>(&self, reference: &Reference<'r>) -> Result<Value<'r>, String> {
-        let value = (self.lookup)(reference.name);
+    /// What is before the next reference, how it opens, and what follows.
+    fn next<'t>(&self, text: &'t str) -> Option<(&'t str, &'static str, &'t str)> {
+        let at = |opening: &'static str| text.find(opening).map(|at| (at, opening));
+        let dollar = at("${");
+        let bare = if self.bare { at(BARE) } else { None };
+        let (start, opening) = match (dollar, bare) {
+            // `${env:VAR}` has both.
+            (Some(dollar), Some(bare)) if bare.0 < dollar.0 => bare,
+            (Some(dollar), _) => dollar,
+            (None, bare) => bare?,
+        };
+        Some((&text[..start], opening, &text[start + opening.len()..]))
+    }
+
+    fn value<'r>(&self, reference: &Reference<'r>) -> Result<Value<'r>, Missing> {
+        let name = reference.name;
+        if reference.is_input {
+            return Err(Missing::Input(name.to_owned()));
+        }
+        let value = (self.lookup)(name).or_else(|| match name {
+            "userHome" => (self.lookup)("HOME"),
+            _ => None,
+        });
         match (value, reference.default) {
             (Some(value), None) => Ok(Value::Variable(value)),
             (Some(value), Some(_)) if !value.is_empty() => Ok(Value::Variable(value)),
             (_, Some(default)) => Ok(Value::Default(default)),
-            (None, None) => Err(reference.name.to_owned()),
+            (None, None) if OF_EDITORS.contains(&name) => Err(Missing::OfEditor(name.to_owned())),
+            (None, None) => Err(Missing::Unset(name.to_owned())),
         }
     }
 }
+
+/// How a variable opens for opencode.
+const BARE: &str = "{env:";
 
 enum Value<'r> {
     Variable(String),
@@ -74,17 +143,33 @@ enum Value<'r> {
 struct Reference<'a> {
     name: &'a str,
     default: Option<&'a str>,
+    /// Whether an editor would ask a person for it.
+    is_input: bool,
 }
 
 impl<'a> Reference<'a> {
-    fn read(inside: &'a str) -> Option<Self> {
+    fn read(inside: &'a str, opening: &str) -> Option<Self> {
+        let asked = inside.strip_prefix("input:").filter(|_| opening != BARE);
+        if let Some(id) = asked {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            return id.chars().all(plain).then_some(Self {
+                name: id,
+                default: None,
+                is_input: true,
+            });
+        }
+        let inside = inside.strip_prefix("env:").unwrap_or(inside);
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
         };
         let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        (starts && plain).then_some(Self { name, default })
+        (starts && plain).then_some(Self {
+            name,
+            default,
+            is_input: false,
+        })
     }
 }
 
@@ -92,16 +177,19 @@ impl<'a> Reference<'a> {
 mod tests {
     use super::*;
 
-    fn expand(text: &str) -> Result<String, String> {
+    fn expand(text: &str) -> Result<String, Missing> {
         expanded(text).map(|expanded| expanded.text)
     }
 
-    fn expanded(text: &str) -> Result<Expanded, String> {
-        let lookup = |name: &str| match name {
+    fn lookup(name: &str) -> Option<String> {
+        match name {
             "HOME" => Some("/home/ada".to_owned()),
             "EMPTY" => Some(String::new()),
             _ => None,
-        };
+        }
+    }
+
+    fn expanded(text: &str) -> Result<Expanded, Missing> {
         Variables::new(&lookup).expand(text)
     }
 
@@ -117,6 +205,17 @@ mod tests {
     }
 
     #[test]
+    fn variables_are_read_as_editors_write_them() {
+        assert_eq!(expand("${env:HOME}/a").unwrap(), "/home/ada/a");
+        assert_eq!(expand("${userHome}").unwrap(), "/home/ada");
+        let bare = Variables::new(&lookup).with_bare();
+        let bare = |text| bare.expand(text).unwrap().text;
+        assert_eq!(bare("a {env:HOME} ${env:HOME}"), "a /home/ada /home/ada");
+        assert_eq!(bare("{env:HOME"), "{env:HOME");
+        assert_eq!(expand("{env:HOME}").unwrap(), "{env:HOME}");
+    }
+
+    #[test]
     fn what_a_variable_holds_is_a_secret_and_what_the_file_says_is_not() {
         let expanded = expanded("a ${HOME} b ${NOPE:-default}").unwrap();
         assert_eq!(expanded.secrets, [Secret::new("/home/ada".to_owned())]);
@@ -124,13 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_variable_is_named() {
-        assert_eq!(expand("a ${NOPE} b"), Err("NOPE".to_owned()));
+    fn what_is_missing_is_named() {
+        assert_eq!(
+            expand("a ${NOPE} b"),
+            Err(Missing::Unset("NOPE".to_owned()))
+        );
+        assert_eq!(
+            expand("${input:api-key}"),
+            Err(Missing::Input("api-key".to_owned()))
+        );
+        assert_eq!(
+            expand("${workspaceFolder}/x"),
+            Err(Missing::OfEditor("workspaceFolder".to_owned()))
+        );
     }
 
     #[test]
     fn what_is_no_variable_is_left_to_others() {
-        for text in ["$HOME", "${#x}", "${open", "${}", "100 $", "${env:HOME}"] {
+        for text in ["$HOME", "${#x}", "${open", "${}", "100 $", "${input:a b}"] {
             assert_eq!(expand(text).unwrap(), text);
         }
     }

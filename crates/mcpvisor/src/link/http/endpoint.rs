@@ -2,6 +2,9 @@
 //!
 //! Sending anything to it is left to the link.
 
+#[cfg(feature = "config-files")]
+pub(crate) mod parts;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;

@@ -41,6 +41,8 @@ use tokio::time::Sleep;
 use self::body::Message;
 use self::conn::Idle;
 pub use self::endpoint::HttpEndpoint;
+#[cfg(feature = "config-files")]
+pub(crate) use self::endpoint::parts::EndpointParts;
 use self::exchange::{End, Exchange, Out, Outgoing, Purpose};
 use self::listen::Listen;
 pub(crate) use self::shared::HttpShared;

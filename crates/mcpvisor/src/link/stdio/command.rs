@@ -2,6 +2,9 @@
 //!
 //! Starting it is left to [`super::child`].
 
+#[cfg(feature = "config-files")]
+pub(crate) mod parts;
+
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;

@@ -1,0 +1,70 @@
+//! A server while its entry is being read: what was said, before it is known whether it makes sense.
+
+use std::time::Duration;
+
+use mcpvisor_core::ServerSettings;
+use rmcp::model::ProtocolVersion;
+
+use crate::config::{ServerConfig, StartMode, ToolFilter};
+
+/// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
+/// it.
+#[derive(Clone, Default)]
+pub(super) struct Draft {
+    pub(super) settings: ServerSettings,
+    pub(super) enabled: Option<bool>,
+    pub(super) disabled: Option<bool>,
+    pub(super) required: bool,
+    pub(super) tools: ToolFilter,
+    pub(super) start: StartMode,
+    pub(super) sleep_after: Option<Duration>,
+    pub(super) pin: bool,
+    pub(super) protocol: Option<ProtocolVersion>,
+    pub(super) check_arguments: bool,
+
+    /// `type`, or `transport`.
+    pub(super) kind: Option<String>,
+    /// Who provides a server of Zed.
+    pub(super) source: Option<String>,
+
+    pub(super) program: Option<String>,
+    pub(super) args: Vec<String>,
+    /// Arguments that stand in one list with the program.
+    pub(super) command_args: Vec<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) inherit_env: Vec<String>,
+    pub(super) cwd: Option<String>,
+
+    pub(super) url: Option<String>,
+    pub(super) http_url: Option<String>,
+    pub(super) server_url: Option<String>,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) env_headers: Vec<(String, String)>,
+    pub(super) bearer_token_env: Option<String>,
+    pub(super) root_certificates: Vec<String>,
+    pub(super) client_certificate: Option<String>,
+}
+
+impl Draft {
+    /// What of a server can be said in `defaults`, as a draft that says it.
+    pub(super) fn of(server: &ServerConfig) -> Self {
+        Self {
+            settings: server.settings.clone(),
+            enabled: (!server.enabled).then_some(false),
+            required: server.required,
+            tools: server.tools.clone(),
+            start: server.start,
+            sleep_after: server.sleep_after,
+            pin: server.pin,
+            protocol: server.protocol.clone(),
+            check_arguments: server.check_arguments,
+            ..Self::default()
+        }
+    }
+
+    /// One timeout for a call, as other clients have it: nothing may take longer, and no silence.
+    pub(super) fn set_call_timeout(&mut self, timeout: Duration) {
+        self.settings.timeouts.call = timeout;
+        self.settings.timeouts.idle = timeout;
+    }
+}

@@ -1,0 +1,54 @@
+//! Why a config cannot be read at all.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::config::Location;
+
+/// Why a config could not be read at all. It never holds a value of the config.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the config {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is larger than [`MAX_CONFIG_BYTES`](super::MAX_CONFIG_BYTES).
+    #[error("the config {} is larger than 4 MiB; is it the right file?", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The text is not what its name says.
+    #[error("{location}: the config is not valid {format}: {problem}")]
+    Syntax {
+        /// What it should be: JSON or TOML.
+        format: &'static str,
+        /// What was met, and what to do.
+        problem: String,
+        /// Where.
+        location: Box<Location>,
+    },
+    /// The text can be read, but is no config.
+    #[error("{location}: the config {problem}")]
+    Shape {
+        /// What is missing or wrong.
+        problem: String,
+        /// Where.
+        location: Box<Location>,
+    },
+}
+
+impl ConfigError {
+    /// Where in the text it is wrong.
+    pub fn location(&self) -> Option<&Location> {
+        match self {
+            Self::Read { .. } | Self::TooLarge { .. } => None,
+            Self::Syntax { location, .. } | Self::Shape { location, .. } => Some(location),
+        }
+    }
+}

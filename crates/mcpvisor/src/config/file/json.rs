@@ -1,0 +1,100 @@
+//! JSON with comments and trailing commas, as a tree.
+
+use jsonc_parser::ast;
+use jsonc_parser::common::{Range, Ranged};
+use jsonc_parser::errors::ParseErrorKind;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use super::tree::{Member, Node, Span, Unreadable, Value, without_mark};
+
+/// Comments and trailing commas are all that is allowed beyond JSON.
+const OPTIONS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+pub(super) fn parse(text: &str) -> Result<Node, Unreadable> {
+    let (plain, offset) = without_mark(text);
+    let parsed = parse_to_ast(plain, &CollectOptions::default(), &OPTIONS);
+    let parsed = parsed.map_err(|error| Unreadable {
+        problem: words(error.kind()),
+        span: span(error.range(), offset),
+    })?;
+    let value = parsed.value.ok_or_else(|| Unreadable {
+        problem: "there is nothing; write { \"mcpServers\": { … } }".to_owned(),
+        span: text.len()..text.len(),
+    })?;
+    Ok(node(value, offset))
+}
+
+fn node(value: ast::Value<'_>, offset: usize) -> Node {
+    let span = span(value.range(), offset);
+    let value = match value {
+        ast::Value::NullKeyword(_) => Value::Null,
+        ast::Value::BooleanLit(flag) => Value::Flag(flag.value),
+        ast::Value::NumberLit(number) => number.value.parse().map_or(Value::Other, Value::Number),
+        ast::Value::StringLit(text) => Value::Text(text.value.into_owned()),
+        ast::Value::Array(list) => {
+            let nodes = list.elements.into_iter();
+            Value::List(nodes.map(|value| node(value, offset)).collect())
+        }
+        ast::Value::Object(object) => {
+            let members = object.properties.into_iter();
+            Value::Object(members.map(|member| self::member(member, offset)).collect())
+        }
+    };
+    Node { value, span }
+}
+
+fn member(member: ast::ObjectProp<'_>, offset: usize) -> Member {
+    Member {
+        key_span: span(member.name.range(), offset),
+        key: member.name.into_string(),
+        node: node(member.value, offset),
+    }
+}
+
+fn span(range: Range, offset: usize) -> Span {
+    range.start + offset..range.end + offset
+}
+
+/// What to do about it, for the slips that people make; the parser's own words for the others, as
+/// long as they quote nothing.
+fn words(kind: &ParseErrorKind) -> String {
+    let words = match kind {
+        ParseErrorKind::String(_) => {
+            "a text is not closed, or has an escape that JSON does not know; \
+             close it with \", and write \\ as \\\\"
+        }
+        ParseErrorKind::ExpectedComma => "a comma is missing before this",
+        ParseErrorKind::UnterminatedObject => "this { is never closed; add a }",
+        ParseErrorKind::UnterminatedArray => "this [ is never closed; add a ]",
+        ParseErrorKind::UnterminatedCommentBlock => "this comment is never closed; add */",
+        ParseErrorKind::UnexpectedWord
+        | ParseErrorKind::ExpectedStringObjectProperty
+        | ParseErrorKind::UnexpectedTokenInObject => {
+            "this is no value and no key; texts and keys need double quotes"
+        }
+        ParseErrorKind::SingleQuotedStringsNotAllowed => {
+            "texts need double quotes, not single ones"
+        }
+        ParseErrorKind::MultipleRootJsonValues => {
+            "something follows the config; put everything into one { … }"
+        }
+        ParseErrorKind::ExpectedColonAfterObjectKey => "a : is missing after this key",
+        ParseErrorKind::ExpectedObjectValue => "a value is missing after this key",
+        ParseErrorKind::UnexpectedCloseBrace => "this } closes nothing",
+        ParseErrorKind::UnexpectedCloseBracket => "this ] closes nothing",
+        ParseErrorKind::NestingDepthExceeded => "it is nested too deeply",
+        other => return other.to_string().to_lowercase(),
+    };
+    words.to_owned()
+}

@@ -1,0 +1,349 @@
+//! Our own keys: how a server is reached, and how it is supervised.
+
+use super::{Key, Kind};
+
+/// How a server is reached. These have no fleet-wide default.
+pub(in super::super) const TRANSPORT: &[Key] = &[
+    Key::new(
+        "type",
+        Kind::Text(|draft| &mut draft.kind),
+        "How the server is reached: \"stdio\" or \"http\". Without it, a \"command\" means stdio and a \"url\" means http.",
+    ),
+    Key::new(
+        "command",
+        Kind::Command,
+        "The program that is started; without a / it is looked for in the search path.",
+    ),
+    Key::new(
+        "args",
+        Kind::Texts(|draft| &mut draft.args),
+        "The arguments of the program.",
+    ),
+    Key::new(
+        "env",
+        Kind::Env(|draft| &mut draft.env),
+        "Variables of the program's environment. The values are secrets: they are never shown.",
+    ),
+    Key::new(
+        "cwd",
+        Kind::Text(|draft| &mut draft.cwd),
+        "The folder that the program starts in.",
+    ),
+    Key::new(
+        "url",
+        Kind::Text(|draft| &mut draft.url),
+        "The Streamable HTTP address of the server.",
+    ),
+    Key::new(
+        "headers",
+        Kind::Headers(|draft| &mut draft.headers),
+        "Headers of every request. The values are secrets: they are never shown.",
+    ),
+    Key::new(
+        "bearerTokenEnvVar",
+        Kind::Name(|draft| &mut draft.bearer_token_env),
+        "The variable that holds a bearer token. It is read anew for every connection.",
+    ),
+    Key::new(
+        "clientCertificate",
+        Kind::Text(|draft| &mut draft.client_certificate),
+        "A PEM file with the certificate, and its key, that is shown to the server.",
+    ),
+];
+
+/// How a server is supervised, per server or in \"defaults\".
+pub(in super::super) const SETTINGS: &[Key] = &[
+    Key::new(
+        "enabled",
+        Kind::MaybeFlag(|draft| &mut draft.enabled),
+        "Whether the server is started; one that is not can be enabled later. Default: true.",
+    ),
+    Key::new(
+        "required",
+        Kind::Flag(|draft| &mut draft.required),
+        "Whether the fleet is ready only when this server is. Default: false.",
+    ),
+    Key::new(
+        "start",
+        Kind::Start,
+        "When the server is connected: \"eager\", as soon as the runtime starts, or \"lazy\", at its first call. Default: \"eager\".",
+    ),
+    Key::new(
+        "idleTimeout",
+        Kind::MaybeDuration(|draft| &mut draft.sleep_after),
+        "After this time without a call the connection is closed until the next call. Default: never.",
+    ),
+    Key::new("tools", Kind::Section(TOOLS), "Which tools callers see."),
+    Key::new(
+        "pin",
+        Kind::Flag(|draft| &mut draft.pin),
+        "Hold back tools whose definition changed since a person approved them. Default: false.",
+    ),
+    Key::new(
+        "checkArguments",
+        Kind::Flag(|draft| &mut draft.check_arguments),
+        "Check the arguments of calls against the tool's schema before they are sent. Default: false.",
+    ),
+    Key::new(
+        "protocol",
+        Kind::Protocol,
+        "Speak this version of the protocol alone, instead of finding out what the server speaks.",
+    ),
+    Key::new(
+        "trusted",
+        Kind::Flag(|draft| &mut draft.settings.retry.trusted),
+        "Believe the server when it says that a tool only reads, or may be repeated: such calls are retried once. Default: false.",
+    ),
+    Key::new(
+        "idempotentTools",
+        Kind::Names(|draft| &mut draft.settings.retry.idempotent_tools),
+        "Tools that may be repeated, whatever the server says of them.",
+    ),
+    Key::new(
+        "retryExpiredCalls",
+        Kind::Flag(|draft| &mut draft.settings.retry.retry_expired_calls),
+        "Retry a tool call that was refused because the session had expired. Default: true.",
+    ),
+    Key::new(
+        "inheritEnv",
+        Kind::Names(|draft| &mut draft.inherit_env),
+        "More variables of our environment that a program gets.",
+    ),
+    Key::new(
+        "rootCertificates",
+        Kind::Texts(|draft| &mut draft.root_certificates),
+        "PEM files with certificates that are trusted beside those of the system.",
+    ),
+    Key::new(
+        "reconnect",
+        Kind::Section(RECONNECT),
+        "When to connect again.",
+    ),
+    Key::new(
+        "timeouts",
+        Kind::Section(TIMEOUTS),
+        "How long things may take.",
+    ),
+    Key::new(
+        "health",
+        Kind::Section(HEALTH),
+        "When failures lead to a reconnect, and how an idle connection is checked.",
+    ),
+    Key::new(
+        "limits",
+        Kind::Section(LIMITS),
+        "How much at once, and how much at all.",
+    ),
+    Key::new(
+        "listing",
+        Kind::Section(LISTING),
+        "How often changed lists are fetched.",
+    ),
+    Key::new("close", Kind::Section(CLOSE), "How a connection is closed."),
+];
+
+const TOOLS: &[Key] = &[
+    Key::new(
+        "allow",
+        Kind::Names(|draft| &mut draft.tools.allow),
+        "Patterns of tools that are shown; * is any text, ? any character. Default: every tool.",
+    ),
+    Key::new(
+        "deny",
+        Kind::Names(|draft| &mut draft.tools.deny),
+        "Patterns of tools that are not shown, whatever \"allow\" says.",
+    ),
+];
+
+const RECONNECT: &[Key] = &[
+    Key::new(
+        "attempts",
+        Kind::Count(|draft| &mut draft.settings.budget.attempts),
+        "Connects within the window, the first one too. Default: 10.",
+    ),
+    Key::new(
+        "within",
+        Kind::Duration(|draft| &mut draft.settings.budget.within),
+        "The window. Default: 5m.",
+    ),
+    Key::new(
+        "initialDelay",
+        Kind::Duration(|draft| &mut draft.settings.backoff.initial),
+        "The first delay after the immediate retry. Default: 500ms.",
+    ),
+    Key::new(
+        "maxDelay",
+        Kind::Duration(|draft| &mut draft.settings.backoff.max),
+        "The longest delay, jitter included. Default: 30s.",
+    ),
+    Key::new(
+        "multiplier",
+        Kind::Number {
+            least: 1.0,
+            most: None,
+            at: |draft| &mut draft.settings.backoff.multiplier,
+        },
+        "How delays grow. Default: 2.",
+    ),
+    Key::new(
+        "jitter",
+        Kind::Number {
+            least: 0.0,
+            most: Some(1.0),
+            at: |draft| &mut draft.settings.backoff.jitter,
+        },
+        "The share by which a delay may differ, either way. Default: 0.2.",
+    ),
+    Key::new(
+        "immediateEvery",
+        Kind::Duration(|draft| &mut draft.settings.backoff.immediate_every),
+        "At most one immediate retry of a proven connection within this time. Default: 5s.",
+    ),
+    Key::new(
+        "maxRetryAfter",
+        Kind::Duration(|draft| &mut draft.settings.backoff.max_retry_after),
+        "A server's own wish to be left alone is honoured up to this. Default: 2m.",
+    ),
+    Key::new(
+        "provenAfter",
+        Kind::Duration(|draft| &mut draft.settings.budget.proven_after),
+        "A connection that stays up this long gives the budget back, as one that answered a caller does. Default: 30s.",
+    ),
+    Key::new(
+        "firstProbe",
+        Kind::Duration(|draft| &mut draft.settings.budget.first_probe),
+        "When the budget is spent, the server is tried again after this. Default: 30s.",
+    ),
+    Key::new(
+        "maxProbe",
+        Kind::Duration(|draft| &mut draft.settings.budget.max_probe),
+        "Such tries double up to this. Default: 5m.",
+    ),
+    Key::new(
+        "wakeOnCall",
+        Kind::Flag(|draft| &mut draft.settings.budget.wake_on_call),
+        "Whether a call wakes a server whose budget is spent. Default: true.",
+    ),
+    Key::new(
+        "wakeEvery",
+        Kind::Duration(|draft| &mut draft.settings.budget.wake_every),
+        "Connects that calls cause then are at least this far apart. Default: 1s.",
+    ),
+];
+
+const TIMEOUTS: &[Key] = &[
+    Key::new(
+        "connect",
+        Kind::Duration(|draft| &mut draft.settings.timeouts.connect),
+        "Opening the connection, handshake included. Default: 30s.",
+    ),
+    Key::new(
+        "call",
+        Kind::Duration(|draft| &mut draft.settings.timeouts.call),
+        "The hard cap of a call: waiting, connecting, retry and the call itself. Default: 5m.",
+    ),
+    Key::new(
+        "idle",
+        Kind::Duration(|draft| &mut draft.settings.timeouts.idle),
+        "A call in flight may be silent this long; progress renews it. Default: 60s.",
+    ),
+    Key::new(
+        "reconnectWait",
+        Kind::Duration(|draft| &mut draft.settings.timeouts.reconnect_wait),
+        "A call waits this long for a reconnect. Default: 15s.",
+    ),
+    Key::new(
+        "listing",
+        Kind::Duration(|draft| &mut draft.settings.timeouts.listing),
+        "One page of a listing, or one restored subscription. Default: 30s.",
+    ),
+];
+
+const HEALTH: &[Key] = &[
+    Key::new(
+        "threshold",
+        Kind::Count(|draft| &mut draft.settings.health.threshold),
+        "Soft failures in a row before one ping decides. Default: 3.",
+    ),
+    Key::new(
+        "keepalive",
+        Kind::Duration(|draft| &mut draft.settings.health.keepalive),
+        "A connection that was silent this long is checked. Default: 60s.",
+    ),
+    Key::new(
+        "keepaliveTimeout",
+        Kind::Duration(|draft| &mut draft.settings.health.keepalive_timeout),
+        "The check must be answered within this. Default: 10s.",
+    ),
+];
+
+const LIMITS: &[Key] = &[
+    Key::new(
+        "inFlight",
+        Kind::Size {
+            least: 1,
+            at: |draft| &mut draft.settings.admission.in_flight,
+        },
+        "Calls at once. Default: 64.",
+    ),
+    Key::new(
+        "waiting",
+        Kind::Size {
+            least: 0,
+            at: |draft| &mut draft.settings.admission.waiting,
+        },
+        "Calls that wait for a place or for the connection. Default: 1024.",
+    ),
+    Key::new(
+        "pages",
+        Kind::Size {
+            least: 1,
+            at: |draft| &mut draft.settings.listing.max_pages,
+        },
+        "Pages of one listing. Default: 100.",
+    ),
+    Key::new(
+        "items",
+        Kind::Size {
+            least: 1,
+            at: |draft| &mut draft.settings.listing.max_items,
+        },
+        "Items of one listing. Default: 10000.",
+    ),
+];
+
+const LISTING: &[Key] = &[
+    Key::new(
+        "refreshEvery",
+        Kind::Duration(|draft| &mut draft.settings.listing.refresh_every),
+        "The least time between two refreshes of one list. Default: 100ms.",
+    ),
+    Key::new(
+        "refreshRetry",
+        Kind::Duration(|draft| &mut draft.settings.listing.refresh_retry),
+        "A failed refresh is tried again after this, doubling. Default: 1s.",
+    ),
+    Key::new(
+        "maxRefreshRetry",
+        Kind::Duration(|draft| &mut draft.settings.listing.max_refresh_retry),
+        "Up to this. Default: 1m.",
+    ),
+];
+
+const CLOSE: &[Key] = &[
+    Key::new(
+        "drain",
+        Kind::Duration(|draft| &mut draft.settings.close.drain),
+        "Calls in flight may finish for this long before a wanted close. Default: 5s.",
+    ),
+    Key::new(
+        "stdin",
+        Kind::Duration(|draft| &mut draft.settings.close.stdin),
+        "A program may take this long to exit once its stdin is closed. Default: 2s.",
+    ),
+    Key::new(
+        "terminate",
+        Kind::Duration(|draft| &mut draft.settings.close.terminate),
+        "A program may take this long to exit after SIGTERM; then SIGKILL. Default: 2s.",
+    ),
+];

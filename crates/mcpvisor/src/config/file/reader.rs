@@ -1,0 +1,463 @@
+//! Reads the members of an object into a draft, by the tables of keys.
+//!
+//! A complaint names the key, never the value: the value may be a secret.
+
+use std::time::Duration;
+
+use rmcp::model::ProtocolVersion;
+
+use super::draft::Draft;
+use super::duration::{MAX_DURATION, parse_duration};
+use super::keys::{EDITOR_COMMAND, Key, Kind, PROTOCOLS};
+use super::tree::{Member, Node, Span, Value};
+use super::variables::{Expanded, Missing, Variables};
+use super::written::duration_text;
+use crate::config::StartMode;
+use crate::secret::Secret;
+
+/// So many unknown keys of one object are named; the others are counted.
+const MAX_UNKNOWN: usize = 20;
+
+/// A longer key is cut short in a complaint, in characters.
+const MAX_SHOWN_KEY: usize = 80;
+
+/// Something to be said about a part of the text.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) message: String,
+    pub(super) span: Span,
+}
+
+/// Reads one entry, and remembers what to say about it.
+pub(super) struct Reader<'a> {
+    variables: &'a Variables<'a>,
+    pub(super) warnings: Vec<Said>,
+    /// What came from variables so far.
+    pub(super) secrets: Vec<Secret<String>>,
+    seen: Vec<Seen>,
+}
+
+/// A key that was read.
+struct Seen {
+    /// The key of ours that it means.
+    means: String,
+    written: String,
+    key: Span,
+    value: Span,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(variables: &'a Variables<'a>) -> Self {
+        Self {
+            variables,
+            warnings: Vec::new(),
+            secrets: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Where the value of a key of ours stands, however it was spelled.
+    pub(super) fn place(&self, means: &str) -> Option<Span> {
+        let seen = self.seen.iter().rfind(|seen| seen.means == means);
+        seen.map(|seen| seen.value.clone())
+    }
+
+    /// Where a key stands, as it was spelled.
+    pub(super) fn key(&self, written: &str) -> Option<Span> {
+        let seen = self.seen.iter().rfind(|seen| seen.written == written);
+        seen.map(|seen| seen.key.clone())
+    }
+
+    pub(super) fn warn(&mut self, span: Span, message: impl Into<String>) {
+        self.warnings.push(Said {
+            message: message.into(),
+            span,
+        });
+    }
+
+    /// Reads all members; `prefix` stands before their keys in a complaint: nothing, or `reconnect.`.
+    pub(super) fn object(
+        &mut self,
+        members: &[Member],
+        tables: &[&'static [Key]],
+        prefix: &str,
+        draft: &mut Draft,
+    ) -> Result<(), Said> {
+        let mut unknown = 0;
+        for member in members {
+            let path = format!("{prefix}{}", shown(&member.key));
+            let keys = || tables.iter().copied().flatten();
+            let Some(key) = keys().find(|key| key.name == member.key) else {
+                unknown += 1;
+                if unknown <= MAX_UNKNOWN {
+                    let names = keys().filter(|key| !matches!(key.kind, Kind::Ignored));
+                    let message = unknown_key(prefix, &path, &member.key, names);
+                    self.warn(member.key_span.clone(), message);
+                } else if unknown == MAX_UNKNOWN + 1 {
+                    let message = format!("{path:?} and what follows is unknown and ignored");
+                    self.warn(member.key_span.clone(), message);
+                }
+                continue;
+            };
+            // `null` is as good as absent.
+            if matches!(member.node.value, Value::Null) {
+                continue;
+            }
+            self.note(key, &path, member, prefix);
+            self.value(key, &path, &member.node, draft)?;
+        }
+        Ok(())
+    }
+
+    /// Warns when the same was said before, here or under another client's key.
+    fn note(&mut self, key: &Key, path: &str, member: &Member, prefix: &str) {
+        let means = match key.means {
+            "" => format!("{prefix}{}", key.name),
+            means => means.to_owned(),
+        };
+        let earlier = self.seen.iter().find(|seen| seen.means == means);
+        let message = earlier.map(|earlier| match earlier.written == path {
+            true => format!("{path:?} is there twice; the later one counts"),
+            false => format!(
+                "{path:?} says the same as {:?}; the later one counts",
+                earlier.written
+            ),
+        });
+        if let Some(message) = message {
+            self.warn(member.key_span.clone(), message);
+        }
+        self.seen.push(Seen {
+            means,
+            written: path.to_owned(),
+            key: member.key_span.clone(),
+            value: member.node.span.clone(),
+        });
+    }
+
+    fn value(&mut self, key: &Key, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+        match &key.kind {
+            Kind::Flag(at) => *at(draft) = flag(path, node)?,
+            Kind::MaybeFlag(at) => *at(draft) = Some(flag(path, node)?),
+            Kind::Count(at) => *at(draft) = count(path, node)?,
+            Kind::Size { at, .. } => *at(draft) = count(path, node)?,
+            Kind::Number { at, .. } => *at(draft) = number(path, node)?,
+            Kind::Duration(at) => *at(draft) = self.duration(path, node)?,
+            Kind::MaybeDuration(at) => *at(draft) = Some(self.duration(path, node)?),
+            Kind::Names(at) => *at(draft) = names(path, node)?,
+            Kind::Name(at) => *at(draft) = Some(name(path, node)?),
+            Kind::Texts(at) => *at(draft) = self.texts(path, node)?,
+            Kind::Text(at) => *at(draft) = Some(self.text(path, node)?),
+            Kind::Env(at) => *at(draft) = self.env(path, node)?,
+            Kind::Headers(at) => *at(draft) = self.headers(path, node)?,
+            Kind::EnvHeaders(at) => *at(draft) = self.env_headers(path, node)?,
+            Kind::Section(keys) => {
+                let members = object(path, node)?;
+                self.object(members, &[keys], &format!("{path}."), draft)?;
+            }
+            Kind::Start => draft.start = start(path, node)?,
+            Kind::Protocol => draft.protocol = Some(protocol(path, node)?),
+            Kind::Command => self.command(path, node, draft)?,
+            Kind::Seconds(set) => set(draft, foreign_duration(path, node, 1.0)?),
+            Kind::Millis(set) => set(draft, foreign_duration(path, node, 0.001)?),
+            Kind::Timeout => self.timeout(path, node, draft)?,
+            Kind::Unsupported(instead) => {
+                self.warn(node.span.clone(), format!("{path:?} is ignored: {instead}"));
+            }
+            Kind::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+        match &node.value {
+            Value::List(_) => {
+                let mut texts = self.texts(path, node)?.into_iter();
+                draft.program = texts.next();
+                draft.command_args = texts.collect();
+            }
+            Value::Object(members) => {
+                self.object(members, &[EDITOR_COMMAND], &format!("{path}."), draft)?;
+            }
+            _ => draft.program = Some(self.text(path, node)?),
+        }
+        Ok(())
+    }
+
+    fn timeout(&mut self, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+        if matches!(node.value, Value::Text(_)) {
+            draft.set_call_timeout(self.duration(path, node)?);
+            return Ok(());
+        }
+        let seconds = number(path, node)? < 1_000.0;
+        let timeout = foreign_duration(path, node, if seconds { 1.0 } else { 0.001 })?;
+        let (unit, text) = (
+            if seconds { "seconds" } else { "milliseconds" },
+            duration_text(timeout),
+        );
+        self.warn(
+            node.span.clone(),
+            format!(
+                "{path:?} has no unit and is read as {unit}; write \"timeouts\": {{ \"call\": \"{text}\", \"idle\": \"{text}\" }}"
+            ),
+        );
+        draft.set_call_timeout(timeout);
+        Ok(())
+    }
+
+    fn duration(&mut self, path: &str, node: &Node) -> Result<Duration, Said> {
+        match &node.value {
+            Value::Text(text) => {
+                let text = self.expand(path, node, text)?;
+                parse_duration(&text).map_err(|problem| wrong(path, node, &problem.to_string()))
+            }
+            Value::Number(_) => Err(wrong(
+                path,
+                node,
+                "has no unit; write \"500ms\", \"30s\", \"2m\" or \"1h\"",
+            )),
+            _ => Err(wrong(path, node, "must be a duration such as \"30s\"")),
+        }
+    }
+
+    fn text(&mut self, path: &str, node: &Node) -> Result<String, Said> {
+        let text = name(path, node)?;
+        self.expand(path, node, &text)
+    }
+
+    fn texts(&mut self, path: &str, node: &Node) -> Result<Vec<String>, Said> {
+        let nodes = list(path, node)?;
+        let read = |node: &Node| match &node.value {
+            Value::Text(text) => self.expand(path, node, text),
+            _ => Err(wrong(path, node, NOT_TEXTS)),
+        };
+        nodes.iter().map(read).collect()
+    }
+
+    fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
+        self.map(path, node, &['\0'], &|member| {
+            let problem = "holds a name that is empty or contains '='; remove it";
+            match is_name(&member.key) {
+                true => Ok(()),
+                false => Err(Said {
+                    message: format!("{path:?} {problem}"),
+                    span: member.key_span.clone(),
+                }),
+            }
+        })
+    }
+
+    fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
+        let breaks = ['\0', '\n', '\r'];
+        self.map(path, node, &breaks, &|member| header_name(path, member))
+    }
+
+    fn env_headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
+        let mut headers = Vec::new();
+        for member in object(path, node)? {
+            header_name(path, member)?;
+            let path = format!("{path}.{}", shown(&member.key));
+            let variable = name(&path, &member.node)?;
+            let value = self.variables.named(&variable);
+            let value = self.keep(&path, &member.node, value)?;
+            headers.push((member.key.clone(), value));
+        }
+        Ok(headers)
+    }
+
+    /// An object of texts without some characters, whose keys are checked.
+    fn map(
+        &mut self,
+        path: &str,
+        node: &Node,
+        refused: &[char],
+        check: &dyn Fn(&Member) -> Result<(), Said>,
+    ) -> Result<Vec<(String, String)>, Said> {
+        let mut texts = Vec::new();
+        for member in object(path, node)? {
+            check(member)?;
+            let path = format!("{path}.{}", shown(&member.key));
+            let text = name(&path, &member.node)?;
+            if looks_like_variable(&text) {
+                let message = format!(
+                    "{path:?} looks like a variable without braces, which is not replaced; write ${{NAME}}"
+                );
+                self.warn(member.node.span.clone(), message);
+            }
+            let text = self.expand(&path, &member.node, &text)?;
+            if text.contains(refused) {
+                let problem = "holds a line break or a NUL, which cannot be sent; remove it";
+                return Err(wrong(&path, &member.node, problem));
+            }
+            texts.push((member.key.clone(), text));
+        }
+        Ok(texts)
+    }
+
+    fn expand(&mut self, path: &str, node: &Node, text: &str) -> Result<String, Said> {
+        let expanded = self.variables.expand(text);
+        self.keep(path, node, expanded)
+    }
+
+    fn keep(
+        &mut self,
+        path: &str,
+        node: &Node,
+        expanded: Result<Expanded, Missing>,
+    ) -> Result<String, Said> {
+        let expanded = expanded.map_err(|missing| wrong(path, node, &missing.to_string()))?;
+        self.secrets.extend(expanded.secrets);
+        Ok(expanded.text)
+    }
+}
+
+const NOT_TEXTS: &str = "must be a list of texts in quotes";
+
+fn wrong(path: &str, node: &Node, problem: &str) -> Said {
+    Said {
+        message: format!("{path:?} {problem}"),
+        span: node.span.clone(),
+    }
+}
+
+pub(super) fn object<'n>(path: &str, node: &'n Node) -> Result<&'n [Member], Said> {
+    match &node.value {
+        Value::Object(members) => Ok(members),
+        _ => Err(wrong(path, node, "must be an object")),
+    }
+}
+
+fn list<'n>(path: &str, node: &'n Node) -> Result<&'n [Node], Said> {
+    match &node.value {
+        Value::List(nodes) => Ok(nodes),
+        _ => Err(wrong(path, node, NOT_TEXTS)),
+    }
+}
+
+/// A text in which no variable is replaced.
+pub(super) fn name(path: &str, node: &Node) -> Result<String, Said> {
+    match &node.value {
+        Value::Text(text) => Ok(text.clone()),
+        _ => Err(wrong(path, node, "must be a text in quotes")),
+    }
+}
+
+fn names(path: &str, node: &Node) -> Result<Vec<String>, Said> {
+    let read = |node: &Node| match &node.value {
+        Value::Text(text) => Ok(text.clone()),
+        _ => Err(wrong(path, node, NOT_TEXTS)),
+    };
+    list(path, node)?.iter().map(read).collect()
+}
+
+fn flag(path: &str, node: &Node) -> Result<bool, Said> {
+    match node.value {
+        Value::Flag(flag) => Ok(flag),
+        _ => Err(wrong(path, node, "must be true or false, without quotes")),
+    }
+}
+
+fn number(path: &str, node: &Node) -> Result<f64, Said> {
+    match node.value {
+        Value::Number(number) if number.is_finite() => Ok(number),
+        _ => Err(wrong(path, node, "must be a number, without quotes")),
+    }
+}
+
+fn count<N: TryFrom<u64>>(path: &str, node: &Node) -> Result<N, Said> {
+    /// The largest whole number that a number of JSON surely is.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let wrong = || wrong(path, node, "must be a whole number, without quotes");
+    match node.value {
+        Value::Number(number) if number.fract() == 0.0 && (0.0..=EXACT).contains(&number) => {
+            N::try_from(number as u64).map_err(|_| wrong())
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn foreign_duration(path: &str, node: &Node, unit: f64) -> Result<Duration, Said> {
+    let seconds = number(path, node)? * unit;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration <= MAX_DURATION => Ok(duration),
+        _ => Err(wrong(path, node, "must be a time between 0 and a year")),
+    }
+}
+
+fn start(path: &str, node: &Node) -> Result<StartMode, Said> {
+    match name(path, node)?.as_str() {
+        "eager" => Ok(StartMode::Eager),
+        "lazy" => Ok(StartMode::Lazy),
+        _ => Err(wrong(path, node, "must be \"eager\" or \"lazy\"")),
+    }
+}
+
+fn protocol(path: &str, node: &Node) -> Result<ProtocolVersion, Said> {
+    let version = name(path, node)?;
+    let known = ProtocolVersion::KNOWN_VERSIONS.iter();
+    let mut known = known.filter(|known| known.as_str() == version);
+    let problem = || format!("must be one of {}", PROTOCOLS.join(", "));
+    let version = known.next().cloned();
+    version.ok_or_else(|| wrong(path, node, &problem()))
+}
+
+fn header_name(path: &str, member: &Member) -> Result<(), Said> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    let name = &member.key;
+    if !name.is_empty() && name.chars().all(allowed) {
+        return Ok(());
+    }
+    Err(Said {
+        message: format!(
+            "{path:?} holds a name that is no header; write letters, digits and \"-\" alone"
+        ),
+        span: member.key_span.clone(),
+    })
+}
+
+/// `$TOKEN`, as some clients write a variable.
+fn looks_like_variable(text: &str) -> bool {
+    let name = text.strip_prefix('$').unwrap_or_default();
+    let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    name.starts_with(|c: char| c.is_ascii_uppercase() || c == '_') && name.chars().all(plain)
+}
+
+fn unknown_key<'k>(
+    prefix: &str,
+    path: &str,
+    key: &str,
+    known: impl Iterator<Item = &'k Key>,
+) -> String {
+    match nearest(key, known.map(|key| key.name)) {
+        Some(near) => format!("{path:?} is unknown and ignored; did you mean \"{prefix}{near}\"?"),
+        None => format!("{path:?} is unknown and ignored"),
+    }
+}
+
+/// A key as it is shown: cut short if nobody would read on.
+pub(super) fn shown(key: &str) -> String {
+    match key.char_indices().nth(MAX_SHOWN_KEY) {
+        Some((end, _)) => format!("{}…", &key[..end]),
+        None => key.to_owned(),
+    }
+}
+
+/// The likeliest of some names for one that is unknown, if any is close.
+pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    /// Closer than a third of the letters is a slip of the fingers.
+    const CLOSE: f64 = 0.66;
+    /// No key is so long, in bytes, and comparing such names takes long.
+    const MAX_LENGTH: usize = 200;
+    let plain = |text: &str| text.replace(['_', '-'], "").to_lowercase();
+    names
+        .filter(|known| name.len().max(known.len()) <= MAX_LENGTH)
+        .map(|known| {
+            (
+                strsim::normalized_damerau_levenshtein(&plain(name), &plain(known)),
+                known,
+            )
+        })
+        .filter(|(likeness, _)| *likeness > CLOSE)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, known)| known)
+}

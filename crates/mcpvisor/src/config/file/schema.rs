@@ -1,0 +1,130 @@
+//! The JSON Schema of a config, made from the tables of keys.
+
+use serde_json::{Map, Value, json};
+
+use super::draft::Draft;
+use super::keys::{
+    DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, HTTP, Key, Kind, PROTOCOLS, SERVERS, STATE_DIR, STDIO,
+};
+use super::written::duration_text;
+
+/// The JSON Schema of a config file, for editors. It is kept in `docs/config.schema.json`.
+///
+/// Keys that nobody knows are wrong by it, though the reader only warns about them. At the top
+/// anything may stand: a config may be part of the settings of an editor.
+pub fn schema() -> Value {
+    let servers = json!({
+        "type": "object",
+        "propertyNames": { "minLength": 1, "maxLength": 64, "not": { "pattern": "__" } },
+        "additionalProperties": { "$ref": "#/$defs/server" },
+    });
+    let mut top = Map::new();
+    for (index, key) in SERVERS.iter().enumerate() {
+        let mut part = servers.clone();
+        part["description"] = match index {
+            0 => json!("The servers, by name."),
+            _ => json!(format!(
+                "The servers, as another client calls \"{}\".",
+                SERVERS[0]
+            )),
+        };
+        top.insert((*key).to_owned(), part);
+    }
+    // For one client servers, for another an object that holds them.
+    top.insert("mcp".to_owned(), json!({ "type": "object" }));
+    top.insert(
+        DEFAULTS.to_owned(),
+        json!({ "description": "What holds for every server that does not say otherwise.", "$ref": "#/$defs/defaults" }),
+    );
+    top.insert(
+        STATE_DIR.to_owned(),
+        json!({ "description": "The folder in which the runtime keeps what it learned; ~/ is the home folder. Nothing is kept without it.", "type": "string", "minLength": 1 }),
+    );
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "mcpvisor config",
+        "description": "A fleet of MCP servers.",
+        "type": "object",
+        "properties": top,
+        "$defs": {
+            "server": object(&ENTRY),
+            "defaults": object(&FLEET),
+            "duration": {
+                "type": "string",
+                "pattern": r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h)\s*)+$|\$\{",
+                "examples": ["500ms", "30s", "2m", "1m30s"],
+            },
+        },
+    })
+}
+
+fn object(tables: &[&[Key]]) -> Value {
+    let keys = tables.iter().copied().flatten();
+    let properties: Map<String, Value> = keys
+        .map(|key| (key.name.to_owned(), property(key)))
+        .collect();
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+fn property(key: &Key) -> Value {
+    let mut property = shape(key);
+    let about = match (&key.kind, key.means) {
+        (Kind::Unsupported(instead), _) => format!("Ignored: {instead}."),
+        (Kind::Ignored, _) => "Another client's; means nothing here.".to_owned(),
+        (_, "") => key.about.to_owned(),
+        (_, means) => format!("Another client's key for \"{means}\"."),
+    };
+    property["description"] = about.into();
+    if matches!(key.kind, Kind::Unsupported(_)) {
+        property["deprecated"] = true.into();
+    }
+    property
+}
+
+fn shape(key: &Key) -> Value {
+    let draft = &mut Draft::default();
+    let texts = json!({ "type": "array", "items": { "type": "string" } });
+    match &key.kind {
+        Kind::Flag(at) => json!({ "type": "boolean", "default": *at(draft) }),
+        Kind::MaybeFlag(_) => json!({ "type": "boolean" }),
+        Kind::Count(at) => {
+            json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "default": *at(draft) })
+        }
+        Kind::Size { least, at } => {
+            json!({ "type": "integer", "minimum": least, "default": *at(draft) })
+        }
+        Kind::Number { least, most, at } => {
+            let mut shape = json!({ "type": "number", "minimum": least, "default": *at(draft) });
+            if let Some(most) = most {
+                shape["maximum"] = json!(most);
+            }
+            shape
+        }
+        Kind::Duration(at) => {
+            json!({ "$ref": "#/$defs/duration", "default": duration_text(*at(draft)) })
+        }
+        Kind::MaybeDuration(_) => json!({ "$ref": "#/$defs/duration" }),
+        Kind::Text(_) if key.name == "type" || key.means == "type" => {
+            let known: Vec<&str> = STDIO.iter().chain(&HTTP).copied().collect();
+            json!({ "anyOf": [{ "enum": known }, { "type": "string", "pattern": r"\$\{" }] })
+        }
+        Kind::Text(_) | Kind::Name(_) => json!({ "type": "string" }),
+        Kind::Names(_) | Kind::Texts(_) => texts,
+        Kind::Env(_) | Kind::Headers(_) | Kind::EnvHeaders(_) => {
+            json!({ "type": "object", "additionalProperties": { "type": "string" } })
+        }
+        Kind::Section(keys) => object(&[keys]),
+        Kind::Start => json!({ "enum": ["eager", "lazy"], "default": "eager" }),
+        Kind::Protocol => json!({ "enum": PROTOCOLS }),
+        Kind::Command => json!({ "anyOf": [
+            { "type": "string", "minLength": 1 },
+            { "type": "array", "items": { "type": "string" }, "minItems": 1 },
+            object(&[EDITOR_COMMAND]),
+        ] }),
+        Kind::Seconds(_) | Kind::Millis(_) => json!({ "type": "number", "minimum": 0 }),
+        Kind::Timeout => {
+            json!({ "anyOf": [{ "type": "number", "minimum": 0 }, { "$ref": "#/$defs/duration" }] })
+        }
+        Kind::Unsupported(_) | Kind::Ignored => json!({}),
+    }
+}

@@ -1,0 +1,287 @@
+//! The text of a config, and what may be shown of it.
+//!
+//! A line of a config may hold a token, so a line is never shown as it is. Of a text that was
+//! understood, keys, flags, and the numbers and durations of settings are shown, and every other
+//! value is hidden. Of a text that was not, nobody knows what is a value: only the words that configs
+//! are made of are shown.
+
+use std::path::Path;
+
+use super::keys;
+use super::tree::{Member, Node, Span, Value};
+use crate::config::Location;
+
+/// What stands where a value was.
+const HIDDEN: &str = "***";
+
+/// So much is shown of a line before what is meant, in bytes.
+const BEFORE: usize = 80;
+
+/// So much is shown of a line from what is meant on, in bytes.
+const AFTER: usize = 120;
+
+/// In a longer line, columns are counted in bytes, so that a config on one endless line is read in
+/// no time.
+const LONG_LINE: usize = 4 * 1024;
+
+/// The members of these are a user's own names and values, never settings.
+const OWN_NAMES: [&str; 6] = [
+    "env",
+    "environment",
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "settings",
+];
+
+/// A text, and what of it may be shown.
+pub(super) struct Text<'a> {
+    file: Option<&'a Path>,
+    text: &'a str,
+    /// Where lines begin.
+    lines: Vec<usize>,
+    /// Keys and values, in the order of the text.
+    parts: Vec<Part>,
+}
+
+struct Part {
+    span: Span,
+    shown: bool,
+}
+
+impl<'a> Text<'a> {
+    /// A text of which nothing is understood yet.
+    pub(super) fn new(file: Option<&'a Path>, text: &'a str) -> Self {
+        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+        Self {
+            file,
+            text,
+            lines: std::iter::once(0)
+                .chain(breaks.map(|(at, _)| at + 1))
+                .collect(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// Takes note of what is a key and what is a value.
+    pub(super) fn understand(&mut self, root: &Node) {
+        let mut parts = Vec::new();
+        note(root, None, self.text, &mut parts);
+        parts.sort_by_key(|part| part.span.start);
+        self.parts = parts;
+    }
+
+    /// The place of a part of the text, with its line as it may be shown.
+    pub(super) fn locate(&self, span: &Span) -> Location {
+        let at = self.boundary(span.start);
+        let line = self.lines.partition_point(|start| *start <= at).max(1);
+        let start = self.lines[line - 1];
+        let end = self
+            .lines
+            .get(line)
+            .map_or(self.text.len(), |next| next - 1);
+        let before = &self.text[start..at];
+        let column = if before.len() > LONG_LINE {
+            before.len()
+        } else {
+            before.trim_start_matches('\u{feff}').chars().count()
+        };
+        let window = self.boundary(start.max(at.saturating_sub(BEFORE)))
+            ..self.boundary(end.min(at + AFTER)).max(at);
+        let mark = at..self.boundary(span.end).clamp(at, window.end);
+        let mut excerpt = Excerpt::default();
+        if window.start > start {
+            excerpt.push(window.start..window.start, "…", false);
+        }
+        self.show(window.clone(), &mut excerpt);
+        if window.end < end {
+            excerpt.push(window.end..window.end, "…", false);
+        }
+        let (source, mark) = excerpt.finish(&mark);
+        Location {
+            file: self.file.map(Path::to_owned),
+            line,
+            column: column + 1,
+            source,
+            mark,
+        }
+    }
+
+    /// The nearest place at or before this one where a character begins.
+    fn boundary(&self, at: usize) -> usize {
+        let at = at.min(self.text.len());
+        let mut below = (at.saturating_sub(3)..=at).rev();
+        below
+            .find(|at| self.text.is_char_boundary(*at))
+            .unwrap_or(0)
+    }
+
+    fn show(&self, window: Span, excerpt: &mut Excerpt) {
+        let mut at = window.start;
+        let first = self.parts.partition_point(|part| part.span.end <= at);
+        let mut parts = self.parts[first..].iter().peekable();
+        while at < window.end {
+            while parts.next_if(|part| part.span.end <= at).is_some() {}
+            let next = parts.peek().map_or(window.end, |part| part.span.start);
+            match parts.peek() {
+                Some(part) if part.span.start <= at => {
+                    let end = part.span.end.min(window.end);
+                    if part.shown {
+                        excerpt.push(at..end, &clean(&self.text[at..end]), false);
+                    } else {
+                        excerpt.hide(at..end, self.text[at..end].starts_with('"'));
+                    }
+                    at = end;
+                }
+                _ => at = self.show_word(at, next.min(window.end), excerpt),
+            }
+        }
+    }
+
+    /// Shows one character of structure, or one word if configs are made of it; returns where the
+    /// next begins.
+    fn show_word(&self, at: usize, end: usize, excerpt: &mut Excerpt) -> usize {
+        let rest = &self.text[at..end];
+        let length = rest.find(is_structure).unwrap_or(rest.len());
+        if length == 0 {
+            let length = rest.chars().next().map_or(1, char::len_utf8);
+            excerpt.push(at..at + length, &clean(&rest[..length]), false);
+            return at + length;
+        }
+        let word = &rest[..length];
+        if keys::is_word(word) {
+            excerpt.push(at..at + length, word, false);
+        } else {
+            excerpt.hide(at..at + length, false);
+        }
+        at + length
+    }
+}
+
+fn is_structure(c: char) -> bool {
+    c.is_whitespace() || "{}[]:,=\"'.".contains(c)
+}
+
+/// One line, without what a terminal would obey or nobody would see.
+fn clean(text: &str) -> String {
+    let harmless = |c: char| match c {
+        _ if c.is_whitespace() => ' ',
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => '\u{fffd}',
+        '\u{feff}' | '\u{00ad}' | '\u{061c}' => '\u{fffd}',
+        _ if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(harmless).collect()
+}
+
+/// Notes what of a value may be shown; `key` is the setting that it is for, if it is one.
+fn note(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
+    let shown = match &node.value {
+        Value::List(nodes) => {
+            nodes.iter().for_each(|node| note(node, None, text, parts));
+            return;
+        }
+        Value::Object(members) => {
+            members
+                .iter()
+                .for_each(|member| note_member(member, key, text, parts));
+            return;
+        }
+        Value::Null | Value::Flag(_) => true,
+        Value::Number(_) => key.is_some_and(keys::is_measure),
+        Value::Text(value) => key.is_some_and(keys::is_measure) && is_measure(value),
+        Value::Other => false,
+    };
+    parts.push(Part {
+        span: node.span.clone(),
+        shown,
+    });
+}
+
+fn note_member(member: &Member, parent: Option<&str>, text: &str, parts: &mut Vec<Part>) {
+    parts.push(Part {
+        span: member.key_span.clone(),
+        shown: true,
+    });
+    let own = parent.is_some_and(|parent| OWN_NAMES.contains(&parent));
+    let key = if own { "env" } else { member.key.as_str() };
+    note(&member.node, Some(key), text, parts);
+}
+
+/// Whether a text looks like a duration, right or wrong.
+fn is_measure(text: &str) -> bool {
+    text.len() <= 12
+        && text
+            .chars()
+            .all(|c| c.is_ascii_digit() || " .+-mshdw".contains(c))
+}
+
+/// A line that is being put together, with where its pieces come from.
+#[derive(Default)]
+struct Excerpt(Vec<Piece>);
+
+struct Piece {
+    from: Span,
+    text: String,
+    hidden: bool,
+}
+
+impl Excerpt {
+    fn push(&mut self, from: Span, text: &str, hidden: bool) {
+        self.0.push(Piece {
+            from,
+            text: text.to_owned(),
+            hidden,
+        });
+    }
+
+    /// What was hidden just before, with spaces between, is hidden with it.
+    fn hide(&mut self, from: Span, quoted: bool) {
+        if quoted {
+            return self.push(from, &format!("\"{HIDDEN}\""), false);
+        }
+        let is_space = |piece: &Piece| piece.text.chars().all(|c| c == ' ');
+        let kept = self.0.iter().rposition(|piece| !is_space(piece));
+        match kept {
+            Some(last) if self.0[last].hidden => {
+                self.0.truncate(last + 1);
+                self.0[last].from.end = from.end;
+            }
+            _ => self.push(from, HIDDEN, true),
+        }
+    }
+
+    fn finish(self, mark: &Span) -> (String, Span) {
+        let mut line = String::new();
+        let mut start = None;
+        let mut end = None;
+        for piece in &self.0 {
+            // A piece of the same length is shown as it is, and a place within it is known.
+            let within = |at: usize| {
+                let exact = piece.text.len() == piece.from.len() && !piece.hidden;
+                if exact { at - piece.from.start } else { 0 }
+            };
+            if start.is_none() && mark.start < piece.from.end {
+                start = Some(line.len() + within(mark.start.max(piece.from.start)));
+            }
+            if end.is_none() && mark.end <= piece.from.end && mark.end > piece.from.start {
+                let within = match within(mark.end) {
+                    0 => piece.text.len(),
+                    within => within,
+                };
+                end = Some(line.len() + within);
+            }
+            line.push_str(&piece.text);
+        }
+        let line = line.trim_end().to_owned();
+        let inside = |at: Option<usize>| {
+            let at = at.unwrap_or(line.len()).min(line.len());
+            (0..=at)
+                .rev()
+                .find(|at| line.is_char_boundary(*at))
+                .unwrap_or(0)
+        };
+        let (start, end) = (inside(start), inside(end));
+        (line, start..end.max(start))
+    }
+}

@@ -1,0 +1,364 @@
+//! A config as it is written down again, without its secrets.
+//!
+//! Where a secret was, a variable stands: `${GITHUB_AUTHORIZATION}` for the header of a server
+//! `github`. Read back with those variables set, it is the same fleet.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::draft::Draft;
+use super::keys::{Key, Kind, SERVERS, SETTINGS, STATE_DIR};
+use crate::config::{Config, ServerConfig, StartMode};
+use crate::secret::Secret;
+use crate::transport::TransportKind;
+
+/// Whether the arguments of programs are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arguments {
+    /// Each is a variable: one of them may be a token.
+    Hidden,
+    /// They are there, without what is known to be a secret: what came from a `${VAR}`, and what
+    /// [`StdioCommand::secret`](crate::StdioCommand::secret) names.
+    Shown,
+}
+
+impl Config {
+    /// The config as a document of the shape that is read, without its secrets.
+    ///
+    /// Values of variables and headers, user info and query of addresses, and everything that came
+    /// from a `${VAR}` are variables again, named after the server and what they were for. Read back
+    /// with those set, it is the same fleet. Servers that are no entry of a file (in this process,
+    /// or a channel) are not in it, and neither are comments.
+    ///
+    /// ```
+    /// use mcpvisor::config::Arguments;
+    /// use mcpvisor::{Config, ServerConfig, Transport};
+    ///
+    /// let github = Transport::http("https://example.com/mcp?key=abc").header("Authorization", "Bearer abc");
+    /// let config = Config::new().server(ServerConfig::new("github", github)?);
+    /// assert_eq!(
+    ///     config.to_json(Arguments::Hidden),
+    ///     serde_json::json!({ "mcpServers": { "github": {
+    ///         "type": "http",
+    ///         "url": "https://example.com/mcp?${GITHUB_QUERY}",
+    ///         "headers": { "Authorization": "${GITHUB_AUTHORIZATION}" },
+    ///     } } })
+    /// );
+    /// # Ok::<(), mcpvisor::InvalidServerName>(())
+    /// ```
+    pub fn to_json(&self, arguments: Arguments) -> Value {
+        self.written(arguments, &mut Names::default())
+    }
+
+    pub(super) fn written(&self, arguments: Arguments, names: &mut Names) -> Value {
+        let mut servers = Map::new();
+        for server in &self.servers {
+            if let Some(entry) = entry(server, arguments, names) {
+                servers.insert(server.name.to_string(), Value::Object(entry));
+            }
+        }
+        let mut document = Map::new();
+        if let Some(folder) = &self.state_dir {
+            document.insert(STATE_DIR.to_owned(), folder.to_string_lossy().into());
+        }
+        document.insert(SERVERS[0].to_owned(), servers.into());
+        document.into()
+    }
+}
+
+impl ServerConfig {
+    /// The entry of this server as [`Config::to_json`] writes it; `None` for one that no file can
+    /// describe.
+    pub fn to_json(&self, arguments: Arguments) -> Option<Value> {
+        entry(self, arguments, &mut Names::default()).map(Value::Object)
+    }
+}
+
+fn entry(
+    server: &ServerConfig,
+    arguments: Arguments,
+    names: &mut Names,
+) -> Option<Map<String, Value>> {
+    let mut draft = Draft::of(server);
+    let mut hider = Hider::new(server.name.as_str(), names);
+    let mut entry = transport(server, arguments, &mut hider, &mut draft)?;
+    write(SETTINGS, &mut draft, &mut entry);
+    Some(entry)
+}
+
+fn transport(
+    server: &ServerConfig,
+    arguments: Arguments,
+    hider: &mut Hider<'_>,
+    draft: &mut Draft,
+) -> Option<Map<String, Value>> {
+    match &server.transport.0 {
+        #[cfg(feature = "stdio")]
+        TransportKind::Stdio(command) => Some(stdio(&command.parts(), arguments, hider, draft)),
+        #[cfg(feature = "http")]
+        TransportKind::Http(endpoint) => Some(http(&endpoint.parts(), hider, draft)),
+        TransportKind::Channel { .. } => None,
+    }
+}
+
+#[cfg(feature = "stdio")]
+fn stdio(
+    parts: &crate::link::stdio::CommandParts<'_>,
+    arguments: Arguments,
+    hider: &mut Hider<'_>,
+    draft: &mut Draft,
+) -> Map<String, Value> {
+    hider.named(parts.secrets.iter().cloned());
+    let mut entry = Map::new();
+    entry.insert("type".to_owned(), json!("stdio"));
+    entry.insert("command".to_owned(), hider.shown(&parts.program).into());
+    let mut number = 0;
+    let args = parts.args.iter().map(|arg| match arguments {
+        Arguments::Shown => hider.shown(arg),
+        Arguments::Hidden => {
+            number += 1;
+            hider.hidden(&format!("ARG_{number}"), arg)
+        }
+    });
+    let args: Vec<String> = args.collect();
+    if !args.is_empty() {
+        entry.insert("args".to_owned(), json!(args));
+    }
+    let env = parts.env.iter();
+    let env: Map<String, Value> = env
+        .map(|(name, value)| (name.clone(), hider.hidden(name, value).into()))
+        .collect();
+    if !env.is_empty() {
+        entry.insert("env".to_owned(), env.into());
+    }
+    if let Some(cwd) = &parts.cwd {
+        entry.insert("cwd".to_owned(), hider.shown(cwd).into());
+    }
+    draft.inherit_env.clone_from(&parts.inherit);
+    entry
+}
+
+#[cfg(feature = "http")]
+fn http(
+    parts: &crate::link::http::EndpointParts<'_>,
+    hider: &mut Hider<'_>,
+    draft: &mut Draft,
+) -> Map<String, Value> {
+    hider.named(parts.secrets.iter().cloned());
+    let mut entry = Map::new();
+    entry.insert("type".to_owned(), json!("http"));
+    entry.insert("url".to_owned(), hider.address(parts.url).into());
+    let headers = parts.headers.iter();
+    let headers: Map<String, Value> = headers
+        .map(|(name, value)| ((*name).to_owned(), hider.hidden(name, value).into()))
+        .collect();
+    if !headers.is_empty() {
+        entry.insert("headers".to_owned(), headers.into());
+    }
+    if let Some(variable) = parts.bearer_env {
+        entry.insert("bearerTokenEnvVar".to_owned(), variable.into());
+    }
+    if let Some(file) = &parts.client_certificate {
+        entry.insert("clientCertificate".to_owned(), hider.shown(file).into());
+    }
+    let certificates = parts.root_certificates.iter();
+    draft.root_certificates = certificates.map(|file| hider.shown(file)).collect();
+    entry
+}
+
+/// Writes what differs from the defaults.
+fn write(keys: &[Key], draft: &mut Draft, object: &mut Map<String, Value>) {
+    let usual = &mut Draft::default();
+    for key in keys {
+        let value = value(key, draft);
+        if value != self::value(key, usual)
+            && let Some(value) = value
+        {
+            object.insert(key.name.to_owned(), value);
+        }
+    }
+}
+
+fn value(key: &Key, draft: &mut Draft) -> Option<Value> {
+    let texts = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
+    match &key.kind {
+        Kind::Flag(at) => Some((*at(draft)).into()),
+        Kind::MaybeFlag(at) => at(draft).map(Value::from),
+        Kind::Count(at) => Some((*at(draft)).into()),
+        Kind::Size { at, .. } => Some((*at(draft)).into()),
+        Kind::Number { at, .. } => Some((*at(draft)).into()),
+        Kind::Duration(at) => Some(duration_text(*at(draft)).into()),
+        Kind::MaybeDuration(at) => at(draft).map(|duration| duration_text(duration).into()),
+        Kind::Names(at) | Kind::Texts(at) => texts(at(draft)),
+        Kind::Name(at) | Kind::Text(at) => at(draft).clone().map(Value::from),
+        Kind::Section(keys) => {
+            let mut section = Map::new();
+            write(keys, draft, &mut section);
+            (!section.is_empty()).then(|| section.into())
+        }
+        Kind::Start => Some(match draft.start {
+            StartMode::Eager => "eager".into(),
+            StartMode::Lazy => "lazy".into(),
+        }),
+        Kind::Protocol => draft
+            .protocol
+            .as_ref()
+            .map(|version| version.as_str().into()),
+        // Written by those who know the transport, or another client's.
+        Kind::Env(_)
+        | Kind::Headers(_)
+        | Kind::EnvHeaders(_)
+        | Kind::Command
+        | Kind::Seconds(_)
+        | Kind::Millis(_)
+        | Kind::Timeout
+        | Kind::Unsupported(_)
+        | Kind::Ignored => None,
+    }
+}
+
+/// The variables that stand for secrets, over all servers of a config.
+#[derive(Default)]
+pub(super) struct Names {
+    taken: HashSet<String>,
+    /// What each stands for.
+    pub(super) meant: Vec<(String, Secret<String>)>,
+}
+
+/// Puts variables where secrets were, for one server.
+struct Hider<'n> {
+    server: String,
+    names: &'n mut Names,
+    /// What is secret wherever it stands, the longest first, with its variable once it has one.
+    named: Vec<(String, Option<String>)>,
+}
+
+impl<'n> Hider<'n> {
+    fn new(server: &str, names: &'n mut Names) -> Self {
+        Self {
+            server: as_variable(server),
+            names,
+            named: Vec::new(),
+        }
+    }
+
+    fn named(&mut self, secrets: impl Iterator<Item = String>) {
+        let mut secrets: Vec<String> = secrets.filter(|secret| !secret.is_empty()).collect();
+        secrets.sort_unstable_by(|one, other| {
+            other.len().cmp(&one.len()).then_with(|| one.cmp(other))
+        });
+        secrets.dedup();
+        self.named = secrets.into_iter().map(|secret| (secret, None)).collect();
+    }
+
+    /// A reference to a new variable that stands for a value.
+    fn hidden(&mut self, purpose: &str, value: &str) -> String {
+        let base = format!("{}_{}", self.server, as_variable(purpose));
+        let mut name = base.clone();
+        let mut number = 1;
+        while !self.names.taken.insert(name.clone()) {
+            number += 1;
+            name = format!("{base}_{number}");
+        }
+        let reference = format!("${{{name}}}");
+        self.names.meant.push((name, Secret::new(value.to_owned())));
+        reference
+    }
+
+    /// A text with variables where what is named as secret was.
+    fn shown(&mut self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let found = self
+                .named
+                .iter()
+                .position(|(secret, _)| rest.starts_with(secret));
+            let Some(index) = found else {
+                shown.push(first);
+                rest = &rest[first.len_utf8()..];
+                continue;
+            };
+            let secret = self.named[index].0.clone();
+            let reference = match self.named[index].1.clone() {
+                Some(reference) => reference,
+                None => self.hidden("SECRET", &secret),
+            };
+            self.named[index].1 = Some(reference.clone());
+            shown.push_str(&reference);
+            rest = &rest[secret.len()..];
+        }
+        shown
+    }
+
+    /// An address with variables for its user info and query.
+    #[cfg(feature = "http")]
+    fn address(&mut self, url: &str) -> String {
+        // What is named as secret may reach over the parts of an address.
+        let url = self.shown(url);
+        let url = url.as_str();
+        let (address, query) = match url.find(['?', '#']) {
+            Some(at) => url.split_at(at),
+            None => (url, ""),
+        };
+        let (scheme, rest) = match address.split_once("://") {
+            Some((scheme, rest)) => (format!("{scheme}://"), rest),
+            None => (String::new(), address),
+        };
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let mut shown = scheme;
+        match authority.rsplit_once('@') {
+            Some((user, host)) => {
+                let user = self.original(user);
+                shown.push_str(&self.hidden("USERINFO", &user));
+                shown.push('@');
+                shown.push_str(host);
+            }
+            None => shown.push_str(authority),
+        }
+        shown.push_str(path);
+        if let Some(mark) = query.chars().next() {
+            let query = self.original(&query[mark.len_utf8()..]);
+            shown.push(mark);
+            shown.push_str(&self.hidden("QUERY", &query));
+        }
+        shown
+    }
+
+    /// A text with what its variables stand for.
+    #[cfg(feature = "http")]
+    fn original(&self, shown: &str) -> String {
+        let meant = self.names.meant.iter();
+        meant.fold(shown.to_owned(), |text, (name, secret)| {
+            text.replace(&format!("${{{name}}}"), secret.expose())
+        })
+    }
+}
+
+/// A text as the name of a variable: `X_API_KEY` for `X-Api-Key`.
+fn as_variable(text: &str) -> String {
+    let plain = |c: char| match c.is_ascii_alphanumeric() {
+        true => c.to_ascii_uppercase(),
+        false => '_',
+    };
+    let name: String = text.chars().map(plain).collect();
+    match name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
+        true => format!("_{name}"),
+        false => name,
+    }
+}
+
+/// A duration as it is read: in the largest unit that says it exactly.
+pub(super) fn duration_text(duration: Duration) -> String {
+    let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
+    match (seconds, nanos) {
+        (0, 0) => "0s".to_owned(),
+        (seconds, 0) if seconds % 3_600 == 0 => format!("{}h", seconds / 3_600),
+        (seconds, 0) if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        (seconds, 0) => format!("{seconds}s"),
+        (_, nanos) if nanos % 1_000_000 == 0 => format!("{}ms", duration.as_millis()),
+        (seconds, nanos) => format!("{seconds}.{nanos:09}s"),
+    }
+}

@@ -1,0 +1,35 @@
+//! Where something stands in a config file, with the line as it may be shown.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// A place in a config file.
+///
+/// Its line is made to be shown: values that could be secrets are `***` there, comments too, and
+/// control characters are gone. Keys, structure, flags and the numbers and durations of settings
+/// stay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Location {
+    /// The file, unless the text came from elsewhere.
+    pub file: Option<PathBuf>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1; in bytes on a line longer than 4 KiB.
+    pub column: usize,
+    /// The line, or the part of it around the column, without what could be a secret.
+    pub source: String,
+    /// What is meant within [`Location::source`], in bytes.
+    pub mark: Range<usize>,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, column, .. } = self;
+        match &self.file {
+            Some(file) => write!(f, "{}:{line}:{column}", file.display()),
+            None => write!(f, "line {line}, column {column}"),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! All that an endpoint says, to be written down by who knows what of it is secret.
+
+use super::HttpEndpoint;
+
+/// The parts of an [`HttpEndpoint`], secrets among them.
+pub(crate) struct EndpointParts<'e> {
+    pub(crate) url: &'e str,
+    pub(crate) headers: Vec<(&'e str, &'e str)>,
+    pub(crate) bearer_env: Option<&'e str>,
+    pub(crate) root_certificates: Vec<String>,
+    pub(crate) client_certificate: Option<String>,
+    pub(crate) secrets: Vec<String>,
+}
+
+impl HttpEndpoint {
+    pub(crate) fn parts(&self) -> EndpointParts<'_> {
+        let headers = self.headers.iter();
+        let files = self.root_certificates.iter();
+        let client = self.client_certificate.as_ref();
+        let secrets = self.secrets.iter();
+        EndpointParts {
+            url: self.url.expose(),
+            headers: headers
+                .map(|(name, value)| (name.as_str(), value.expose().as_str()))
+                .collect(),
+            bearer_env: self.bearer_env.as_deref(),
+            root_certificates: files
+                .map(|file| file.to_string_lossy().into_owned())
+                .collect(),
+            client_certificate: client.map(|file| file.to_string_lossy().into_owned()),
+            secrets: secrets
+                .map(|secret| secret.expose().to_string_lossy().into_owned())
+                .collect(),
+        }
+    }
+}
