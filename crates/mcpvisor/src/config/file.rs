@@ -270,7 +270,7 @@ fn fleet(
     let prefix = format!("{}.", keys::DEFAULTS);
     reader.object(members, &keys::FLEET, &prefix, &mut draft)?;
     draft.settings.validate().map_err(|invalid| reader::Said {
-        message: format!("{prefix}{}", entry::setting(&invalid)),
+        message: format!("\"{prefix}{}\" {}", invalid.name, invalid.problem),
         span: reader
             .place(&format!("{prefix}{}", invalid.name))
             .unwrap_or(node.span.clone()),
@@ -349,7 +349,12 @@ fn missing_servers(top: &[Member]) -> String {
     }
 }
 
+#[cfg(all(feature = "diagnostics", feature = "stdio", feature = "http"))]
 #[cfg(test)]
 mod fuzz;
+#[cfg(all(feature = "stdio", feature = "http"))]
+#[cfg(test)]
+mod roundtrip;
+#[cfg(all(feature = "stdio", feature = "http"))]
 #[cfg(test)]
 mod tests;

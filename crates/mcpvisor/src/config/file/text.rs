@@ -189,7 +189,10 @@ fn note(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
         }
         Value::Null | Value::Flag(_) => true,
         Value::Number(_) => key.is_some_and(keys::is_measure),
-        Value::Text(value) => key.is_some_and(keys::is_measure) && is_measure(value),
+        Value::Text(value) => {
+            let measure = key.is_some_and(keys::is_measure) && is_measure(value);
+            measure || keys::is_word(value) || is_reference(value)
+        }
         Value::Other => false,
     };
     parts.push(Part {
@@ -214,6 +217,15 @@ fn is_measure(text: &str) -> bool {
         && text
             .chars()
             .all(|c| c.is_ascii_digit() || " .+-mshdw".contains(c))
+}
+
+/// Whether a text is one variable and nothing else: its name, which is no secret.
+fn is_reference(text: &str) -> bool {
+    let inside = text
+        .strip_prefix("${")
+        .and_then(|rest| rest.strip_suffix('}'));
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    inside.is_some_and(|name| name.len() <= 40 && name.chars().all(plain))
 }
 
 /// A line that is being put together, with where its pieces come from.

@@ -28,6 +28,12 @@ pub(super) struct Expanded {
 pub(super) enum Missing {
     #[error("needs the variable {0}, which is not set; set it, or write ${{{0}:-default}}")]
     Unset(String),
+    /// What stands where a name should may be the value itself, so only what looks like a name is
+    /// shown.
+    #[error("names the variable {0}, which is not set; set it")]
+    Named(String),
+    #[error("must be the name of a variable that is set; write a value under \"headers\" instead")]
+    NoName,
     #[error(
         "asks for the input {0:?}, which only an editor can ask for; set a variable, and write ${{ITS_NAME}} instead"
     )]
@@ -58,7 +64,10 @@ impl<'a> Variables<'a> {
 
     /// The value of a variable that is named without `${` and `}`.
     pub(super) fn named(&self, name: &str) -> Result<Expanded, Missing> {
-        let value = (self.lookup)(name).ok_or_else(|| Missing::Unset(name.to_owned()))?;
+        let value = (self.lookup)(name).ok_or_else(|| match is_usual_name(name) {
+            true => Missing::Named(name.to_owned()),
+            false => Missing::NoName,
+        })?;
         Ok(Expanded {
             text: value.clone(),
             secrets: vec![Secret::new(value)],
@@ -130,6 +139,12 @@ impl<'a> Variables<'a> {
             (None, None) => Err(Missing::Unset(name.to_owned())),
         }
     }
+}
+
+/// Whether a text is a name as variables usually have them, and as tokens do not.
+fn is_usual_name(name: &str) -> bool {
+    let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    name.len() <= 40 && name.contains('_') && name.chars().all(usual)
 }
 
 /// How a variable opens for opencode.

@@ -1,0 +1,204 @@
+//! What is written down and read back with its variables is the same fleet.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use rmcp::model::ProtocolVersion;
+
+use super::Config;
+use super::written::{Arguments, Names};
+use crate::config::{ServerConfig, StartMode};
+use crate::fuzz::budget;
+use crate::secret::Secret;
+use crate::transport::Transport;
+
+/// Part of every value that is a secret, and of nothing else.
+const CANARY: &str = "c4n4ry";
+
+fn secret() -> impl Strategy<Value = String> {
+    "[a-zA-Z0-9 /=+:@?{}$-]{0,8}".prop_map(|text| format!("{CANARY}{text}").replace("${", "$"))
+}
+
+/// Texts that a file would not take for a variable.
+fn plain() -> impl Strategy<Value = String> {
+    "[a-z0-9/ äß._-]{1,12}".prop_map(|text| format!("x{text}"))
+}
+
+fn duration() -> impl Strategy<Value = Duration> {
+    prop_oneof![
+        (1..100_000_u64).prop_map(Duration::from_millis),
+        (1..100_000_u64).prop_map(Duration::from_secs),
+        (1..1_000_000_000_u64).prop_map(Duration::from_nanos),
+    ]
+}
+
+fn transport() -> impl Strategy<Value = Transport> {
+    let names = || vec(("[A-Z_]{1,4}", secret()), 0..3);
+    let named = || vec(secret(), 0..2);
+    let stdio = (
+        plain(),
+        vec(plain(), 0..3),
+        names(),
+        option::of(plain()),
+        named(),
+    );
+    let stdio = stdio.prop_map(|(program, args, env, cwd, secrets)| {
+        let mut command = Transport::stdio(program).args(args);
+        for (name, value) in env {
+            command = command.env(name, value);
+        }
+        for secret in secrets {
+            command = command.arg(format!("--key={secret}!")).secret(secret);
+        }
+        match cwd {
+            Some(cwd) => command.cwd(cwd).inherit_env("LOCAL_KEY").into(),
+            None => command.into(),
+        }
+    });
+    let address = (any::<bool>(), option::of(secret()), option::of(secret()));
+    let http = (
+        address,
+        names(),
+        option::of("[A-Z]{1,4}"),
+        option::of(plain()),
+    );
+    let http = http.prop_map(|((tls, user, query), headers, bearer, certificate)| {
+        let user = user.map(|user| format!("{}@", user.replace(['/', '?', ' '], "_")));
+        let query = query.map(|query| format!("?{}", query.replace(' ', "_")));
+        let (user, query) = (user.unwrap_or_default(), query.unwrap_or_default());
+        let scheme = if tls { "https" } else { "http" };
+        let mut endpoint = Transport::http(format!("{scheme}://{user}example.com/mcp{query}"));
+        for (name, value) in headers {
+            endpoint = endpoint.header(name, value);
+        }
+        if let Some(bearer) = bearer {
+            endpoint = endpoint.bearer_token_env(bearer);
+        }
+        match certificate {
+            Some(file) => endpoint
+                .root_certificate(&file)
+                .client_certificate(file)
+                .into(),
+            None => endpoint.into(),
+        }
+    });
+    prop_oneof![stdio, http]
+}
+
+fn server() -> impl Strategy<Value = ServerConfig> {
+    let flags = any::<[bool; 7]>();
+    let tools = (vec("[a-z*?]{1,4}", 0..3), vec("[a-z*?]{1,4}", 0..3));
+    let times = vec(duration(), 4);
+    let version = option::of(select(ProtocolVersion::KNOWN_VERSIONS));
+    let name = "[a-c][a-c -]{0,2}";
+    let all = (
+        name,
+        transport(),
+        flags,
+        tools,
+        times,
+        version,
+        1..1_000_u32,
+    );
+    all.prop_map(|(name, transport, flags, tools, times, version, count)| {
+        let mut server = ServerConfig::new(name, transport).unwrap();
+        server.enabled = flags[0];
+        server.required = flags[1];
+        server.pin = flags[2];
+        server.check_arguments = flags[3];
+        server.settings.retry.trusted = flags[4];
+        server.settings.budget.wake_on_call = flags[5];
+        server.start = if flags[6] {
+            StartMode::Lazy
+        } else {
+            StartMode::Eager
+        };
+        (server.tools.allow, server.tools.deny) = tools;
+        server.sleep_after = flags[6].then_some(times[0]);
+        server.settings.timeouts.call = times[1];
+        server.settings.close.drain = times[2];
+        server.settings.budget.within = times[3];
+        server.settings.budget.attempts = count;
+        server.settings.admission.waiting = count as usize;
+        server.settings.backoff.jitter = f64::from(count) / 1_000.0;
+        server.protocol = version;
+        server
+    })
+}
+
+proptest! {
+    #![proptest_config(budget(200))]
+
+    #[test]
+    fn a_fleet_that_is_written_down_is_read_back(servers in vec(server(), 0..4), hidden: bool) {
+        let mut config = Config::new().state_dir("/state");
+        for server in servers {
+            if config.servers.iter().all(|known| known.name != server.name) {
+                config.servers.push(server);
+            }
+        }
+        let arguments = if hidden { Arguments::Hidden } else { Arguments::Shown };
+        let mut names = Names::default();
+        let written = config.written(arguments, &mut names).to_string();
+        prop_assert!(!written.contains(CANARY), "{written}");
+
+        let meant: HashMap<String, Secret<String>> = names.meant.into_iter().collect();
+        let lookup = |name: &str| meant.get(name).map(|value| value.expose().clone());
+        let again = Config::from_json(&written, lookup)
+            .map_err(|error| TestCaseError::fail(format!("{error}: {written}")))?;
+        prop_assert!(again.problems.iter().all(|p| p.message.contains("looks like")), "{:?}", again.problems);
+        prop_assert_eq!(&again.state_dir, &config.state_dir);
+        // An object of JSON has no order.
+        config.servers.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut read = again.servers;
+        read.sort_by(|one, other| one.name.cmp(&other.name));
+        prop_assert_eq!(read.len(), config.servers.len());
+        for (read, server) in read.iter().zip(&config.servers) {
+            prop_assert_eq!(read.name.as_str(), server.name.as_str());
+            prop_assert_eq!(&read.settings, &server.settings);
+            prop_assert_eq!(&read.tools, &server.tools);
+            prop_assert_eq!(read.enabled, server.enabled);
+            prop_assert_eq!(unmarked(read), unmarked(server));
+        }
+    }
+}
+
+/// The transport with everything exposed, but for what is marked as secret in it: after reading,
+/// everything that came from a variable is.
+fn unmarked(server: &ServerConfig) -> String {
+    use crate::transport::TransportKind;
+    match &server.transport.0 {
+        TransportKind::Stdio(command) => {
+            let parts = command.parts();
+            format!(
+                "{:?} {:?} {:?} {:?}",
+                parts.program,
+                parts.args,
+                env(&parts.env),
+                parts.cwd
+            )
+        }
+        TransportKind::Http(endpoint) => {
+            let parts = endpoint.parts();
+            let headers: Vec<_> = parts
+                .headers
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect();
+            format!("{} {:?} {:?}", parts.url, env(&headers), parts.bearer_env)
+        }
+        TransportKind::Channel { .. } => String::new(),
+    }
+}
+
+/// The last value of a name counts.
+fn env(pairs: &[(String, String)]) -> std::collections::BTreeMap<&str, &str> {
+    pairs
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
