@@ -269,7 +269,7 @@ fn fleet(
     let members = reader::object(keys::DEFAULTS, node)?;
     let prefix = format!("{}.", keys::DEFAULTS);
     reader.object(members, &keys::FLEET, &prefix, &mut draft)?;
-    draft.settings.validate().map_err(|invalid| reader::Said {
+    draft.validate().map_err(|invalid| reader::Said {
         message: format!("\"{prefix}{}\" {}", invalid.name, invalid.problem),
         span: reader
             .place(&format!("{prefix}{}", invalid.name))

@@ -266,8 +266,18 @@ impl ServerConfig {
     /// Refuses settings that would make the runtime misbehave, as reading them from a file does. A
     /// runtime checks its servers when it starts.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        self.settings.validate()
+        validate(&self.settings, self.sleep_after)
     }
+}
+
+/// Checks settings together with what the runtime makes a setting of.
+fn validate(
+    settings: &ServerSettings,
+    sleep_after: Option<Duration>,
+) -> Result<(), InvalidSetting> {
+    let mut settings = settings.clone();
+    settings.rest.sleep_after = sleep_after.or(settings.rest.sleep_after);
+    settings.validate()
 }
 
 /// Something in a config that a person should look at. It never holds a value of the config, only

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use mcpvisor_core::ServerSettings;
+use mcpvisor_core::{InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
-use crate::config::{ServerConfig, StartMode, ToolFilter};
+use crate::config::{ServerConfig, StartMode, ToolFilter, validate};
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
 /// it.
@@ -60,6 +60,11 @@ impl Draft {
             check_arguments: server.check_arguments,
             ..Self::default()
         }
+    }
+
+    /// Refuses what would make the runtime misbehave.
+    pub(super) fn validate(&self) -> Result<(), InvalidSetting> {
+        validate(&self.settings, self.sleep_after)
     }
 
     /// One timeout for a call, as other clients have it: nothing may take longer, and no silence.

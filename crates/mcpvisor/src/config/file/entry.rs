@@ -63,7 +63,7 @@ fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<S
     let enabled = enabled(&draft).map_err(about_entry)?.unwrap_or(usually);
     doubts(&draft, reader);
     let transport = Way::of(&draft, reader, entry)?.transport(&draft, reader, entry)?;
-    draft.settings.validate().map_err(|invalid| Said {
+    draft.validate().map_err(|invalid| Said {
         message: setting(&invalid),
         span: reader.place(invalid.name).unwrap_or(entry.key_span.clone()),
     })?;
