@@ -28,7 +28,7 @@ pub(crate) fn compare(way: Way, callers: Callers, gate: Option<f64>) -> Outcome<
     let bare = per_call(Side::Bare, way, callers)?;
     let both = Both::of_figures(ours, bare);
     let counted = match way {
-        Way::Stdio => "the client",
+        Way::Stdio | Way::Http => "the client",
         Way::InProcess => "both ends",
     };
     let measure = format!(

@@ -4,12 +4,13 @@
 //! installed; wall times of both sides are taken turn by turn. `--gate` exits with 1 when a gate
 //! does not hold; `--quick` keeps to the instructions and a short look at wall time.
 //!
-//! The program runs itself as the server (`server`), as a counted client
+//! The program runs itself as the server (`server`, `http-server PACKETS`), as a counted client
 //! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`).
 
 mod bare;
 mod caller;
 mod fleet;
+mod http;
 mod instructions;
 mod memory;
 mod ours;
@@ -47,6 +48,9 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
     let one_thread = one_thread.enable_all();
     match words {
         ["server"] => one_thread.build()?.block_on(service::serve_stdio())?,
+        ["http-server", packets] => {
+            tokio::runtime::Runtime::new()?.block_on(http::serve(packets))?;
+        }
         ["client", side, way, callers, calls] => {
             let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
             let client = side::client(side.parse()?, way.parse()?, load);
@@ -75,9 +79,11 @@ async fn measure(plan: &Plan) -> Outcome<usize> {
     let mut table = Table::new(io::stdout())?;
     count_instructions(plan, &mut table)?;
     time_calls(plan, &mut table).await?;
+    http::time_calls(plan, &mut table).await?;
     if !plan.quick {
         try_fleet(plan, &mut table).await?;
         try_recovery(plan, &mut table).await?;
+        http::try_the_rest(plan, &mut table).await?;
     }
     Ok(table.failed())
 }
@@ -94,6 +100,7 @@ fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()>
         table.row(&instructions::compare(way, ONE, Some(gate))?)?;
         table.row(&instructions::compare(way, MANY, None)?)?;
     }
+    http::count_instructions(table)?;
     if !plan.quick {
         table.row(&fleet::instructions(None)?)?;
     }

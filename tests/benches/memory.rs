@@ -54,9 +54,11 @@ pub(crate) async fn weigh(side: Side, way: Way) -> Outcome<f64> {
     let servers = match way {
         Way::Stdio => STDIO_SERVERS,
         Way::InProcess => IN_PROCESS_SERVERS,
+        Way::Http => Err("servers over HTTP are not weighed")?,
     };
     match (side, way) {
         (Side::Ours, way) => std::mem::forget(ours::fleet(way, servers).await?),
+        (Side::Bare, Way::Http) => {}
         (Side::Bare, Way::Stdio) => std::mem::forget(bare::fleet(servers, bare::stdio).await?),
         (Side::Bare, Way::InProcess) => {
             std::mem::forget(bare::fleet(servers, bare::InProcess::connect).await?);

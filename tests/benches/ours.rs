@@ -14,7 +14,7 @@ use crate::side::Way;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Connects that the server which is killed over and over may use.
-const ATTEMPTS: u32 = 100_000;
+pub(crate) const ATTEMPTS: u32 = 100_000;
 
 impl Caller for ServerHandle {
     async fn call(&self, tool: &'static str, arguments: JsonObject) -> Outcome<CallToolResult> {
@@ -26,7 +26,7 @@ impl Caller for ServerHandle {
 pub(crate) struct Ours(Runtime);
 
 impl Ours {
-    async fn start(runtime: mcpvisor::RuntimeBuilder) -> Outcome<Self> {
+    pub(crate) async fn start(runtime: mcpvisor::RuntimeBuilder) -> Outcome<Self> {
         let runtime = runtime.start().await?;
         runtime.ready(PATIENCE).await?;
         Ok(Self(runtime))
@@ -79,5 +79,6 @@ fn transport(way: Way) -> Outcome<Transport> {
             .arg("server")
             .into(),
         Way::InProcess => Transport::in_process(BenchServer),
+        Way::Http => Err("a server over HTTP has an address")?,
     })
 }

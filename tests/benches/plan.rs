@@ -14,6 +14,17 @@ pub(crate) mod gates {
     pub(crate) const STDIO_MANY: f64 = 0.95;
     /// A call to a server in this process, in instructions of both ends and in wall time.
     pub(crate) const IN_PROCESS: f64 = 0.7;
+    /// Client instructions of a call over HTTP, beside bare rmcp with the same pooled client.
+    pub(crate) const HTTP_INSTRUCTIONS: f64 = 1.05;
+    /// Wall time of a call over HTTP beside rmcp's default client, one caller.
+    pub(crate) const HTTP_ONE: f64 = 0.75;
+    /// Wall time of a call over HTTP beside rmcp's default client, many callers.
+    pub(crate) const HTTP_MANY: f64 = 0.6;
+    /// Milliseconds of a call to a server without TCP_NODELAY, which stalls for 40 when nothing is
+    /// done about it.
+    pub(crate) const HTTP_STALL_MS: f64 = 10.0;
+    /// A large fleet over HTTP is ready, beside rmcp's default client.
+    pub(crate) const HTTP_READY: f64 = 0.4;
     /// Many callers on a slow tool.
     pub(crate) const SLOW_TOOL: f64 = 1.05;
     /// A large fleet is ready.

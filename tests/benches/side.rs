@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use crate::caller::Load;
-use crate::{Outcome, bare, ours};
+use crate::{Outcome, bare, http, ours};
 
 /// One side of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +23,8 @@ pub(crate) enum Way {
     Stdio,
     /// The same process: typed channels on our side, a duplex stream on the other.
     InProcess,
+    /// Streamable HTTP on loopback.
+    Http,
 }
 
 impl Side {
@@ -41,6 +43,7 @@ impl Way {
         match self {
             Self::Stdio => "stdio",
             Self::InProcess => "in-process",
+            Self::Http => "http",
         }
     }
 }
@@ -60,7 +63,7 @@ impl FromStr for Way {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        [Self::Stdio, Self::InProcess]
+        [Self::Stdio, Self::InProcess, Self::Http]
             .into_iter()
             .find(|way| way.word() == word)
             .ok_or_else(|| format!("no way {word}"))
@@ -85,6 +88,7 @@ pub(crate) async fn client(side: Side, way: Way, load: Load) -> Outcome<()> {
             load.run(&ours.caller()?).await?;
             ours.close().await;
         }
+        (side, Way::Http) => http::client(side, load).await?,
         (Side::Ours, Way::InProcess) => {
             let ours = ours::in_process().await?;
             load.run(&ours.caller()?).await?;

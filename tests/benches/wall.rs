@@ -48,7 +48,12 @@ pub(crate) async fn slow_tool(plan: &Plan, callers: Callers, gate: Option<f64>) 
 }
 
 /// Runs the same burst on both sides, in changing order, and gives microseconds per call.
-async fn rounds(plan: &Plan, load: Load, ours: &impl Caller, bare: &impl Caller) -> Outcome<Both> {
+pub(crate) async fn rounds(
+    plan: &Plan,
+    load: Load,
+    ours: &impl Caller,
+    bare: &impl Caller,
+) -> Outcome<Both> {
     let per_call = |time: Duration| time.as_secs_f64() * 1e6 / load.total() as f64;
     // One unmeasured burst of each warms caches and branch predictors.
     load.run(ours).await?;

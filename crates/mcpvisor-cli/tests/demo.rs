@@ -21,7 +21,7 @@ fn the_demo_ends_by_itself_and_every_promise_holds() {
     );
     assert_eq!(
         (count("retried"), count("recoveries")),
-        (2, 2),
+        (2, 4),
         "{summary:#}"
     );
     assert_eq!(
@@ -34,7 +34,7 @@ fn the_demo_ends_by_itself_and_every_promise_holds() {
         (0, 0),
         "{summary:#}"
     );
-    assert!(count("processes_started") >= 4, "{summary:#}");
+    assert!(count("processes_started") >= 6, "{summary:#}");
 }
 
 #[test]
@@ -46,7 +46,9 @@ fn the_demo_tells_its_story_line_by_line_without_colours_in_a_pipe() {
     ran.exits(0);
     for part in [
         "Act 1",
-        "Act 4",
+        "Act 5",
+        "forgets every session",
+        "listens on its port again",
         "kill -9",
         "outcome unknown",
         "disconnected",

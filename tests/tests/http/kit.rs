@@ -14,7 +14,13 @@ use crate::fleet::DEADLINE;
 #[tokio::test]
 async fn a_client_of_others_works_with_it_in_either_kind_of_reply() {
     let without = HttpManners::without_sessions();
-    for manners in [HttpManners::default(), HttpManners::sse(), without] {
+    let resumable = HttpManners::resumable();
+    for manners in [
+        HttpManners::default(),
+        HttpManners::sse(),
+        resumable,
+        without,
+    ] {
         let server = HttpServer::start(manners).await;
         let bare = Bare::connect(&server).await;
         let echoed = bare.call("echo", json!({ "a": 1 })).await.unwrap();

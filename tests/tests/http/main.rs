@@ -8,8 +8,24 @@
     clippy::panic,
     reason = "the helpers of a test fail as the test does"
 )]
+#![expect(
+    deprecated,
+    reason = "log messages of the protocol's older eras, which servers still flood with"
+)]
 
+mod arena;
 mod bare;
+mod busy;
+mod closing;
+mod deaths;
 #[path = "../fleet/mod.rs"]
 mod fleet;
+mod floods;
 mod kit;
+mod nonsense;
+mod oversize;
+mod packets;
+mod redirects;
+mod sessions;
+mod silence;
+mod streams;

@@ -9,6 +9,7 @@
 
 mod capture;
 mod evidence;
+mod http;
 
 use std::process::Command;
 use std::time::Duration;

@@ -6,9 +6,11 @@ mod clock;
 mod journal;
 mod lab;
 mod notes;
+mod orders;
 mod weather;
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use rmcp::{RoleServer, Service, ServiceExt};
@@ -39,6 +41,18 @@ pub(crate) struct BuiltinServer {
     /// Die right after the handshake, as long as this file exists
     #[arg(long, value_name = "FILE")]
     flap_while: Option<PathBuf>,
+
+    /// Where "orders" keeps its orders
+    #[arg(long, value_name = "FILE", default_value = "orders.txt")]
+    orders: PathBuf,
+
+    /// Where "orders" listens
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+
+    /// Forget all sessions when this file appears, and remove it
+    #[arg(long, value_name = "FILE")]
+    forget_when: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -46,9 +60,10 @@ enum Name {
     Notes,
     Weather,
     Lab,
+    Orders,
 }
 
-/// Serves on stdin and stdout until the client closes stdin.
+/// Serves on stdin and stdout until the client closes stdin; `orders` serves over HTTP.
 pub(crate) fn run(server: BuiltinServer) -> Exit {
     let journal = Journal::new(server.journal);
     journal.started();
@@ -71,6 +86,12 @@ pub(crate) fn run(server: BuiltinServer) -> Exit {
                     }
                     Name::Weather => serve(weather::Weather::new(server.flap_while)).await,
                     Name::Lab => serve(lab::Lab).await,
+                    Name::Orders => {
+                        let orders = orders::Orders {
+                            file: server.orders,
+                        };
+                        orders::serve(orders, server.listen, server.forget_when).await
+                    }
                 }
             });
             // A read of stdin may still block, and nobody waits for it.

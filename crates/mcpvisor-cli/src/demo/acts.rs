@@ -2,6 +2,7 @@
 
 mod connect;
 mod flap;
+mod forget;
 mod kill;
 mod leave;
 
@@ -19,6 +20,7 @@ pub(super) async fn play(demo: &mut Demo, reporter: Reporter) -> Result<(), Fail
     connect::warm_up(demo).await;
     kill::play(demo).await?;
     flap::play(demo, &load).await?;
+    forget::play(demo).await?;
     storm::play(demo).await?;
     leave::play(demo, load, reporter).await
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mcpvisor::{CallError, Client, Known, Runtime};
 use serde_json::{Value, json};
 
-use super::scenery::NOTES;
+use super::scenery::{NOTES, ORDERS};
 use crate::screen::{News, Story};
 
 const NAMES: [&str; 4] = ["planner", "coder", "reviewer", "tester"];
@@ -138,12 +138,16 @@ impl Agent {
             .call(NOTES, "append", json!({ "text": note, "hold": hold }))
             .await;
         if told.is_answered() {
-            let mut written = self
-                .tally
-                .written
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            written.push(note.to_owned());
+            remember(&self.tally.written, note);
+        }
+        told
+    }
+
+    /// Places an order and remembers it, likewise.
+    pub(super) async fn order(&self, item: &str) -> Told {
+        let told = self.call(ORDERS, "place", json!({ "item": item })).await;
+        if told.is_answered() {
+            remember(&self.tally.placed, item);
         }
         told
     }
@@ -179,6 +183,13 @@ pub(super) struct Tally {
     retried: AtomicU64,
     /// Notes whose writing was answered.
     written: Mutex<Vec<String>>,
+    /// Orders whose placing was answered.
+    placed: Mutex<Vec<String>>,
+}
+
+fn remember(done: &Mutex<Vec<String>>, what: &str) {
+    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+    done.push(what.to_owned());
 }
 
 /// The counts at one moment.
@@ -229,6 +240,14 @@ impl Tally {
             not_sent: read(&self.not_sent),
             other: read(&self.other),
         }
+    }
+
+    /// Orders whose placing was answered.
+    pub(super) fn placed(&self) -> Vec<String> {
+        self.placed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Notes whose writing was answered.

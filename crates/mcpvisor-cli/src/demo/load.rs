@@ -56,7 +56,7 @@ async fn work(agent: Agent, weather: Arc<RwLock<bool>>, stopped: watch::Receiver
     let mut round = 0_u32;
     while !*stopped.borrow() {
         round += 1;
-        match round % 4 {
+        match round % 5 {
             0 => {
                 agent
                     .append(&format!("{} {round}", agent.name), false)
@@ -68,6 +68,9 @@ async fn work(agent: Agent, weather: Arc<RwLock<bool>>, stopped: watch::Receiver
                     .await;
             }
             2 => {
+                agent.order(&format!("{} {round}", agent.name)).await;
+            }
+            3 => {
                 agent.call(CLOCK, "now", json!({})).await;
             }
             _ => {

@@ -10,6 +10,7 @@ mod processes;
 mod promises;
 mod reporter;
 mod scenery;
+mod shop;
 mod stage;
 mod storm;
 mod summary;
@@ -29,6 +30,7 @@ use agents::Agents;
 use promises::Promises;
 use reporter::Reporter;
 use scenery::Scenery;
+use shop::Shop;
 use stage::Stage;
 use summary::Summary;
 
@@ -67,6 +69,7 @@ struct Demo {
     wish: Wish,
     stage: Stage,
     scenery: Scenery,
+    shop: Shop,
     runtime: Runtime,
     agents: Agents,
     promises: Promises,
@@ -105,7 +108,9 @@ async fn perform(
     let started = Instant::now();
     let mut interrupts = Interrupts::listen();
     let scenery = Scenery::build()?;
-    let runtime = Runtime::builder().config(scenery.config()?).start().await;
+    let shop = Shop::open(&scenery).await?;
+    let config = scenery.config(shop.url())?;
+    let runtime = Runtime::builder().config(config).start().await;
     let runtime = runtime.map_err(|error| Failure::unexpected(error.to_string()))?;
     let reporter = Reporter::start(&runtime, stage.clone());
     let mut demo = Demo {
@@ -113,6 +118,7 @@ async fn perform(
         agents: Agents::hire(&runtime, story),
         stage,
         scenery,
+        shop,
         runtime,
         promises: Promises::default(),
         recoveries: Vec::new(),

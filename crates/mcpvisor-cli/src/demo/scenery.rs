@@ -1,8 +1,11 @@
 //! The servers of the demo, and the folder in which they keep their things.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use mcpvisor::rmcp::model::ProtocolVersion;
 use mcpvisor::{Config, ServerConfig, ServerSettings, StdioCommand, Transport};
 
 use super::processes;
@@ -12,6 +15,7 @@ use crate::failure::Failure;
 pub(super) const NOTES: &str = "notes";
 pub(super) const WEATHER: &str = "weather";
 pub(super) const CLOCK: &str = "clock";
+pub(super) const ORDERS: &str = "orders";
 
 /// How many connects `weather` may use before it is parked.
 pub(super) const WEATHER_ATTEMPTS: u32 = 4;
@@ -39,8 +43,8 @@ impl Scenery {
         Ok(Self { folder, program })
     }
 
-    /// Two servers as child processes, one in this process.
-    pub(super) fn config(&self) -> Result<Config, Failure> {
+    /// Two servers as child processes, one in this process, one at an address.
+    pub(super) fn config(&self, orders: String) -> Result<Config, Failure> {
         let named = |name: &str, transport: Transport| {
             ServerConfig::new(name, transport).map_err(|e| Failure::unexpected(e.to_string()))
         };
@@ -51,16 +55,42 @@ impl Scenery {
             .arg("--hold-while")
             .arg(self.hold());
         let weather = self.builtin(WEATHER).arg("--flap-while").arg(self.flap());
+        let mut orders = named(ORDERS, Transport::http(orders).into())?.settings(trusted());
+        // The newest revision that has sessions to forget.
+        orders.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
         Ok(Config::new()
             .server(named(NOTES, notes.into())?.settings(trusted()))
             .server(named(WEATHER, weather.into())?.settings(impatient()))
-            .server(named(CLOCK, Transport::in_process(Clock::new()))?.settings(trusted())))
+            .server(named(CLOCK, Transport::in_process(Clock::new()))?.settings(trusted()))
+            .server(orders))
     }
 
     fn builtin(&self, name: &str) -> StdioCommand {
         Transport::stdio(&self.program)
             .args(["builtin-server", name, "--journal"])
             .arg(self.journal(name))
+    }
+
+    /// The server over HTTP, as the demo starts it.
+    pub(super) fn orders(&self, listen: SocketAddr) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["builtin-server", ORDERS, "--journal"]);
+        command.arg(self.journal(ORDERS));
+        command.arg("--orders").arg(self.placed());
+        command.arg("--forget-when").arg(self.forget());
+        command.arg("--listen").arg(listen.to_string());
+        command
+    }
+
+    /// The orders, one per line.
+    pub(super) fn read_orders(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.placed()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// When this appears, `orders` forgets its sessions and removes it.
+    pub(super) fn forget(&self) -> PathBuf {
+        self.folder.join("forget")
     }
 
     /// The notes, one per line.
@@ -112,10 +142,14 @@ impl Scenery {
     /// Processes that are still there.
     pub(super) fn left(&self) -> usize {
         let mark = self.folder.display().to_string();
-        let pids = [NOTES, WEATHER]
+        let pids = [NOTES, WEATHER, ORDERS]
             .into_iter()
             .flat_map(|name| self.started(name));
         pids.filter(|pid| processes::is_left(*pid, &mark)).count()
+    }
+
+    fn placed(&self) -> PathBuf {
+        self.folder.join("orders.txt")
     }
 
     fn notes(&self) -> PathBuf {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Demo;
 use super::promises::Promise;
-use super::scenery::{NOTES, WEATHER};
+use super::scenery::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
 use crate::output::{Tty, paint};
 
@@ -37,8 +37,10 @@ impl Summary {
     pub(super) fn of(mut demo: Demo, elapsed: Duration) -> Self {
         let counts = demo.agents.tally().counts();
         let notes = demo.scenery.read_notes();
-        let ran_twice = doubled(&notes);
-        let lost = missing(&notes, &demo.agents.tally().written());
+        let orders = demo.scenery.read_orders();
+        let ran_twice = doubled(&notes) + doubled(&orders);
+        let lost = missing(&notes, &demo.agents.tally().written())
+            + missing(&orders, &demo.agents.tally().placed());
         let left = demo.scenery.left();
         let promises = &mut demo.promises;
         promises.check("every call had exactly one outcome", counts.complete());
@@ -61,7 +63,7 @@ impl Summary {
             ran_twice,
             recoveries: demo.recoveries.len(),
             slowest_recovery_ms: (slowest.as_secs_f64() * 10_000.0).round() / 10.0,
-            processes_started: [NOTES, WEATHER]
+            processes_started: [NOTES, WEATHER, ORDERS]
                 .map(|name| demo.scenery.started(name).len())
                 .iter()
                 .sum(),
@@ -142,7 +144,7 @@ impl Summary {
     }
 }
 
-/// Notes are all different, so one that is there twice was written twice.
+/// Notes and orders are all different, so one that is there twice was written twice.
 fn doubled(notes: &[String]) -> usize {
     let mut times: HashMap<&str, usize> = HashMap::new();
     for note in notes {

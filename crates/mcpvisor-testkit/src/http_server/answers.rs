@@ -48,6 +48,9 @@ const TOOLS: &[(&str, &str, bool)] = &[
 pub(super) async fn answer(wire: &mut Wire, shared: &Arc<Shared>, asked: &Asked) -> io::Result<()> {
     let manners = shared.manners();
     let mut reply = Reply::new(wire, manners.reply);
+    if manners.resumable {
+        reply.resumable(shared.fresh("event"));
+    }
     let legacy = manners.era != HttpEra::Modern;
     let modern = manners.era != HttpEra::Legacy;
     let result = match asked.method.as_str() {

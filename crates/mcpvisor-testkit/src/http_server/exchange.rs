@@ -24,6 +24,8 @@ pub(super) struct Asked {
     pub(super) params: Value,
     /// Whether it is one of 2026-07-28.
     pub(super) modern: bool,
+    /// What was asked for, and all headers that came with it, as a text.
+    pub(super) head: String,
 }
 
 impl Asked {
@@ -69,6 +71,7 @@ pub(super) async fn serve(
                 method,
                 params: message["params"].take(),
                 modern: request.header("mcp-protocol-version") == Some(MODERN),
+                head: format!("{} {:?}", request.path, request.headers),
             };
             post(wire, shared, &request, &asked).await
         }
@@ -158,7 +161,10 @@ pub(super) async fn say_lost(wire: &mut Wire, lost: LostSession, id: &Value) -> 
             let body = error(&Value::Null, text);
             wire.answer(400, &json, body.as_bytes()).await
         }
-        LostSession::Gone => wire.answer(410, &[], b"Your session expired").await,
+        LostSession::Gone => {
+            let body = error(&Value::Null, "Your session expired");
+            wire.answer(410, &json, body.as_bytes()).await
+        }
         LostSession::Answer => {
             let body = error(id, "Unknown session");
             wire.answer(200, &json, body.as_bytes()).await
@@ -173,6 +179,8 @@ pub(super) struct Reply<'a> {
     kind: ReplyKind,
     began: bool,
     session: Option<String>,
+    /// The id that the stream begins with.
+    resume_from: Option<String>,
 }
 
 impl<'a> Reply<'a> {
@@ -182,7 +190,13 @@ impl<'a> Reply<'a> {
             kind,
             began: false,
             session: None,
+            resume_from: None,
         }
+    }
+
+    /// Begins the stream with an id to resume it from.
+    pub(super) fn resumable(&mut self, id: String) {
+        self.resume_from = Some(id);
     }
 
     /// Names a new session in the head.
@@ -199,7 +213,12 @@ impl<'a> Reply<'a> {
         let mut headers = vec![("content-type", "text/event-stream")];
         let session = self.session.clone();
         headers.extend(session.as_deref().map(|session| (SESSION, session)));
-        self.wire.begin(200, &headers).await
+        self.wire.begin(200, &headers).await?;
+        if let Some(id) = &self.resume_from {
+            let first = format!("id: {id}\nretry: 100\ndata: \n\n");
+            self.wire.chunk(first.as_bytes()).await?;
+        }
+        Ok(())
     }
 
     /// Sends a notification before the answer, which makes a stream of it.

@@ -59,7 +59,7 @@ pub enum LostSession {
     NotFound,
     /// 400 with a text in a JSON-RPC error without an id, as `server-everything` does.
     BadRequest,
-    /// 410 with a plain text.
+    /// 410 with a text in a JSON-RPC error without an id.
     Gone,
     /// 200 with a JSON-RPC error under the request's id.
     Answer,
@@ -78,6 +78,8 @@ pub struct HttpManners {
     pub lost: LostSession,
     /// Whether it offers a stream of its own, apart from the answers.
     pub stream: bool,
+    /// Whether streams of events begin with an id from which they could be resumed.
+    pub resumable: bool,
     /// Whether small packets leave at once. Without it answers may wait for the client's
     /// acknowledgement, as with a server that does not think of it.
     pub nodelay: bool,
@@ -91,6 +93,7 @@ impl Default for HttpManners {
             sessions: true,
             lost: LostSession::NotFound,
             stream: true,
+            resumable: false,
             nodelay: true,
         }
     }
@@ -102,6 +105,14 @@ impl HttpManners {
         Self {
             reply: ReplyKind::Sse,
             ..Self::default()
+        }
+    }
+
+    /// Answers with streams of events that name an id to resume them from.
+    pub fn resumable() -> Self {
+        Self {
+            resumable: true,
+            ..Self::sse()
         }
     }
 

@@ -66,6 +66,16 @@ pub(super) async fn strike(
             let _ = perform(shared, asked);
             wire.answer(404, &[], b"Not Found: Session not found").await
         }
+        Kind::Repeat => {
+            let status = u16::try_from(fault.amount).unwrap_or(500);
+            let text = format!("what is this: {}", asked.head);
+            wire.answer(status, &[], text.as_bytes()).await
+        }
+        Kind::RepeatError => {
+            let status = u16::try_from(fault.amount).unwrap_or(400);
+            let body = error(&format!("what is this: {}", asked.head));
+            wire.answer(status, &[JSON], body.as_bytes()).await
+        }
         Kind::SessionError => {
             let reply = Reply::new(wire, shared.manners().reply);
             reply.refuse(&asked.id, -32000, "Session not found").await
@@ -102,7 +112,10 @@ pub(super) async fn plain(wire: &mut Wire, shared: &Shared, fault: HttpFault) ->
             let body = error("Bad Request: No valid session ID provided");
             wire.answer(400, &[JSON], body.as_bytes()).await
         }
-        Kind::SessionGone => wire.answer(410, &[], b"Your session expired").await,
+        Kind::SessionGone => {
+            let body = error("Your session expired");
+            wire.answer(410, &[JSON], body.as_bytes()).await
+        }
         Kind::NullId => {
             let body = error("Invalid request parameters");
             wire.answer(400, &[JSON], body.as_bytes()).await

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::demo::Demo;
-use crate::demo::scenery::{NOTES, WEATHER};
+use crate::demo::scenery::{NOTES, ORDERS, WEATHER};
 use crate::demo::stage::Tone;
 use crate::failure::Failure;
 
@@ -13,7 +13,8 @@ const READY: Duration = Duration::from_secs(20);
 pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     demo.stage.act(
         "Act 1: everyone connects",
-        "Three servers: notes and weather are processes of their own, clock lives in this one.\n\
+        "Four servers: notes and weather are processes of their own, clock lives in this one,\n\
+         orders is reached over HTTP.\n\
          Four agents share them: planner, coder, reviewer and tester.",
     );
     let ready = demo.runtime.ready(READY).await;
@@ -40,7 +41,8 @@ pub(super) async fn warm_up(demo: &mut Demo) {
     );
     demo.stage.pause(Duration::from_millis(2_500)).await;
     let counts = demo.agents.tally().counts();
-    let processes = demo.scenery.started(NOTES).len() + demo.scenery.started(WEATHER).len();
+    let started = [NOTES, WEATHER, ORDERS].map(|name| demo.scenery.started(name).len());
+    let processes: usize = started.iter().sum();
     let text = format!(
         "{} calls answered by {processes} processes",
         counts.answered

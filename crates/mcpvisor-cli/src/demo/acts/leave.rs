@@ -1,4 +1,4 @@
-//! Act 4: one server is switched off, then everything is shut down.
+//! Act 5: one server is switched off, then everything is shut down.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn play(demo: &mut Demo, load: Load, reporter: Reporter) -> Result<(), Failure> {
     demo.stage.act(
-        "Act 4: the end",
+        "Act 5: the end",
         "One server is switched off, then the fleet is shut down. Nothing may be left.",
     );
     let well = load.stop().await;
@@ -53,6 +53,7 @@ async fn shut_down(demo: &mut Demo, reporter: Reporter) {
     let report = demo.runtime.shutdown(SHUTDOWN).await;
     let took = begun.elapsed();
     reporter.finish().await;
+    demo.shop.kill();
     let clean = report
         .servers
         .iter()

@@ -1,0 +1,74 @@
+//! Servers over Streamable HTTP: calls, fleets, and what happens when one dies.
+//!
+//! The bench server is rmcp's own, on axum, in a process of its own. Both sides speak the newest
+//! revision with sessions, so that they do the same work.
+
+mod bare;
+mod fleet;
+mod ours;
+mod recovery;
+mod server;
+mod wall;
+
+use std::io::Write;
+
+use crate::Outcome;
+use crate::caller::Load;
+use crate::instructions;
+use crate::plan::{MANY, ONE, Plan, gates};
+use crate::report::Table;
+use crate::side::{Side, Way};
+
+pub(crate) use server::serve;
+
+/// What a helper process that is a client does: connect, call, close.
+pub(crate) async fn client(side: Side, load: Load) -> Outcome<()> {
+    let server = server::Server::start(server::Packets::AtOnce).await?;
+    match side {
+        // The same kind of client as ours, so that only what is around it differs.
+        Side::Bare => {
+            let client = bare::connect(server.url(), bare::Pool::Shared).await?;
+            load.run(client.peer()).await?;
+            client.cancel().await?;
+        }
+        Side::Ours => {
+            let ours = ours::connect(server.url()).await?;
+            load.run(&ours.caller()?).await?;
+            ours.close().await;
+        }
+    }
+    Ok(())
+}
+
+/// Instructions of a call.
+pub(crate) fn count_instructions(table: &mut Table<impl Write>) -> Outcome<()> {
+    let gate = Some(gates::HTTP_INSTRUCTIONS);
+    table.row(&instructions::compare(Way::Http, ONE, gate)?)?;
+    table.row(&instructions::compare(Way::Http, MANY, None)?)?;
+    Ok(())
+}
+
+/// Wall time of a call, beside rmcp's default client.
+pub(crate) async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+    for (callers, gate) in [
+        (ONE, plan.wall(gates::HTTP_ONE)),
+        (MANY, plan.wall(gates::HTTP_MANY)),
+    ] {
+        let measure = async || Ok([wall::calls(plan, callers, gate).await?]);
+        table.rows(&plan.best(measure).await?)?;
+    }
+    let stall = async || Ok([wall::without_nodelay(plan, gates::HTTP_STALL_MS).await?]);
+    table.rows(&plan.best(stall).await?)?;
+    Ok(())
+}
+
+/// A large fleet is ready; a server dies and comes back.
+pub(crate) async fn try_the_rest(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+    let ready = async || Ok([fleet::ready(plan, gates::HTTP_READY).await?]);
+    table.rows(&plan.best(ready).await?)?;
+    let next = async || Ok([recovery::next_answer(plan, gates::RECOVERY).await?]);
+    table.rows(&plan.best(next).await?)?;
+    let outcomes = async || recovery::in_flight(gates::IN_FLIGHT_MS).await;
+    table.rows(&plan.best(outcomes).await?)?;
+    Ok(())
+}

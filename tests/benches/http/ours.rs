@@ -1,0 +1,38 @@
+//! The runtime over HTTP, with its defaults.
+
+use std::time::Duration;
+
+use mcpvisor::{GovernorSettings, Runtime, ServerConfig, ServerSettings, Transport};
+use rmcp::model::ProtocolVersion;
+
+use crate::Outcome;
+use crate::ours::{ATTEMPTS, Ours};
+
+/// One server. It may die as often as a measurement likes: the budget and the governor are wide, and
+/// the retry after a proven connection is always immediate.
+pub(crate) async fn connect(url: &str) -> Outcome<Ours> {
+    let mut settings = ServerSettings::default();
+    settings.budget.attempts = ATTEMPTS;
+    settings.backoff.immediate_every = Duration::ZERO;
+    let governor = GovernorSettings {
+        burst_floor: usize::MAX,
+        ..GovernorSettings::default()
+    };
+    let server = server("bench", url)?.settings(settings);
+    Ours::start(Runtime::builder().governor(governor).server(server)).await
+}
+
+/// Many servers, all ready.
+pub(crate) async fn fleet(url: &str, servers: usize) -> Outcome<Ours> {
+    let mut runtime = Runtime::builder();
+    for number in 0..servers {
+        runtime = runtime.server(server(&format!("bench-{number}"), url)?);
+    }
+    Ours::start(runtime).await
+}
+
+fn server(name: &str, url: &str) -> Outcome<ServerConfig> {
+    let mut server = ServerConfig::new(name, Transport::http(url))?;
+    server.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+    Ok(server)
+}

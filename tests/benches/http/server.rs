@@ -1,0 +1,82 @@
+//! The bench server over HTTP, and the process that it is.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::serve::ListenerExt;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::Outcome;
+use crate::service::BenchServer;
+
+/// When small packets leave the server.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Packets {
+    /// At once.
+    AtOnce,
+    /// When the client has acknowledged the one before, as with a server that does not think of it.
+    Delayed,
+}
+
+impl Packets {
+    fn word(self) -> &'static str {
+        match self {
+            Self::AtOnce => "at-once",
+            Self::Delayed => "delayed",
+        }
+    }
+}
+
+/// Serves until the process is killed. The first line of its output is its address.
+pub(crate) async fn serve(packets: &str) -> Outcome<()> {
+    let service = StreamableHttpService::new(
+        || Ok(BenchServer),
+        Arc::new(LocalSessionManager::default()),
+        StreamableHttpServerConfig::default(),
+    );
+    let router = Router::new().nest_service("/mcp", service);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let nodelay = packets == Packets::AtOnce.word();
+    let listener = listener.tap_io(move |stream| {
+        let _ = stream.set_nodelay(nodelay);
+    });
+    let mut out = std::io::stdout();
+    writeln!(out, "http://{address}/mcp")?;
+    out.flush()?;
+    Ok(axum::serve(listener, router).await?)
+}
+
+/// A server in a process of its own, which ends with this.
+#[derive(Debug)]
+pub(crate) struct Server {
+    url: String,
+    _process: Child,
+}
+
+impl Server {
+    pub(crate) async fn start(packets: Packets) -> Outcome<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["http-server", packets.word()])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stdout = process.stdout.take().ok_or("no output of the server")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let url = lines.next_line().await?.ok_or("the server ended at once")?;
+        Ok(Self {
+            url,
+            _process: process,
+        })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+}

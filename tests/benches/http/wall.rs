@@ -1,0 +1,46 @@
+//! Wall time of calls over HTTP.
+
+use crate::Outcome;
+use crate::caller::{Callers, Load};
+use crate::plan::Plan;
+use crate::report::Row;
+use crate::wall::rounds;
+
+use super::bare::{self, Pool};
+use super::ours;
+use super::server::{Packets, Server};
+
+/// Calls that are enough to see a stall of every one of them.
+const STALLS: usize = 50;
+
+/// Beside rmcp's default client.
+pub(crate) async fn calls(plan: &Plan, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
+    let server = Server::start(Packets::AtOnce).await?;
+    let bare = bare::connect(server.url(), Pool::None).await?;
+    let ours = ours::connect(server.url()).await?;
+    let load = plan.burst(callers);
+    let both = rounds(plan, load, &ours.caller()?, bare.peer()).await?;
+    ours.close().await;
+    bare.cancel().await?;
+    let measure = format!("http, {callers}: wall per call");
+    Ok(Row::ratio(measure, "µs", both, gate))
+}
+
+/// A server whose small packets wait for an acknowledgement: what each call takes, in the mean.
+/// Beside it a client that keeps its connections and does nothing about that.
+pub(crate) async fn without_nodelay(_: &Plan, gate: f64) -> Outcome<Row> {
+    let server = Server::start(Packets::Delayed).await?;
+    let bare = bare::connect(server.url(), Pool::Shared).await?;
+    let ours = ours::connect(server.url()).await?;
+    let load = Load::echo(crate::plan::ONE, STALLS);
+    load.run(&ours.caller()?).await?;
+    let millis = |time: std::time::Duration| time.as_secs_f64() * 1e3 / STALLS as f64;
+    let ours_time = millis(load.run(&ours.caller()?).await?);
+    let bare_time = millis(load.run(bare.peer()).await?);
+    ours.close().await;
+    bare.cancel().await?;
+    let measure = "http, a server without TCP_NODELAY: wall per call";
+    let mut row = Row::amount(measure, "ms", ours_time, Some(gate));
+    row.bare = Some(bare_time);
+    Ok(row)
+}

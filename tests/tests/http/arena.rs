@@ -1,0 +1,212 @@
+//! A server over HTTP and a fleet of one that calls it, and what must hold of both.
+
+use std::time::Duration;
+
+use mcpvisor::settings::CloseSettings;
+use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, ShutdownReport, Transport};
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use rmcp::model::{
+    ArgumentInfo, CallToolResult, CompleteRequestParams, PromptReference, Reference,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::fleet::*;
+
+/// How much later than promised an outcome may come.
+const TOLERANCE: Duration = Duration::from_millis(100);
+
+/// What a machine that is busy with other things may add to it. At full size nothing: figures are
+/// taken on a machine that is not.
+const BUSY: Duration = Duration::from_secs(3);
+
+/// The deadline of a call that nobody answers.
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
+
+/// How a server is closed here.
+pub(crate) const GRACE: CloseSettings = CloseSettings {
+    drain: Duration::from_millis(100),
+    stdin: Duration::from_millis(300),
+    terminate: Duration::from_millis(300),
+};
+
+/// Every kind of request that is sent again when its session is gone.
+pub(crate) const KINDS: [&str; 8] = [
+    "tools/call",
+    "tools/list",
+    "resources/list",
+    "resources/read",
+    "resources/templates/list",
+    "prompts/list",
+    "prompts/get",
+    "completion/complete",
+];
+
+/// How much later than promised something may be here.
+pub(crate) fn tolerance() -> Duration {
+    if in_full() {
+        TOLERANCE
+    } else {
+        TOLERANCE + BUSY
+    }
+}
+
+/// Settings under which a server is connected again at once, and closed quickly.
+pub(crate) fn quick() -> ServerSettings {
+    let mut settings = eager();
+    settings.close = GRACE;
+    settings
+}
+
+/// A server and the fleet of one that calls it.
+pub(crate) struct Arena {
+    pub(crate) server: HttpServer,
+    pub(crate) runtime: Runtime,
+    pub(crate) handle: ServerHandle,
+}
+
+impl Arena {
+    /// Connected and listed.
+    pub(crate) async fn new(manners: HttpManners) -> Self {
+        Self::with(manners, quick()).await
+    }
+
+    /// Connected and listed, with settings of its own.
+    pub(crate) async fn with(manners: HttpManners, settings: ServerSettings) -> Self {
+        let arena = Self::start(HttpServer::start(manners).await, settings).await;
+        arena.runtime.ready(DEADLINE).await.unwrap();
+        arena
+    }
+
+    /// As far as it comes.
+    pub(crate) async fn start(server: HttpServer, settings: ServerSettings) -> Self {
+        let web = crate::fleet::server("web", Transport::http(server.url())).settings(settings);
+        let runtime = fleet([web]).await;
+        let handle = runtime.server("web").unwrap();
+        Self {
+            server,
+            runtime,
+            handle,
+        }
+    }
+
+    /// Lets a fault strike a call.
+    pub(crate) async fn strike(
+        &self,
+        fault: &str,
+        deadline: Duration,
+    ) -> (Result<CallToolResult, CallError>, Duration) {
+        let call = self
+            .handle
+            .call_tool("misbehave", json!({ "fault": fault }));
+        timed(call.deadline(deadline)).await
+    }
+
+    /// The outcome of a struck call that need not wait for its deadline.
+    pub(crate) async fn at_once(&self, fault: &str) -> CallError {
+        let (outcome, took) = self.strike(fault, DEADLINE).await;
+        let error = outcome.unwrap_err();
+        assert!(took < tolerance(), "{fault}: {took:?}, {error}");
+        error
+    }
+
+    /// A side effect that the server counts.
+    pub(crate) async fn run(&self, key: &str) -> Result<CallToolResult, CallError> {
+        self.run_for(key, 0).await
+    }
+
+    /// A side effect that the server counts, and answers after a while.
+    pub(crate) async fn run_for(&self, key: &str, ms: u64) -> Result<CallToolResult, CallError> {
+        let arguments = json!({ "key": key, "ms": ms });
+        self.handle
+            .call_tool("run", arguments)
+            .deadline(DEADLINE)
+            .await
+    }
+
+    /// Asks for something of this kind.
+    pub(crate) async fn ask(&self, kind: &str) -> Result<(), CallError> {
+        ask(&self.handle, kind).await
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.handle.status().generation.get()
+    }
+
+    /// The next call works, on the connection of this generation.
+    #[track_caller]
+    pub(crate) fn recovers(&self, generation: u64) -> impl Future<Output = ()> {
+        let at = std::panic::Location::caller();
+        let handle = self.handle.clone();
+        async move {
+            let call = handle.call_tool("echo", json!({ "a": 1 }));
+            let echoed = call.deadline(DEADLINE).await;
+            let echoed = echoed.unwrap_or_else(|error| panic!("{at}: {error:?}"));
+            assert_eq!(echoed.structured_content, Some(json!({ "a": 1 })), "{at}");
+            assert_eq!(handle.status().generation.get(), generation, "{at}");
+        }
+    }
+
+    /// Ends in time.
+    pub(crate) async fn end(self) -> ShutdownReport {
+        let (report, took) = timed(self.runtime.shutdown(secs(20))).await;
+        let limit = GRACE.total() + secs(1) + tolerance();
+        assert!(took < limit, "the shutdown took {took:?}");
+        report
+    }
+}
+
+/// Asks a server for something of this kind.
+pub(crate) async fn ask(handle: &ServerHandle, kind: &str) -> Result<(), CallError> {
+    match kind {
+        "tools/call" => {
+            let call = handle.call_tool("run", json!({ "key": "asked" }));
+            call.deadline(DEADLINE).await.map(drop)
+        }
+        "tools/list" => handle.list_tools(None).deadline(DEADLINE).await.map(drop),
+        "resources/list" => handle
+            .list_resources(None)
+            .deadline(DEADLINE)
+            .await
+            .map(drop),
+        "resources/read" => {
+            let read = handle.read_resource("fixture://one");
+            read.deadline(DEADLINE).await.map(drop)
+        }
+        "resources/templates/list" => {
+            let list = handle.list_resource_templates(None);
+            list.deadline(DEADLINE).await.map(drop)
+        }
+        "prompts/list" => handle.list_prompts(None).deadline(DEADLINE).await.map(drop),
+        "prompts/get" => {
+            let arguments = json!({ "name": "Ada" }).as_object().cloned();
+            let get = handle.get_prompt("greet", arguments.unwrap());
+            get.deadline(DEADLINE).await.map(drop)
+        }
+        "completion/complete" => {
+            let prompt = Reference::Prompt(PromptReference::new("greet"));
+            let params = CompleteRequestParams::new(prompt, ArgumentInfo::new("name", "A"));
+            handle.complete(params).deadline(DEADLINE).await.map(drop)
+        }
+        other => panic!("no kind {other}"),
+    }
+}
+
+/// How long something takes.
+pub(crate) async fn timed<T>(what: impl IntoFuture<Output = T>) -> (T, Duration) {
+    let begin = Instant::now();
+    let output = what.into_future().await;
+    (output, begin.elapsed())
+}
+
+/// The error says all of this.
+#[track_caller]
+pub(crate) fn says(error: &impl ToString, parts: &[&str]) {
+    let text = error.to_string();
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+/// A value that nobody looks at.
+pub(crate) const NOTHING: Value = Value::Null;

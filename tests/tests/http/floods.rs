@@ -1,0 +1,148 @@
+//! Servers that say too much. (Figure 18.)
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::in_own_process;
+use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+use rmcp::model::{ClientConfig, LoggingMessageNotificationParam, ProtocolVersion};
+use rmcp::service::NotificationContext;
+use rmcp::{ClientHandler, RoleClient};
+use serde_json::json;
+use tokio::runtime::Handle;
+
+use crate::arena::*;
+use crate::bare::{Bare, serve_with};
+use crate::fleet::*;
+
+const MIB: u64 = 1024 * 1024;
+
+/// How long one of these may take in a process of its own.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Tasks that come and go in peace: a listing, a check, a connection on either side.
+const A_FEW: usize = 12;
+
+fn tasks() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+/// The most tasks that there were in addition while something happens.
+async fn most_tasks<T>(during: impl Future<Output = T>) -> (T, usize) {
+    let before = tasks();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let most = tokio::spawn(async move {
+        let mut most = 0;
+        while !stopped.load(Ordering::Relaxed) {
+            most = most.max(tasks());
+            tokio::time::sleep(millis(1)).await;
+        }
+        most
+    });
+    let output = during.await;
+    stop.store(true, Ordering::Relaxed);
+    (output, most.await.unwrap().saturating_sub(before))
+}
+
+async fn flood(fault: &str) {
+    let arena = Arena::new(HttpManners::sse()).await;
+    let slow_reader = arena.runtime.events();
+    arena.recovers(1).await;
+    let before = Snapshot::take().memory;
+    let ((outcome, took), tasks) = most_tasks(arena.strike(fault, LIMIT)).await;
+    outcome.unwrap();
+    let memory = peak_memory().saturating_sub(before) / MIB;
+    let status = arena.handle.status();
+    println!(
+        "figure 18, http: {fault}: {took:?}, at most {tasks} more tasks, +{memory} MiB, {} dropped",
+        status.dropped_flood
+    );
+    assert!(tasks <= A_FEW, "{tasks} tasks more");
+    assert!(memory < 32, "+{memory} MiB");
+    assert!(status.dropped_flood > 0, "{status:?}");
+    arena.recovers(1).await;
+    drop(slow_reader);
+    arena.end().await;
+}
+
+#[test]
+fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
+    let name = "floods::figure_18_a_flood_of_notifications_costs_no_task_and_no_memory";
+    in_own_process(name, LIMIT, async || {
+        flood(&format!("http-flood={}", size(50_000, 2_000_000))).await;
+    });
+}
+
+#[test]
+fn figure_18_a_flood_of_requests_costs_no_task_and_no_memory() {
+    let name = "floods::figure_18_a_flood_of_requests_costs_no_task_and_no_memory";
+    in_own_process(name, LIMIT, async || {
+        flood(&format!("http-flood-requests={}", size(20_000, 500_000))).await;
+    });
+}
+
+#[test]
+fn figure_18_a_flood_on_the_servers_own_stream_loses_no_reply_and_no_changed_list() {
+    let name =
+        "floods::figure_18_a_flood_on_the_servers_own_stream_loses_no_reply_and_no_changed_list";
+    in_own_process(name, LIMIT, async || {
+        let arena = Arena::new(HttpManners::default()).await;
+        let open = || arena.server.open_streams() == 1;
+        mcpvisor_testkit::eventually(DEADLINE, "the stream", open).await;
+        let listed = arena.server.requests("tools/list");
+        let flood = async {
+            let message = json!({ "level": "error", "data": "one of very many" });
+            for round in 0..size(20, 200) {
+                for _ in 0..1_000 {
+                    arena
+                        .server
+                        .notify("notifications/message", message.clone());
+                }
+                arena.run(&format!("during {round}")).await.unwrap();
+            }
+            arena
+                .server
+                .notify("notifications/tools/list_changed", json!({}));
+        };
+        let ((), tasks) = most_tasks(flood).await;
+        assert!(tasks <= A_FEW, "{tasks} tasks more");
+        let again = || arena.server.requests("tools/list") > listed;
+        mcpvisor_testkit::eventually(DEADLINE, "the new list", again).await;
+        arena.recovers(1).await;
+        arena.end().await;
+    });
+}
+
+/// A handler of bare rmcp that takes its time.
+#[derive(Clone)]
+struct Slow;
+
+impl ClientHandler for Slow {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::default().with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn on_logging_message(
+        &self,
+        _: LoggingMessageNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        tokio::time::sleep(secs(60)).await;
+    }
+}
+
+#[test]
+fn control_figure_18_bare_rmcp_has_a_task_for_each() {
+    let name = "floods::control_figure_18_bare_rmcp_has_a_task_for_each";
+    in_own_process(name, LIMIT, async || {
+        let server = HttpServer::start(HttpManners::sse()).await;
+        let bare = Bare(serve_with(Slow, &server).await.unwrap());
+        let (outcome, tasks) = most_tasks(bare.strike("http-flood=5000")).await;
+        outcome.unwrap();
+        println!("figure 18, http, bare rmcp: {tasks} more tasks");
+        assert!(tasks > 1_000, "{tasks}");
+    });
+}

@@ -1,0 +1,116 @@
+//! Servers that answer with more than anyone can hold. (Figure 8.)
+
+use std::time::Duration;
+
+use mcpvisor::{CallError, Known};
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::in_own_process;
+use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+
+use crate::arena::*;
+use crate::bare::Bare;
+use crate::fleet::*;
+
+const MIB: u64 = 1024 * 1024;
+
+/// The cap of one body and of one event.
+const CAP: u64 = 16 * MIB;
+
+/// How long one of these may take in a process of its own.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// The server lives in the same process here, and holds what it sends: the text, and the text as it
+/// is written.
+const OF_THE_SERVER: u64 = 3;
+
+/// What the memory of this process may grow to while something is read.
+fn within_three_caps(what: &str, before: u64, sent: u64) {
+    let grown = peak_memory().saturating_sub(before + OF_THE_SERVER * sent);
+    println!(
+        "figure 8, http: {what}: memory +{} MiB at the most",
+        grown / MIB
+    );
+    assert!(grown < 3 * CAP, "{what}: +{} MiB", grown / MIB);
+}
+
+/// An answer beyond a bound: its call is told what it is, and the next one works.
+async fn refused(manners: HttpManners, fault: &str, said: &str, sent: u64) {
+    let arena = Arena::new(manners).await;
+    let before = Snapshot::take().memory;
+    let (outcome, took) = arena.strike(fault, DEADLINE).await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, CallError::Unreadable { .. }), "{error:?}");
+    assert_eq!(error.known(), Known::Answered);
+    says(&error, &["web", said]);
+    println!("figure 8, http: {fault}: an outcome after {took:?}");
+    within_three_caps(fault, before, sent);
+    arena.recovers(1).await;
+    arena.end().await;
+}
+
+#[test]
+fn figure_8_a_json_body_without_an_end_is_refused_at_the_cap() {
+    let name = "oversize::figure_8_a_json_body_without_an_end_is_refused_at_the_cap";
+    in_own_process(name, LIMIT, async || {
+        refused(HttpManners::default(), "http-endless-body", "16 MiB", 0).await;
+    });
+}
+
+#[test]
+fn figure_8_an_event_without_an_end_is_refused_at_the_cap() {
+    let name = "oversize::figure_8_an_event_without_an_end_is_refused_at_the_cap";
+    in_own_process(name, LIMIT, async || {
+        refused(HttpManners::sse(), "http-endless-event", "16 MiB", 0).await;
+    });
+}
+
+#[test]
+fn figure_8_a_body_and_an_event_beyond_the_cap_are_refused() {
+    let name = "oversize::figure_8_a_body_and_an_event_beyond_the_cap_are_refused";
+    in_own_process(name, LIMIT, async || {
+        let size = size(40, 400) as u64 * MIB;
+        for manners in [HttpManners::default(), HttpManners::sse()] {
+            refused(manners, &format!("http-body={size}"), "16 MiB", size).await;
+        }
+    });
+}
+
+#[test]
+fn figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read() {
+    let name = "oversize::figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read";
+    in_own_process(name, LIMIT, async || {
+        for manners in [HttpManners::default(), HttpManners::sse()] {
+            // The server makes a list of the ones, which is ten times what it writes.
+            refused(manners, "http-values=4000000", "JSON values", 40 * MIB).await;
+        }
+    });
+}
+
+#[tokio::test]
+async fn an_answer_just_within_the_cap_is_read() {
+    for manners in [HttpManners::default(), HttpManners::sse()] {
+        let arena = Arena::new(manners).await;
+        let fault = format!("http-body={}", 15 * MIB);
+        let answer = arena.strike(&fault, DEADLINE).await.0.unwrap();
+        let text = answer.content[0].as_text().unwrap().text.len();
+        assert_eq!(text as u64, 15 * MIB);
+        arena.recovers(1).await;
+        arena.end().await;
+    }
+}
+
+#[test]
+fn control_figure_8_bare_rmcp_reads_any_json_body_into_memory() {
+    let name = "oversize::control_figure_8_bare_rmcp_reads_any_json_body_into_memory";
+    in_own_process(name, LIMIT, async || {
+        let server = HttpServer::start(HttpManners::default()).await;
+        let bare = Bare::connect(&server).await;
+        let before = Snapshot::take().memory;
+        let endless = bare.strike("http-endless-body");
+        let ended = tokio::time::timeout(secs(2), endless).await;
+        assert!(ended.is_err(), "it never stops reading: {ended:?}");
+        let grown = peak_memory() - before;
+        println!("figure 8, http, bare rmcp: +{} MiB", grown / MIB);
+        assert!(grown > 3 * CAP, "+{} MiB", grown / MIB);
+    });
+}

@@ -1,0 +1,70 @@
+//! Servers whose small packets wait for the client's acknowledgement, which costs 40 ms each when
+//! nothing is done about it.
+
+use std::time::Duration;
+
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use rmcp::model::{ClientConfig, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use serde_json::json;
+
+use crate::arena::*;
+use crate::bare::Bare;
+
+/// Calls until the system acknowledges as lazily as it ever will.
+const WARM_UP: usize = 30;
+
+/// Calls that are timed.
+const CALLS: usize = 25;
+
+/// A stall takes 40 ms; half of the calls may meet a busy machine.
+const STALL: Duration = Duration::from_millis(35);
+
+fn lazy() -> HttpManners {
+    HttpManners {
+        nodelay: false,
+        ..HttpManners::sse()
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+#[tokio::test]
+async fn a_server_without_tcp_nodelay_costs_no_stall() {
+    let arena = Arena::new(lazy()).await;
+    let mut times = Vec::new();
+    for number in 0..WARM_UP + CALLS {
+        let (outcome, took) = timed(arena.run(&format!("{number}"))).await;
+        outcome.unwrap();
+        times.push(took);
+    }
+    let median = median(times.split_off(WARM_UP));
+    println!("without TCP_NODELAY: {median:?} per call");
+    assert!(median < STALL, "{median:?}");
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn control_a_client_that_keeps_its_connections_and_does_nothing_stalls() {
+    let server = HttpServer::start(lazy()).await;
+    let config = StreamableHttpClientTransportConfig::with_uri(server.url());
+    let transport = StreamableHttpClientTransport::with_client(reqwest::Client::new(), config);
+    let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    let client = ClientConfig::default().with_protocol_version(legacy);
+    let client = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
+    let bare = Bare(client.await.unwrap());
+    let mut times = Vec::new();
+    for _ in 0..WARM_UP + CALLS {
+        let (outcome, took) = timed(bare.call("echo", json!({}))).await;
+        outcome.unwrap();
+        times.push(took);
+    }
+    let median = median(times.split_off(WARM_UP));
+    println!("without TCP_NODELAY, bare rmcp with a pool: {median:?} per call");
+    assert!(median >= STALL, "{median:?}");
+}

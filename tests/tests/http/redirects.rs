@@ -1,0 +1,109 @@
+//! Servers that send their clients elsewhere. (Figure 23.)
+
+use std::collections::HashMap;
+
+use mcpvisor::Transport;
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use rmcp::model::{ClientConfig, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use serde_json::json;
+
+use crate::arena::*;
+use crate::bare::Bare;
+use crate::fleet::*;
+
+/// What must never arrive elsewhere.
+const CANARY: &str = "c4n4ry-of-this-origin";
+
+/// A fleet of one whose every request carries canaries.
+async fn with_canaries(server: HttpServer) -> Arena {
+    let url = server
+        .url()
+        .replace("http://", &format!("http://user:{CANARY}@"));
+    let endpoint = Transport::http(format!("{url}?key={CANARY}"))
+        .header("Authorization", format!("Bearer {CANARY}"))
+        .header("X-Api-Key", CANARY);
+    let web = crate::fleet::server("web", endpoint).settings(quick());
+    let runtime = fleet([web]).await;
+    let handle = runtime.server("web").unwrap();
+    Arena {
+        server,
+        runtime,
+        handle,
+    }
+}
+
+#[tokio::test]
+async fn figure_23_no_redirect_to_another_origin_is_followed() {
+    for method in [
+        "tools/call",
+        "tools/list",
+        "GET",
+        "DELETE",
+        "notifications/initialized",
+    ] {
+        let server = HttpServer::start(HttpManners::default()).await;
+        let arena = with_canaries(server).await;
+        if method == "tools/call" {
+            arena.runtime.ready(DEADLINE).await.unwrap();
+        }
+        arena.server.fault("http-redirect").on(method).for_ever();
+        if method == "tools/call" {
+            let error = arena.run("never").await.unwrap_err();
+            says(&error, &["web"]);
+            assert!(!error.to_string().contains(CANARY), "{error}");
+        } else {
+            let call = arena
+                .handle
+                .call_tool("echo", json!({}))
+                .deadline(SHORT * 5);
+            let _ = call.await;
+        }
+        let server = arena.server.clone();
+        arena.end().await;
+        assert_eq!(server.elsewhere(), Vec::<String>::new(), "{method}");
+        let sent = format!("{:?}", server.received());
+        assert!(sent.contains(CANARY), "at home the canaries are sent");
+    }
+}
+
+#[tokio::test]
+async fn figure_23_a_handshake_that_is_sent_elsewhere_fails_and_nothing_arrives_there() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    for method in ["initialize", "server/discover"] {
+        server.fault("http-redirect").on(method).for_ever();
+    }
+    let arena = with_canaries(server).await;
+    let call = arena
+        .handle
+        .call_tool("echo", json!({}))
+        .deadline(SHORT * 3);
+    let error = call.await.unwrap_err();
+    assert!(!error.to_string().contains(CANARY), "{error}");
+    let fault = arena.handle.status().last_error.unwrap();
+    says(&fault, &["redirect"]);
+    let server = arena.server.clone();
+    arena.end().await;
+    assert_eq!(server.elsewhere(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn control_figure_23_a_plain_client_gives_its_headers_away() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
+    let name = "x-api-key".parse().unwrap();
+    config.custom_headers = HashMap::from([(name, CANARY.parse().unwrap())]);
+    let plain = reqwest::Client::new();
+    let transport = StreamableHttpClientTransport::with_client(plain, config);
+    let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    let client = ClientConfig::default().with_protocol_version(legacy);
+    let client = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
+    let bare = Bare(client.await.unwrap());
+    server.fault("http-redirect").once();
+    let call = bare.call("echo", json!({}));
+    let _ = tokio::time::timeout(SHORT, call).await;
+    let elsewhere = server.elsewhere().concat();
+    assert!(elsewhere.contains(CANARY), "{elsewhere:?}");
+}

@@ -1,0 +1,351 @@
+//! Sessions that are gone. (S1, S2, S4, S5; figures 9 and 10.)
+
+use std::sync::Arc;
+
+use mcpvisor::{CallError, Known, RetryWish, StateName};
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
+use mcpvisor_testkit::processes::Marker;
+use rmcp::model::{ClientConfig, ProtocolVersion};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, ServiceError};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::arena::*;
+use crate::bare::Bare;
+use crate::fleet::*;
+
+/// As many as call at once.
+const CALLERS: usize = 64;
+
+/// Every kind of request survives the loss of its session, however the server says it.
+async fn every_kind_survives(manners: HttpManners) {
+    let arena = Arena::new(manners).await;
+    for (number, kind) in (1..).zip(KINDS) {
+        ready_after(&arena.handle, number - 1).await;
+        let before = arena.server.requests(kind);
+        assert_eq!(arena.server.forget_sessions(), 1, "{kind}");
+        let asked = arena.ask(kind).await;
+        asked.unwrap_or_else(|error| panic!("{kind}, {manners:?}: {error:?}"));
+        assert_eq!(arena.generation(), number + 1, "{kind}: one reconnect");
+        assert_eq!(arena.server.sessions_opened(), number + 1, "{kind}");
+        let asked = arena.server.requests(kind) - before;
+        assert!(asked >= 2, "{kind}: refused, then sent again: {asked}");
+    }
+    assert_eq!(arena.server.runs("asked"), 1, "refused before it ran");
+    assert_eq!(arena.server.requests("completion/complete"), 2);
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn every_request_whose_session_is_gone_by_404_is_sent_again_once() {
+    every_kind_survives(HttpManners::default()).await;
+    every_kind_survives(HttpManners::sse()).await;
+}
+
+#[tokio::test]
+async fn every_request_whose_session_is_gone_by_the_text_of_a_400_is_sent_again_once() {
+    every_kind_survives(HttpManners::default().lost(LostSession::BadRequest)).await;
+}
+
+#[tokio::test]
+async fn every_request_whose_session_is_gone_by_the_text_of_a_410_is_sent_again_once() {
+    every_kind_survives(HttpManners::default().lost(LostSession::Gone)).await;
+}
+
+#[tokio::test]
+async fn every_request_whose_session_is_gone_by_the_text_of_an_error_is_sent_again_once() {
+    every_kind_survives(HttpManners::default().lost(LostSession::Answer)).await;
+    every_kind_survives(HttpManners::sse().lost(LostSession::Answer)).await;
+}
+
+/// A fault that is no lost session where no session is held: one request, one outcome.
+async fn is_nothing_without_a_session(fault: &str) -> CallError {
+    let arena = Arena::new(HttpManners::without_sessions()).await;
+    arena.server.fault(fault).for_ever();
+    let error = arena.run("once").await.unwrap_err();
+    assert_eq!(arena.server.requests("tools/call"), 1, "{fault}: {error:?}");
+    arena.server.disarm();
+    arena.recovers(1).await;
+    arena.end().await;
+    error
+}
+
+#[tokio::test]
+async fn without_a_session_neither_a_text_nor_a_404_is_a_lost_one() {
+    let error = is_nothing_without_a_session("http-session-error").await;
+    assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
+    for fault in ["http-session-400", "http-session-410", "http-404"] {
+        let error = is_nothing_without_a_session(fault).await;
+        assert!(
+            matches!(
+                error.known(),
+                Known::Refused | Known::Answered | Known::Unknown
+            ),
+            "{fault}: {error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn over_stdio_a_text_is_no_lost_session() {
+    let marker = Marker::new("no-session");
+    let (runtime, handle) = ready(server("child", fixture(&marker, &[])).settings(quick())).await;
+    // The server says it in its answer: there is no such tool.
+    for text in ["session expired", "Session not found", "invalid session"] {
+        let error = handle.call_tool(text, NOTHING).await.unwrap_err();
+        assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
+        says(&error, &[text]);
+    }
+    let count = structured(handle.call_tool("count", NOTHING).await);
+    assert_eq!(count["count"], 4, "each was asked once");
+    assert_eq!(handle.status().generation.get(), 1);
+    runtime.shutdown(DEADLINE).await;
+}
+
+#[tokio::test]
+async fn unrelated_errors_take_no_way_of_sessions() {
+    let arena = Arena::new(HttpManners::default()).await;
+    let texts = [
+        "the sessions table is locked",
+        "no such session type",
+        "expired",
+    ];
+    for (number, text) in (1..).zip(texts) {
+        let call = arena.handle.call_tool("error", json!({ "text": text }));
+        let error = call.deadline(DEADLINE).await.unwrap_err();
+        assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
+        assert_eq!(arena.server.requests("tools/call"), number, "{text}");
+    }
+    let failed = arena
+        .handle
+        .call_tool("fail", json!({ "text": "session expired" }));
+    assert_eq!(
+        failed.await.unwrap().is_error,
+        Some(true),
+        "a result is none"
+    );
+    arena.recovers(1).await;
+    assert_eq!(arena.server.sessions_opened(), 1);
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_takes_no_way_of_sessions() {
+    let arena = Arena::new(HttpManners::default()).await;
+    for _ in 0..5 {
+        let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
+        let left = tokio::time::timeout(millis(50), call.into_future()).await;
+        assert!(left.is_err());
+    }
+    arena.recovers(1).await;
+    assert_eq!(arena.server.sessions_opened(), 1);
+    assert_eq!(arena.server.requests("tools/call"), 6);
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error_is_told() {
+    for fault in [
+        "http-404",
+        "http-session-400",
+        "http-session-410",
+        "http-session-error",
+    ] {
+        let arena = Arena::new(HttpManners::default()).await;
+        arena.server.fault(fault).for_ever();
+        let error = arena.run("never").await.unwrap_err();
+        assert_eq!(error.known(), Known::Refused, "{fault}: {error:?}");
+        assert_eq!(arena.server.requests("tools/call"), 2, "{fault}: one retry");
+        // Nothing goes on by itself: a loop would be seen by now.
+        tokio::time::sleep(millis(500)).await;
+        assert_eq!(arena.server.requests("tools/call"), 2, "{fault}");
+        let opened = arena.server.sessions_opened();
+        assert!((2..=3).contains(&opened), "{fault}: {opened} sessions");
+        arena.server.disarm();
+        arena.run("later").await.unwrap();
+        assert_eq!(
+            (arena.server.runs("never"), arena.server.runs("later")),
+            (0, 1)
+        );
+        arena.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_success_after_the_recovery_clears_the_failures() {
+    let mut settings = quick();
+    settings.budget.attempts = 3;
+    let arena = Arena::with(HttpManners::default(), settings).await;
+    for round in 1..=8 {
+        arena.server.forget_sessions();
+        arena.run(&format!("round {round}")).await.unwrap();
+        ready_after(&arena.handle, round).await;
+        let status = arena.handle.status();
+        assert_eq!(status.state, StateName::Connected);
+        assert_eq!(
+            (status.attempt, status.last_error),
+            (0, None),
+            "round {round}"
+        );
+    }
+    assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn the_switch_keeps_a_server_that_runs_before_it_refuses_from_running_twice() {
+    let mut settings = quick();
+    settings.retry.retry_expired_calls = false;
+    let arena = Arena::with(HttpManners::default(), settings).await;
+    arena.server.fault("http-run-then-404").once();
+    let error = arena.run("once").await.unwrap_err();
+    assert_eq!(error.known(), Known::Refused, "{error:?}");
+    assert_eq!(arena.server.runs("once"), 1);
+    // What only reads is sent again all the same, and the next call works.
+    ready_after(&arena.handle, 1).await;
+    arena.server.forget_sessions();
+    arena.ask("resources/read").await.unwrap();
+    arena.run("later").await.unwrap();
+    assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_caller_who_wishes_no_retry_gets_none() {
+    let arena = Arena::new(HttpManners::default()).await;
+    arena.server.forget_sessions();
+    let call = arena.handle.call_tool("run", json!({ "key": "never" }));
+    let error = call.retry(RetryWish::Never).await.unwrap_err();
+    assert_eq!(error.known(), Known::Refused, "{error:?}");
+    assert_eq!(arena.server.runs("never"), 0);
+    arena.run("later").await.unwrap();
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn control_with_the_switch_on_and_with_bare_rmcp_such_a_server_runs_twice() {
+    let arena = Arena::new(HttpManners::default()).await;
+    arena.server.fault("http-run-then-404").once();
+    arena.run("twice").await.unwrap();
+    assert_eq!(arena.server.ran_twice(), ["twice"]);
+    arena.end().await;
+
+    let server = HttpServer::start(HttpManners::default()).await;
+    let bare = Bare::connect(&server).await;
+    server.fault("http-run-then-404").once();
+    bare.call("run", json!({ "key": "twice" })).await.unwrap();
+    assert_eq!(server.ran_twice(), ["twice"]);
+}
+
+/// As many callers at once as there may be calls in flight, each with a side effect of its own.
+async fn crowd(arena: &Arc<Arena>, round: usize, ms: u64) -> JoinSet<()> {
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let arena = Arc::clone(arena);
+        callers.spawn(async move {
+            let key = format!("{round}-{caller}");
+            let answer = structured(arena.run_for(&key, ms).await);
+            assert_eq!(answer["key"], key, "its own answer");
+        });
+    }
+    callers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves_them_all() {
+    for manners in [HttpManners::default(), HttpManners::sse()] {
+        let arena = Arc::new(Arena::new(manners).await);
+        for round in 1..=size(3, 20) {
+            ready_after(&arena.handle, round as u64 - 1).await;
+            arena.server.forget_sessions();
+            let before = arena.server.requests("tools/call");
+            crowd(&arena, round, 0).await.join_all().await;
+            let opened = arena.server.sessions_opened();
+            assert_eq!(opened, round as u64 + 1, "one reconnect in round {round}");
+            let sent = arena.server.requests("tools/call") - before;
+            assert!(sent <= 2 * CALLERS, "{sent} requests for {CALLERS} calls");
+            println!("figure 9: round {round}: 1 reconnect, {sent} requests");
+        }
+        assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
+        assert_eq!(arena.server.all_runs(), (size(3, 20) * CALLERS) as u64);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhile() {
+    for manners in [HttpManners::default(), HttpManners::sse()] {
+        let mut settings = quick();
+        settings.close.drain = secs(10);
+        let arena = Arc::new(Arena::with(manners, settings).await);
+        // Half of the callers are at work when the session goes, the others come after.
+        let mut early = JoinSet::new();
+        for caller in 0..CALLERS / 2 {
+            let arena = Arc::clone(&arena);
+            let key = format!("early {caller}");
+            early.spawn(async move { structured(arena.run_for(&key, 700).await) });
+        }
+        let runs = || arena.server.all_runs() == CALLERS as u64 / 2;
+        mcpvisor_testkit::eventually(DEADLINE, "the calls at work", runs).await;
+        arena.server.forget_sessions();
+        let mut late = JoinSet::new();
+        for caller in 0..CALLERS / 2 {
+            let arena = Arc::clone(&arena);
+            let key = format!("late {caller}");
+            late.spawn(async move { structured(arena.run(&key).await) });
+        }
+        late.join_all().await;
+        early.join_all().await;
+        assert_eq!(arena.server.sessions_opened(), 2, "{manners:?}");
+        assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
+        assert_eq!(arena.server.all_runs(), CALLERS as u64);
+    }
+}
+
+#[tokio::test]
+async fn control_figure_9_a_client_that_does_not_recover_loses_every_call() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
+    config.reinit_on_expired_session = false;
+    let transport = StreamableHttpClientTransport::from_config(config);
+    let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    let client = ClientConfig::default().with_protocol_version(legacy);
+    let client = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
+    let bare = Arc::new(Bare(client.await.unwrap()));
+    server.forget_sessions();
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        let bare = Arc::clone(&bare);
+        callers.spawn(async move { bare.call("echo", json!({})).await });
+    }
+    for outcome in callers.join_all().await {
+        assert!(
+            matches!(outcome, Err(ServiceError::TransportSend(_))),
+            "{outcome:?}"
+        );
+    }
+    assert_eq!(server.sessions_opened(), 1, "nobody opened another");
+}
+
+#[tokio::test]
+async fn a_session_that_comes_with_an_error_is_nobodys() {
+    let arena = Arena::new(HttpManners::default()).await;
+    let own = |arena: &Arena| {
+        let received = arena.server.received();
+        let last = received.iter().rev().find(|it| it.method == "tools/call");
+        last.unwrap().header("mcp-session-id").unwrap().to_owned()
+    };
+    arena.run("first").await.unwrap();
+    let session = own(&arena);
+    arena.server.fault("http-400-new-session").once();
+    arena.run("refused").await.unwrap_err();
+    arena.run("next").await.unwrap();
+    assert_eq!(
+        own(&arena),
+        session,
+        "the header of the error was not taken over"
+    );
+    assert_eq!((arena.generation(), arena.server.runs("refused")), (1, 0));
+    arena.end().await;
+}

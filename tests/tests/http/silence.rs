@@ -1,0 +1,124 @@
+//! Servers that do not answer, or not in time. (Figure 7.)
+
+use std::time::Duration;
+
+use mcpvisor::{CallError, FaultClass, Known, StateName};
+use mcpvisor_testkit::eventually_in;
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use serde_json::json;
+
+use crate::arena::*;
+use crate::bare::{self, Bare};
+use crate::fleet::*;
+
+/// A handshake that is not answered: the call ends at its deadline and was not sent.
+async fn never_connects(fault: &str) -> Duration {
+    let server = HttpServer::start(HttpManners::default()).await;
+    for method in ["initialize", "server/discover"] {
+        server.fault(fault).on(method).for_ever();
+    }
+    let arena = Arena::start(server, quick()).await;
+    let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
+    let (outcome, took) = timed(call).await;
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(error, CallError::Deadline { sent: false, .. }),
+        "{fault}: {error:?}"
+    );
+    assert!(
+        took >= SHORT && took < SHORT + tolerance(),
+        "{fault}: {took:?}"
+    );
+    assert_eq!(arena.handle.status().state, StateName::Connecting);
+    arena.end().await;
+    took - SHORT
+}
+
+/// A call that is not answered: it ends at its deadline, and the next one is answered on the same
+/// connection.
+async fn goes_on(manners: HttpManners, fault: &str) -> Duration {
+    let arena = Arena::new(manners).await;
+    let (outcome, took) = arena.strike(fault, SHORT).await;
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(error, CallError::Deadline { sent: true, .. }),
+        "{fault}: {error:?}"
+    );
+    assert!(
+        took >= SHORT && took < SHORT + tolerance(),
+        "{fault}: {took:?}"
+    );
+    arena.recovers(1).await;
+    arena.end().await;
+    took - SHORT
+}
+
+#[tokio::test]
+async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent() {
+    let mut latest = Duration::ZERO;
+    for round in 0..size(1, 20) {
+        for fault in ["http-stall-headers", "http-half-open"] {
+            latest = latest.max(never_connects(fault).await);
+        }
+        for manners in [HttpManners::default(), HttpManners::sse()] {
+            for fault in ["http-stall-headers", "http-stall-body", "http-slow-drip=50"] {
+                latest = latest.max(goes_on(manners, fault).await);
+            }
+        }
+        println!("figure 7, http: round {round}, at most {latest:?} after the deadline");
+    }
+}
+
+#[tokio::test]
+async fn figure_7_a_request_that_is_accepted_and_never_answered_has_an_outcome() {
+    let arena = Arena::new(HttpManners::default()).await;
+    let (outcome, took) = arena.strike("http-202", SHORT).await;
+    let error = outcome.unwrap_err();
+    assert_eq!(error.known(), Known::Unknown, "{error:?}");
+    assert!(took < SHORT + tolerance(), "{took:?}");
+    arena.recovers(1).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn figure_7_a_half_open_socket_holds_nobody_beyond_the_deadline_and_is_found_by_the_check() {
+    let mut settings = quick();
+    settings.health.keepalive = millis(300);
+    settings.health.keepalive_timeout = millis(300);
+    let arena = Arena::with(HttpManners::default(), settings).await;
+    arena.recovers(1).await;
+    arena.server.freeze(true);
+    let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
+    let (outcome, took) = timed(call).await;
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, CallError::Deadline { .. }), "{error:?}");
+    assert!(took < SHORT + tolerance(), "{took:?}");
+    let mut status = arena.handle.watch();
+    let fault = eventually_in(DEADLINE, "the fault", &mut status, |status| {
+        status.last_error.clone()
+    })
+    .await;
+    assert_eq!(fault.class, FaultClass::Timeout, "{fault:?}");
+    arena.server.freeze(false);
+    ready_after(&arena.handle, 1).await;
+    let call = arena.handle.call_tool("echo", json!({})).deadline(DEADLINE);
+    call.await.unwrap();
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn control_figure_7_bare_rmcp_waits_for_ever() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    server.fault("http-stall-headers").on("initialize").once();
+    assert!(bare::hangs(bare::serve(&server)).await);
+    let faults = [
+        "http-stall-headers",
+        "http-stall-body",
+        "http-202",
+        "http-400-null-id",
+    ];
+    for fault in faults {
+        let bare = Bare::connect(&server).await;
+        assert!(bare::hangs(bare.strike(fault)).await, "{fault}");
+    }
+}

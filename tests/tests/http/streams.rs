@@ -1,0 +1,113 @@
+//! Streams of events: those that are resumed, and the server's own.
+
+use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::http_server::{HttpManners, Received};
+use serde_json::{Value, json};
+
+use crate::arena::*;
+use crate::fleet::*;
+
+fn gets(arena: &Arena) -> Vec<Received> {
+    let mut received = arena.server.received();
+    received.retain(|it| it.http_method == "GET");
+    received
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_ends_is_resumed_after_the_pause_that_it_asks_for() {
+    let arena = Arena::new(HttpManners::sse()).await;
+    arena.server.fault("http-resume=300").once();
+    let answer = structured(arena.run("resumed").await);
+    assert_eq!(answer, json!({ "key": "resumed", "runs": 1 }));
+    assert_eq!(arena.server.requests("tools/call"), 1, "not sent again");
+    let received = arena.server.received();
+    let called = received
+        .iter()
+        .find(|it| it.method == "tools/call")
+        .unwrap();
+    let resumed = received
+        .iter()
+        .find(|it| it.header("last-event-id").is_some());
+    let resumed = resumed.unwrap();
+    let pause = resumed.at_ms - called.at_ms;
+    assert!(pause >= 300, "{pause} ms");
+    assert_eq!(
+        resumed.header("mcp-session-id"),
+        called.header("mcp-session-id")
+    );
+    arena.recovers(1).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn what_the_server_says_on_its_own_stream_is_heard() {
+    let arena = Arena::new(HttpManners::default()).await;
+    eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
+    let before = arena.server.requests("tools/list");
+    arena
+        .server
+        .notify("notifications/tools/list_changed", json!({}));
+    let listed = || arena.server.requests("tools/list") > before;
+    eventually(DEADLINE, "the new list", listed).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn the_servers_own_stream_is_opened_again_when_it_ends() {
+    let arena = Arena::new(HttpManners::default()).await;
+    for number in 1..=2 {
+        eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
+        assert_eq!(arena.server.end_streams(), 1);
+        let opened = || gets(&arena).len() > number;
+        eventually(DEADLINE, "another stream", opened).await;
+    }
+    arena.recovers(1).await;
+    assert_eq!(arena.server.sessions_opened(), 1);
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_gone_is_noticed_by_the_servers_own_stream() {
+    let arena = Arena::new(HttpManners::default()).await;
+    eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
+    arena.server.forget_sessions();
+    arena.server.end_streams();
+    // Nobody calls.
+    ready_after(&arena.handle, 1).await;
+    assert_eq!(arena.server.sessions_opened(), 2);
+    arena.recovers(2).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_server_without_a_stream_of_its_own_is_as_good() {
+    let manners = HttpManners {
+        stream: false,
+        ..HttpManners::default()
+    };
+    let arena = Arena::new(manners).await;
+    arena.recovers(1).await;
+    // It is asked once, and not again and again.
+    tokio::time::sleep(millis(500)).await;
+    assert!(gets(&arena).len() <= 2, "{:?}", gets(&arena).len());
+    arena.server.restart().await;
+    let call = arena.handle.call_tool("echo", Value::Null);
+    call.deadline(DEADLINE).await.unwrap();
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn progress_comes_with_the_stream_of_its_call() {
+    let arena = Arena::new(HttpManners::sse()).await;
+    let (sink, mut progress) = tokio::sync::mpsc::channel(16);
+    let call = arena
+        .handle
+        .call_tool("progress", json!({ "steps": 3, "ms": 20 }));
+    call.on_progress(sink).deadline(DEADLINE).await.unwrap();
+    let mut seen = 0;
+    while progress.recv().await.is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+    arena.end().await;
+}

@@ -1,0 +1,206 @@
+//! Servers over HTTP that others wrote, restarted on their port under load.
+//!
+//! `just peers` installs them and says where in `MCPVISOR_PEERS`; without it each of these says that
+//! it was skipped. They are `server-everything` of npm and a server of PyPI's `fastmcp`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+mod fleet;
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fleet::*;
+use mcpvisor::{CallError, Runtime, ServerHandle, Transport};
+use mcpvisor_testkit::eventually;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+/// These start slowly where the machine does other things too.
+const START: Duration = Duration::from_secs(120);
+
+/// How often a server is restarted.
+const RESTARTS: usize = 4;
+
+/// The tool that both servers have.
+const PYTHON: &str = r#"
+from fastmcp import FastMCP
+
+mcp = FastMCP("peer")
+
+
+@mcp.tool
+def echo(message: str) -> str:
+    return "Echo: " + message
+"#;
+
+/// Where the servers are installed.
+struct Peers(PathBuf);
+
+impl Peers {
+    fn installed() -> Option<Self> {
+        let folder = std::env::var_os("MCPVISOR_PEERS").map(PathBuf::from);
+        if folder.is_none() {
+            println!("skipped: MCPVISOR_PEERS is not set; `.ci/peers` installs the servers");
+        }
+        folder.map(Self)
+    }
+
+    fn everything(&self, port: u16) -> Command {
+        let package = "node_modules/@modelcontextprotocol/server-everything";
+        let mut command = Command::new("node");
+        command.arg(self.0.join(package).join("dist/index.js"));
+        command.arg("streamableHttp").env("PORT", port.to_string());
+        command
+    }
+
+    fn fastmcp(&self, script: &Path, port: u16) -> Command {
+        let mut command = Command::new(self.0.join("python/bin/fastmcp"));
+        command.arg("run").arg(script);
+        command.args(["--no-banner", "--transport", "http", "--host", "127.0.0.1"]);
+        command.args(["--port", &port.to_string()]);
+        command
+    }
+}
+
+/// A port that nobody listens at.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A server's process, which is killed when this is dropped.
+struct Process {
+    command: Command,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Process {
+    async fn start(mut command: Command, port: u16) -> Self {
+        command.stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut process = Self {
+            command,
+            port,
+            child: None,
+        };
+        process.begin().await;
+        process
+    }
+
+    /// Starts it, and waits until its port is open.
+    async fn begin(&mut self) {
+        self.child = Some(self.command.spawn().unwrap());
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let open = || TcpStream::connect(address).is_ok();
+        eventually(START, "an open port", open).await;
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    async fn restart(&mut self) {
+        self.kill();
+        self.begin().await;
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A fleet of one, connected and listed.
+async fn ready_in_time(port: u16) -> (Runtime, ServerHandle) {
+    let mut settings = eager();
+    // A server that is away for seconds is asked now and then, not all the time.
+    settings.backoff.max = millis(100);
+    settings.timeouts.connect = START;
+    settings.timeouts.reconnect_wait = START;
+    let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
+    let runtime = fleet([server("peer", endpoint).settings(settings)]).await;
+    runtime.ready(START).await.unwrap();
+    let handle = runtime.server("peer").unwrap();
+    (runtime, handle)
+}
+
+async fn echo(handle: &ServerHandle, message: &str) -> Result<(), CallError> {
+    let call = handle.call_tool("echo", json!({ "message": message }));
+    let result = call.deadline(START).await?;
+    let text = &result.content[0].as_text().unwrap().text;
+    assert_eq!(*text, format!("Echo: {message}"), "its own answer");
+    Ok(())
+}
+
+/// Restarts under load, and one when nobody calls.
+async fn is_found_again(command: Command, port: u16) {
+    let mut process = Process::start(command, port).await;
+    let (runtime, peer) = ready_in_time(port).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut callers = JoinSet::new();
+    for caller in 0..16 {
+        let (peer, stop) = (peer.clone(), Arc::clone(&stop));
+        callers.spawn(async move {
+            let (mut answered, mut unknown) = (0, 0);
+            while !stop.load(Ordering::Relaxed) {
+                match echo(&peer, &format!("{caller}-{answered}")).await {
+                    Ok(()) => answered += 1,
+                    Err(CallError::OutcomeUnknown { .. }) => unknown += 1,
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            (answered, unknown)
+        });
+    }
+    for _ in 0..RESTARTS {
+        tokio::time::sleep(millis(500)).await;
+        process.restart().await;
+        echo(&peer, "back").await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let counts = callers.join_all().await;
+    let answered: usize = counts.iter().map(|(answered, _)| answered).sum();
+    let unknown: usize = counts.iter().map(|(_, unknown)| unknown).sum();
+    println!("{RESTARTS} restarts, {answered} calls answered, {unknown} unknown");
+    assert!(answered > RESTARTS);
+    process.restart().await;
+    echo(&peer, "after").await.unwrap();
+    let report = runtime.shutdown(secs(30)).await;
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_over_http_is_found_again_after_restarts_under_load() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let port = free_port();
+    is_found_again(peers.everything(port), port).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_over_http_is_found_again_after_restarts_under_load() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let name = format!("mcpvisor-fastmcp-{}.py", std::process::id());
+    let script = std::env::temp_dir().join(name);
+    std::fs::write(&script, PYTHON).unwrap();
+    let port = free_port();
+    is_found_again(peers.fastmcp(&script, port), port).await;
+    std::fs::remove_file(script).unwrap();
+}
