@@ -55,12 +55,15 @@ impl Scenery {
             .arg("--hold-while")
             .arg(self.hold());
         let weather = self.builtin(WEATHER).arg("--flap-while").arg(self.flap());
+        // The newest revision that has a handshake to die after, and sessions to forget.
+        let legacy = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let mut weather = named(WEATHER, weather.into())?.settings(impatient());
+        weather.protocol = legacy.clone();
         let mut orders = named(ORDERS, Transport::http(orders).into())?.settings(trusted());
-        // The newest revision that has sessions to forget.
-        orders.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        orders.protocol = legacy;
         Ok(Config::new()
             .server(named(NOTES, notes.into())?.settings(trusted()))
-            .server(named(WEATHER, weather.into())?.settings(impatient()))
+            .server(weather)
             .server(named(CLOCK, Transport::in_process(Clock::new()))?.settings(trusted()))
             .server(orders))
     }
