@@ -573,7 +573,8 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
             .iter()
             .map(|handle| handle.status().generation.get())
             .collect();
-        assert_eq!(generations, [2, 2, 2, 1]);
+        // The one that exits was asked once more, in case it was the question that it did not like.
+        assert_eq!(generations, [2, 2, 3, 1]);
         runtime.shutdown(secs(5)).await;
     });
 }
