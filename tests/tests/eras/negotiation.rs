@@ -47,7 +47,8 @@ async fn a_server_that_is_silent_on_the_question_costs_a_second_and_its_late_ans
     let log = folder.file("received");
     let begin = Instant::now();
     let (_runtime, handle) = started(child(&marker, "silent", &log, &[])).await;
-    assert!(begin.elapsed() >= secs(1), "it was given its time");
+    let took = begin.elapsed();
+    assert!(took >= secs(1) && took < secs(8), "{took:?}");
     assert_eq!(protocol(&handle), "2025-11-25");
     handle.ping().await.unwrap();
     let received = received(&log);

@@ -5,7 +5,7 @@
 //! when to open the next link is left to the connection task.
 
 #![cfg_attr(
-    not(feature = "http"),
+    all(feature = "stdio", not(feature = "http")),
     allow(dead_code, reason = "only a link over HTTP has single failures")
 )]
 
