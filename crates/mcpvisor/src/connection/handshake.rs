@@ -408,9 +408,10 @@ fn is_modern(error: &ErrorData) -> bool {
     )
 }
 
-/// A server of another era refuses what it does not know, in one way or another.
+/// A server of another era refuses what it does not know, in one way or another, or takes it and says
+/// nothing (202).
 fn may_mean_another_era(status: Option<u16>) -> bool {
-    matches!(status, Some(400 | 404 | 405 | 406 | 415 | 422 | 501))
+    matches!(status, Some(202 | 400 | 404 | 405 | 406 | 415 | 422 | 501))
 }
 
 /// Only what was negotiated is asked for.

@@ -6,7 +6,7 @@ use mcpvisor::Transport;
 use serde_json::json;
 
 use crate::server::{Reply, Server, VERSION, chunk, event, manners, said, sse_head};
-use crate::{LONG, call, connected, started, until};
+use crate::{LONG, call, connected, started, started_with, until};
 
 #[tokio::test]
 async fn a_call_is_answered_by_a_body_of_json() {
@@ -180,5 +180,18 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
         cancelled.unwrap().body["params"]["requestId"],
         id.unwrap().id()
     );
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_takes_what_it_does_not_know_and_says_nothing_is_greeted_the_older_way() {
+    let server = Server::start(manners).await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.protocol = None;
+    })
+    .await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    assert_eq!(server.seen()[0].asks(), "server/discover");
+    assert_eq!(web.status().generation.get(), 1);
     runtime.shutdown(LONG).await;
 }

@@ -19,6 +19,7 @@ mod tls;
 
 use std::time::Duration;
 
+use mcpvisor::rmcp::model::ProtocolVersion;
 use mcpvisor::{
     CallError, Config, HttpEndpoint, Known, Runtime, ServerConfig, ServerHandle, StateName,
     Transport,
@@ -45,6 +46,8 @@ pub async fn started_with(
     change: impl FnOnce(&mut ServerConfig),
 ) -> (Runtime, ServerHandle) {
     let mut config = ServerConfig::new("web", endpoint).unwrap().required(true);
+    // These tests are about sessions, so nothing asks for a protocol without them first.
+    config.protocol = Some(ProtocolVersion::V_2025_06_18);
     change(&mut config);
     let config = Config::new().server(config);
     let runtime = Runtime::builder().config(config).start().await.unwrap();

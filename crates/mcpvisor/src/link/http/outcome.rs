@@ -79,10 +79,13 @@ impl HttpLink {
             }),
             // The answer may come on the other stream; its deadline watches over that.
             End::Accepted if self.listen.is_on() => None,
-            End::Accepted => {
-                let problem = "the server accepted it without an answer, and there is no stream on which one could come";
-                Some(fault(id, problem.to_owned()))
-            }
+            End::Accepted => Some(Inbound::Failed {
+                id,
+                trouble: Trouble::ServerFault,
+                status: Some(StatusCode::ACCEPTED.as_u16()),
+                error: None,
+                message: "the server accepted it without an answer, and there is no stream on which one could come".to_owned(),
+            }),
             End::Unreadable(problem) => Some(Inbound::Unreadable { id, problem }),
             End::Refused(refusal) => {
                 let held = self.session != Session::None;
