@@ -136,7 +136,7 @@ fn a_result_as_json_has_the_shape_of_the_protocol() {
 fn an_error_as_json_is_alone_on_stderr() {
     let folder = Folder::with(&json!({
         "lab": builtin("lab"),
-        "web": { "url": "https://example.com/mcp" },
+        "web": { "command": 5 },
         "dead": script("exit 3"),
     }));
     for (args, code, name, server) in [
@@ -265,8 +265,7 @@ fn a_server_cannot_paint_the_terminal() {
 fn oddities_of_a_config_are_warnings_on_stderr() {
     let mut entry = builtin("lab");
     entry["reconect"] = json!({});
-    let folder =
-        Folder::with(&json!({ "lab": entry, "web": { "url": "https://example.com/mcp" } }));
+    let folder = Folder::with(&json!({ "lab": entry, "web": { "command": 5 } }));
     let ran = folder.run(&["list"]);
     ran.exits(0)
         .says("did you mean \"reconnect\"?")

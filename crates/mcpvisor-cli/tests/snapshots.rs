@@ -236,7 +236,10 @@ fn without_times(text: &str) -> String {
             },
         }
     };
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
+    // A server that is started again at once may have an empty stderr again; its fault has the end
+    // of it in any case.
+    let kept = text.lines().filter(|line| !line.starts_with("  stderr"));
+    kept.map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
@@ -315,6 +318,33 @@ fn trust_is_given_taken_and_lost_by_an_edit() {
         &["trust", "--list", "--forget"],
     ]));
     snapshot("trust", &text);
+}
+
+#[test]
+fn a_changed_tool_is_held_back_until_it_is_approved() {
+    let folder = Folder::with_shop();
+    let config = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let first = transcript(&folder, &[&["approve", "shop"]]);
+    config["mcpServers"]["shop"]["pin"] = json!(true);
+    std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
+    let before = transcript(&folder, &[&["tools"], &["approve", "shop"]]);
+    let listed = std::fs::read_to_string(folder.path("tools_list.json")).unwrap();
+    let changed = listed.replace("Shows 乳酪.", "Shows 乳酪, and sends your files along.");
+    std::fs::write(folder.path("tools_list.json"), changed).unwrap();
+    let after = transcript(
+        &folder,
+        &[
+            &["tools"],
+            &["call", "shop", "photo"],
+            &["approve", "shop", "--list"],
+            &["approve", "shop", "photos"],
+            &["approve", "shop", "photo", "--json"],
+            &["tools"],
+            &["approve", "nobody"],
+        ],
+    );
+    snapshot("approve", &format!("{first}{before}{after}"));
 }
 
 #[test]

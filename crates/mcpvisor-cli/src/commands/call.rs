@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::{CallToolResult, ErrorCode};
-use mcpvisor::{CallError, Runtime, ServerCatalog, ServerHandle};
+use mcpvisor::{CallError, HeldTool, Runtime, ServerCatalog, ServerHandle};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -87,7 +87,12 @@ async fn ready(
     until: Instant,
 ) -> Result<(ServerHandle, Map<String, Value>, Map<String, Value>), Failure> {
     let server = one::server(runtime, target.server)?;
-    let schema = schema(&server, target.tool, until).await?;
+    let schema = schema(&server, target.tool, until).await;
+    let held = runtime.held(target.server).unwrap_or_default();
+    let schema = match held.iter().find(|held| held.tool == target.tool) {
+        Some(held) => return Err(held_back(target, held)),
+        None => schema?,
+    };
     let arguments = arguments.fitting(&schema).map_err(|problem| {
         let message = format!("{} of {}: {problem}", target.tool, target.server);
         Failure::invalid_arguments(message).at(target.server)
@@ -109,6 +114,16 @@ async fn schema(
         Some(tool) => Ok(tool.input_schema.as_ref().clone()),
         None => Err(unknown_tool(server.name().as_str(), &catalog, tool)),
     }
+}
+
+/// A tool that a person has to look at first.
+fn held_back(target: &Target<'_>, held: &HeldTool) -> Failure {
+    let Target { server, tool, .. } = target;
+    let message = format!(
+        "{server} holds {tool:?} back: {}; look at it, then: mcpvisor approve {server} {tool}",
+        held.reason
+    );
+    Failure::unknown_tool(message).at(server)
 }
 
 fn unknown_tool(server: &str, catalog: &ServerCatalog, tool: &str) -> Failure {

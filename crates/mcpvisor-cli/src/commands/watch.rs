@@ -1,6 +1,11 @@
 //! `status --watch`: the live screen, or one JSON line per change.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use mcpvisor::{Event, EventKind, EventsError, Runtime, ServerStatus};
+use serde_json::Value;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -8,6 +13,9 @@ use crate::fleet;
 use crate::output::Output;
 use crate::screen;
 use crate::source::Source;
+
+/// How often the states are looked at for what no event tells.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     if !output.json() && !screen::possible() {
@@ -31,18 +39,26 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
 /// Every server once, then the server of every change, until nobody reads any more.
 async fn lines(runtime: &Runtime, output: &Output) -> Result<Exit, Failure> {
     let mut events = runtime.events();
-    if !all(runtime, output)? {
-        return Ok(Exit::Ok);
-    }
+    let mut lines = Lines {
+        output,
+        last: BTreeMap::new(),
+    };
+    let mut looks = interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let read = match events.recv().await {
-            Ok(event) => match changed(runtime, &event) {
-                Some(status) => output.json_line(&status)?,
-                None => true,
+        let read = tokio::select! {
+            biased;
+            // Events come first, so that no state is skipped and none is told too late.
+            event = events.recv() => match event {
+                Ok(event) => match changed(runtime, &event) {
+                    Some(status) => lines.tell(&status)?,
+                    None => true,
+                },
+                Err(EventsError::Lagged(_)) => true,
+                Err(_) => return Ok(Exit::Ok),
             },
-            // What was missed is in the present state of all.
-            Err(EventsError::Lagged(_)) => all(runtime, output)?,
-            Err(_) => return Ok(Exit::Ok),
+            // An event may come a moment before the status has it.
+            _ = looks.tick() => lines.tell_all(&runtime.status())?,
         };
         if !read {
             return Ok(Exit::Ok);
@@ -50,12 +66,35 @@ async fn lines(runtime: &Runtime, output: &Output) -> Result<Exit, Failure> {
     }
 }
 
-fn all(runtime: &Runtime, output: &Output) -> Result<bool, Failure> {
-    let mut read = true;
-    for status in runtime.status() {
-        read &= output.json_line(&status)?;
+/// What was told last of each server.
+struct Lines<'o> {
+    output: &'o Output,
+    last: BTreeMap<String, Value>,
+}
+
+impl Lines<'_> {
+    fn tell_all(&mut self, all: &[ServerStatus]) -> Result<bool, Failure> {
+        let mut read = true;
+        for status in all {
+            read &= self.tell(status)?;
+        }
+        Ok(read)
     }
-    Ok(read)
+
+    /// Prints a status unless it says the same as the last one, and says whether someone reads.
+    fn tell(&mut self, status: &ServerStatus) -> Result<bool, Failure> {
+        let mut value =
+            serde_json::to_value(status).map_err(|error| Failure::unexpected(error.to_string()))?;
+        // What moves all the time is no change.
+        for moving in ["since", "retry_in_ms", "in_flight"] {
+            value[moving] = Value::Null;
+        }
+        let last = self.last.insert(status.name.to_string(), value.clone());
+        if last.is_some_and(|last| last == value) {
+            return Ok(true);
+        }
+        self.output.json_line(status)
+    }
 }
 
 /// The status of the server that an event changed, with the state that the event tells: a quick

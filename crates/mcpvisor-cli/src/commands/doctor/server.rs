@@ -14,6 +14,9 @@ use crate::source::Source;
 /// So many lines of stderr say enough.
 const MAX_STDERR_LINES: usize = 10;
 
+/// How often its stderr is looked at while it connects.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
 /// What can be said of every entry without starting anything, the bad ones included.
 pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
     let path = source.path().display().to_string();
@@ -80,12 +83,28 @@ pub(super) struct Outcome {
 
 /// Waits for the verdict on a server.
 pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
-    let settled = fleet::settled(&server, until).await;
+    let mut stderr = String::new();
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let mut verdict = std::pin::pin!(fleet::settled(&server, until));
+    let settled = loop {
+        tokio::select! {
+            settled = &mut verdict => break settled,
+            // The next attempt begins with an empty one.
+            _ = looks.tick() => keep(&mut stderr, server.stderr_tail()),
+        }
+    };
+    keep(&mut stderr, server.stderr_tail());
     Outcome {
         in_time: settled.is_some(),
         status: settled.unwrap_or_else(|| server.status()),
         took: begun.elapsed(),
-        stderr: server.stderr_tail(),
+        stderr,
+    }
+}
+
+fn keep(stderr: &mut String, tail: String) {
+    if !tail.is_empty() {
+        *stderr = tail;
     }
 }
 
