@@ -1,0 +1,151 @@
+//! The documents say only what is so: the tests that they name exist, and their links lead somewhere.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the files of the architecture's table are, which names them as shortly as it can.
+const ROOTS: [&str; 5] = [
+    "tests/tests",
+    "",
+    "crates",
+    "crates/mcpvisor-core/src",
+    "crates/mcpvisor-core/tests",
+];
+
+/// Every promise, by its id.
+const PROMISES: [(char, u32); 9] = [
+    ('O', 4),
+    ('G', 4),
+    ('B', 7),
+    ('H', 4),
+    ('S', 5),
+    ('C', 7),
+    ('K', 7),
+    ('D', 5),
+    ('I', 4),
+];
+
+/// Promises of what is still to be built: authorization that is refreshed.
+const NOT_YET: [&str; 7] = ["S1", "S2", "S3", "S4", "S5", "K6", "I4"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The rows of the table of promises: the id, and what stands in backquotes behind it.
+fn promises() -> Vec<(String, Vec<String>)> {
+    let text = read(&root().join("docs/architecture.md"));
+    let rows = text.lines().filter_map(|line| {
+        let (id, rest) = line.strip_prefix("| ")?.split_once(" | ")?;
+        let (letter, number) = id.split_at_checked(1)?;
+        let known = PROMISES.iter().any(|(known, last)| {
+            letter == known.to_string()
+                && number
+                    .parse()
+                    .is_ok_and(|number: u32| (1..=*last).contains(&number))
+        });
+        let (_, tests) = rest.rsplit_once(" | ")?;
+        let named = tests.split('`').skip(1).step_by(2).map(str::to_owned);
+        known.then(|| (id.to_owned(), named.collect()))
+    });
+    rows.collect()
+}
+
+fn find(file: &str) -> Option<PathBuf> {
+    let places = ROOTS.iter().map(|place| root().join(place).join(file));
+    places.into_iter().find(|path| path.is_file())
+}
+
+#[test]
+fn every_promise_names_tests_and_they_exist() {
+    let promises = promises();
+    let ids: BTreeSet<String> = promises.iter().map(|(id, _)| id.clone()).collect();
+    let expected = PROMISES
+        .iter()
+        .flat_map(|(letter, last)| (1..=*last).map(move |number| format!("{letter}{number}")));
+    let missing: Vec<String> = expected
+        .filter(|id| !ids.contains(id) && !NOT_YET.contains(&id.as_str()))
+        .collect();
+    assert_eq!(missing, [""; 0], "promises without a row");
+    let mut wrong = Vec::new();
+    for (id, tests) in &promises {
+        if tests.is_empty() {
+            wrong.push(format!("{id} names no test"));
+        }
+        // `fuzz.rs` stands beside each parser.
+        for test in tests.iter().filter(|test| *test != "fuzz.rs") {
+            let (file, name) = match test.split_once("::") {
+                Some((file, name)) => (file, Some(name)),
+                None => (test.as_str(), None),
+            };
+            let Some(path) = find(file) else {
+                wrong.push(format!("{id}: there is no {file}"));
+                continue;
+            };
+            // A name that ends in an ellipsis stands for several.
+            if let Some(name) = name
+                && !read(&path).contains(&match name.strip_suffix('…') {
+                    Some(start) => format!("fn {start}"),
+                    None => format!("fn {name}("),
+                })
+            {
+                wrong.push(format!("{id}: {file} has no {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut found = vec![root().join("README.md")];
+    for folder in ["docs", "docs/adr"] {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        found.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    }
+    found
+}
+
+/// What stands in parentheses behind brackets, without the part behind `#`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    text.split("](").skip(1).filter_map(|rest| {
+        let target = rest.split(')').next()?;
+        Some(target.split('#').next().unwrap_or_default())
+    })
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut broken = Vec::new();
+    for document in documents() {
+        let text = read(&document);
+        for link in links(&text).filter(|link| !link.is_empty() && !link.contains("://")) {
+            if !document.parent().unwrap().join(link).exists() {
+                broken.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn the_library_shows_the_readme_of_the_project() {
+    // A copy, because a package cannot hold what is outside of it.
+    let ours = read(&root().join("README.md"));
+    let copy = read(&root().join("crates/mcpvisor/README.md"));
+    assert!(
+        ours == copy,
+        "renew it: cp README.md crates/mcpvisor/README.md"
+    );
+}
