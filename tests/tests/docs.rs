@@ -11,10 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the files of the architecture's table are, which names them as shortly as it can.
-const ROOTS: [&str; 5] = [
+const ROOTS: [&str; 6] = [
     "tests/tests",
     "",
     "crates",
+    "crates/mcpvisor/src",
     "crates/mcpvisor-core/src",
     "crates/mcpvisor-core/tests",
 ];

@@ -89,7 +89,8 @@ impl ServerHandle {
         }
     }
 
-    /// The end of what the server wrote on stderr since its last start. Secrets of its config that
+    /// The end of what the server last wrote on stderr: since its last start, or before that if it
+    /// has written nothing since. Secrets of its config that
     /// it wrote there are replaced by `***`.
     pub fn stderr_tail(&self) -> String {
         self.slot.stderr_tail()

@@ -1,8 +1,11 @@
 //! Who writes the catalog of a fleet: one place, one server's change at a time.
 //!
-//! Each server's actor hands in what its callers may see. Readers load a pointer and never wait for
-//! a writer; writers wait for each other for as long as a list of servers takes to copy.
+//! Each server's actor hands in what its callers may see, which costs what its own server has. The
+//! first reader after that merges all that was handed in, so that a large fleet which starts is not
+//! copied once for every change of every server; the others load a pointer.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -15,8 +18,21 @@ use super::server::ServerCatalog;
 #[derive(Debug, Default)]
 pub(crate) struct CatalogPublisher {
     fleet: ArcSwap<FleetCatalog>,
-    /// Held by whoever writes. Clients that are gone leave at the next write.
-    views: Mutex<Vec<Weak<ClientView>>>,
+    /// Something was handed in that is not merged yet.
+    behind: AtomicBool,
+    /// Held by whoever hands in or merges.
+    desk: Mutex<Desk>,
+}
+
+/// What the writers share.
+#[derive(Debug, Default)]
+struct Desk {
+    /// The newest views of servers that changed since the last merge; none for one that is gone.
+    changed: BTreeMap<ServerName, Option<Arc<ServerView>>>,
+    /// Changes since the beginning, merged or not.
+    revision: u64,
+    /// Clients that are gone leave at the next merge.
+    views: Vec<Weak<ClientView>>,
 }
 
 /// What one client sees: the tools that pass its filter.
@@ -24,16 +40,18 @@ pub(crate) struct CatalogPublisher {
 pub(crate) struct ClientView {
     pub(crate) filter: Filter,
     published: ArcSwap<FleetCatalog>,
+    publisher: Arc<CatalogPublisher>,
 }
 
 impl ClientView {
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
+        self.publisher.catch_up();
         self.published.load_full()
     }
 
     /// The catalog of one server, as this client sees it.
     pub(crate) fn server(&self, name: &ServerName) -> Arc<ServerCatalog> {
-        let catalog = self.published.load();
+        let catalog = self.catalog();
         let view = catalog.server(name.as_str());
         view.map_or_else(Arc::default, |view| Arc::clone(view.catalog()))
     }
@@ -63,42 +81,42 @@ impl ClientView {
 impl CatalogPublisher {
     /// The catalog of the whole fleet.
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
+        self.catch_up();
         self.fleet.load_full()
     }
 
-    /// Publishes what a server shows. Only the server's own actor does, so the view that it builds on
-    /// is the newest one.
+    /// Hands in what a server shows.
     pub(crate) fn publish(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
+        let mut desk = self.lock();
         let fleet = self.fleet.load();
-        let before = fleet.server(server.as_str());
+        let before = match desk.changed.get(server) {
+            Some(view) => view.as_deref(),
+            None => fleet.server(server.as_str()),
+        };
         let view = Arc::new(ServerView::new(server, catalog, before));
-        drop(fleet);
-        self.write(|catalog, client| {
-            let before = catalog.server(server.as_str());
-            let view = client.map_or_else(|| Arc::clone(&view), |it| it.narrow(&view, before));
-            match catalog.find(server.as_str()) {
-                Ok(index) => catalog.servers[index] = view,
-                Err(index) => catalog.servers.insert(index, view),
-            }
-        });
+        self.hand_in(&mut desk, server, Some(view));
     }
 
     /// A server is gone.
     pub(crate) fn withdraw(&self, server: &ServerName) {
-        self.write(|catalog, _| {
-            if let Ok(index) = catalog.find(server.as_str()) {
-                catalog.servers.remove(index);
-            }
-        });
+        self.hand_in(&mut self.lock(), server, None);
+    }
+
+    fn hand_in(&self, desk: &mut Desk, server: &ServerName, view: Option<Arc<ServerView>>) {
+        desk.revision += 1;
+        desk.changed.insert(server.clone(), view);
+        self.behind.store(true, Ordering::Release);
     }
 
     /// The view of a client from now on.
-    pub(crate) fn view(&self, filter: Filter) -> Arc<ClientView> {
-        let mut views = self.lock();
+    pub(crate) fn view(self: &Arc<Self>, filter: Filter) -> Arc<ClientView> {
+        self.catch_up();
+        let mut desk = self.lock();
         let fleet = self.fleet.load();
         let mut view = ClientView {
             filter,
             published: ArcSwap::default(),
+            publisher: Arc::clone(self),
         };
         let servers = fleet.servers().map(|server| view.narrow(server, None));
         let narrowed = FleetCatalog {
@@ -107,40 +125,60 @@ impl CatalogPublisher {
         };
         view.published = ArcSwap::from_pointee(narrowed);
         let view = Arc::new(view);
-        views.push(Arc::downgrade(&view));
+        desk.views.push(Arc::downgrade(&view));
         view
     }
 
-    /// Writes the catalog of the fleet, then those of the clients.
-    fn write(&self, change: impl Fn(&mut FleetCatalog, Option<&ClientView>)) {
-        let mut views = self.lock();
-        let revision = self.fleet.load().revision + 1;
-        rewrite(&self.fleet, revision, |catalog| change(catalog, None));
-        views.retain(|view| {
+    /// Merges what was handed in: the catalog of the fleet, then those of the clients.
+    fn catch_up(&self) {
+        if !self.behind.load(Ordering::Acquire) {
+            return;
+        }
+        let mut desk = self.lock();
+        // Whoever hands in holds the desk, so nothing comes between this and the merge.
+        self.behind.store(false, Ordering::Release);
+        let changed = std::mem::take(&mut desk.changed);
+        if changed.is_empty() {
+            return;
+        }
+        let revision = desk.revision;
+        rewrite(&self.fleet, revision, &changed, |view, _| Arc::clone(view));
+        desk.views.retain(|view| {
             let Some(view) = view.upgrade() else {
                 return false;
             };
-            rewrite(&view.published, revision, |catalog| {
-                change(catalog, Some(&view));
-            });
+            let narrow =
+                |it: &Arc<ServerView>, before: Option<&ServerView>| view.narrow(it, before);
+            rewrite(&view.published, revision, &changed, narrow);
             true
         });
     }
 
     /// A panic of a writer leaves the catalog before it.
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<ClientView>>> {
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn rewrite(
     published: &ArcSwap<FleetCatalog>,
     revision: u64,
-    change: impl FnOnce(&mut FleetCatalog),
+    changed: &BTreeMap<ServerName, Option<Arc<ServerView>>>,
+    shown: impl Fn(&Arc<ServerView>, Option<&ServerView>) -> Arc<ServerView>,
 ) {
     let mut next = FleetCatalog::clone(&published.load());
     next.revision = revision;
-    change(&mut next);
+    for (server, view) in changed {
+        let place = next.find(server.as_str());
+        match (place, view) {
+            (Ok(index), Some(view)) => {
+                next.servers[index] = shown(view, Some(&next.servers[index]));
+            }
+            (Err(index), Some(view)) => next.servers.insert(index, shown(view, None)),
+            (Ok(index), None) => drop(next.servers.remove(index)),
+            (Err(_), None) => {}
+        }
+    }
     published.store(Arc::new(next));
 }
 
@@ -177,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_change_of_one_server_shares_the_views_of_all_others() {
-        let publisher = CatalogPublisher::default();
+        let publisher = Arc::new(CatalogPublisher::default());
         publisher.publish(&name("b"), some(&["x"]));
         publisher.publish(&name("a"), some(&["y"]));
         let first = publisher.catalog();
@@ -198,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_tool_is_found_by_its_exposed_name_whatever_it_is_called() {
-        let publisher = CatalogPublisher::default();
+        let publisher = Arc::new(CatalogPublisher::default());
         publisher.publish(&name("a b"), some(&["x.y"]));
         publisher.publish(&name("a.b"), some(&["x.y", "x y"]));
         let catalog = publisher.catalog();
@@ -212,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_client_sees_what_passes_its_filter_now_and_later() {
-        let publisher = CatalogPublisher::default();
+        let publisher = Arc::new(CatalogPublisher::default());
         publisher.publish(&name("git"), some(&["search", "delete_repo"]));
         let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
         assert_eq!(exposed(&view.catalog()), ["git__search"]);
@@ -223,15 +261,16 @@ mod tests {
         assert_eq!(view.catalog().revision(), publisher.catalog().revision());
         drop(view);
         publisher.withdraw(&name("git"));
+        publisher.catalog();
         assert!(
-            publisher.lock().is_empty(),
+            publisher.lock().views.is_empty(),
             "a client that is gone is forgotten"
         );
     }
 
     #[test]
     fn a_catalog_whose_tools_did_not_change_is_published_without_looking_at_them() {
-        let publisher = CatalogPublisher::default();
+        let publisher = Arc::new(CatalogPublisher::default());
         let first = some(&["x"]);
         publisher.publish(&name("a"), Arc::clone(&first));
         let before = publisher.catalog();
@@ -252,7 +291,7 @@ mod tests {
     /// a release build; without optimization and on a busy machine only the order is asserted.
     #[test]
     fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
-        let publisher = CatalogPublisher::default();
+        let publisher = Arc::new(CatalogPublisher::default());
         let view = publisher.view(Filter::from_patterns(["!*t7*"]));
         let many = |from: usize| tools((from..from + 200).map(|number| format!("t{number}")));
         for number in 0..200 {
@@ -263,6 +302,8 @@ mod tests {
                 let catalog = many(round);
                 let began = Instant::now();
                 publisher.publish(&name("server100"), catalog);
+                // The first reader after a change merges it.
+                publisher.catalog();
                 began.elapsed()
             })
             .collect();

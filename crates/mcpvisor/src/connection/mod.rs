@@ -299,7 +299,7 @@ const STDERR_IN_ERRORS: usize = 600;
 pub(super) fn with_stderr(message: &str, slot: &ServerSlot) -> String {
     let message = slot.hide(message);
     // Secrets go before the text is cut, so that no part of one stays.
-    let tail = slot.stderr_tail();
+    let tail = slot.present_stderr_tail();
     let tail = tail.trim_end();
     if tail.is_empty() {
         return message.into_owned();

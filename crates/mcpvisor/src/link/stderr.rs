@@ -6,10 +6,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// So much of a server's stderr is kept, in bytes.
 pub(crate) const MAX_STDERR: usize = 64 * 1024;
 
-/// The last 64 KiB that a server wrote on its stderr, across its connections.
+/// The last 64 KiB that a server wrote on its stderr. What it wrote on an earlier connection stays
+/// until it writes something on the present one: a server that ends at once, and is started again at
+/// once, must not take its last words along.
 #[derive(Debug, Default)]
-pub(crate) struct StderrRing {
-    bytes: Mutex<VecDeque<u8>>,
+pub(crate) struct StderrRing(Mutex<Ring>);
+
+#[derive(Debug, Default)]
+struct Ring {
+    bytes: VecDeque<u8>,
+    /// What is kept is of an earlier connection.
+    outdated: bool,
 }
 
 impl StderrRing {
@@ -17,24 +24,35 @@ impl StderrRing {
     pub(crate) fn push(&self, bytes: &[u8]) {
         let bytes = &bytes[bytes.len().saturating_sub(MAX_STDERR)..];
         let mut ring = self.lock();
-        let surplus = (ring.len() + bytes.len()).saturating_sub(MAX_STDERR);
-        ring.drain(..surplus);
-        ring.extend(bytes);
+        if std::mem::take(&mut ring.outdated) {
+            ring.bytes.clear();
+        }
+        let surplus = (ring.bytes.len() + bytes.len()).saturating_sub(MAX_STDERR);
+        ring.bytes.drain(..surplus);
+        ring.bytes.extend(bytes);
     }
 
     /// All that is kept, as text; what is no UTF-8 is replaced.
     pub(crate) fn tail(&self) -> String {
-        String::from_utf8_lossy(self.lock().make_contiguous()).into_owned()
+        String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
     }
 
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        *self.lock() = VecDeque::new();
+    /// The same, unless it is all of an earlier connection.
+    pub(crate) fn present_tail(&self) -> String {
+        if self.lock().outdated {
+            return String::new();
+        }
+        self.tail()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<u8>> {
+    /// A new connection begins.
+    pub(crate) fn begin(&self) {
+        self.lock().outdated = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring> {
         // Nothing that holds the lock can leave the bytes in a bad state.
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -54,8 +72,13 @@ mod tests {
         ring.push(&vec![b'd'; 3 * MAX_STDERR]);
         assert_eq!(ring.tail(), "d".repeat(MAX_STDERR));
 
-        ring.clear();
-        assert_eq!(ring.tail(), "");
+        ring.begin();
+        assert_eq!(ring.tail(), "d".repeat(MAX_STDERR), "the last words");
+        assert_eq!(ring.present_tail(), "");
+        ring.push(b"new");
+        ring.push(b"er");
+        assert_eq!(ring.tail(), "newer");
+        assert_eq!(ring.present_tail(), "newer");
     }
 
     #[test]

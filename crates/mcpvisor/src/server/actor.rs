@@ -422,7 +422,7 @@ impl ServerState {
             }
             Effect::Open { generation } => {
                 tracing::debug!(server = %self.slot.name(), %generation, "connecting");
-                self.slot.stderr.clear();
+                self.slot.stderr.begin();
                 self.connection = Some(connection::spawn(&self.slot, &self.myself, generation));
                 self.dirty = true;
             }

@@ -336,6 +336,11 @@ impl ServerSlot {
     pub(crate) fn stderr_tail(&self) -> String {
         self.config.load().hide_in_end(&self.stderr.tail())
     }
+
+    /// The same, of the present connection alone.
+    pub(crate) fn present_stderr_tail(&self) -> String {
+        self.config.load().hide_in_end(&self.stderr.present_tail())
+    }
 }
 
 /// Places for those that run and wait, as the config says.
