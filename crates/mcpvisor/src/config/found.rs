@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn every_place_is_named_in_the_order_in_which_it_counts() {
         let user = folders(&[("HOME", "/home/ada")]);
-        let named = places(Path::new("/work"), &user);
+        let named = places(Path::new("/srv"), &user);
         let named: Vec<_> = named
             .iter()
             .map(|place| place.path.to_str().unwrap())
@@ -198,9 +198,9 @@ mod tests {
         assert_eq!(
             named,
             [
-                "/work/mcpvisor.json",
-                "/work/mcpvisor.toml",
-                "/work/.mcp.json",
+                "/srv/mcpvisor.json",
+                "/srv/mcpvisor.toml",
+                "/srv/.mcp.json",
                 "/home/ada/.config/mcpvisor/mcpvisor.json",
                 "/home/ada/.config/mcpvisor/mcpvisor.toml",
             ]

@@ -29,7 +29,7 @@ const MAX_ENTRIES: usize = 10_000;
 ///
 /// # let folder = std::env::temp_dir().join(format!("mcpvisor-trust-doc-{}", std::process::id()));
 /// let store = TrustStore::open(&folder);
-/// let source = ConfigSource::new("/work/clone/.mcp.json", r#"{ "mcpServers": {} }"#);
+/// let source = ConfigSource::new("/srv/clone/.mcp.json", r#"{ "mcpServers": {} }"#);
 /// assert_eq!(store.check(&source), Trust::Unknown);
 /// store.trust(&source)?;
 /// assert!(store.is_trusted(&source));
