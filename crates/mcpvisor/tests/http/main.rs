@@ -11,6 +11,8 @@
 
 mod bounds;
 mod calls;
+#[cfg(target_os = "linux")]
+mod idle;
 mod liveness;
 mod server;
 mod sessions;

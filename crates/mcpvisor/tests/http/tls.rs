@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mcpvisor::{FaultClass, Transport};
+use mcpvisor::{FaultClass, HttpEndpoint, Transport};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -21,7 +21,7 @@ fn pem(name: &str) -> PathBuf {
 }
 
 /// Passes what comes encrypted on to a server that knows nothing of it; the port to use.
-async fn encrypted(server: &Server, wants_client: bool) -> u16 {
+pub async fn encrypted(server: &Server, wants_client: bool) -> u16 {
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -55,6 +55,12 @@ async fn encrypted(server: &Server, wants_client: bool) -> u16 {
     port
 }
 
+/// The way to that port, for someone who trusts the certificate there.
+pub fn trusting(port: u16) -> HttpEndpoint {
+    let url = format!("https://127.0.0.1:{port}/mcp");
+    Transport::http(url).root_certificate(pem("ca.pem"))
+}
+
 #[tokio::test]
 async fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
     let server = Server::start(manners).await;
@@ -81,15 +87,11 @@ async fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
 async fn a_client_certificate_is_shown_to_a_server_that_wants_one() {
     let server = Server::start(manners).await;
     let port = encrypted(&server, true).await;
-    let trusting = || {
-        let url = format!("https://127.0.0.1:{port}/mcp");
-        Transport::http(url).root_certificate(pem("ca.pem"))
-    };
-    let known = trusting().client_certificate(pem("client.pem"));
+    let known = trusting(port).client_certificate(pem("client.pem"));
     let (runtime, web) = started(known).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
     runtime.shutdown(LONG).await;
-    let (runtime, web) = started(trusting()).await;
+    let (runtime, web) = started(trusting(port)).await;
     until("a try failed", || web.status().last_error.is_some()).await;
     runtime.shutdown(LONG).await;
 }

@@ -16,7 +16,7 @@ use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
-use super::socket::Wire;
+use super::socket::{Fresh, Wire};
 
 /// So many connections wait for the next request.
 const MAX_IDLE: usize = 64;
@@ -35,6 +35,8 @@ pub(super) struct Conn {
     sender: SendRequest<Full<Bytes>>,
     /// Until it is done. What it still holds then is answered by dropping it, and by nothing else.
     driver: Option<Pin<Box<Driver>>>,
+    /// Has the driver ask the system what has come.
+    fresh: Fresh,
     /// Not to be used any more then.
     stale_at: Option<Instant>,
 }
@@ -49,10 +51,11 @@ pub(super) enum SendFailure {
 }
 
 impl Conn {
-    pub(super) fn new(sender: SendRequest<Full<Bytes>>, driver: Driver) -> Self {
+    pub(super) fn new(sender: SendRequest<Full<Bytes>>, driver: Driver, fresh: Fresh) -> Self {
         Self {
             sender,
             driver: Some(Box::pin(driver)),
+            fresh,
             stale_at: None,
         }
     }
@@ -107,8 +110,17 @@ impl Conn {
         self.stale_at = Some(Instant::now() + kept.saturating_sub(EARLIER));
     }
 
-    /// Whether it can take another request; it is looked at once more.
+    /// Whether it can take another request now. The server may have closed it a moment ago, or said
+    /// something that nobody asked for, so the system is asked.
     fn is_usable(&mut self) -> bool {
+        self.fresh.set(true);
+        let usable = self.seems_usable();
+        self.fresh.set(false);
+        usable
+    }
+
+    /// Whether it can take another request, as far as is known.
+    fn seems_usable(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
         drive(&mut self.driver, &mut cx);
         let stale = self.stale_at.is_some_and(|at| at <= Instant::now());
@@ -137,7 +149,7 @@ pub(super) struct Idle(Vec<Conn>);
 
 impl Idle {
     pub(super) fn put(&mut self, mut conn: Conn) {
-        if self.0.len() < MAX_IDLE && conn.is_usable() {
+        if self.0.len() < MAX_IDLE && conn.seems_usable() {
             self.0.push(conn);
         }
     }

@@ -17,7 +17,7 @@ use tower_service::Service as _;
 
 use super::conn::Conn;
 use super::in_words;
-use super::socket::{Socket, Wire};
+use super::socket::{Fresh, Socket, Wire};
 use super::target::Target;
 
 /// One connection may take so long to open, all steps together.
@@ -46,7 +46,8 @@ pub(super) async fn dial(target: Arc<Target>) -> Result<Conn, String> {
 
 async fn open(target: &Target) -> Result<Conn, String> {
     let tcp = connect(target).await?;
-    let wire = encrypt(target, Socket::new(tcp)).await?;
+    let fresh = Fresh::default();
+    let wire = encrypt(target, Socket::new(tcp, fresh.clone())).await?;
     let mut builder = http1::Builder::new();
     builder
         .max_headers(MAX_HEADERS)
@@ -55,7 +56,7 @@ async fn open(target: &Target) -> Result<Conn, String> {
         .handshake::<_, Full<Bytes>>(TokioIo::new(wire))
         .await;
     let (sender, driver) = handshake.map_err(|problem| problem.to_string())?;
-    Ok(Conn::new(sender, driver))
+    Ok(Conn::new(sender, driver, fresh))
 }
 
 /// A socket to the server, to a proxy that fetches, or through one that passes bytes on.

@@ -3,11 +3,17 @@
 //! A server that writes its answer in two small parts and leaves Nagle's algorithm on waits for our
 //! acknowledgement of the first before it sends the second, and the system delays that by 40 ms. So
 //! whoever waits for more after reading something acknowledges it at once.
+//!
+//! What tokio knows of a socket is as old as its last look at all of them. Before a connection that
+//! waited is used, the system itself is asked: a server may have closed it a moment ago.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -18,13 +24,53 @@ pub(super) struct Socket {
     tcp: TcpStream,
     /// Something was read that may not be acknowledged yet.
     unacknowledged: bool,
+    fresh: Fresh,
+}
+
+/// Whether reads ask the system what has come, and not tokio. Whoever holds the connection says so,
+/// while the socket is deep inside of it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fresh(Arc<AtomicBool>);
+
+impl Fresh {
+    pub(super) fn set(&self, fresh: bool) {
+        // Both ends are in the hands of one task.
+        self.0.store(fresh, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Socket {
-    pub(super) fn new(tcp: TcpStream) -> Self {
+    pub(super) fn new(tcp: TcpStream, fresh: Fresh) -> Self {
         Self {
             tcp,
             unacknowledged: false,
+            fresh,
+        }
+    }
+
+    /// Reads what the system has now, with one system call where there is nothing. Nobody is woken
+    /// when something comes later.
+    fn read_now(&mut self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // There is nearly never anything, and a look needs no room to be made for it.
+        let seen = recv(&self.tcp, &mut [0_u8; 1][..], RecvFlags::PEEK);
+        let read = match seen {
+            Ok((0, _)) => Ok(0),
+            Ok(_) => {
+                recv(&self.tcp, buf.initialize_unfilled(), RecvFlags::empty()).map(|(read, _)| read)
+            }
+            Err(problem) => Err(problem),
+        };
+        match read.map_err(io::Error::from) {
+            Ok(read) => {
+                buf.advance(read);
+                Poll::Ready(Ok(()))
+            }
+            Err(problem) if problem.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            Err(problem) => Poll::Ready(Err(problem)),
         }
     }
 
@@ -44,6 +90,9 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.fresh.is_set() {
+            return self.read_now(buf);
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
         match &read {

@@ -1,0 +1,102 @@
+//! Connections that wait for the next request, and that the server closes meanwhile.
+
+use std::time::{Duration, Instant};
+
+use mcpvisor::{HttpEndpoint, Transport};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::server::{Reply, Seen, Server, manners};
+use crate::tls::{encrypted, trusting};
+use crate::{LONG, call, started};
+
+const CALLS: usize = 100;
+
+/// Says that the connection is kept, and closes it.
+fn hasty(seen: &Seen) -> Reply {
+    match manners(seen) {
+        Reply::Parts(parts) => Reply::Close(parts.into_iter().map(|(_, part)| part).collect()),
+        other => other,
+    }
+}
+
+/// Waits until the system knows that the other side has closed every connection to this port. The
+/// thread waits with it, so that nothing else can notice before the next call does.
+fn all_closed(port: u16) {
+    let began = Instant::now();
+    let remote = format!(":{port:04X}");
+    let is_open = |line: &str| {
+        let mut words = line.split_whitespace().skip(2);
+        words
+            .next()
+            .is_some_and(|address| address.ends_with(&remote))
+            && words.next() == Some("01")
+    };
+    while std::fs::read_to_string("/proc/net/tcp")
+        .unwrap()
+        .lines()
+        .any(is_open)
+    {
+        assert!(began.elapsed() < LONG, "the server keeps a connection");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Makes calls, each after all connections to this port were closed. Here nothing looks at a socket
+/// between the end of that wait and the next call.
+fn call_after_the_end(server: &Server, endpoint: HttpEndpoint, port: u16) {
+    let here = Builder::new_current_thread().enable_all().build().unwrap();
+    here.block_on(async {
+        let (runtime, web) = started(endpoint).await;
+        runtime.ready(LONG).await.unwrap();
+        for at in 1..=CALLS {
+            all_closed(port);
+            assert_eq!(call(&web).await.as_deref().unwrap(), "hello", "call {at}");
+            assert_eq!(server.count("tools/call"), at, "each once");
+        }
+        runtime.shutdown(LONG).await;
+    });
+}
+
+/// Servers run on a thread of their own, so that they go on while a test's thread waits.
+fn backstage() -> Runtime {
+    let mut backstage = Builder::new_multi_thread();
+    let backstage = backstage.worker_threads(1).enable_all().build();
+    backstage.unwrap()
+}
+
+#[test]
+fn a_connection_that_the_server_has_closed_is_never_used() {
+    let backstage = backstage();
+    let server = backstage.block_on(Server::start(hasty));
+    call_after_the_end(&server, Transport::http(server.url()), server.port);
+}
+
+#[test]
+fn an_encrypted_connection_that_the_server_has_closed_is_never_used() {
+    let backstage = backstage();
+    let server = backstage.block_on(Server::start(hasty));
+    let port = backstage.block_on(encrypted(&server, false));
+    call_after_the_end(&server, trusting(port), port);
+}
+
+#[test]
+fn a_connection_that_the_server_keeps_is_used_again() {
+    let backstage = backstage();
+    let server = backstage.block_on(Server::start(manners));
+    let port = backstage.block_on(encrypted(&server, false));
+    for endpoint in [Transport::http(server.url()), trusting(port)] {
+        let (before, called) = (server.accepted(), server.count("tools/call"));
+        let here = Builder::new_current_thread().enable_all().build().unwrap();
+        here.block_on(async {
+            let (runtime, web) = started(endpoint).await;
+            for _ in 0..CALLS {
+                assert_eq!(call(&web).await.unwrap(), "hello");
+            }
+            runtime.shutdown(LONG).await;
+        });
+        assert_eq!(server.count("tools/call") - called, CALLS);
+        // One for the calls, and those for what goes on beside the handshake.
+        let opened = server.accepted() - before;
+        assert!(opened <= 4, "{opened}");
+    }
+}
