@@ -2,10 +2,12 @@
 //!
 //! The words of a failed call are the library's; here they get their code.
 
+use mcpvisor::config::{ConfigError, ConfigProblem};
 use mcpvisor::{CallError, FaultClass, Known, ServerStatus};
 use serde::Serialize;
 
 use crate::exit::Exit;
+use crate::output::Drawn;
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Which server, if it is about one.
     pub(crate) server: Option<String>,
+    /// How it is shown to people instead, if it is about a line of a config.
+    pub(crate) drawn: Option<Drawn>,
 }
 
 impl Failure {
@@ -26,6 +30,22 @@ impl Failure {
 
     pub(crate) fn config(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "config", message)
+    }
+
+    /// A config that cannot be read.
+    pub(crate) fn unreadable(error: &ConfigError) -> Self {
+        Self {
+            drawn: Some(Drawn::from(error)),
+            ..Self::config(error.to_string())
+        }
+    }
+
+    /// An entry of a config that cannot be used.
+    pub(crate) fn unusable(problem: &ConfigProblem) -> Self {
+        Self {
+            drawn: Some(Drawn::from(problem)),
+            ..Self::config(problem.to_string())
+        }
     }
 
     /// A config that may not be started yet.
@@ -95,6 +115,7 @@ impl Failure {
             code,
             message: message.into(),
             server: None,
+            drawn: None,
         }
     }
 }

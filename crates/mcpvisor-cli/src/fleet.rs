@@ -19,7 +19,7 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 /// Says what is odd in a config.
 pub(crate) fn warn(config: &Config, output: &Output) {
     for problem in &config.problems {
-        output.warning(&problem.to_string());
+        output.problem(problem);
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
         problem.severity == Severity::LeftOut && problem.server.as_deref() == Some(server)
     });
     if let Some(problem) = left_out {
-        return Failure::config(problem.to_string()).at(server);
+        return Failure::unusable(problem).at(server);
     }
     let names: Vec<&str> = config
         .servers

@@ -74,7 +74,7 @@ impl Source {
     }
 
     fn text(&self) -> Result<ConfigSource, Failure> {
-        ConfigSource::read(self.path()).map_err(|error| Failure::config(error.to_string()))
+        ConfigSource::read(self.path()).map_err(|error| Failure::unreadable(&error))
     }
 
     /// Whoever names a file, or wrote it into the own config folder, means it.
@@ -89,5 +89,5 @@ impl Source {
 }
 
 fn parse(text: &ConfigSource) -> Result<Config, Failure> {
-    Config::from_source(text).map_err(|error| Failure::config(error.to_string()))
+    Config::from_source(text).map_err(|error| Failure::unreadable(&error))
 }

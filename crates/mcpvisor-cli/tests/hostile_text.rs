@@ -8,6 +8,7 @@
 
 mod common;
 
+use common::pty::Pty;
 use common::{Folder, Ran, run, script};
 use serde_json::{Value, json};
 
@@ -74,12 +75,13 @@ fn folder() -> Folder {
 #[track_caller]
 fn assert_harmless(ran: &Ran) {
     for text in [&ran.stdout, &ran.stderr] {
-        let acts = |c: &char| {
-            (c.is_control() && !matches!(c, '\n' | '\t')) || (EVIL.contains(*c) && !c.is_ascii())
-        };
-        let found: Vec<char> = text.chars().filter(acts).collect();
-        assert!(found.is_empty(), "{ran:?}");
+        assert!(!text.contains(acts), "{ran:?}");
     }
+}
+
+/// Whether a terminal would obey a character, or nobody would see it.
+fn acts(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t')) || (EVIL.contains(c) && !c.is_ascii())
 }
 
 fn tool() -> String {
@@ -187,4 +189,52 @@ fn json_is_harmless_and_means_what_the_server_said() {
     assert_harmless(&ran);
     let message = ran.error()["message"].as_str().unwrap().to_owned();
     assert!(message.contains(EVIL), "{message}");
+}
+
+#[test]
+fn the_lines_of_a_config_are_harmless_and_only_ours_are_coloured() {
+    let folder = folder();
+    let name = "mcp\u{9b}2J.json";
+    let text = format!("{{ \"mcpServers\": {{ \"{EVIL}\": {{ \"{EVIL}\" 5 }} }} }}");
+    std::fs::write(folder.path(name), text).unwrap();
+    for args in [
+        &["--config", "mcp.json", "get", "evil\u{202e}name"][..],
+        &["--config", "mcp.json", "list"],
+        &["--config", name, "list"],
+        &["--config", name, "doctor"],
+    ] {
+        let mut command = common::mcpvisor(&folder.path(""));
+        command.args(args);
+        let ran = run(command);
+        assert_harmless(&ran);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(said.contains("\n  |") || said.contains(" 1 | "), "{ran:?}");
+
+        let coloured = on_a_terminal(&folder, args, &[]);
+        assert!(coloured.contains("\u{1b}["), "{coloured:?}");
+        let without = without_colours(&coloured);
+        assert!(!without.contains(acts), "{coloured:?}");
+        let plain = on_a_terminal(&folder, args, &[("NO_COLOR", "1")]);
+        assert!(!plain.contains(acts), "{plain:?}");
+    }
+}
+
+/// What a command writes to a terminal.
+fn on_a_terminal(folder: &Folder, args: &[&str], env: &[(&str, &str)]) -> String {
+    let mut pty = Pty::start_with(&folder.path(""), args, env, 60, 200);
+    pty.ends();
+    pty.written().replace("\r\n", "\n")
+}
+
+/// A text without the sequences that set a colour or a weight.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |kept, part| {
+        let digits = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        match digits.strip_prefix('m') {
+            Some(rest) => kept + rest,
+            None => kept + "\u{1b}[" + part,
+        }
+    })
 }

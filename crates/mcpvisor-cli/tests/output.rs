@@ -272,7 +272,10 @@ fn oddities_of_a_config_are_warnings_on_stderr() {
         .says("server \"web\"");
     let ran = folder.run(&["call", "lab", "pid"]);
     assert!(
-        !ran.exits(0).says("did you mean").stderr.contains("web"),
+        !ran.exits(0)
+            .says("did you mean")
+            .stderr
+            .contains("server \"web\""),
         "{ran:?}"
     );
 }

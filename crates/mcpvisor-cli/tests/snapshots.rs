@@ -100,6 +100,54 @@ fn what_is_configured() {
 }
 
 #[test]
+fn a_config_that_is_wrong_is_shown_where_it_is() {
+    let folder = Folder::with(&json!({}));
+    let write = |name: &str, text: &str| std::fs::write(folder.path(name), text).unwrap();
+    write(
+        "mcp.json",
+        r#"{
+  "defaults": { "timeouts": { "cal": "2m" } },
+  "mcpServers": {
+    "files": { "command": "true", "enabled": false, "env": { "KEY": "canary-1" }, "agrs": ["canary-2"] },
+    "web": { "url": "https://canary-3.example/?key=canary-4", "headers": { "Authorization": 5 } }, // canary-5
+  },
+}"#,
+    );
+    write(
+        "cut.json",
+        "{ \"mcpServers\": {\n  \"web\": { \"url\" \"https://canary-6.example\" }\n} }",
+    );
+    write(
+        "twice.toml",
+        "[mcp_servers.web]\nurl = \"https://canary-7.example\"\nurl = \"https://canary-8.example\"\n",
+    );
+    let text = transcript(
+        &folder,
+        &[
+            &["list"],
+            &["list", "--json"],
+            &["get", "web"],
+            &["get", "web", "--json"],
+            &["call", "web", "search"],
+            &["status"],
+            &["doctor"],
+            &["trust"],
+            &["--config", "cut.json", "status"],
+            &["--config", "cut.json", "status", "--json"],
+            &["--config", "cut.json", "doctor"],
+            &["--config", "cut.json", "trust"],
+            &["--config", "twice.toml", "call", "web", "search"],
+            &["--config", "nowhere.json", "list"],
+        ],
+    );
+    assert!(!text.contains("canary"), "{text}");
+    snapshot(
+        "wrong",
+        &without_times(&text).replace(&which("true"), "TRUE"),
+    );
+}
+
+#[test]
 fn the_catalog() {
     let folder = Folder::with_shop();
     snapshot(
@@ -249,7 +297,7 @@ fn the_doctor_on_the_well_and_on_the_sick() {
         &well,
         &[&["doctor"], &["doctor", "--json"], &["doctor", "nobody"]],
     );
-    let sh = shell();
+    let sh = which("sh");
     snapshot("doctor_well", &without_times(&text).replace(&sh, "SH"));
     let sick = Folder::with(&json!({
         "gone": { "command": "no-such-command-anywhere" },
@@ -261,12 +309,12 @@ fn the_doctor_on_the_well_and_on_the_sick() {
     snapshot("doctor_sick", &without_times(&text).replace(&sh, "SH"));
 }
 
-/// Where this machine has its shell.
-fn shell() -> String {
+/// Where this machine has a command.
+fn which(command: &str) -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path);
-    let sh = folders.find_map(|folder| Some(folder.join("sh")).filter(|sh| sh.is_file()));
-    sh.map_or_else(String::new, |sh| sh.display().to_string())
+    let file = folders.find_map(|folder| Some(folder.join(command)).filter(|file| file.is_file()));
+    file.map_or_else(String::new, |file| file.display().to_string())
 }
 
 #[test]

@@ -45,6 +45,12 @@ pub fn suspicious(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
     })
 }
 
+/// Whether a character could hide or turn text, whatever stands before it. Line breaks and tabs could
+/// not.
+pub fn is_suspicious(c: char) -> bool {
+    classify(c, '\0').is_some()
+}
+
 fn classify(c: char, before: char) -> Option<Suspicion> {
     match c {
         '\n' | '\t' | '\r' => None,
@@ -98,6 +104,12 @@ mod tests {
         ] {
             assert_eq!(kinds(text), [], "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_joiner_alone_is_suspicious_and_a_letter_is_not() {
+        assert!("\u{1b}\u{200d}\u{202e}".chars().all(is_suspicious));
+        assert!(!"aä日\n\t".chars().any(is_suspicious));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::args::TrustArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::fleet;
 use crate::output::{Output, Table, printable};
 use crate::source::Source;
 use crate::state;
@@ -40,10 +41,11 @@ pub(super) fn run(
         };
         return say(&source, said, false, output);
     }
-    let text = ConfigSource::read(source.path()).map_err(|e| Failure::config(e.to_string()))?;
+    let text = ConfigSource::read(source.path()).map_err(|error| Failure::unreadable(&error))?;
     // What cannot be read is no config, and nobody should trust it.
     let config =
-        mcpvisor::Config::from_source(&text).map_err(|error| Failure::config(error.to_string()))?;
+        mcpvisor::Config::from_source(&text).map_err(|error| Failure::unreadable(&error))?;
+    fleet::warn(&config, output);
     let before = store.check(&text);
     store.trust(&text).map_err(failed)?;
     if !output.json() {

@@ -2,6 +2,7 @@
 //!
 //! A reader that closed the pipe has seen enough: that is no failure.
 
+mod drawn;
 mod printable;
 mod saved;
 mod table;
@@ -9,11 +10,13 @@ mod wrap;
 
 use std::io::{self, IsTerminal, Write};
 
+use mcpvisor::config::ConfigProblem;
 use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 
+pub(crate) use drawn::Drawn;
 pub(crate) use printable::{printable, printable_json, printable_lines};
 pub(crate) use saved::Saved;
 pub(crate) use table::Table;
@@ -88,10 +91,22 @@ impl Output {
         }
     }
 
+    /// Says what is odd in a config, with the line that is meant.
+    pub(crate) fn problem(&self, problem: &ConfigProblem) {
+        if self.json {
+            self.warning(&problem.to_string());
+        } else {
+            let shown = Drawn::from(problem).whole(Tty::of_stderr());
+            let _ = writeln!(io::stderr(), "mcpvisor: {shown}");
+        }
+    }
+
     /// Shows a failure, and gives its exit code.
     pub(crate) fn failure(&self, failure: &Failure) -> Exit {
         let line = if self.json {
             printable_json(&serde_json::to_string(failure).unwrap_or_default())
+        } else if let Some(drawn) = &failure.drawn {
+            format!("mcpvisor: {}", drawn.whole(Tty::of_stderr()))
         } else {
             // A line that a server made looks like no line of ours.
             let message = printable_lines(&failure.message).replace('\n', "\n  ");

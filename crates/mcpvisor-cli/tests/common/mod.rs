@@ -43,10 +43,13 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A command in this folder, on its config.
+    /// A command in this folder, on its config unless another is named.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = mcpvisor(&self.0);
-        command.args(["--config", "mcp.json"]).args(args);
+        if !args.contains(&"--config") {
+            command.args(["--config", "mcp.json"]);
+        }
+        command.args(args);
         command
     }
 

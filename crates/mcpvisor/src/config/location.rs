@@ -4,6 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
+#[cfg(feature = "config-files")]
+use mcpvisor_core::suspicion::is_suspicious;
+
 /// A place in a config file.
 ///
 /// Its line is made to be shown: values that could be secrets are `***` there, comments too, and
@@ -32,4 +35,15 @@ impl fmt::Display for Location {
             None => write!(f, "line {line}, column {column}"),
         }
     }
+}
+
+/// A text in one line, without what a terminal would obey or nobody would see.
+#[cfg(feature = "config-files")]
+pub(super) fn harmless(text: &str) -> String {
+    let shown = |c: char| match c {
+        _ if c.is_whitespace() => ' ',
+        _ if is_suspicious(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
 }

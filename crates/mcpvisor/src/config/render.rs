@@ -2,11 +2,12 @@
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
-use super::{ConfigError, ConfigProblem, Location, Severity};
+use super::location::{Location, harmless};
+use super::{ConfigError, ConfigProblem, Severity};
 
 impl ConfigProblem {
     /// The problem with the line that it is about, without colours. Values that could be secrets
-    /// are `***`.
+    /// are `***`, and what a terminal would obey is `\u{fffd}`.
     ///
     /// ```
     /// use mcpvisor::Config;
@@ -36,7 +37,7 @@ impl ConfigProblem {
 
 impl ConfigError {
     /// The error with the line that it is about, without colours. Values that could be secrets are
-    /// `***`.
+    /// `***`, and what a terminal would obey is `\u{fffd}`.
     pub fn render(&self) -> String {
         render(
             &Renderer::plain(),
@@ -58,7 +59,9 @@ impl ConfigError {
 }
 
 fn render(renderer: &Renderer, level: Level<'_>, title: &str, place: Option<&Location>) -> String {
-    let title = level.primary_title(title);
+    // Keys and names of the file are in it, and a file may be a stranger's.
+    let title = harmless(title);
+    let title = level.primary_title(&title);
     let Some(place) = place else {
         return renderer.render(&[Group::with_title(title)]);
     };

@@ -23,6 +23,16 @@ pub(super) fn config(source: &Source) -> Check {
     }
 }
 
+/// What is odd in the config beside its servers.
+pub(super) fn doubts(config: &Config, source: &Source) -> Vec<Check> {
+    let path = source.path().display().to_string();
+    let doubts = config.problems.iter();
+    let doubts = doubts.filter(|problem| problem.server.is_none());
+    doubts
+        .map(|problem| Check::problem("config", problem, &path))
+        .collect()
+}
+
 /// How many configs are trusted.
 pub(super) fn trusted() -> Option<Check> {
     let trusted = state::trust()?.list();

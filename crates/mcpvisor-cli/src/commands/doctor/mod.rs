@@ -47,11 +47,14 @@ async fn examine(
     let (mut config, source) = match read {
         Ok(read) => read,
         Err(failure) => {
-            checks.push(Check::bad(
-                "config",
-                failure.message,
-                "write one, or name one with --config",
-            ));
+            let action = match failure.drawn {
+                Some(_) => "mend it, or name another with --config",
+                None => "write one, or name one with --config",
+            };
+            checks.push(Check {
+                drawn: failure.drawn,
+                ..Check::bad("config", failure.message, action)
+            });
             checks.extend(machine_without(None));
             return Ok(Report::new(checks, Vec::new()));
         }
@@ -70,6 +73,7 @@ async fn examine(
     let standing = machine::config(&source);
     let may_start = standing.ok;
     checks.push(standing);
+    checks.extend(machine::doubts(&config, &source));
     checks.extend(machine_without(Some(&config)));
     let mut servers = server::entries(&config, &source);
     if let Some(only) = only {

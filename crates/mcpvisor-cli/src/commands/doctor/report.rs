@@ -1,9 +1,10 @@
 //! What the doctor found, for people and for programs.
 
+use mcpvisor::config::ConfigProblem;
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::output::{Tty, paint, printable};
+use crate::output::{Drawn, Tty, paint, printable};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -15,6 +16,9 @@ pub(super) struct Check {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) action: Option<String>,
+    /// The line of the config that it is about, for people.
+    #[serde(skip)]
+    pub(super) drawn: Option<Drawn>,
 }
 
 /// One server of the config.
@@ -53,6 +57,7 @@ impl Check {
             ok: true,
             detail: detail.into(),
             action: None,
+            drawn: None,
         }
     }
 
@@ -66,6 +71,21 @@ impl Check {
             ok: false,
             detail: detail.into(),
             action: Some(action.into()).filter(|action: &String| !action.is_empty()),
+            drawn: None,
+        }
+    }
+
+    /// A problem of the config, which is the file at this path.
+    pub(super) fn problem(check: &'static str, problem: &ConfigProblem, path: &str) -> Self {
+        let place = problem.location.as_ref().map(ToString::to_string);
+        let place = place.unwrap_or_else(|| path.to_owned());
+        Self {
+            drawn: Some(Drawn::from(problem)),
+            ..Self::bad(
+                check,
+                problem.message.clone(),
+                format!("mend it at {place}"),
+            )
         }
     }
 }
@@ -139,6 +159,9 @@ fn line(text: &mut String, check: &Check, tty: Tty) {
     };
     let (name, detail) = (check.check, printable(&check.detail));
     text.push_str(&format!("  {mark}  {name}: {detail}\n"));
+    for source in check.drawn.iter().flat_map(|drawn| drawn.source(tty)) {
+        text.push_str(&format!("           {source}\n"));
+    }
     if let Some(action) = &check.action {
         text.push_str(&format!("           {}\n", printable(action)));
     }

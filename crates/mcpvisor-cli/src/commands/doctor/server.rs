@@ -32,11 +32,7 @@ pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
         reports.push(ServerReport {
             name: name.clone(),
             config: path.clone(),
-            checks: vec![Check::bad(
-                "entry",
-                problem.message.clone(),
-                format!("mend it in {path}"),
-            )],
+            checks: vec![Check::problem("entry", problem, &path)],
             ..ServerReport::default()
         });
     }
@@ -49,7 +45,7 @@ fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
         problem.severity != Severity::LeftOut && problem.server.as_deref() == Some(name)
     });
     let doubts: Vec<Check> = doubts
-        .map(|doubt| Check::bad("entry", doubt.message.clone(), format!("mend it in {path}")))
+        .map(|doubt| Check::problem("entry", doubt, path))
         .collect();
     let mut checks = match doubts.is_empty() {
         true => vec![Check::good(
@@ -124,7 +120,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
         _ if connected => Some(Check::good("connection", greeting(outcome))),
         // The command has said so already.
         _ if is_command(status) => None,
-        _ => Some(failed(outcome)),
+        _ => Some(failed(outcome, &report.transport)),
     };
     report.checks.extend(check);
     if report.needs_authorization {
@@ -160,7 +156,7 @@ fn greeting(outcome: &Outcome) -> String {
     text
 }
 
-fn failed(outcome: &Outcome) -> Check {
+fn failed(outcome: &Outcome, transport: &str) -> Check {
     let status = &outcome.status;
     let fault = status
         .last_error
@@ -175,7 +171,9 @@ fn failed(outcome: &Outcome) -> Check {
         None => state.to_string(),
     };
     let action = status.action.clone().unwrap_or_else(|| {
-        if outcome.in_time {
+        if outcome.in_time && transport == "http" {
+            "check the address, and whether the server runs, and look again".to_owned()
+        } else if outcome.in_time {
             "see what it wrote on stderr, mend it, and look again".to_owned()
         } else {
             "allow more with --timeout, or see why it is silent".to_owned()

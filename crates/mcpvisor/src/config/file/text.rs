@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::keys;
 use super::tree::{Member, Node, Span, Value};
-use crate::config::Location;
+use crate::config::location::{Location, harmless};
 
 /// What stands where a value was.
 const HIDDEN: &str = "***";
@@ -127,7 +127,7 @@ impl<'a> Text<'a> {
                 Some(part) if part.span.start <= at => {
                     let end = part.span.end.min(window.end);
                     if part.shown {
-                        excerpt.push(at..end, &clean(&self.text[at..end]), false);
+                        excerpt.push(at..end, &harmless(&self.text[at..end]), false);
                     } else {
                         excerpt.hide(at..end, self.text[at..end].starts_with('"'));
                     }
@@ -145,7 +145,7 @@ impl<'a> Text<'a> {
         let length = rest.find(is_structure).unwrap_or(rest.len());
         if length == 0 {
             let length = rest.chars().next().map_or(1, char::len_utf8);
-            excerpt.push(at..at + length, &clean(&rest[..length]), false);
+            excerpt.push(at..at + length, &harmless(&rest[..length]), false);
             return at + length;
         }
         let word = &rest[..length];
@@ -160,18 +160,6 @@ impl<'a> Text<'a> {
 
 fn is_structure(c: char) -> bool {
     c.is_whitespace() || "{}[]:,=\"'.".contains(c)
-}
-
-/// One line, without what a terminal would obey or nobody would see.
-fn clean(text: &str) -> String {
-    let harmless = |c: char| match c {
-        _ if c.is_whitespace() => ' ',
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => '\u{fffd}',
-        '\u{feff}' | '\u{00ad}' | '\u{061c}' => '\u{fffd}',
-        _ if c.is_control() => '\u{fffd}',
-        c => c,
-    };
-    text.chars().map(harmless).collect()
 }
 
 /// Notes what of a value may be shown; `key` is the setting that it is for, if it is one.
