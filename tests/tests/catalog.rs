@@ -18,7 +18,7 @@ use fleet::*;
 use mcpvisor::{EventKind, ListKind, RetryWish, Runtime, ServerCatalog, ServerHandle, StateName};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{self, Marker};
-use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
+use mcpvisor_testkit::scripted::{Behaviour, Listing, Record, Script, ScriptedServer, tool};
 use rmcp::model::{
     ErrorData, ListPromptsResult, ListToolsResult, LoggingLevel, Prompt, Resource,
     ResourceTemplate, Tool,
@@ -216,6 +216,27 @@ async fn a_failed_refresh_keeps_the_last_good_catalog_until_one_succeeds() {
         assert_eq!(fresh.tools.len(), 1, "{how}");
         assert!(fresh.tool("healed").is_some(), "{how}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_that_nobody_waits_for_any_more_is_cancelled_at_the_server() {
+    let scripted_server = ScriptedServer::new(full());
+    let impatient = settings(|settings| settings.timeouts.listing = secs(1));
+    let config = server("one", scripted(&scripted_server)).settings(impatient);
+    let (_runtime, handle) = ready(config).await;
+    let (control, record) = (scripted_server.control(), scripted_server.record());
+    control.set_script(full().on("tools/list", Behaviour::silence()));
+    control.tools_changed();
+    let cancelled = |record: &Record| record.cancelled().len() == 2;
+    record.until(DEADLINE, "two given up", cancelled).await;
+    let listings = record.received("tools/list");
+    let ids: Vec<Value> = listings.iter().map(|it| json!(it.id)).collect();
+    assert_eq!(record.cancelled(), ids[1..3], "each by its own id");
+    // What comes of it later is for nobody.
+    let late = ListToolsResult::with_all_items(vec![tool("late")]);
+    control.answer(listings[1].id.clone().unwrap(), Ok(late.into()));
+    eventually(DEADLINE, "a stray", || handle.status().strays == 1).await;
+    assert!(handle.catalog().tool("late").is_none());
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ mod deaths;
 mod fleet;
 mod floods;
 mod kit;
+mod modern;
 mod nonsense;
 mod oversize;
 mod packets;

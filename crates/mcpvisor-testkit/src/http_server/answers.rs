@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use super::HttpEra;
 use super::control::Shared;
 use super::exchange::{Asked, Reply};
+use super::modern;
 use super::wire::Wire;
 use crate::stdio_server::output::append_line;
-use crate::stdio_server::tools::{definition, structured};
+use crate::stdio_server::tools::{ask, definition, structured};
 use crate::stdio_server::{contents, greeting, prompt, resource, template};
 
 /// JSON-RPC: there is no such method.
-const METHOD_NOT_FOUND: i32 = -32601;
+pub(super) const METHOD_NOT_FOUND: i32 = -32601;
 /// JSON-RPC: the parameters are wrong.
 const INVALID_PARAMS: i32 = -32602;
 
@@ -47,13 +48,16 @@ const TOOLS: &[(&str, &str, bool)] = &[
 
 pub(super) async fn answer(wire: &mut Wire, shared: &Arc<Shared>, asked: &Asked) -> io::Result<()> {
     let manners = shared.manners();
+    if asked.method == "subscriptions/listen" && asked.modern {
+        return modern::listen(wire, shared, asked).await;
+    }
     let mut reply = Reply::new(wire, manners.reply);
     if manners.resumable {
         reply.resumable(shared.fresh("event"));
     }
     let legacy = manners.era != HttpEra::Modern;
     let modern = manners.era != HttpEra::Legacy;
-    let result = match asked.method.as_str() {
+    let mut result = match asked.method.as_str() {
         "initialize" if legacy => {
             if manners.sessions {
                 reply.session(shared.open_session());
@@ -69,9 +73,15 @@ pub(super) async fn answer(wire: &mut Wire, shared: &Arc<Shared>, asked: &Asked)
         }
         _ => match plain(asked) {
             Some(result) => result,
+            None if asked.modern => {
+                return refuse_with(wire, 404, asked, METHOD_NOT_FOUND, "no such method").await;
+            }
             None => return unknown(reply, asked).await,
         },
     };
+    if asked.modern {
+        modern::dress(shared, asked, &mut result);
+    }
     reply.result(&asked.id, result).await
 }
 
@@ -107,6 +117,20 @@ async fn unknown(reply: Reply<'_>, asked: &Asked) -> io::Result<()> {
     reply
         .refuse(&asked.id, METHOD_NOT_FOUND, "no such method")
         .await
+}
+
+/// Refuses a request with a status and an error under its id.
+pub(super) async fn refuse_with(
+    wire: &mut Wire,
+    status: u16,
+    asked: &Asked,
+    code: i32,
+    text: &str,
+) -> io::Result<()> {
+    let error = json!({ "code": code, "message": text });
+    let body = json!({ "jsonrpc": "2.0", "id": asked.id, "error": error }).to_string();
+    let json = [("content-type", "application/json")];
+    wire.answer(status, &json, body.as_bytes()).await
 }
 
 fn capabilities() -> Value {
@@ -153,6 +177,15 @@ pub(super) fn perform(shared: &Shared, asked: &Asked) -> Result<Value, String> {
             let runs = record.runs.entry(text("key").to_owned()).or_default();
             *runs += 1;
             structured(json!({ "key": text("key"), "runs": *runs }))
+        }
+        "ask" => ask(&asked.params),
+        modern::MARKED => {
+            *shared
+                .record()
+                .runs
+                .entry(modern::MARKED.to_owned())
+                .or_default() += 1;
+            structured(arguments.clone())
         }
         "append" => {
             let appended = append_line(Path::new(text("file")), text("text"));
@@ -215,7 +248,10 @@ async fn waited(
         }
         tokio::select! {
             () = &mut over => return Ok(true),
-            () = reply.left() => return Err(io::ErrorKind::ConnectionReset.into()),
+            () = reply.left() => {
+                shared.record().left += 1;
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
             () = cancellation => {}
         }
     }

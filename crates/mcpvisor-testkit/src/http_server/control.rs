@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, broadcast, watch};
@@ -59,6 +59,10 @@ struct State {
     /// Answers that wait for the client to resume their stream.
     parked: HashMap<String, String>,
     cancelled: HashSet<String>,
+    /// In 2026-07-28: the header that the argument of a tool is.
+    mark: Option<String>,
+    /// In 2026-07-28: how long lists are good.
+    ttl_ms: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -195,6 +199,26 @@ impl HttpServer {
         self.0.shared.streams.send(Told::End).unwrap_or(0)
     }
 
+    /// In 2026-07-28: from now on the argument of `marked` is another header.
+    pub fn rename_mark(&self, mark: &str) {
+        self.0.shared.state().mark = Some(mark.to_owned());
+    }
+
+    /// In 2026-07-28: lists are good for so long from now on.
+    pub fn set_time_to_live(&self, ttl: Duration) {
+        self.0.shared.state().ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    }
+
+    /// What was wrong with requests of 2026-07-28: metadata and headers that are missing or differ.
+    pub fn complaints(&self) -> Vec<String> {
+        self.0.shared.record().complaints.clone()
+    }
+
+    /// Calls at work whose clients left before the answer.
+    pub fn left(&self) -> u64 {
+        self.0.shared.record().left
+    }
+
     /// The streams of its own that are open now.
     pub fn open_streams(&self) -> usize {
         self.0.shared.streams.receiver_count()
@@ -318,6 +342,16 @@ impl Shared {
 
     pub(super) fn frozen(&self) -> &watch::Sender<bool> {
         &self.frozen
+    }
+
+    /// The header that the argument of a tool is.
+    pub(super) fn mark(&self) -> String {
+        let mark = self.state().mark.clone();
+        mark.unwrap_or_else(|| "Region".to_owned())
+    }
+
+    pub(super) fn ttl_ms(&self) -> u64 {
+        self.state().ttl_ms
     }
 
     /// Waits while nothing is read and answered.

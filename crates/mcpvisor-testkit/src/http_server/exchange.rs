@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::control::Shared;
 use super::record::Received;
 use super::wire::{Request, Wire};
-use super::{HttpEra, LostSession, ReplyKind, answers, streams, strike};
+use super::{HttpEra, LostSession, ReplyKind, answers, modern, streams, strike};
 
 /// The header that names a session.
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -111,6 +111,12 @@ async fn post(
         && let Some(lost) = lost(shared, request, &asked.method)
     {
         return say_lost(wire, lost, &asked.id).await;
+    }
+    if asked.modern
+        && let Some((code, text)) = modern::complaint(shared, request, asked)
+    {
+        shared.record().complaints.push(text.clone());
+        return answers::refuse_with(wire, 400, asked, code, &text).await;
     }
     if asked.tool() == "misbehave" {
         return strike::misbehave(wire, shared, asked).await;

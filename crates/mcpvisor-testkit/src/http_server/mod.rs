@@ -23,6 +23,7 @@ mod elsewhere;
 mod exchange;
 mod fault;
 mod listener;
+mod modern;
 mod record;
 mod streams;
 mod strike;

@@ -36,6 +36,10 @@ pub(super) struct Record {
     pub(super) sessions_opened: u64,
     pub(super) sessions_deleted: u64,
     pub(super) received: Vec<Received>,
+    /// What was wrong with requests of 2026-07-28.
+    pub(super) complaints: Vec<String>,
+    /// Calls whose clients left before the answer.
+    pub(super) left: u64,
     /// How often each side effect ran.
     pub(super) runs: BTreeMap<String, u64>,
     /// What was received at the other origin, as it came.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::control::{Shared, Told};
@@ -10,7 +11,7 @@ use super::exchange::{event, lost, say_lost};
 use super::strike;
 use super::wire::{Request, Wire};
 
-const EVENTS: &[(&str, &str)] = &[("content-type", "text/event-stream")];
+pub(super) const EVENTS: &[(&str, &str)] = &[("content-type", "text/event-stream")];
 
 pub(super) async fn open(
     wire: &mut Wire,
@@ -35,6 +36,12 @@ pub(super) async fn open(
     }
     let mut told = shared.streams();
     wire.begin(200, EVENTS).await?;
+    follow(wire, &mut told).await?;
+    wire.end().await
+}
+
+/// Passes on what streams are told, until they are ended. An error when the client left.
+pub(super) async fn follow(wire: &mut Wire, told: &mut Receiver<Told>) -> io::Result<()> {
     loop {
         let message = tokio::select! {
             message = told.recv() => message,
@@ -43,7 +50,7 @@ pub(super) async fn open(
         match message {
             Ok(Told::Message(message)) => wire.chunk(event(&message).as_bytes()).await?,
             Err(RecvError::Lagged(_)) => {}
-            Ok(Told::End) | Err(RecvError::Closed) => return wire.end().await,
+            Ok(Told::End) | Err(RecvError::Closed) => return Ok(()),
         }
     }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::ReplyKind;
-use super::answers::perform;
+use super::answers::{METHOD_NOT_FOUND, perform, refuse_with};
 use super::control::Shared;
 use super::exchange::{Asked, Reply, SESSION, event};
 use super::fault::{HttpFault, Kind};
+use super::modern::HEADER_MISMATCH;
 use super::wire::Wire;
 use crate::stdio_server::tools::structured;
 
@@ -79,6 +80,14 @@ pub(super) async fn strike(
         Kind::SessionError => {
             let reply = Reply::new(wire, shared.manners().reply);
             reply.refuse(&asked.id, -32000, "Session not found").await
+        }
+        Kind::NoSuchMethod => {
+            let text = "no such method";
+            refuse_with(wire, 404, asked, METHOD_NOT_FOUND, text).await
+        }
+        Kind::HeaderMismatch => {
+            let text = "the headers are not what the body says";
+            refuse_with(wire, 400, asked, HEADER_MISMATCH, text).await
         }
         Kind::Body | Kind::Values | Kind::Nesting | Kind::WrongId => {
             let mut reply = Reply::new(wire, shared.manners().reply);

@@ -68,6 +68,29 @@ pub fn definition(name: &str, description: &str, only_reads: bool) -> Value {
     })
 }
 
+/// The result of `ask {rounds}`, in the era of 2026-07-28: so often a form to be filled in, then what
+/// came of it.
+pub fn ask(params: &Value) -> Value {
+    let rounds = params["arguments"]["rounds"].as_u64().unwrap_or(1);
+    let state = params["requestState"].as_str();
+    let round: u64 = state
+        .and_then(|state| state.strip_prefix("Runde\u{a0}"))
+        .and_then(|round| round.parse().ok())
+        .unwrap_or(0);
+    if round == rounds {
+        return structured(json!({ "state": state, "inputs": params["inputResponses"] }));
+    }
+    let name = json!({ "type": "string", "default": format!("name {round}") });
+    let schema = json!({ "type": "object", "properties": { "name": name } });
+    let params = json!({ "mode": "form", "message": "who?", "requestedSchema": schema });
+    let question = json!({ "method": "elicitation/create", "params": params });
+    json!({
+        "resultType": "input_required",
+        "requestState": format!("Runde\u{a0}{}", round + 1),
+        "inputRequests": { "who": question },
+    })
+}
+
 /// Performs a call: at once and in order if it can be, in a thread of its own if it takes time.
 pub(super) fn call(server: &Server, request: &Request) {
     let arguments = request.arguments();

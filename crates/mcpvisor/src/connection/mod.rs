@@ -44,7 +44,8 @@ use crate::transport::TransportKind;
 pub(crate) enum Command {
     /// Send this request.
     Start(Box<Call>),
-    /// Give this request up: cancel it at the server and answer it so.
+    /// Give this request up, a caller's or one of the runtime's own: cancel it at the server and
+    /// answer it so.
     Abandon {
         /// Which request.
         call: CallId,
@@ -62,6 +63,7 @@ pub(crate) enum Command {
 pub(crate) struct Connection {
     pub(crate) generation: Generation,
     commands: mpsc::UnboundedSender<Command>,
+    slot: Arc<ServerSlot>,
     grace: watch::Sender<CloseSettings>,
 }
 
@@ -79,24 +81,59 @@ impl Connection {
 
     /// A way to send requests of the runtime's own that does not keep the connection.
     pub(crate) fn own_requests(&self) -> OwnRequests {
-        OwnRequests(self.commands.downgrade())
+        OwnRequests {
+            commands: self.commands.downgrade(),
+            slot: Arc::clone(&self.slot),
+        }
     }
 }
 
 /// Sends requests of the runtime's own as long as the connection is held.
 #[derive(Debug, Clone)]
-pub(crate) struct OwnRequests(mpsc::WeakUnboundedSender<Command>);
+pub(crate) struct OwnRequests {
+    commands: mpsc::WeakUnboundedSender<Command>,
+    /// Gives out the ids.
+    slot: Arc<ServerSlot>,
+}
 
 impl OwnRequests {
-    /// Sends a request and waits for its answer. `None`: the connection ended first.
+    /// Sends a request and waits for its answer. `None`: the connection ended first. Dropped before
+    /// that, the request is given up at the server too.
     pub(crate) async fn ask(&self, request: ClientRequest) -> Option<OwnAnswer> {
         let (sender, answer) = oneshot::channel();
+        let id = self.slot.next_call();
         let own = OwnRequest {
+            id,
             request,
             answer: sender,
         };
-        self.0.upgrade()?.send(Command::Own(Box::new(own))).ok()?;
-        answer.await.ok()
+        let commands = self.commands.upgrade()?;
+        commands.send(Command::Own(Box::new(own))).ok()?;
+        drop(commands);
+        let mut asked = AskedFor {
+            id: Some(id),
+            commands: &self.commands,
+        };
+        let answer = answer.await.ok();
+        asked.id = None;
+        answer
+    }
+}
+
+/// Whoever asked gives up when it is dropped before the answer.
+struct AskedFor<'a> {
+    id: Option<CallId>,
+    commands: &'a mpsc::WeakUnboundedSender<Command>,
+}
+
+impl Drop for AskedFor<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.id
+            && let Some(commands) = self.commands.upgrade()
+        {
+            let outcome = Outcome::Cancelled;
+            let _ = commands.send(Command::Abandon { call, outcome });
+        }
     }
 }
 
@@ -143,6 +180,7 @@ pub(crate) fn spawn(
     Connection {
         generation,
         commands: sender,
+        slot: Arc::clone(slot),
         grace: grace_sender,
     }
 }

@@ -197,9 +197,9 @@ impl<L: Link> Session<'_, L> {
 
     /// A listing of the runtime's own: after its last page, calls whose headers were wrong go out
     /// again.
-    pub(super) fn listed(&mut self, result: &mut Result<ServerResult, ErrorData>) {
+    pub(super) fn listed(&mut self, result: &mut ServerResult) {
         let last = match result {
-            Ok(ServerResult::ListToolsResult(page)) => {
+            ServerResult::ListToolsResult(page) => {
                 self.learn_headers(page);
                 page.next_cursor.is_none()
             }
@@ -211,6 +211,20 @@ impl<L: Link> Session<'_, L> {
         for (mut call, _) in std::mem::take(&mut modern.mismatched) {
             call.relisted = true;
             self.send_again(call);
+        }
+    }
+
+    /// A request of the runtime's own failed. If it was for tools, calls whose headers were wrong
+    /// have waited for nothing, and what the server said of them is their answer.
+    pub(super) fn not_listed(&mut self, expect: Expect) {
+        let Some(modern) = self.modern.as_mut() else {
+            return;
+        };
+        if expect != Expect::ListTools {
+            return;
+        }
+        for (call, error) in std::mem::take(&mut modern.mismatched) {
+            self.finish(call, Err(Failure::Error(error)));
         }
     }
 

@@ -44,13 +44,14 @@ pub(crate) enum OwnFailure {
 /// A request of the runtime's own.
 #[derive(Debug)]
 pub(crate) struct OwnRequest {
+    pub(crate) id: CallId,
     pub(crate) request: ClientRequest,
     pub(crate) answer: oneshot::Sender<OwnAnswer>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Entry {
-    expect: Expect,
+    pub(crate) expect: Expect,
     /// Where it stands in the outgoing stream.
     pub(crate) position: u64,
     pub(crate) holder: Holder,

@@ -169,12 +169,14 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(own) = self.prepare_own(own) else {
             return;
         };
-        let id = self.task.slot.next_call();
         let expect = Expect::of(&own.request);
         // A request that cannot be written is answered by dropping the sender.
-        if let Ok(position) = self.link.push_request(id, &mut Some(own.request), false) {
+        if let Ok(position) = self
+            .link
+            .push_request(own.id, &mut Some(own.request), false)
+        {
             self.pending
-                .insert(id, expect, position, Holder::Own(own.answer));
+                .insert(own.id, expect, position, Holder::Own(own.answer));
         }
     }
 
@@ -189,8 +191,13 @@ impl<'a, L: Link> Session<'a, L> {
             return;
         };
         self.link.cancel(id, reason(&outcome));
-        if let Holder::Caller(call) = entry.holder {
-            call.reply.send(Err(Failure::Outcome(outcome)));
+        match entry.holder {
+            Holder::Caller(call) => call.reply.send(Err(Failure::Outcome(outcome))),
+            Holder::Own(_) => {
+                self.not_listed(entry.expect);
+                self.flush();
+            }
+            Holder::Listen => {}
         }
     }
 
@@ -253,7 +260,10 @@ impl<'a, L: Link> Session<'a, L> {
             Holder::Caller(call) => self.finish(call, result.map_err(Failure::Error)),
             Holder::Own(answer) => {
                 let mut result = result;
-                self.listed(&mut result);
+                match &mut result {
+                    Ok(page) => self.listed(page),
+                    Err(_) => self.not_listed(entry.expect),
+                }
                 let _ = answer.send(result.map_err(OwnFailure::Error));
             }
             Holder::Listen => self.listen_ended(id, &result),
@@ -273,6 +283,7 @@ impl<'a, L: Link> Session<'a, L> {
                     .push((call.reply, Err(Failure::Unreadable(problem))));
             }
             Holder::Own(answer) => {
+                self.not_listed(entry.expect);
                 let _ = answer.send(Err(OwnFailure::Unreadable(problem)));
             }
             Holder::Listen => {
@@ -303,6 +314,7 @@ impl<'a, L: Link> Session<'a, L> {
                 if trouble == Trouble::SessionGone {
                     self.session_gone(&message);
                 }
+                self.not_listed(entry.expect);
                 let _ = answer.send(Err(OwnFailure::Failed { trouble, message }));
             }
         }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mcpvisor_testkit::stdio_server::output::{answer, notify, refuse, send};
-use mcpvisor_testkit::stdio_server::tools::structured;
+use mcpvisor_testkit::stdio_server::tools::{ask, structured};
 use mcpvisor_testkit::stdio_server::{Request, Server};
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ impl Eras {
                 return Err("not-modern");
             }
             "subscriptions/listen" => self.listen(request),
-            "tools/call" if request.tool() == "ask" => ask(request),
+            "tools/call" if request.tool() == "ask" => answer(&request.id, ask(&request.params)),
             "tools/call" if request.tool() == "touch" => self.touch(request),
             "tools/call" if request.tool() == "level" => {
                 let level = &meta["io.modelcontextprotocol/logLevel"];
@@ -204,30 +204,4 @@ fn discovery(server: &Server, request: &Request) -> Value {
         "cacheScope": "private",
         "_meta": { "io.modelcontextprotocol/serverInfo": welcome["serverInfo"] },
     })
-}
-
-/// `ask {rounds}`: asks for a form so often, then tells what it got.
-fn ask(request: &Request) {
-    let rounds = request.arguments()["rounds"].as_u64().unwrap_or(1);
-    let state = request.params["requestState"].as_str();
-    let round: u64 = state
-        .and_then(|state| state.strip_prefix("Runde\u{a0}"))
-        .and_then(|round| round.parse().ok())
-        .unwrap_or(0);
-    if round < rounds {
-        let name = json!({ "type": "string", "default": format!("name {round}") });
-        let schema = json!({ "type": "object", "properties": { "name": name } });
-        let params = json!({ "mode": "form", "message": "who?", "requestedSchema": schema });
-        let question = json!({ "method": "elicitation/create", "params": params });
-        let result = json!({
-            "resultType": "input_required",
-            "requestState": format!("Runde\u{a0}{}", round + 1),
-            "inputRequests": { "who": question },
-        });
-        answer(&request.id, result);
-    } else {
-        let inputs = &request.params["inputResponses"];
-        let told = json!({ "state": state, "inputs": inputs });
-        answer(&request.id, structured(told));
-    }
 }
