@@ -14,8 +14,12 @@ use crate::config::{Config, ConfigProblem, ServerConfig, Severity};
 use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::runtime::Runtime;
-use crate::server::message::ServerMessage;
+use crate::server::configured::Configured;
+use crate::server::message::{Renew, ServerMessage};
 use crate::server::slot::ServerSlot;
+
+/// How a report names the headers of a server, with the token that is one of them.
+const HEADERS: &str = "headers";
 
 /// What a reload did, server by server.
 #[derive(Debug, Clone, Default)]
@@ -129,6 +133,7 @@ pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         (old.check_arguments != new.check_arguments, "checkArguments"),
         (old.required != new.required, "required"),
         (old.enabled != new.enabled, "enabled"),
+        (old.transport.sends_otherwise(&new.transport), HEADERS),
     ];
     let what: Vec<&'static str> = differs
         .into_iter()
@@ -138,6 +143,29 @@ pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         ServerChange::Unchanged
     } else {
         ServerChange::Adjusted { what }
+    }
+}
+
+/// The same for a server that runs: a token of the environment is no part of its entry.
+fn compare_now(old: &Configured, new: &ServerConfig) -> ServerChange {
+    match compare(old, new) {
+        ServerChange::Unchanged if old.has_new_token() => ServerChange::Adjusted {
+            what: vec![HEADERS],
+        },
+        ServerChange::Adjusted { mut what } if old.has_new_token() && !what.contains(&HEADERS) => {
+            what.push(HEADERS);
+            ServerChange::Adjusted { what }
+        }
+        change => change,
+    }
+}
+
+/// What the connection of a server cannot go on with.
+fn renewed(change: &ServerChange) -> Renew {
+    match change {
+        ServerChange::Restarted { .. } => Renew::Connection,
+        ServerChange::Adjusted { what } if what.contains(&HEADERS) => Renew::Headers,
+        _ => Renew::Nothing,
     }
 }
 
@@ -169,7 +197,8 @@ enum Step {
 
 impl Runtime {
     /// Takes another config: servers that are new are added, those that are gone removed, those that
-    /// are reached in another way restarted, and all other settings adjusted in place. Servers whose
+    /// are reached in another way restarted, and all other settings adjusted in place. New headers of
+    /// a server over HTTP are sent from the next request on. Servers whose
     /// entries did not change notice nothing. A config that cannot be used as a whole changes nothing.
     ///
     /// Handles stay: those of a restarted server work on its new connection. A server that
@@ -201,7 +230,7 @@ impl Runtime {
                 continue;
             };
             let (change, step) = match wanted.remove(&name) {
-                Some(new) => match compare(&slot.config(), &new) {
+                Some(new) => match compare_now(&slot.config(), &new) {
                     ServerChange::Unchanged => (ServerChange::Unchanged, Step::Nothing),
                     change => (change, Step::Change(slot, new)),
                 },
@@ -258,11 +287,14 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let name = slot.name().clone();
         let (before, enabled) = (slot.config().enabled, config.enabled);
-        let restart = matches!(change, ServerChange::Restarted { .. });
+        let renew = match enabled {
+            true => renewed(change),
+            false => Renew::Nothing,
+        };
         slot.configure(config);
         let adjusted = self
             .control(name.as_str(), |reply| ServerMessage::Reconfigure {
-                restart: restart && enabled,
+                renew,
                 reply,
             })
             .await;
@@ -334,6 +366,54 @@ mod tests {
         }
         let what = changes.map(|(name, _)| name).to_vec();
         assert_eq!(compare(&old, &all), ServerChange::Adjusted { what });
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn other_headers_need_no_restart_but_another_address_and_certificates_do() {
+        let server = |it: crate::HttpEndpoint| ServerConfig::new("a", it).unwrap();
+        let plain = || Transport::http("http://localhost").header("K", "v");
+        let old = server(plain());
+        let adjusted = || ServerChange::Adjusted {
+            what: vec![HEADERS],
+        };
+        for other in [
+            Transport::http("http://localhost"),
+            plain().header("K", "w"),
+            plain().secret("v"),
+        ] {
+            assert_eq!(compare(&old, &server(other)), adjusted());
+        }
+        let elsewhere = Transport::http("http://127.0.0.1").header("K", "w");
+        for (other, why) in [
+            (elsewhere, "url"),
+            (plain().root_certificate("/a.pem"), "certificates"),
+            (plain().client_certificate("/a.pem"), "certificates"),
+            (plain().header("K", "\n"), "headers"),
+            (plain().bearer_token_env("NO_SUCH_VARIABLE"), "headers"),
+        ] {
+            let why = vec![why];
+            let change = compare(&old, &server(other));
+            assert_eq!(change, ServerChange::Restarted { why });
+        }
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn another_token_in_the_environment_is_another_header() {
+        // PATH is not the token that it had.
+        let endpoint = Transport::http("http://localhost").bearer_token_env("PATH");
+        let server = ServerConfig::new("a", endpoint).unwrap();
+        let mut old = Configured::new(server.clone(), None);
+        assert_eq!(compare_now(&old, &server), ServerChange::Unchanged);
+        old.forget_token();
+        let what = vec![HEADERS];
+        assert_eq!(compare_now(&old, &server), ServerChange::Adjusted { what });
+        let what = vec!["pin", HEADERS];
+        assert_eq!(
+            compare_now(&old, &server.pin(true)),
+            ServerChange::Adjusted { what }
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl AsRef<OsStr> for Secret<OsString> {
 }
 
 /// Secrets that are taken out of texts.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Secrets(Vec<Secret<String>>);
 
 impl Secrets {

@@ -2,6 +2,7 @@
 //!
 //! A description opens nothing: the connection task of a generation does.
 
+use std::ffi::OsString;
 use std::fmt;
 
 #[cfg(feature = "http")]
@@ -9,7 +10,7 @@ pub use crate::link::http::HttpEndpoint;
 use crate::link::in_process::{self, ServeFn, ServerEnd};
 #[cfg(feature = "stdio")]
 pub use crate::link::stdio::StdioCommand;
-use crate::secret::Secrets;
+use crate::secret::{Secret, Secrets};
 
 /// The label of services that live in this process.
 const IN_PROCESS: &str = "in_process";
@@ -136,6 +137,27 @@ impl Transport {
                 TransportKind::Channel { serve: theirs, .. },
             ) if std::sync::Arc::ptr_eq(ours, theirs) => Vec::new(),
             _ => vec!["transport"],
+        }
+    }
+
+    /// Whether the same server is told other headers, which the next request can carry.
+    pub(crate) fn sends_otherwise(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            #[cfg(feature = "http")]
+            (TransportKind::Http(ours), TransportKind::Http(theirs)) => {
+                ours.sends_otherwise(theirs) && theirs.check_headers().is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// The token that is sent as this process's environment is now.
+    pub(crate) fn token(&self) -> Option<Secret<OsString>> {
+        match &self.0 {
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.token(),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
         }
     }
 

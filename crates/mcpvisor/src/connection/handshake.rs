@@ -178,7 +178,8 @@ impl<L: Link> Handshake<'_, L> {
                 biased;
                 command = self.task.commands.recv() => match command {
                     Some(Command::Close) | None => return Err(Stop::Asked),
-                    Some(Command::Start(_) | Command::Abandon { .. } | Command::Own(_)) => continue,
+                    // Nothing is wanted of a connection that is not up.
+                    Some(_) => continue,
                 },
                 inbound = self.link.next(&self.sent) => match inbound {
                     Ok(inbound) => inbound,

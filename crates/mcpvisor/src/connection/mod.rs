@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(crate) use self::pending::{OwnAnswer, OwnFailure, OwnRequest};
 use self::session::Session;
 #[cfg(feature = "http")]
-use crate::link::http::HttpLink;
+use crate::link::http::{HttpEndpoint, HttpLink};
 use crate::link::in_process::ChannelLink;
 #[cfg(feature = "stdio")]
 use crate::link::stdio::StdioLink;
@@ -54,6 +54,9 @@ pub(crate) enum Command {
     },
     /// Send a request of the runtime's own.
     Own(Box<OwnRequest>),
+    /// The headers of the server are others now.
+    #[cfg(feature = "http")]
+    Renew(Box<HttpEndpoint>),
     /// Close.
     Close,
 }
@@ -355,7 +358,7 @@ async fn close_asked(commands: &mut mpsc::UnboundedReceiver<Command>) {
         match commands.recv().await {
             Some(Command::Close) | None => return,
             // Nothing is started before the connection is up.
-            Some(Command::Start(_) | Command::Abandon { .. } | Command::Own(_)) => {}
+            Some(_) => {}
         }
     }
 }

@@ -129,6 +129,8 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Start(call)) => self.start(call),
                 Some(Command::Abandon { call, outcome }) => self.abandon(call, outcome),
                 Some(Command::Own(own)) => self.start_own(*own),
+                #[cfg(feature = "http")]
+                Some(Command::Renew(endpoint)) => self.link.renew(&endpoint),
             }
             match self.task.commands.try_recv() {
                 Ok(command) => next = Some(command),

@@ -66,6 +66,10 @@ pub(crate) trait Link: Send {
     /// Both sides agreed on a version of the protocol.
     fn negotiated(&mut self, _version: &ProtocolVersion) {}
 
+    /// The headers of the endpoint are others now; the next request carries them.
+    #[cfg(feature = "http")]
+    fn renew(&mut self, _endpoint: &http::HttpEndpoint) {}
+
     /// Gives a pending request up at the server, which may have answered it already.
     fn cancel(&mut self, id: CallId, reason: &str) {
         // What cannot be written any more needs no cancelling either.

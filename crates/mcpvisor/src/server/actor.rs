@@ -16,7 +16,7 @@ use rmcp::model::ServerPeerInfo;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
-use super::message::{Confirmed, ControlReply, FailedCall, Observed, Report, ServerMessage};
+use super::message::{Confirmed, ControlReply, FailedCall, Observed, Renew, Report, ServerMessage};
 use super::slot::ServerSlot;
 use crate::connection::{self, Command, Connection};
 use crate::discovery;
@@ -24,6 +24,8 @@ use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::reply::Failure;
 use crate::supervisor::{CloseOutcome, SupervisorMessage};
+#[cfg(feature = "http")]
+use crate::transport::TransportKind;
 
 /// The actor of one server.
 pub(crate) struct ServerActor;
@@ -151,8 +153,8 @@ impl ServerState {
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
             ServerMessage::Approve { tool, reply } => self.approve(tool, reply),
             ServerMessage::PinsLoaded => self.pins_loaded(),
-            ServerMessage::Reconfigure { restart, reply } => {
-                self.reconfigure(restart);
+            ServerMessage::Reconfigure { renew, reply } => {
+                self.reconfigure(renew);
                 let _ = reply.send(Ok(()));
             }
             ServerMessage::ReportBroken { generation } => {
@@ -218,7 +220,7 @@ impl ServerState {
     }
 
     /// Takes up the config that is in the slot now.
-    fn reconfigure(&mut self, restart: bool) {
+    fn reconfigure(&mut self, renew: Renew) {
         let config = self.slot.config();
         let settings = Box::new(config.machine_settings());
         self.dirty = true;
@@ -230,9 +232,33 @@ impl ServerState {
         } else {
             self.load_pins();
         }
-        if restart {
+        match renew {
+            Renew::Nothing => {}
+            Renew::Headers => self.renew_headers(),
             // One that is switched off stays so; the machine sees to that.
-            self.step(Input::Reconnect);
+            Renew::Connection => self.step(Input::Reconnect),
+        }
+    }
+
+    /// A connection that is up goes on with the headers of the config. An attempt with the old ones
+    /// may be refused for good, or was, so there is another.
+    fn renew_headers(&mut self) {
+        match self.machine.state().name() {
+            StateName::Connected => {
+                #[cfg(feature = "http")]
+                if let Some(connection) = &self.connection
+                    && let TransportKind::Http(endpoint) = &self.slot.config().transport.0
+                {
+                    // One that takes no more is replaced by one that reads the config itself.
+                    let _ = connection.tell(Command::Renew(Box::new(endpoint.clone())));
+                }
+            }
+            StateName::Connecting
+            | StateName::Reconnecting
+            | StateName::Disconnected
+            | StateName::PermanentlyFailed => self.step(Input::Reconnect),
+            // The next connection reads the config.
+            StateName::Disabling | StateName::Disabled | StateName::Sleeping => {}
         }
     }
 
@@ -508,7 +534,7 @@ impl ServerState {
                     call: id,
                 })
             }
-            Some(Command::Abandon { .. } | Command::Own(_) | Command::Close) | None => None,
+            Some(_) | None => None,
         }
     }
 

@@ -1,13 +1,17 @@
 //! What a server's config says at the moment. A reload replaces it as a whole.
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use mcpvisor_core::{Filter, ServerSettings};
 
 use crate::config::{ServerConfig, StartMode};
-use crate::secret::Secrets;
+use crate::secret::{Secret, Secrets};
+
+/// Reloads whose secrets are remembered. A call that was sent before all of them has long ended.
+const MAX_FORMER: usize = 4;
 
 /// A server's config, and what is made of it once.
 pub(crate) struct Configured {
@@ -16,8 +20,10 @@ pub(crate) struct Configured {
     /// What a person means by "the same server".
     pub(crate) fingerprint: String,
     secrets: Secrets,
-    /// The secrets before the last reload: what was started with them may still speak of them.
-    former: Secrets,
+    /// The secrets before the last reloads: what was started with them may still speak of them.
+    former: Vec<Secrets>,
+    /// The token that the environment held when the config was taken.
+    token: Option<Secret<OsString>>,
 }
 
 impl Configured {
@@ -30,9 +36,28 @@ impl Configured {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
             fingerprint: server.transport.fingerprint(),
             secrets: server.transport.secrets(),
-            former: before.map_or_else(Secrets::default, |before| before.secrets.clone()),
+            former: before.map_or_else(Vec::new, Self::formerly),
+            token: server.transport.token(),
             server,
         }
+    }
+
+    /// What was secret up to now, the newest first.
+    fn formerly(&self) -> Vec<Secrets> {
+        let mut former = vec![self.secrets.clone()];
+        let older = self.former.iter().filter(|it| **it != self.secrets);
+        former.extend(older.take(MAX_FORMER - 1).cloned());
+        former
+    }
+
+    /// Whether the environment holds another token than when the config was taken.
+    pub(crate) fn has_new_token(&self) -> bool {
+        self.token != self.transport.token()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn forget_token(&mut self) {
+        self.token = None;
     }
 
     /// The settings of the machine: those of the config, and what follows from the rest of it.
@@ -47,13 +72,15 @@ impl Configured {
 
     /// A text about the server or of the server's, without the secrets of its config.
     pub(super) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
-        self.former.hide(self.secrets.hide(text))
+        let now = self.secrets.hide(text);
+        self.former.iter().fold(now, |text, it| it.hide(text))
     }
 
     /// The same of a text whose start was cut off, perhaps within a secret.
     pub(super) fn hide_in_end(&self, text: &str) -> String {
-        let shown = self.secrets.hide_in_end(text);
-        self.former.hide_in_end(&shown).into_owned()
+        let now = self.secrets.hide_in_end(text).into_owned();
+        let former = self.former.iter();
+        former.fold(now, |text, it| it.hide_in_end(&text).into_owned())
     }
 }
 
@@ -67,3 +94,29 @@ impl Deref for Configured {
 
 /// The config of the moment, shared with whoever works with it.
 pub(crate) type CurrentConfig = Arc<Configured>;
+
+#[cfg(test)]
+#[cfg(feature = "http")]
+mod tests {
+    use super::*;
+    use crate::Transport;
+
+    fn with(token: &str, before: Option<&Configured>) -> Configured {
+        let endpoint = Transport::http("http://localhost").header("Authorization", token);
+        Configured::new(ServerConfig::new("a", endpoint).unwrap(), before)
+    }
+
+    #[test]
+    fn the_secrets_of_the_last_reloads_stay_secrets() {
+        let first = with("canary-1", None);
+        let second = with("canary-2", Some(&first));
+        let same = with("canary-2", Some(&second));
+        let third = with("canary-3", Some(&same));
+        assert_eq!(third.hide("canary-1 canary-2 canary-3"), "*** *** ***");
+        assert_eq!(third.hide_in_end("nary-1 canary-2"), "*** ***");
+        let many = (4..100).fold(third, |before, number| {
+            with(&format!("canary-{number}"), Some(&before))
+        });
+        assert_eq!(many.former.len(), MAX_FORMER);
+    }
+}

@@ -41,8 +41,8 @@ pub(crate) enum ServerMessage {
     },
     /// The config changed: go on with the new one.
     Reconfigure {
-        /// It is reached in another way: replace the connection.
-        restart: bool,
+        /// What the connection cannot go on with.
+        renew: Renew,
         /// Answered at once.
         reply: ControlReply,
     },
@@ -103,6 +103,17 @@ pub(crate) enum ServerMessage {
 /// With ractor's cluster feature a message says whether it can leave the process. This one cannot.
 #[cfg(feature = "cluster")]
 impl ractor::Message for ServerMessage {}
+
+/// What of a connection another config replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renew {
+    /// Nothing.
+    Nothing,
+    /// The headers that it sends.
+    Headers,
+    /// The connection itself: the server is reached in another way.
+    Connection,
+}
 
 /// Where the outcome of a wish goes.
 pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;

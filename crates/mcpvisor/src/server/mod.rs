@@ -3,7 +3,7 @@
 pub(crate) mod actor;
 pub(crate) mod approve;
 pub(crate) mod call;
-mod configured;
+pub(crate) mod configured;
 pub(crate) mod message;
 mod publish;
 pub(crate) mod slot;

@@ -14,6 +14,7 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod idle;
 mod liveness;
+mod renewed;
 mod server;
 mod sessions;
 mod streams;
@@ -47,14 +48,20 @@ pub async fn started_with(
     endpoint: HttpEndpoint,
     change: impl FnOnce(&mut ServerConfig),
 ) -> (Runtime, ServerHandle) {
-    let mut config = ServerConfig::new("web", endpoint).unwrap().required(true);
-    // These tests are about sessions, so nothing asks for a protocol without them first.
-    config.protocol = Some(ProtocolVersion::V_2025_06_18);
+    let mut config = web(endpoint);
     change(&mut config);
     let config = Config::new().server(config);
     let runtime = Runtime::builder().config(config).start().await.unwrap();
     let handle = runtime.server("web").unwrap();
     (runtime, handle)
+}
+
+/// The entry of the server.
+pub fn web(endpoint: HttpEndpoint) -> ServerConfig {
+    let mut config = ServerConfig::new("web", endpoint).unwrap().required(true);
+    // These tests are about sessions, so nothing asks for a protocol without them first.
+    config.protocol = Some(ProtocolVersion::V_2025_06_18);
+    config
 }
 
 /// One call of the only tool.

@@ -9,6 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 
+use super::target::Target;
+use crate::link::OpenFailure;
 use crate::secret::{SHORTEST, Secret, Secrets};
 
 /// The address of a server that speaks Streamable HTTP, and what is sent along.
@@ -20,7 +22,7 @@ use crate::secret::{SHORTEST, Secret, Secrets};
 pub struct HttpEndpoint {
     pub(super) url: Secret<String>,
     pub(super) headers: Vec<(String, Secret<String>)>,
-    /// The variable that holds a bearer token, read anew for every connection.
+    /// The variable that holds a bearer token, read anew for every connection and at every reload.
     pub(super) bearer_env: Option<String>,
     pub(super) root_certificates: Vec<PathBuf>,
     pub(super) client_certificate: Option<PathBuf>,
@@ -49,7 +51,7 @@ impl HttpEndpoint {
     }
 
     /// Sends the token in this variable of the environment as `Authorization: Bearer …`. It is read
-    /// when a connection is opened, so a renewed token counts from the next one on.
+    /// when a connection is opened and at every reload, so a renewed token counts from then on.
     #[must_use]
     pub fn bearer_token_env(mut self, variable: impl Into<String>) -> Self {
         self.bearer_env = Some(variable.into());
@@ -83,20 +85,39 @@ impl HttpEndpoint {
         vec![b"http".to_vec(), self.url.expose().as_bytes().to_vec()]
     }
 
-    /// What differs from another endpoint, as a config names it.
+    /// What differs from another endpoint in how it is reached, as a config names it.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
-        let headers = self.headers != other.headers || self.bearer_env != other.bearer_env;
         let certificates = self.root_certificates != other.root_certificates
             || self.client_certificate != other.client_certificate;
+        // What cannot be sent at all is for the next attempt to say.
+        let headers = self.sends_otherwise(other) && other.check_headers().is_err();
         let differs = [
             (self.url != other.url, "url"),
-            (headers || self.secrets != other.secrets, "headers"),
+            (headers, "headers"),
             (certificates, "certificates"),
         ];
         let named = differs.into_iter();
         named
             .filter_map(|(differs, name)| differs.then_some(name))
             .collect()
+    }
+
+    /// Whether other headers are sent to the other one.
+    pub(crate) fn sends_otherwise(&self, other: &Self) -> bool {
+        self.headers != other.headers
+            || self.bearer_env != other.bearer_env
+            || self.secrets != other.secrets
+    }
+
+    /// Why its headers cannot be sent, if they cannot.
+    pub(crate) fn check_headers(&self) -> Result<(), OpenFailure> {
+        Target::check(self, |name| std::env::var_os(name)).map(drop)
+    }
+
+    /// The bearer token as it is in the environment now.
+    pub(crate) fn token(&self) -> Option<Secret<OsString>> {
+        let variable = self.bearer_env.as_ref()?;
+        std::env::var_os(variable).map(Secret::new)
     }
 
     /// What makes it this server and no other: its address.

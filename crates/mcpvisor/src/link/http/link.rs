@@ -11,7 +11,9 @@ use rmcp::model::{
 };
 
 use super::exchange::{Exchange, Purpose};
-use super::{Ending, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers};
+use super::{
+    Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
+};
 use crate::link::codec::{encode, encode_request};
 use crate::link::{Expectations, Inbound, Link, LinkDown, cancelled};
 
@@ -78,6 +80,10 @@ impl Link for HttpLink {
         if let Ok(value) = HeaderValue::from_str(version.as_str()) {
             self.set_header(headers::VERSION, value);
         }
+    }
+
+    fn renew(&mut self, endpoint: &HttpEndpoint) {
+        self.renew_headers(endpoint);
     }
 
     fn cancel(&mut self, id: CallId, reason: &str) {

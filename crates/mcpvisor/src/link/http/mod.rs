@@ -131,12 +131,7 @@ impl HttpLink {
     ) -> Result<Self, OpenFailure> {
         let mut target = Target::check(endpoint, |name| std::env::var_os(name))?;
         shared.equip(&mut target, endpoint).await?;
-        let mut headers = target.headers.clone();
-        if let Some(auth) = target.proxy.as_ref().and_then(|proxy| proxy.basic_auth())
-            && target.is_fetched_by_proxy()
-        {
-            headers.insert(http::header::PROXY_AUTHORIZATION, auth.clone());
-        }
+        let headers = target.with_proxy_authorization(target.headers.clone());
         Ok(Self {
             target: Arc::new(target),
             headers: Arc::new(headers),
@@ -204,6 +199,25 @@ impl HttpLink {
 
     fn set_header(&mut self, name: HeaderName, value: HeaderValue) {
         Arc::make_mut(&mut self.headers).insert(name, value);
+    }
+
+    /// From the next request on these headers of the endpoint are sent, and what the session added.
+    fn renew_headers(&mut self, endpoint: &HttpEndpoint) {
+        let Ok(fresh) = Target::check(endpoint, |name| std::env::var_os(name)) else {
+            // Whoever wanted it has checked; the next connection says what is wrong.
+            return;
+        };
+        let mut fresh = self.target.with_proxy_authorization(fresh.headers);
+        for name in [headers::SESSION, headers::VERSION] {
+            if let Some(value) = self.headers.get(&name) {
+                fresh.insert(name, value.clone());
+            }
+        }
+        self.headers = Arc::new(fresh);
+        let held = self.held.iter_mut().map(|(_, outgoing)| outgoing);
+        for outgoing in held.chain(&mut self.messages) {
+            outgoing.headers = Arc::clone(&self.headers);
+        }
     }
 
     fn poll_next(

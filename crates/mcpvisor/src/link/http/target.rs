@@ -9,7 +9,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+    PROXY_AUTHORIZATION, USER_AGENT,
 };
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use hyper_util::client::proxy::matcher::Intercept;
@@ -127,6 +128,15 @@ impl Target {
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(HOST, header_value("Host", self.authority.as_str())?);
         Ok(())
+    }
+
+    /// The headers, and what the proxy wants to see if it is the one that fetches.
+    pub(super) fn with_proxy_authorization(&self, mut headers: HeaderMap) -> HeaderMap {
+        let proxy = self.proxy.as_ref().filter(|_| self.is_fetched_by_proxy());
+        if let Some(authorization) = proxy.and_then(Intercept::basic_auth) {
+            headers.insert(PROXY_AUTHORIZATION, authorization.clone());
+        }
+        headers
     }
 
     /// The origin, as an address that a connector takes.

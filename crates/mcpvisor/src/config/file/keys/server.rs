@@ -42,7 +42,7 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "bearerTokenEnvVar",
         Kind::Name(|draft| &mut draft.bearer_token_env),
-        "The variable that holds a bearer token. It is read anew for every connection.",
+        "The variable that holds a bearer token. It is read anew for every connection and at every reload.",
     ),
     Key::new(
         "clientCertificate",

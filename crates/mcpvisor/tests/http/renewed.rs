@@ -1,0 +1,158 @@
+//! Headers that a reload changes: the next request carries them, on the connection that is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mcpvisor::{Config, FaultClass, HttpEndpoint, Runtime, ServerChange, StateName, Transport};
+
+use crate::server::{Reply, Seen, Server, manners};
+use crate::{LONG, call, reaches, started, until, web};
+
+/// Reloads with this endpoint, and says what became of the server.
+async fn reload(runtime: &Runtime, endpoint: HttpEndpoint) -> ServerChange {
+    let config = Config::new().server(web(endpoint));
+    let report = runtime.reload(config).await.unwrap();
+    let server = report.server("web").unwrap();
+    assert_eq!(server.problem, None);
+    server.change.clone()
+}
+
+fn adjusted() -> ServerChange {
+    ServerChange::Adjusted {
+        what: vec!["headers"],
+    }
+}
+
+fn calls(server: &Server) -> Vec<Seen> {
+    let seen = server.seen().into_iter();
+    seen.filter(|seen| seen.asks() == "tools/call").collect()
+}
+
+#[tokio::test]
+async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_call_is_dropped() {
+    let released = Arc::new(AtomicBool::new(false));
+    let until_released = Arc::clone(&released);
+    let server = Server::start(move |seen| match seen.asks() {
+        // The first call is answered after the reload.
+        "tools/call" if !until_released.load(Ordering::Relaxed) => {
+            let Reply::Parts(mut parts) = manners(seen) else {
+                unreachable!("good manners are parts")
+            };
+            parts[0].0 = Duration::from_millis(500);
+            Reply::Parts(parts)
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let endpoint = || Transport::http(server.url()).header("X-Stays", "as it was");
+    let old = endpoint().header("Authorization", "Bearer old-token");
+    let (runtime, handle) = started(old.header("X-Old", "1")).await;
+    runtime.ready(LONG).await.unwrap();
+    let slow = tokio::spawn({
+        let handle = handle.clone();
+        async move { call(&handle).await }
+    });
+    until("the first call is on its way", || {
+        server.count("tools/call") == 1
+    })
+    .await;
+    let generation = handle.status().generation;
+
+    let new = || endpoint().header("Authorization", "Bearer new-token");
+    assert_eq!(reload(&runtime, new()).await, adjusted());
+    released.store(true, Ordering::Relaxed);
+    assert_eq!(call(&handle).await.unwrap(), "hello");
+    assert_eq!(slow.await.unwrap().unwrap(), "hello", "it was in flight");
+    assert_eq!(reload(&runtime, new()).await, ServerChange::Unchanged);
+
+    assert_eq!(handle.status().generation, generation);
+    assert_eq!(server.count("initialize"), 1);
+    let calls = calls(&server);
+    let sent = |name: &str| -> Vec<Option<String>> {
+        let values = calls.iter().map(|seen| seen.header(name));
+        values.map(|value| value.map(str::to_owned)).collect()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    let tokens = [some("Bearer old-token"), some("Bearer new-token")];
+    assert_eq!(sent("authorization"), tokens);
+    assert_eq!(sent("x-old"), [some("1"), None]);
+    for (name, value) in [
+        ("x-stays", "as it was"),
+        ("mcp-session-id", "session-1"),
+        ("mcp-protocol-version", "2025-06-18"),
+    ] {
+        assert_eq!(sent(name), [some(value), some(value)], "{name}");
+    }
+    runtime.shutdown(LONG).await;
+    let last = server.seen().pop().unwrap();
+    assert_eq!(last.asks(), "DELETE");
+    assert_eq!(last.header("authorization"), Some("Bearer new-token"));
+}
+
+/// A server that takes the new token alone once the old one has expired.
+async fn strict(expired: &Arc<AtomicBool>) -> Server {
+    let expired = Arc::clone(expired);
+    Server::start(move |seen| {
+        let good = seen.header("authorization") == Some("Bearer new-token");
+        match good || !expired.load(Ordering::Relaxed) {
+            true => manners(seen),
+            false => Reply::status("401 Unauthorized", "www-authenticate: Bearer\r\n", ""),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_call_that_was_refused_for_an_old_token_is_answered_after_the_reload() {
+    let expired = Arc::new(AtomicBool::new(false));
+    let server = strict(&expired).await;
+    let with = |token: &str| {
+        Transport::http(server.url()).header("Authorization", format!("Bearer {token}"))
+    };
+    let (runtime, handle) = started(with("old-token")).await;
+    runtime.ready(LONG).await.unwrap();
+    let generation = handle.status().generation;
+    expired.store(true, Ordering::Relaxed);
+    assert!(call(&handle).await.is_err());
+    assert_eq!(reload(&runtime, with("new-token")).await, adjusted());
+    assert_eq!(call(&handle).await.unwrap(), "hello");
+    assert_eq!(handle.status().generation, generation);
+    assert_eq!(server.count("initialize"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_failed_for_an_old_token_is_connected_with_the_new_one() {
+    let server = strict(&Arc::new(AtomicBool::new(true))).await;
+    let with = |token: &str| {
+        Transport::http(server.url()).header("Authorization", format!("Bearer {token}"))
+    };
+    let (runtime, handle) = started(with("old-token")).await;
+    reaches(&handle, StateName::PermanentlyFailed).await;
+    assert_eq!(reload(&runtime, with("new-token")).await, adjusted());
+    runtime.ready(LONG).await.unwrap();
+    assert_eq!(call(&handle).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
+    let server = Server::start(manners).await;
+    let (runtime, handle) = started(Transport::http(server.url())).await;
+    runtime.ready(LONG).await.unwrap();
+    let broken = Transport::http(server.url()).header("X-Team", "two\nlines");
+    let why = vec!["headers"];
+    let change = reload(&runtime, broken).await;
+    assert_eq!(change, ServerChange::Restarted { why });
+    reaches(&handle, StateName::PermanentlyFailed).await;
+    let fault = handle.status().last_error.unwrap();
+    assert_eq!(fault.class, FaultClass::InvalidAddress);
+    // Good ones take it out of that state.
+    assert_eq!(
+        reload(&runtime, Transport::http(server.url())).await,
+        adjusted()
+    );
+    assert_eq!(call(&handle).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
