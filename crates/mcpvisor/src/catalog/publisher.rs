@@ -135,21 +135,25 @@ impl CatalogPublisher {
             return;
         }
         let mut desk = self.lock();
-        // Whoever hands in holds the desk, so nothing comes between this and the merge.
-        self.behind.store(false, Ordering::Release);
         let changed = std::mem::take(&mut desk.changed);
-        if changed.is_empty() {
-            return;
+        if !changed.is_empty() {
+            self.merge(&mut desk, &changed);
         }
+        // Whoever hands in holds the desk, so nothing came meanwhile. Not before the merge: another
+        // reader, who may know of the change already, waits for it.
+        self.behind.store(false, Ordering::Release);
+    }
+
+    fn merge(&self, desk: &mut Desk, changed: &BTreeMap<ServerName, Option<Arc<ServerView>>>) {
         let revision = desk.revision;
-        rewrite(&self.fleet, revision, &changed, |view, _| Arc::clone(view));
+        rewrite(&self.fleet, revision, changed, |view, _| Arc::clone(view));
         desk.views.retain(|view| {
             let Some(view) = view.upgrade() else {
                 return false;
             };
             let narrow =
                 |it: &Arc<ServerView>, before: Option<&ServerView>| view.narrow(it, before);
-            rewrite(&view.published, revision, &changed, narrow);
+            rewrite(&view.published, revision, changed, narrow);
             true
         });
     }
@@ -285,6 +289,37 @@ mod tests {
             before.tools().next().unwrap(),
             after.tools().next().unwrap()
         ));
+    }
+
+    #[test]
+    fn who_knows_of_a_change_sees_it_though_another_reader_merges_it() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        // Something to do for whoever merges.
+        let views = ["!*1*", "!*2*", "!*3*", "!*4*"];
+        let views = views.map(|it| publisher.view(Filter::from_patterns([it])));
+        let names = || (0..200).map(|number| format!("t{number}"));
+        let over = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (publisher, over) = (Arc::clone(&publisher), Arc::clone(&over));
+            std::thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    publisher.catalog();
+                }
+            })
+        };
+        let mut behind = 0;
+        for round in 0..100 {
+            // Without digits, so that it passes every filter.
+            let tool = if round % 2 == 0 { "new" } else { "newer" };
+            publisher.publish(&name("a"), tools(names().chain([tool.to_owned()])));
+            // By now the other has begun, and in some of the rounds it is not done.
+            std::thread::sleep(Duration::from_micros(20 * round as u64));
+            let seen = views[3].catalog();
+            behind += usize::from(seen.tools().all(|it| it.name() != tool));
+        }
+        over.store(true, Ordering::Relaxed);
+        other.join().unwrap();
+        assert_eq!(behind, 0);
     }
 
     /// 200 servers of 200 tools: the merge after a change of one, and a read. The figures are those of
