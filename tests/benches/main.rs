@@ -5,10 +5,12 @@
 //! does not hold; `--quick` keeps to the instructions and a short look at wall time.
 //!
 //! The program runs itself as the server (`server`, `http-server PACKETS`), as a counted client
-//! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`).
+//! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`). `catalog` is the
+//! catalog of a large fleet alone.
 
 mod bare;
 mod caller;
+mod catalog;
 mod fleet;
 mod http;
 mod instructions;
@@ -55,6 +57,12 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
             let load = Load::echo(Callers::Tasks(callers.parse()?), calls.parse()?);
             let client = side::client(side.parse()?, way.parse()?, load);
             one_thread.build()?.block_on(client)?;
+        }
+        ["catalog"] => {
+            let plan = Plan::from_args(&[])?;
+            let mut table = Table::new(io::stdout())?;
+            let rows = catalog::rows(&plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS);
+            table.rows(&tokio::runtime::Runtime::new()?.block_on(rows)?)?;
         }
         ["weigh", side, way] => {
             let runtime = one_thread.build()?;
@@ -134,6 +142,9 @@ async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
 async fn try_fleet(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     let ready = async || Ok([fleet::ready(plan, gates::READY).await?]);
     table.rows(&plan.best(ready).await?)?;
+    let catalog =
+        async || catalog::rows(plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS).await;
+    table.rows(&plan.best(catalog).await?)?;
     for way in [Way::InProcess, Way::Stdio] {
         let added = async || Ok([memory::added(way, gates::ADDED_KIB)?]);
         table.rows(&plan.best(added).await?)?;

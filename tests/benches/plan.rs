@@ -29,6 +29,10 @@ pub(crate) mod gates {
     pub(crate) const SLOW_TOOL: f64 = 1.05;
     /// A large fleet is ready.
     pub(crate) const READY: f64 = 1.2;
+    /// Milliseconds from a change of one server of a large fleet to the first read of it.
+    pub(crate) const CATALOG_CHANGE_MS: f64 = 2.0;
+    /// Nanoseconds of a read of the catalog of a large fleet.
+    pub(crate) const CATALOG_READ_NS: f64 = 100.0;
     /// KiB that the runtime adds to an idle server.
     pub(crate) const ADDED_KIB: f64 = 15.0;
     /// From a kill to the next answer, against spawn, handshake and call.

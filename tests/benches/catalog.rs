@@ -1,0 +1,94 @@
+//! The catalog over a large fleet: from one server's change to the first read of it, and a read.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use mcpvisor::{Runtime, ServerConfig, Transport};
+use mcpvisor_testkit::scripted::{Listing, Script, ScriptedServer, tool};
+use rmcp::model::Tool;
+
+use crate::Outcome;
+use crate::plan::Plan;
+use crate::report::{Row, median};
+
+const SERVERS: usize = 200;
+
+const TOOLS: usize = 200;
+
+/// Reads that are timed together.
+const READS: u32 = 1_000_000;
+
+/// No change takes longer to be seen unless something is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Refreshes of one list are at least so far apart, so a change waits for that before it is timed.
+const APART: Duration = Duration::from_millis(120);
+
+/// Changes one server of many, and reads. What the change costs includes asking the server for its
+/// list.
+pub(crate) async fn rows(plan: &Plan, merge: f64, read: f64) -> Outcome<[Row; 2]> {
+    let servers: Vec<ScriptedServer> = (0..SERVERS)
+        .map(|_| ScriptedServer::new(Script::bare().tools(tools(0))))
+        .collect();
+    let mut runtime = Runtime::builder();
+    for (number, server) in servers.iter().enumerate() {
+        let config = ServerConfig::new(format!("server{number}"), transport(server))?;
+        runtime = runtime.server(config);
+    }
+    let runtime = runtime.start().await?;
+    runtime.ready(PATIENCE).await?;
+    let mut changes = Vec::with_capacity(plan.rounds);
+    for round in 1..=plan.rounds {
+        tokio::time::sleep(APART).await;
+        changes.push(change(&runtime, &servers[SERVERS / 2], round).await?);
+    }
+    let whole = runtime.catalog().tool_count();
+    if whole != SERVERS * TOOLS {
+        Err(format!("{whole} tools are in the catalog"))?;
+    }
+    let began = Instant::now();
+    for _ in 0..READS {
+        black_box(runtime.catalog());
+    }
+    let per_read = began.elapsed().as_secs_f64() * 1e9 / f64::from(READS);
+    runtime.shutdown(PATIENCE).await;
+    let measure = |what: &str| format!("{SERVERS} servers × {TOOLS} tools: {what}");
+    let changed = median(changes.into_iter());
+    Ok([
+        Row::amount(measure("a change is seen"), "ms", changed, Some(merge)),
+        Row::amount(measure("a read"), "ns", per_read, Some(read)),
+    ])
+}
+
+/// Milliseconds from a server's word that its tools changed to a catalog that has them.
+async fn change(runtime: &Runtime, server: &ScriptedServer, round: usize) -> Outcome<f64> {
+    server
+        .control()
+        .update(|script| script.tools = tools(round));
+    let newest = format!("server{}__{}", SERVERS / 2, name(round + TOOLS - 1));
+    let began = Instant::now();
+    server.control().tools_changed();
+    while runtime.catalog().tool(&newest).is_none() {
+        if began.elapsed() > PATIENCE {
+            Err("a change is never seen")?;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+fn name(number: usize) -> String {
+    format!("tool{number}")
+}
+
+fn tools(from: usize) -> Listing<Tool> {
+    Listing::of((from..from + TOOLS).map(|number| tool(name(number))))
+}
+
+fn transport(server: &ScriptedServer) -> Transport {
+    let server = server.clone();
+    Transport::channel(move |end| {
+        let generation = end.generation.get();
+        server.clone().serve(end.incoming, end.outgoing, generation)
+    })
+}
