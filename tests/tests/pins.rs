@@ -9,9 +9,7 @@
 mod fleet;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 use fleet::*;
 use mcpvisor::{
@@ -331,79 +329,5 @@ async fn a_lock_that_cannot_be_read_holds_everything_back_and_the_next_start_wor
         let (runtime, handle) = start(pinned(&git), Some(&folder)).await;
         assert_eq!(shown(&handle), ["read"], "{length}");
         runtime.shutdown(DEADLINE).await;
-    }
-}
-
-// A process that is killed while it writes.
-
-const CHILD: &str = "MCPVISOR_PINS_CHILD";
-
-/// Approves and changes for ever. Run by the test below, in a process of its own.
-#[tokio::test]
-#[ignore = "never ends; the test below runs and kills it"]
-async fn a_child_that_writes_all_the_time() {
-    let Some(folder) = std::env::var_os(CHILD) else {
-        return;
-    };
-    let git = ScriptedServer::new(script(&[("read", "0")]));
-    let runtime = Runtime::builder()
-        .server(pinned(&git))
-        .state_dir(folder)
-        .start()
-        .await
-        .unwrap();
-    runtime.ready(DEADLINE).await.unwrap();
-    for number in 1.. {
-        git.control().update(|script| {
-            let text = format!("{number} {}", "x".repeat(number % 50 * 400));
-            script.tools = Listing::of([described("read", &text)]);
-        });
-        git.control().tools_changed();
-        while runtime.held("git").unwrap().is_empty() {
-            tokio::time::sleep(millis(1)).await;
-        }
-        runtime.approve("git", None).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_process_that_is_killed_while_it_writes_leaves_what_the_next_one_can_read() {
-    let folder = Folder::new("killed");
-    for round in 0..size(6, 100) {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_child_that_writes_all_the_time", "--ignored"])
-            .env(CHILD, &folder.0)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        wait_for_writes(&folder.lock()).await;
-        tokio::time::sleep(millis(7 * round as u64 % 90)).await;
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let git = ScriptedServer::new(script(&[("read", "another")]));
-        let (runtime, _) = start(pinned(&git), Some(&folder)).await;
-        let reasons = held(&runtime);
-        assert_eq!(
-            reasons,
-            [("read".to_owned(), HeldReason::Changed)],
-            "round {round}"
-        );
-        runtime.shutdown(DEADLINE).await;
-    }
-}
-
-/// Until the file was replaced a few times.
-async fn wait_for_writes(path: &Path) {
-    let until = Instant::now() + DEADLINE;
-    let look = || fs::metadata(path).and_then(|it| it.modified()).ok();
-    let (mut seen, mut changes) = (look(), 0);
-    while changes < 3 {
-        assert!(Instant::now() < until, "the child writes nothing");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-        let now = look();
-        if now != seen {
-            (seen, changes) = (now, changes + 1);
-        }
     }
 }

@@ -3,24 +3,35 @@
 //! Files are small, replaced as a whole, and readable by their owner alone. A reader that finds
 //! nonsense goes on without it: what is here can always be learned again, or asked of a person.
 
-use std::fs::{self, File};
+use std::collections::BTreeSet;
+use std::fs::{self, DirEntry, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// A file that is larger is not one of ours.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A draft that is older was left by a process that died while it wrote.
+const DRAFT: Duration = Duration::from_secs(300);
 
 /// A folder for what outlives a run. Blocks, as file systems do: not for an async worker.
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     root: PathBuf,
+    /// The folders in it that were cleared of old drafts.
+    swept: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl StateDir {
     /// Nothing is made before something is written.
     pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            swept: Arc::default(),
+        }
     }
 
     /// Where a file is.
@@ -43,20 +54,51 @@ impl StateDir {
         Ok(Some(contents))
     }
 
-    /// Replaces a file as a whole: whoever dies in between leaves the old one.
+    /// Replaces a file as a whole: whoever dies in between leaves the old one, and a draft that the
+    /// next run removes.
     pub(crate) fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let path = self.path(file);
         let folder = path.parent().unwrap_or(&self.root);
         make_private_folder(folder)?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let draft = folder.join(format!(".{}.{number}.tmp", std::process::id()));
+        self.sweep(folder);
+        let draft = folder.join(draft_name());
         let written = write_private(&draft, contents).and_then(|()| fs::rename(&draft, &path));
         if written.is_err() {
             let _ = fs::remove_file(&draft);
         }
         written
     }
+
+    /// Removes old drafts from a folder, once.
+    fn sweep(&self, folder: &Path) {
+        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !swept.insert(folder.to_owned()) {
+            return;
+        }
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        for old in entries.filter(is_old_draft) {
+            let _ = fs::remove_file(old.path());
+        }
+    }
+}
+
+/// A name that no other draft has, of whatever process: in containers all have the same number.
+fn draft_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_nanos();
+    format!(".{}.{now:x}.{number}.tmp", std::process::id())
+}
+
+fn is_old_draft(entry: &DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    let age = || {
+        let written = entry.metadata().and_then(|it| it.modified()).ok()?;
+        SystemTime::now().duration_since(written).ok()
+    };
+    name.starts_with('.') && name.ends_with(".tmp") && age().is_some_and(|age| age > DRAFT)
 }
 
 fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
@@ -95,6 +137,23 @@ mod tests {
         state.write("eras/a.json", b"two").unwrap();
         assert_eq!(state.read("eras/a.json").unwrap().unwrap(), b"two");
         assert_eq!(fs::read_dir(root.join("eras")).unwrap().count(), 1);
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_draft_of_a_process_that_died_is_removed_by_the_next_run() {
+        let root = folder("drafts");
+        let (old, new) = (root.join(".7.0.tmp"), root.join(".7.1.tmp"));
+        fs::create_dir_all(&root).unwrap();
+        for draft in [&old, &new] {
+            fs::write(draft, b"half").unwrap();
+        }
+        let long_ago = SystemTime::now() - 2 * DRAFT;
+        let draft = File::options().write(true).open(&old).unwrap();
+        draft.set_modified(long_ago).unwrap();
+        StateDir::new(&root).write("a.json", b"{}").unwrap();
+        assert!(!old.exists());
+        assert!(new.exists(), "it may be being written");
         fs::remove_dir_all(root).unwrap();
     }
 
