@@ -14,6 +14,7 @@
 //! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, which is told to
 //!   misbehave while it runs, and counts.
 //! - [`badserver`]: the program `mcpvisor-badserver`, every fault a named switch.
+//! - [`tasks`]: how many tasks there are while something happens.
 //! - [`stdio_server`]: an MCP server that is a process of its own, to build binaries from.
 
 // A test kit reports by panicking: its callers are tests.
@@ -28,6 +29,7 @@ pub mod processes;
 pub mod raw_client;
 pub mod scripted;
 pub mod stdio_server;
+pub mod tasks;
 
 pub use eventually::{eventually, eventually_async, eventually_in};
 pub use isolated::in_own_process;

@@ -1,16 +1,13 @@
 //! Servers that say too much. (Figure 18.)
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mcpvisor_testkit::in_own_process;
 use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+use mcpvisor_testkit::tasks::most_tasks;
 use rmcp::model::LoggingMessageNotificationParam;
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
 use crate::arena::*;
 use crate::bare::Bare;
@@ -24,50 +21,14 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Tasks that come and go in peace: a listing, a check.
 const A_FEW: usize = 8;
 
-/// Counts the live tasks all the time, and remembers the most.
-struct TaskCount {
-    before: usize,
-    stop: Arc<AtomicBool>,
-    most: JoinHandle<usize>,
-}
-
-impl TaskCount {
-    fn start() -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let before = tasks();
-        let most = tokio::spawn(async move {
-            let mut most = 0;
-            while !stopped.load(Ordering::Relaxed) {
-                most = most.max(tasks());
-                tokio::time::sleep(millis(1)).await;
-            }
-            most
-        });
-        Self { before, stop, most }
-    }
-
-    /// How many there were in addition, at the most.
-    async fn grown(self) -> usize {
-        self.stop.store(true, Ordering::Relaxed);
-        self.most.await.unwrap().saturating_sub(self.before)
-    }
-}
-
-fn tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
-}
-
 /// A flood that ends in an answer, with a reader of events who does not read.
 async fn flood(fault: &str, dropped: bool) {
     let arena = Arena::new(&[]).await;
     let slow_reader = arena.runtime.events();
     arena.recovers(1).await;
     let before = Snapshot::take().memory;
-    let count = TaskCount::start();
-    let (outcome, took) = arena.strike(fault, LIMIT).await;
+    let ((outcome, took), tasks) = most_tasks(arena.strike(fault, LIMIT)).await;
     outcome.unwrap();
-    let tasks = count.grown().await;
     let memory = peak_memory().saturating_sub(before) / MIB;
     let status = arena.bad.status();
     println!(
@@ -125,11 +86,10 @@ fn control_figure_18_bare_rmcp_spawns_a_task_for_each() {
     let name = "floods::control_figure_18_bare_rmcp_spawns_a_task_for_each";
     in_own_process(name, LIMIT, async || {
         let bare = Bare::connect_with(Slow, &[]).await;
-        let count = TaskCount::start();
         let amount = size(5_000, 50_000);
         let fault = format!("flood={amount}");
-        let _ = tokio::time::timeout(secs(20), bare.strike(&fault)).await;
-        let tasks = count.grown().await;
+        let flooded = tokio::time::timeout(secs(20), bare.strike(&fault));
+        let (_, tasks) = most_tasks(flooded).await;
         println!("figure 18, bare rmcp: {tasks} more tasks of {amount} notifications");
         assert!(tasks > 100 * A_FEW, "{tasks} tasks more");
     });

@@ -1,11 +1,20 @@
 //! Who closes a session, when, and how long that may take. (O1, D3.)
 
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::HttpManners;
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::tasks::most_tasks;
 use serde_json::json;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
 
 use crate::arena::*;
 use crate::fleet::*;
+
+/// Calls at once.
+const CROWD: usize = 16;
+
+/// Tasks that come and go in peace: a listing, a check.
+const A_FEW: usize = 8;
 
 #[tokio::test]
 async fn a_session_is_deleted_when_its_connection_is_closed_and_only_then() {
@@ -73,4 +82,59 @@ async fn a_frozen_server_can_be_shut_down_in_time() {
     let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
     call.await.unwrap_err();
     arena.end().await;
+}
+
+/// So many calls at once, each on a socket of its own.
+async fn crowd(arena: &Arena, ms: u64) {
+    let mut calls = JoinSet::new();
+    for number in 0..CROWD {
+        let call = json!({ "key": format!("{number}"), "ms": ms });
+        let call = arena.handle.call_tool("run", call).deadline(DEADLINE);
+        calls.spawn(call.into_future());
+    }
+    for outcome in calls.join_all().await {
+        outcome.unwrap();
+    }
+}
+
+#[test]
+fn sockets_have_no_task_of_their_own_and_close_with_the_one_that_opened_them() {
+    // The server's tasks are counted elsewhere.
+    let backstage = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = backstage.block_on(HttpServer::start(HttpManners::sse()));
+    let closed = || {
+        let nobody = || server.open_connections() == 0;
+        backstage.block_on(eventually(DEADLINE, "every socket closed", nobody));
+    };
+    let here = Builder::new_current_thread().enable_all().build().unwrap();
+    let arena = here.block_on(async {
+        let arena = Arena::start(server.clone(), quick()).await;
+        arena.runtime.ready(DEADLINE).await.unwrap();
+        let ((), tasks) = most_tasks(crowd(&arena, 300)).await;
+        assert!(tasks <= CROWD + A_FEW, "{tasks} tasks");
+        assert!(
+            server.open_connections() > CROWD as u64 / 2,
+            "they wait for more"
+        );
+        arena.runtime.disable("web").await.unwrap();
+        arena
+    });
+    closed();
+    // The whole of tokio ends under it, with calls in flight.
+    here.block_on(async {
+        arena.runtime.enable("web").await.unwrap();
+        arena.runtime.ready(DEADLINE).await.unwrap();
+        let busy = || server.open_connections() > CROWD as u64;
+        let busy = eventually(DEADLINE, "the calls in flight", busy);
+        tokio::select! {
+            () = crowd(&arena, 60_000) => panic!("they take a minute"),
+            () = busy => {}
+        }
+    });
+    drop(here);
+    closed();
 }

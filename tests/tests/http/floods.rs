@@ -1,17 +1,15 @@
 //! Servers that say too much. (Figure 18.)
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
 use mcpvisor_testkit::in_own_process;
 use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+use mcpvisor_testkit::tasks::most_tasks;
 use rmcp::model::{ClientConfig, LoggingMessageNotificationParam, ProtocolVersion};
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::json;
-use tokio::runtime::Handle;
 
 use crate::arena::*;
 use crate::bare::{Bare, serve_with};
@@ -24,28 +22,6 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tasks that come and go in peace: a listing, a check, a connection on either side.
 const A_FEW: usize = 12;
-
-fn tasks() -> usize {
-    Handle::current().metrics().num_alive_tasks()
-}
-
-/// The most tasks that there were in addition while something happens.
-async fn most_tasks<T>(during: impl Future<Output = T>) -> (T, usize) {
-    let before = tasks();
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let most = tokio::spawn(async move {
-        let mut most = 0;
-        while !stopped.load(Ordering::Relaxed) {
-            most = most.max(tasks());
-            tokio::time::sleep(millis(1)).await;
-        }
-        most
-    });
-    let output = during.await;
-    stop.store(true, Ordering::Relaxed);
-    (output, most.await.unwrap().saturating_sub(before))
-}
 
 async fn flood(fault: &str) {
     let arena = Arena::new(HttpManners::sse()).await;

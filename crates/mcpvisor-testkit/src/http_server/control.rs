@@ -234,6 +234,11 @@ impl HttpServer {
         self.0.shared.record().connects
     }
 
+    /// Connections that are open now.
+    pub fn open_connections(&self) -> u64 {
+        self.0.shared.record().open
+    }
+
     /// Sessions that were ever opened.
     pub fn sessions_opened(&self) -> u64 {
         self.0.shared.record().sessions_opened

@@ -75,7 +75,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut close: oneshot::
 }
 
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
-    shared.record().connects += 1;
+    let _open = Open::count(&shared);
     let _ = stream.set_nodelay(shared.manners().nodelay);
     let mut wire = Wire::new(stream);
     loop {
@@ -90,6 +90,24 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
         if exchange::serve(&mut wire, &shared, request).await.is_err() {
             return;
         }
+    }
+}
+
+/// Counts a connection as long as it is open.
+struct Open<'a>(&'a Shared);
+
+impl<'a> Open<'a> {
+    fn count(shared: &'a Shared) -> Self {
+        let mut record = shared.record();
+        record.connects += 1;
+        record.open += 1;
+        Self(shared)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.record().open -= 1;
     }
 }
 

@@ -33,6 +33,8 @@ impl Received {
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) connects: u64,
+    /// Connections that are open now.
+    pub(super) open: u64,
     pub(super) sessions_opened: u64,
     pub(super) sessions_deleted: u64,
     pub(super) received: Vec<Received>,

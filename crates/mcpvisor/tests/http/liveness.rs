@@ -314,6 +314,7 @@ async fn a_redirect_to_another_origin_is_refused_and_nothing_is_sent_there() {
     assert_eq!(error.known(), Known::Refused);
     assert!(error.to_string().contains("redirects"), "{error}");
     assert_eq!(other.accepted(), 0);
+    assert_eq!(server.count("tools/call"), 1, "nor to that path here");
     runtime.shutdown(LONG).await;
 }
 

@@ -74,6 +74,7 @@ async fn sixty_four_callers_of_a_session_that_is_gone_cause_one_reconnect_and_ar
         assert_eq!(answer.unwrap(), "session-2");
     }
     assert_eq!(server.count("initialize"), 2, "one reconnect");
+    assert_eq!(server.count("DELETE"), 0, "what is gone is not ended");
     assert_eq!(
         forgetful.ran.load(Ordering::SeqCst) - before,
         64,
@@ -289,4 +290,34 @@ async fn an_id_in_an_error_is_never_taken_for_a_session() {
     let planted = |seen: &Seen| seen.header("mcp-session-id").is_some();
     assert!(!server.seen().iter().any(planted));
     runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_session_is_opened_by_a_good_answer_to_initialize_and_by_nothing_else() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let foreign = "content-type: application/json\r\nmcp-session-id: nobodys\r\n";
+    let server = Server::start(move |seen| match seen.asks() {
+        "initialize" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Reply::status("500 Internal Server Error", foreign, "{}")
+        }
+        "tools/call" => {
+            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("hello")});
+            Reply::status("200 OK", foreign, &answer.to_string())
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    for _ in 0..2 {
+        assert_eq!(call(&web).await.unwrap(), "hello");
+    }
+    runtime.shutdown(LONG).await;
+    let ids = server.seen().into_iter();
+    let mut ids: Vec<String> = ids
+        .filter_map(|seen| seen.header("mcp-session-id").map(str::to_owned))
+        .collect();
+    ids.dedup();
+    assert_eq!(ids, ["session-1"]);
+    assert_eq!(server.count("DELETE"), 1);
 }
