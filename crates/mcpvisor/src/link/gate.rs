@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::Inbound;
 use super::bucket::Bucket;
+use super::codec::Decoded;
 
 /// What was refused is told so often.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -43,13 +44,33 @@ impl Gate {
         Room(self.bucket.free(Instant::now().into_std()))
     }
 
+    /// Lets in what was read and fits; what is refused comes up later, in a report.
+    pub(crate) fn admit(&mut self, decoded: Decoded) -> Option<Inbound> {
+        match decoded {
+            Decoded::Nothing => None,
+            Decoded::Answer(inbound) => Some(inbound),
+            Decoded::Unasked(inbound, bytes) => {
+                self.let_in(bytes);
+                Some(inbound)
+            }
+            Decoded::Refused(changed) => {
+                self.refuse(changed);
+                None
+            }
+            Decoded::RefusedNoise => {
+                self.refused().strays += 1;
+                None
+            }
+        }
+    }
+
     /// A message that takes so many bytes was let in.
-    pub(crate) fn let_in(&mut self, bytes: usize) {
+    fn let_in(&mut self, bytes: usize) {
         self.bucket.take(Instant::now().into_std(), places(bytes));
     }
 
     /// A message was refused. That a list changed is not lost: it is told with the report.
-    pub(crate) fn refuse(&mut self, changed: &[ListKind]) {
+    fn refuse(&mut self, changed: &[ListKind]) {
         let refused = self.refused();
         if changed.is_empty() {
             refused.dropped += 1;
@@ -59,11 +80,6 @@ impl Gate {
                 refused.changed.push(*list);
             }
         }
-    }
-
-    /// Noise was refused.
-    pub(crate) fn refuse_noise(&mut self) {
-        self.refused().strays += 1;
     }
 
     fn refused(&mut self) -> &mut Refused {

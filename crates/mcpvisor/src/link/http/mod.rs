@@ -329,29 +329,17 @@ impl HttpLink {
         self.admit(purpose, decoded)
     }
 
-    /// Counts what came unasked; what is refused comes up later, in a report.
+    /// Lets it in, if it fits. After an answer its stream may still say something.
     fn admit(&mut self, purpose: Purpose, decoded: Decoded) -> Option<Inbound> {
-        match decoded {
-            Decoded::Nothing => None,
-            Decoded::Answer(inbound) => {
-                if let Some(id) = purpose.request() {
-                    self.linger(id);
-                }
-                Some(self.with_session_in_mind(inbound))
-            }
-            Decoded::Unasked(inbound, bytes) => {
-                self.gate.let_in(bytes);
-                Some(inbound)
-            }
-            Decoded::Refused(changed) => {
-                self.gate.refuse(changed);
-                None
-            }
-            Decoded::RefusedNoise => {
-                self.gate.refuse_noise();
-                None
-            }
+        let answers = matches!(decoded, Decoded::Answer(_));
+        let inbound = self.gate.admit(decoded)?;
+        if !answers {
+            return Some(inbound);
         }
+        if let Some(id) = purpose.request() {
+            self.linger(id);
+        }
+        Some(self.with_session_in_mind(inbound))
     }
 
     /// The stream of an answered request may end by itself, but not many of them stay open.

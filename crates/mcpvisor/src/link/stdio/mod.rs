@@ -205,7 +205,7 @@ impl StdioLink {
                         self.break_down(too_long(MAX_LINE));
                         return None;
                     };
-                    self.admit(decoded)
+                    self.gate.admit(decoded)
                 }
                 Ok(None) if self.stdout.is_none() => {
                     // A last line that lacks only its end. If it lacks more, the child died writing
@@ -249,7 +249,7 @@ impl StdioLink {
         } else {
             decoded
         };
-        self.admit(decoded)
+        self.gate.admit(decoded)
     }
 
     /// Waits for the line that is read elsewhere. The exit is watched meanwhile.
@@ -263,32 +263,12 @@ impl StdioLink {
         };
         self.heavy = None;
         Poll::Ready(match read {
-            Ok(decoded) => self.admit(decoded),
+            Ok(decoded) => self.gate.admit(decoded),
             Err(problem) => {
                 self.break_down(problem);
                 None
             }
         })
-    }
-
-    /// Counts what came unasked; what is refused comes up later, in a report.
-    fn admit(&mut self, decoded: Decoded) -> Option<Inbound> {
-        match decoded {
-            Decoded::Nothing => None,
-            Decoded::Answer(inbound) => Some(inbound),
-            Decoded::Unasked(inbound, bytes) => {
-                self.gate.let_in(bytes);
-                Some(inbound)
-            }
-            Decoded::Refused(changed) => {
-                self.gate.refuse(changed);
-                None
-            }
-            Decoded::RefusedNoise => {
-                self.gate.refuse_noise();
-                None
-            }
-        }
     }
 
     /// The server broke a rule, and nothing that it says counts any more.
