@@ -75,7 +75,7 @@ peers:
 
 # the figures of reliability at full size, for docs/figures.md (on a machine that does nothing else)
 figures *ARGS:
-    MCPVISOR_FULL=1 cargo test --locked --release -p mcpvisor-tests --test figures --test hostile --test http -- --nocapture --test-threads=1 {{ ARGS }}
+    MCPVISOR_FULL=1 cargo test --locked --release -p mcpvisor-tests --test figures --test hostile --test http --test secrets -- --nocapture --test-threads=1 {{ ARGS }}
 
 # a server that misbehaves as it is told, for any client: `just badserver --list-faults`
 badserver *ARGS:

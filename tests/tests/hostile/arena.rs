@@ -4,48 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mcpvisor::settings::CloseSettings;
 use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, ShutdownReport};
 use mcpvisor_testkit::processes::Marker;
 use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::fleet::*;
-
-/// How much later than promised an outcome may come.
-const TOLERANCE: Duration = Duration::from_millis(100);
-
-/// What a machine that is busy with other things may add to it. At full size nothing: figures are
-/// taken on a machine that is not.
-const BUSY: Duration = Duration::from_secs(3);
-
-/// The deadline of a call that nobody answers.
-pub(crate) const SHORT: Duration = Duration::from_millis(400);
-
-/// How a bad server is closed here.
-pub(crate) const GRACE: CloseSettings = CloseSettings {
-    drain: Duration::from_millis(100),
-    stdin: Duration::from_millis(300),
-    terminate: Duration::from_millis(300),
-};
-
-/// How much later than promised something may be here.
-pub(crate) fn tolerance() -> Duration {
-    if in_full() {
-        TOLERANCE
-    } else {
-        TOLERANCE + BUSY
-    }
-}
-
-/// The settings of a bad server: connected again at once, as often as it takes, and closed quickly.
-pub(crate) fn quick() -> ServerSettings {
-    let mut settings = eager();
-    settings.close = GRACE;
-    settings
-}
+pub(crate) use crate::patience::*;
 
 /// The two servers.
 pub(crate) struct Arena {
@@ -169,39 +135,5 @@ impl Neighbour {
         assert!(longest < tolerance(), "a neighbour waited for {longest:?}");
         let status = self.handle.status();
         assert_eq!((status.generation.get(), status.restarts), (1, 0));
-    }
-}
-
-/// An outcome at the deadline of [`SHORT`], of a call that the server may have.
-#[track_caller]
-pub(crate) fn assert_sent_and_late(
-    outcome: Result<CallToolResult, CallError>,
-    took: Duration,
-    what: &str,
-) {
-    let error = outcome.unwrap_err();
-    assert!(
-        matches!(error, CallError::Deadline { sent: true, .. }),
-        "{what}: {error:?}"
-    );
-    assert!(
-        took >= SHORT && took < SHORT + tolerance(),
-        "{what}: {took:?}"
-    );
-}
-
-/// How long something takes.
-pub(crate) async fn timed<T>(what: impl IntoFuture<Output = T>) -> (T, Duration) {
-    let begin = Instant::now();
-    let output = what.into_future().await;
-    (output, begin.elapsed())
-}
-
-/// The error says all of this.
-#[track_caller]
-pub(crate) fn says(error: &impl ToString, parts: &[&str]) {
-    let text = error.to_string();
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
 }

@@ -26,4 +26,6 @@ mod listings;
 mod neighbours;
 mod nonsense;
 mod oversize;
+#[path = "../fleet/patience.rs"]
+mod patience;
 mod silence;

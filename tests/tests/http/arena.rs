@@ -2,33 +2,15 @@
 
 use std::time::Duration;
 
-use mcpvisor::settings::CloseSettings;
 use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, ShutdownReport, Transport};
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
 use rmcp::model::{
     ArgumentInfo, CallToolResult, CompleteRequestParams, PromptReference, Reference,
 };
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::fleet::*;
-
-/// How much later than promised an outcome may come.
-const TOLERANCE: Duration = Duration::from_millis(100);
-
-/// What a machine that is busy with other things may add to it. At full size nothing: figures are
-/// taken on a machine that is not.
-const BUSY: Duration = Duration::from_secs(3);
-
-/// The deadline of a call that nobody answers.
-pub(crate) const SHORT: Duration = Duration::from_millis(400);
-
-/// How a server is closed here.
-pub(crate) const GRACE: CloseSettings = CloseSettings {
-    drain: Duration::from_millis(100),
-    stdin: Duration::from_millis(300),
-    terminate: Duration::from_millis(300),
-};
+pub(crate) use crate::patience::*;
 
 /// Every kind of request that is sent again when its session is gone.
 pub(crate) const KINDS: [&str; 8] = [
@@ -41,22 +23,6 @@ pub(crate) const KINDS: [&str; 8] = [
     "prompts/get",
     "completion/complete",
 ];
-
-/// How much later than promised something may be here.
-pub(crate) fn tolerance() -> Duration {
-    if in_full() {
-        TOLERANCE
-    } else {
-        TOLERANCE + BUSY
-    }
-}
-
-/// Settings under which a server is connected again at once, and closed quickly.
-pub(crate) fn quick() -> ServerSettings {
-    let mut settings = eager();
-    settings.close = GRACE;
-    settings
-}
 
 /// A server and the fleet of one that calls it.
 pub(crate) struct Arena {
@@ -189,22 +155,6 @@ pub(crate) async fn ask(handle: &ServerHandle, kind: &str) -> Result<(), CallErr
             handle.complete(params).deadline(DEADLINE).await.map(drop)
         }
         other => panic!("no kind {other}"),
-    }
-}
-
-/// How long something takes.
-pub(crate) async fn timed<T>(what: impl IntoFuture<Output = T>) -> (T, Duration) {
-    let begin = Instant::now();
-    let output = what.into_future().await;
-    (output, begin.elapsed())
-}
-
-/// The error says all of this.
-#[track_caller]
-pub(crate) fn says(error: &impl ToString, parts: &[&str]) {
-    let text = error.to_string();
-    for part in parts {
-        assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
 }
 

@@ -51,7 +51,7 @@ async fn calls_in_flight_when_the_server_dies_have_their_outcome_at_once() {
 }
 
 #[tokio::test]
-async fn control_a_call_of_bare_rmcp_hangs_when_the_server_dies() {
+async fn control_figure_11_a_call_of_bare_rmcp_hangs_when_the_server_dies() {
     let server = HttpServer::start(HttpManners::resumable()).await;
     let bare = Bare::connect(&server).await;
     let call = bare.call("run", json!({ "key": "k", "ms": 60_000 }));
@@ -70,7 +70,8 @@ async fn control_a_call_of_bare_rmcp_hangs_when_the_server_dies() {
 #[tokio::test]
 async fn figure_11_a_server_that_is_restarted_on_its_port_is_found_again_every_time() {
     let restarts = size(5, 100);
-    for manners in [HttpManners::default(), HttpManners::sse()] {
+    let modern = HttpManners::modern();
+    for manners in [HttpManners::default(), HttpManners::sse(), modern] {
         let arena = Arena::new(manners).await;
         let mut times = Vec::new();
         for number in 0..restarts {
@@ -82,7 +83,10 @@ async fn figure_11_a_server_that_is_restarted_on_its_port_is_found_again_every_t
         }
         times.sort_unstable();
         let p99 = times[times.len() * 99 / 100];
-        println!("figure 11: {restarts} restarts, p99 {p99:?}");
+        println!(
+            "figure 11: {:?}, {:?}: {restarts} restarts, p99 {p99:?}",
+            manners.era, manners.reply
+        );
         assert!(p99 < secs(1) + tolerance(), "{p99:?}");
         assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
         arena.end().await;

@@ -26,6 +26,8 @@ mod modern;
 mod nonsense;
 mod oversize;
 mod packets;
+#[path = "../fleet/patience.rs"]
+mod patience;
 mod redirects;
 mod sessions;
 mod silence;

@@ -37,13 +37,15 @@ async fn with_canaries(server: HttpServer) -> Arena {
 
 #[tokio::test]
 async fn figure_23_no_redirect_to_another_origin_is_followed() {
-    for method in [
+    let methods = [
         "tools/call",
         "tools/list",
         "GET",
         "DELETE",
         "notifications/initialized",
-    ] {
+    ];
+    let rounds = size(1, 20);
+    for method in methods.repeat(rounds) {
         let server = HttpServer::start(HttpManners::default()).await;
         let arena = with_canaries(server).await;
         if method == "tools/call" {
@@ -67,6 +69,8 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
         let sent = format!("{:?}", server.received());
         assert!(sent.contains(CANARY), "at home the canaries are sent");
     }
+    let fleets = methods.len() * rounds;
+    println!("figure 23: {fleets} fleets sent elsewhere, nothing arrived there");
 }
 
 #[tokio::test]

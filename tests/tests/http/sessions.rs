@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::arena::*;
-use crate::bare::Bare;
+use crate::bare::{self, Bare};
 use crate::fleet::*;
 
 /// As many as call at once.
@@ -147,12 +147,14 @@ async fn a_caller_that_leaves_takes_no_way_of_sessions() {
 
 #[tokio::test]
 async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error_is_told() {
-    for fault in [
+    let faults = [
         "http-404",
         "http-session-400",
         "http-session-410",
         "http-session-error",
-    ] {
+    ];
+    let rounds = size(1, 20);
+    for fault in faults.repeat(rounds) {
         let arena = Arena::new(HttpManners::default()).await;
         arena.server.fault(fault).for_ever();
         let error = arena.run("never").await.unwrap_err();
@@ -171,6 +173,16 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
         );
         arena.end().await;
     }
+    let sessions = faults.len() * rounds;
+    println!("figure 10: {sessions} sessions gone for ever: 1 retry each, then the error");
+}
+
+#[tokio::test]
+async fn control_figure_10_a_call_of_bare_rmcp_has_no_outcome() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    let bare = Bare::connect(&server).await;
+    server.fault("http-session-400").for_ever();
+    assert!(bare::hangs(bare.call("run", json!({ "key": "never" }))).await);
 }
 
 #[tokio::test]

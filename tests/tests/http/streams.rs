@@ -1,7 +1,7 @@
 //! Streams of events: those that are resumed, and the server's own.
 
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, Received};
+use mcpvisor_testkit::http_server::{HttpManners, LostSession, Received};
 use serde_json::{Value, json};
 
 use crate::arena::*;
@@ -68,7 +68,17 @@ async fn the_servers_own_stream_is_opened_again_when_it_ends() {
 
 #[tokio::test]
 async fn a_session_that_is_gone_is_noticed_by_the_servers_own_stream() {
-    let arena = Arena::new(HttpManners::default()).await;
+    for lost in [
+        LostSession::NotFound,
+        LostSession::BadRequest,
+        LostSession::Gone,
+    ] {
+        notices_by_its_stream(HttpManners::default().lost(lost)).await;
+    }
+}
+
+async fn notices_by_its_stream(manners: HttpManners) {
+    let arena = Arena::new(manners).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena.server.forget_sessions();
     arena.server.end_streams();

@@ -1,15 +1,12 @@
 //! Secrets of servers over HTTP: in the address, in headers and in a variable. (Figure 20.)
 
-use std::process::Command;
-
 use mcpvisor::{Runtime, ServerConfig, ServerHandle, Transport};
 use mcpvisor_testkit::eventually_in;
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
 use serde_json::{Value, json};
-use tracing_subscriber::layer::SubscriberExt;
 
-use crate::capture::Capture;
 use crate::evidence::{Evidence, shows};
+use crate::watched::watched;
 use crate::{DEADLINE, canary};
 
 /// The variable that holds the token.
@@ -43,35 +40,8 @@ async fn failing(fault: &str) -> HttpServer {
 
 #[test]
 fn no_secret_of_a_server_over_http_is_shown_anywhere() {
-    // The token is in the environment of another run of this very test.
-    const NAME: &str = "http::no_secret_of_a_server_over_http_is_shown_anywhere";
-    if std::env::var_os(TOKEN).is_none() {
-        let ran = Command::new(std::env::current_exe().unwrap())
-            .args([NAME, "--exact", "--nocapture"])
-            .env(TOKEN, canary("bearer"))
-            .output()
-            .unwrap();
-        let output = [ran.stdout, ran.stderr].concat();
-        let output = String::from_utf8_lossy(&output);
-        assert!(
-            ran.status.success() && output.contains("1 passed"),
-            "{output}"
-        );
-        return;
-    }
-    let capture = Capture::default();
-    let subscriber = tracing_subscriber::registry().with(capture.clone());
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-    let mut evidence = Evidence::default();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(run_fleet(&mut evidence));
-    let logs = capture.take();
-    let ours = logs.iter().filter(|log| log.target.starts_with("mcpvisor"));
-    assert!(ours.count() > 10, "the fleet left its traces: {logs:?}");
-    for log in logs {
-        evidence.add("log", format!("{}: {}", log.target, log.text));
-    }
-    evidence.assert_shows_nothing();
+    let name = "http::no_secret_of_a_server_over_http_is_shown_anywhere";
+    watched(name, (TOKEN, canary("bearer")), 10, run_fleet);
 }
 
 async fn run_fleet(evidence: &mut Evidence) {

@@ -10,8 +10,8 @@
 mod capture;
 mod evidence;
 mod http;
+mod watched;
 
-use std::process::Command;
 use std::time::Duration;
 
 use capture::Capture;
@@ -22,6 +22,7 @@ use mcpvisor::{CallError, Config, Runtime, ServerConfig, ServerStatus, StateName
 use mcpvisor_testkit::eventually_in;
 use serde_json::{Value, json};
 use tracing_subscriber::layer::SubscriberExt;
+use watched::watched;
 
 const FIXTURE: &str = env!("CARGO_BIN_EXE_fixture-server");
 
@@ -105,36 +106,8 @@ fn config(folder: &SecretFolder) -> Config {
 
 #[test]
 fn no_secret_of_a_config_is_shown_anywhere() {
-    // The inherited variable is set for another run of this very test.
-    const NAME: &str = "no_secret_of_a_config_is_shown_anywhere";
-    if std::env::var_os(INHERITED).is_none() {
-        let ran = Command::new(std::env::current_exe().unwrap())
-            .args([NAME, "--exact", "--nocapture"])
-            .env(INHERITED, canary("inherited"))
-            .output()
-            .unwrap();
-        let output = [ran.stdout, ran.stderr].concat();
-        let output = String::from_utf8_lossy(&output);
-        assert!(
-            ran.status.success() && output.contains("1 passed"),
-            "{output}"
-        );
-        return;
-    }
-    let capture = Capture::default();
-    let subscriber = tracing_subscriber::registry().with(capture.clone());
-    tracing::subscriber::set_global_default(subscriber).unwrap();
-    let mut evidence = Evidence::default();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(run_fleet(&mut evidence));
-
-    let logs = capture.take();
-    let ours = logs.iter().filter(|log| log.target.starts_with("mcpvisor"));
-    assert!(ours.count() > 20, "the fleet left its traces: {logs:?}");
-    for log in logs {
-        evidence.add("log", format!("{}: {}", log.target, log.text));
-    }
-    evidence.assert_shows_nothing();
+    let name = "no_secret_of_a_config_is_shown_anywhere";
+    watched(name, (INHERITED, canary("inherited")), 20, run_fleet);
 }
 
 async fn run_fleet(evidence: &mut Evidence) {
