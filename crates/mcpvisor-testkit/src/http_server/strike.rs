@@ -89,7 +89,8 @@ pub(super) async fn strike(
             let text = "the headers are not what the body says";
             refuse_with(wire, 400, asked, HEADER_MISMATCH, text).await
         }
-        Kind::Body | Kind::Values | Kind::Nesting | Kind::WrongId => {
+        Kind::Body | Kind::Values => large(wire, shared, fault, asked).await,
+        Kind::Nesting | Kind::WrongId => {
             let mut reply = Reply::new(wire, shared.manners().reply);
             reply.body(&odd(fault, asked)).await
         }
@@ -182,18 +183,49 @@ fn odd(fault: HttpFault, asked: &Asked) -> String {
         format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, asked.id)
     };
     match fault.kind {
-        Kind::Values => with(&format!("[{}]", vec!["1"; amount].join(","))),
         Kind::Nesting => with(&format!("{}{}", "[".repeat(amount), "]".repeat(amount))),
-        Kind::Body => {
-            let text = json!({ "type": "text", "text": "x".repeat(amount) });
-            let result = json!({ "content": [text] });
-            json!({ "jsonrpc": "2.0", "id": asked.id, "result": result }).to_string()
-        }
         _ => {
             let result = structured(json!({}));
             json!({ "jsonrpc": "2.0", "id": NOBODYS_ID, "result": result }).to_string()
         }
     }
+}
+
+/// An answer with much in it, written piece by piece: a test that looks at the memory of its process
+/// must not find the answer in it because of us.
+async fn large(
+    wire: &mut Wire,
+    shared: &Shared,
+    fault: HttpFault,
+    asked: &Asked,
+) -> io::Result<()> {
+    let (opening, filling, closing) = match fault.kind {
+        Kind::Values => (
+            r#"{"content":[],"structuredContent":{"value":[1"#,
+            ",1",
+            "]}}",
+        ),
+        _ => (r#"{"content":[{"type":"text","text":""#, "x", r#""}]}"#),
+    };
+    let (kind, before, after) = match shared.manners().reply {
+        ReplyKind::Sse => (EVENTS, "event: message\ndata: ", "\n\n"),
+        ReplyKind::Json => (JSON, "", ""),
+    };
+    let id = &asked.id;
+    let opening = format!(r#"{before}{{"jsonrpc":"2.0","id":{id},"result":{opening}"#);
+    let closing = format!("{closing}}}{after}");
+    let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX / 2);
+    let length = opening.len() + amount * filling.len() + closing.len();
+    wire.announce(200, &[kind], length).await?;
+    wire.write(opening.as_bytes()).await?;
+    let piece = filling.repeat(PIECE);
+    let mut left = amount;
+    while left > 0 {
+        let now = left.min(PIECE);
+        wire.write(&piece.as_bytes()[..now * filling.len()]).await?;
+        left -= now;
+    }
+    wire.write(closing.as_bytes()).await
 }
 
 /// An answer that breaks off, or never ends.
