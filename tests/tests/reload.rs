@@ -179,19 +179,26 @@ async fn a_config_that_cannot_be_used_changes_nothing() {
     let one = ScriptedServer::new(Script::new());
     let plain = server("one", scripted(&one));
     let runtime = start(config([plain.clone()])).await;
-    let mut broken = plain.clone();
-    broken.name = mcpvisor::ServerName::new("two").unwrap();
-    broken.settings.budget.attempts = 0;
+    let mut another = plain.clone();
+    another.name = mcpvisor::ServerName::new("two").unwrap();
     let mut changed = plain.clone();
     changed.tools = deny(&["*"]);
-    let refused = runtime
-        .reload(config([changed.clone(), broken]))
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(refused, ReloadError::InvalidSetting { .. }),
-        "{refused}"
-    );
+    let mut no_attempts = another.clone();
+    no_attempts.settings.budget.attempts = 0;
+    for broken in [no_attempts, another.sleep_after(millis(0))] {
+        let refused = runtime
+            .reload(config([changed.clone(), broken.clone()]))
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(refused, ReloadError::InvalidSetting { .. }),
+            "{refused}"
+        );
+        // As at the start, and one by one.
+        assert!(runtime.add(broken.clone()).await.is_err());
+        let start = Runtime::builder().server(broken).start().await;
+        assert!(start.is_err());
+    }
     let refused = runtime
         .reload(config([changed.clone(), changed]))
         .await

@@ -195,7 +195,6 @@ fn default_governor() -> GovernorSettings {
 
 fn validate(config: &ServerConfig) -> Result<(), StartError> {
     config
-        .settings
         .validate()
         .map_err(|problem| StartError::InvalidSetting {
             server: config.name.clone(),
@@ -457,7 +456,6 @@ impl Runtime {
     /// Adds a server at run time.
     pub async fn add(&self, config: ServerConfig) -> Result<(), ControlError> {
         config
-            .settings
             .validate()
             .map_err(|problem| ControlError::InvalidSetting {
                 server: config.name.clone(),
