@@ -21,6 +21,8 @@ struct Entry {
     enabled: bool,
     required: bool,
     start: &'static str,
+    /// After this time without a call; never if there is none.
+    sleeps_after_ms: Option<u64>,
     pin: bool,
     trusted: bool,
     tools_allowed: Vec<String>,
@@ -63,6 +65,7 @@ impl Entry {
                 StartMode::Lazy => "lazy",
                 _ => "eager",
             },
+            sleeps_after_ms: server.sleep_after.map(ms),
             pin: server.pin,
             trusted: settings.retry.trusted,
             tools_allowed: server.tools.allow.clone(),
@@ -85,6 +88,7 @@ impl Entry {
             (allowed, []) => allowed.join(", "),
             (allowed, denied) => format!("{}, but not {}", allowed.join(", "), denied.join(", ")),
         };
+        let sleeps = self.sleeps_after_ms.map_or("never".to_owned(), seconds);
         let rows = [
             ("name", self.name.clone()),
             ("config", self.config.clone()),
@@ -93,6 +97,7 @@ impl Entry {
             ("enabled", word(self.enabled)),
             ("required", word(self.required)),
             ("start", self.start.to_owned()),
+            ("sleeps after", sleeps),
             ("trusted", word(self.trusted)),
             ("pinned", word(self.pin)),
             ("tools", tools),
