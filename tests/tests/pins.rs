@@ -16,9 +16,9 @@ use mcpvisor::{
     CallError, ControlError, EventKind, HeldReason, Known, Runtime, ServerConfig, ServerHandle,
     StdioCommand,
 };
-use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
+use mcpvisor_testkit::{eventually, eventually_in};
 use rmcp::model::Tool;
 use serde_json::Value;
 
@@ -137,9 +137,13 @@ async fn a_tool_that_changed_or_is_new_is_held_back_until_it_is_approved() {
     assert_eq!(handle.status().held, 2);
     assert_eq!(runtime.catalog().tool_count(), 1);
 
-    for name in ["read", "spy"] {
+    for (name, reason) in [("read", HeldReason::Changed), ("spy", HeldReason::New)] {
         let refused = handle.call_tool(name, Value::Null).await.unwrap_err();
         expect_held(&refused);
+        assert!(
+            refused.to_string().contains(&reason.to_string()),
+            "{refused}"
+        );
         assert!(
             refused
                 .to_string()
@@ -223,6 +227,29 @@ async fn tools_that_cannot_be_listed_are_not_called() {
     let handle = runtime.server("git").unwrap();
     expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
     assert_eq!(git.record().received("tools/call").len(), 0);
+}
+
+/// What was approved and listed on an earlier connection says nothing of what the server is now.
+#[tokio::test]
+async fn tools_that_cannot_be_listed_on_a_new_connection_are_not_called_on_it() {
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (runtime, handle) = start(pinned(&git), None).await;
+    handle.call_tool("read", Value::Null).await.unwrap();
+    let generation = handle.status().generation.get();
+    let error = rmcp::model::ErrorData::internal_error("not today", None);
+    git.control()
+        .set_script(script(&[("read", "deletes")]).on("tools/list", Behaviour::error(error)));
+    git.control().end();
+    let connected = |status: &mcpvisor::ServerStatus| {
+        status.generation.get() > generation && status.state == mcpvisor::StateName::Connected
+    };
+    eventually_in(DEADLINE, "a new connection", &mut handle.watch(), connected).await;
+    assert_eq!(shown(&handle), ["read"], "the last good one");
+    let error = handle.call_tool("read", Value::Null).await.unwrap_err();
+    expect_held(&error);
+    assert!(error.to_string().contains("could not be listed"), "{error}");
+    assert_eq!(git.record().received("tools/call").len(), 1);
+    runtime.shutdown(DEADLINE).await;
 }
 
 #[tokio::test]

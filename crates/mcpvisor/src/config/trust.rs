@@ -209,6 +209,10 @@ mod tests {
         let other = folder.write("other.json", "{}");
         store.trust(&read(&one)).unwrap();
         assert_eq!(store.check(&read(&other)), Trust::Unknown);
+        // Not even by a record that was put in its place.
+        let record = |path: &Path| store.state.path(&file_of(&absolute(path)));
+        fs::copy(record(&one), record(&other)).unwrap();
+        assert_eq!(store.check(&read(&other)), Trust::Unknown);
     }
 
     #[test]
