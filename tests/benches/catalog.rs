@@ -55,8 +55,8 @@ pub(crate) async fn rows(plan: &Plan, merge: f64, read: f64) -> Outcome<[Row; 2]
     let measure = |what: &str| format!("{SERVERS} servers × {TOOLS} tools: {what}");
     let changed = median(changes.into_iter());
     Ok([
-        Row::amount(measure("a change is seen"), "ms", changed, Some(merge)),
         Row::amount(measure("a read"), "ns", per_read, Some(read)),
+        Row::amount(measure("a change is seen"), "ms", changed, Some(merge)),
     ])
 }
 
