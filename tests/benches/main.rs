@@ -1,12 +1,12 @@
 //! The benchmark: this runtime beside rmcp's own client, in one run.
 //!
-//! `bench [--quick] [--gate]` prints one table. Instructions are counted under valgrind where it is
-//! installed; wall times of both sides are taken turn by turn. `--gate` exits with 1 when a gate
-//! does not hold; `--quick` keeps to the instructions and a short look at wall time.
+//! `bench [--quick] [--gate] [PART]` prints one table. Instructions are counted under valgrind where
+//! it is installed; wall times of both sides are taken turn by turn. `--gate` exits with 1 when a
+//! gate does not hold; `--quick` keeps to the instructions and a short look at wall time; a part
+//! (`instructions`, `calls`, `ready`, `catalog`, `memory`, `recovery`) is measured alone.
 //!
 //! The program runs itself as the server (`server`, `http-server PACKETS`), as a counted client
-//! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`). `catalog` is the
-//! catalog of a large fleet alone.
+//! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`).
 
 mod bare;
 mod caller;
@@ -28,7 +28,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use caller::{Callers, Load};
-use plan::{MANY, ONE, Plan, gates};
+use plan::{MANY, ONE, Part, Plan, gates};
 use report::Table;
 use side::Way;
 
@@ -58,12 +58,6 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
             let client = side::client(side.parse()?, way.parse()?, load);
             one_thread.build()?.block_on(client)?;
         }
-        ["catalog"] => {
-            let plan = Plan::from_args(&[])?;
-            let mut table = Table::new(io::stdout())?;
-            let rows = catalog::rows(&plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS);
-            table.rows(&tokio::runtime::Runtime::new()?.block_on(rows)?)?;
-        }
         ["weigh", side, way] => {
             let runtime = one_thread.build()?;
             let kib = runtime.block_on(memory::weigh(side.parse()?, way.parse()?))?;
@@ -85,13 +79,32 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
 /// Everything in its order; gives how many gates did not hold.
 async fn measure(plan: &Plan) -> Outcome<usize> {
     let mut table = Table::new(io::stdout())?;
-    count_instructions(plan, &mut table)?;
-    time_calls(plan, &mut table).await?;
-    http::time_calls(plan, &mut table).await?;
-    if !plan.quick {
-        try_fleet(plan, &mut table).await?;
+    if plan.has(Part::Instructions) {
+        count_instructions(plan, &mut table)?;
+    }
+    if plan.has(Part::Calls) {
+        time_calls(plan, &mut table).await?;
+        http::time_calls(plan, &mut table).await?;
+    }
+    if plan.has(Part::Ready) {
+        let ready = async || Ok([fleet::ready(plan, gates::READY).await?]);
+        table.rows(&plan.best(ready).await?)?;
+        http::start_fleet(plan, &mut table).await?;
+    }
+    if plan.has(Part::Catalog) {
+        let catalog =
+            async || catalog::rows(plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS).await;
+        table.rows(&plan.best(catalog).await?)?;
+    }
+    if plan.has(Part::Memory) {
+        for way in [Way::InProcess, Way::Stdio] {
+            let added = async || Ok([memory::added(way, gates::ADDED_KIB)?]);
+            table.rows(&plan.best(added).await?)?;
+        }
+    }
+    if plan.has(Part::Recovery) {
         try_recovery(plan, &mut table).await?;
-        http::try_the_rest(plan, &mut table).await?;
+        http::try_recovery(plan, &mut table).await?;
     }
     Ok(table.failed())
 }
@@ -109,7 +122,7 @@ fn count_instructions(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()>
         table.row(&instructions::compare(way, MANY, None)?)?;
     }
     http::count_instructions(table)?;
-    if !plan.quick {
+    if !plan.is_quick() {
         table.row(&fleet::instructions(None)?)?;
     }
     Ok(())
@@ -132,22 +145,9 @@ async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
         let measure = async || Ok([wall::in_process(plan, callers, gate).await?]);
         table.rows(&plan.best(measure).await?)?;
     }
-    if !plan.quick {
+    if !plan.is_quick() {
         let slow = async || Ok([wall::slow_tool(plan, MANY, Some(gates::SLOW_TOOL)).await?]);
         table.rows(&plan.best(slow).await?)?;
-    }
-    Ok(())
-}
-
-async fn try_fleet(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
-    let ready = async || Ok([fleet::ready(plan, gates::READY).await?]);
-    table.rows(&plan.best(ready).await?)?;
-    let catalog =
-        async || catalog::rows(plan, gates::CATALOG_CHANGE_MS, gates::CATALOG_READ_NS).await;
-    table.rows(&plan.best(catalog).await?)?;
-    for way in [Way::InProcess, Way::Stdio] {
-        let added = async || Ok([memory::added(way, gates::ADDED_KIB)?]);
-        table.rows(&plan.best(added).await?)?;
     }
     Ok(())
 }

@@ -12,6 +12,10 @@ pub(crate) const IN_PROCESS_SERVERS: usize = 1_000;
 /// Servers of a weighed fleet of child processes.
 const STDIO_SERVERS: usize = 100;
 
+/// Servers that are started before the scales are set to zero: the program's own pages that come in
+/// with the first of them are no part of what one more server weighs.
+const SERVERS_BEFORE: usize = 5;
+
 /// How many processes are weighed on each side.
 const WEIGHINGS: usize = 5;
 
@@ -50,12 +54,18 @@ fn weigh_process(side: Side, way: Way) -> Outcome<f64> {
 /// What a weighed process does: builds a fleet and gives the KiB that each server added. The fleet
 /// is not closed: the process ends with the figure, and its children with it.
 pub(crate) async fn weigh(side: Side, way: Way) -> Outcome<f64> {
-    let before = resident_kib()?;
     let servers = match way {
         Way::Stdio => STDIO_SERVERS,
         Way::InProcess => IN_PROCESS_SERVERS,
         Way::Http => Err("servers over HTTP are not weighed")?,
     };
+    start_and_keep(side, way, SERVERS_BEFORE).await?;
+    let before = resident_kib()?;
+    start_and_keep(side, way, servers).await?;
+    Ok((resident_kib()? - before) / servers as f64)
+}
+
+async fn start_and_keep(side: Side, way: Way, servers: usize) -> Outcome<()> {
     match (side, way) {
         (Side::Ours, way) => std::mem::forget(ours::fleet(way, servers).await?),
         (Side::Bare, Way::Http) => {}
@@ -64,7 +74,7 @@ pub(crate) async fn weigh(side: Side, way: Way) -> Outcome<f64> {
             std::mem::forget(bare::fleet(servers, bare::InProcess::connect).await?);
         }
     }
-    Ok((resident_kib()? - before) / servers as f64)
+    Ok(())
 }
 
 /// The memory of this process that is really in use, from the kernel.

@@ -53,6 +53,35 @@ const TRIES: usize = 3;
 /// By how much a short look at wall time may miss a gate: it is there to find a blunder.
 const SANITY: f64 = 1.5;
 
+/// What can be measured alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Part {
+    /// Instructions of a call and of a start.
+    Instructions,
+    /// Wall time of a call.
+    Calls,
+    /// A large fleet is ready.
+    Ready,
+    /// The catalog of a large fleet.
+    Catalog,
+    /// What an idle server weighs.
+    Memory,
+    /// A server dies and comes back.
+    Recovery,
+}
+
+impl Part {
+    /// Each with its name on the command line.
+    const ALL: [(&str, Self); 6] = [
+        ("instructions", Self::Instructions),
+        ("calls", Self::Calls),
+        ("ready", Self::Ready),
+        ("catalog", Self::Catalog),
+        ("memory", Self::Memory),
+        ("recovery", Self::Recovery),
+    ];
+}
+
 /// How much of everything is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
@@ -63,7 +92,9 @@ pub(crate) struct Plan {
     /// Calls in one burst, over all callers.
     pub(crate) calls: usize,
     /// Whether only the short measures run.
-    pub(crate) quick: bool,
+    quick: bool,
+    /// The one part that is wanted, where not all are.
+    only: Option<Part>,
     /// Whether a broken gate fails the program.
     pub(crate) gate: bool,
 }
@@ -76,16 +107,37 @@ impl Plan {
             kills: 40,
             calls: 6_400,
             quick: false,
+            only: None,
             gate: false,
         };
         for arg in args {
             match *arg {
                 "--quick" => (plan.quick, plan.rounds, plan.calls) = (true, 15, 1_280),
                 "--gate" => plan.gate = true,
-                other => Err(format!("no option {other}; there are --quick and --gate"))?,
+                other => {
+                    let part = Part::ALL.iter().find(|(name, _)| *name == other);
+                    let names = Part::ALL.map(|(name, _)| name).join(", ");
+                    let (_, part) = part.ok_or_else(|| {
+                        format!(
+                            "{other} is no option; there are --quick, --gate, or one of {names}"
+                        )
+                    })?;
+                    plan.only = Some(*part);
+                }
             }
         }
         Ok(plan)
+    }
+
+    /// Whether a part is measured.
+    pub(crate) fn has(&self, part: Part) -> bool {
+        let short = matches!(part, Part::Instructions | Part::Calls);
+        (short || !self.quick) && self.only.is_none_or(|only| only == part)
+    }
+
+    /// Whether the measures that take long are left out.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
     }
 
     /// The burst of `echo` calls that so many callers make together.

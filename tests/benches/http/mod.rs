@@ -62,10 +62,15 @@ pub(crate) async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Ou
     Ok(())
 }
 
-/// A large fleet is ready; a server dies and comes back.
-pub(crate) async fn try_the_rest(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
+/// A large fleet is ready.
+pub(crate) async fn start_fleet(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     let ready = async || Ok([fleet::ready(plan, gates::HTTP_READY).await?]);
     table.rows(&plan.best(ready).await?)?;
+    Ok(())
+}
+
+/// A server dies and comes back.
+pub(crate) async fn try_recovery(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     let next = async || Ok([recovery::next_answer(plan, gates::RECOVERY).await?]);
     table.rows(&plan.best(next).await?)?;
     let outcomes = async || recovery::in_flight(gates::IN_FLIGHT_MS).await;
