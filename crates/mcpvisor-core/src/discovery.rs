@@ -1,6 +1,7 @@
 //! Which lists of a server need fetching, and when.
 //!
 //! Bursts of changes are coalesced and none is lost: a change during a fetch leads to another one.
+//! On a new connection the tools come first, alone: calls may wait for them, and nobody for the rest.
 //! Fetching and publishing is left to others, as is dropping what an older generation reports.
 
 use std::collections::BTreeMap;
@@ -66,6 +67,8 @@ pub struct Discovery {
     retry: Backoff,
     /// The lists that the connected server has; none while disconnected.
     lists: Option<BTreeMap<ListKind, List>>,
+    /// The tools have not been asked for on this connection, or not answered; the rest waits.
+    tools_first: bool,
     /// When the first of them is no longer good.
     next_expiry: Option<Instant>,
 }
@@ -90,6 +93,7 @@ impl Discovery {
             refresh_every: settings.refresh_every.min(LONGEST_DELAY),
             retry: retry_curve(settings),
             lists: None,
+            tools_first: false,
             next_expiry: None,
         }
     }
@@ -115,6 +119,7 @@ impl Discovery {
             (*kind, list)
         };
         self.lists = Some(lists.iter().map(wanted).collect());
+        self.tools_first = lists.contains(&ListKind::Tools);
         self.next_expiry = None;
     }
 
@@ -187,16 +192,19 @@ impl Discovery {
                 list.want(now + delay);
             }
         }
+        if kind == ListKind::Tools {
+            self.tools_first = false;
+        }
     }
 
     /// The next list whose fetch should start now; it runs from then on until it
     /// [`ended`](Self::ended).
     pub fn poll(&mut self, now: Instant) -> Option<ListKind> {
-        let (kind, list) = self
-            .lists
-            .as_mut()?
-            .iter_mut()
-            .find(|(_, list)| list.due_at().is_some_and(|at| at <= now))?;
+        let tools_first = self.tools_first;
+        let (kind, list) = self.lists.as_mut()?.iter_mut().find(|(kind, list)| {
+            let waits = tools_first && **kind != ListKind::Tools;
+            !waits && list.due_at().is_some_and(|at| at <= now)
+        })?;
         let kind = *kind;
         list.wanted_at = None;
         list.running = true;
@@ -209,7 +217,11 @@ impl Discovery {
 
     /// When [`poll`](Self::poll) has the next list, if nothing else happens.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.lists.as_ref()?.values().filter_map(List::due_at).min()
+        let lists = self.lists.as_ref()?;
+        match lists.get(&ListKind::Tools) {
+            Some(tools) if self.tools_first => tools.due_at(),
+            _ => lists.values().filter_map(List::due_at).min(),
+        }
     }
 
     /// Whether every list was fetched on this connection, and none is wanted or running.
@@ -284,9 +296,12 @@ mod tests {
         discovery.connected(now, &[Resources, Tools]);
         assert_eq!(discovery.next_deadline(), Some(now));
         assert_eq!(discovery.poll(now), Some(Tools));
+        assert_eq!(discovery.poll(now), None, "the tools come first, alone");
+        assert_eq!(discovery.next_deadline(), None);
+        discovery.ended(now, Tools, Fetched);
+        assert_eq!(discovery.next_deadline(), Some(now));
         assert_eq!(discovery.poll(now), Some(Resources));
         assert_eq!(discovery.poll(now), None);
-        discovery.ended(now, Tools, Fetched);
         assert!(!discovery.is_fresh());
         discovery.ended(now, Resources, Fetched);
         assert!(discovery.is_fresh());

@@ -15,7 +15,7 @@ use support::trace::Detail;
 use support::world::{Tally, run, run_sabotaged};
 
 /// How many histories run when nobody says otherwise: a few seconds in a build for development.
-const HISTORIES: u64 = 2_000;
+const HISTORIES: u64 = 3_000;
 
 /// The changes from one state to another that exist: all of them must be met.
 const CHANGES: usize = 34;
@@ -79,6 +79,6 @@ fn a_machine_that_is_wrong_is_caught() {
             let run = || run_sabotaged(seed, Detail::Off, sabotage);
             panic::catch_unwind(run).is_err()
         };
-        assert!((0..200).any(is_caught), "{sabotage:?} goes unnoticed");
+        assert!((0..1_000).any(is_caught), "{sabotage:?} goes unnoticed");
     }
 }

@@ -1,4 +1,4 @@
-//! rmcp's own client over HTTP.
+//! rmcp's own client over HTTP, built so that it can reach servers over TLS, as ours is.
 
 use rmcp::RoleClient;
 use rmcp::model::{ClientConfig, ProtocolVersion};
@@ -11,25 +11,31 @@ use crate::Outcome;
 /// A connected client; the connection ends with it.
 pub(crate) type BareClient = RunningService<RoleClient, ClientConfig>;
 
-/// What becomes of a connection after its request.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Pool {
-    /// It is kept for the next one.
-    Shared,
-    /// It is closed: rmcp's default.
-    None,
+/// A client that keeps connections for the next request.
+pub(crate) fn pooled() -> Outcome<reqwest::Client> {
+    Ok(reqwest::Client::builder().build()?)
 }
 
-/// Connects and does the handshake.
-pub(crate) async fn connect(url: &str, pool: Pool) -> Outcome<BareClient> {
-    let transport = match pool {
-        Pool::None => StreamableHttpClientTransport::from_uri(url),
-        Pool::Shared => {
-            let client = reqwest::Client::builder().build()?;
-            let config = StreamableHttpClientTransportConfig::with_uri(url);
-            StreamableHttpClientTransport::with_client(client, config)
-        }
-    };
+/// A client that closes a connection after its request, as rmcp's default does.
+pub(crate) fn unpooled() -> Outcome<reqwest::Client> {
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0);
+    Ok(client.build()?)
+}
+
+/// Connects with rmcp's default client, and does the handshake.
+pub(crate) async fn connect(url: &str) -> Outcome<BareClient> {
+    shake_hands(StreamableHttpClientTransport::from_uri(url)).await
+}
+
+/// Connects with a client that is there, and does the handshake.
+pub(crate) async fn connect_with(client: reqwest::Client, url: &str) -> Outcome<BareClient> {
+    let config = StreamableHttpClientTransportConfig::with_uri(url);
+    shake_hands(StreamableHttpClientTransport::with_client(client, config)).await
+}
+
+async fn shake_hands(
+    transport: StreamableHttpClientTransport<reqwest::Client>,
+) -> Outcome<BareClient> {
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let client = ClientConfig::default().with_protocol_version(legacy);
     let lifecycle = ClientLifecycleMode::Initialize;

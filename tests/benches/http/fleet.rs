@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::plan::Plan;
 use crate::report::{Both, Row};
 
-use super::bare::{self, Pool};
+use super::bare;
 use super::ours;
 use super::server::{Packets, Server};
 
@@ -46,7 +46,7 @@ async fn bare_ready(server: &Server) -> Outcome<Duration> {
     let mut connecting = JoinSet::new();
     for _ in 0..SERVERS {
         let url = server.url().to_owned();
-        connecting.spawn(async move { bare::connect(&url, Pool::None).await });
+        connecting.spawn(async move { bare::connect(&url).await });
     }
     let mut fleet = Vec::with_capacity(SERVERS);
     while let Some(connected) = connecting.join_next().await {

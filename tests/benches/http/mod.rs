@@ -27,7 +27,7 @@ pub(crate) async fn client(side: Side, load: Load) -> Outcome<()> {
     match side {
         // The same kind of client as ours, so that only what is around it differs.
         Side::Bare => {
-            let client = bare::connect(server.url(), bare::Pool::Shared).await?;
+            let client = bare::connect_with(bare::pooled()?, server.url()).await?;
             load.run(client.peer()).await?;
             client.cancel().await?;
         }

@@ -13,7 +13,7 @@ use crate::caller::Caller;
 use crate::plan::Plan;
 use crate::report::{Both, Row, percentile};
 
-use super::bare::{self, Pool};
+use super::bare;
 use super::ours;
 
 /// Calls in flight when the server dies.
@@ -28,16 +28,19 @@ const LONG_MS: u64 = 60_000;
 /// No step of a measurement takes longer unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// From the open port to the next answer, against connect, handshake and call by hand.
+/// From the open port to the next answer, against connect, handshake and call by hand, with a client
+/// that is there already.
 pub(crate) async fn next_answer(plan: &Plan, gate: f64) -> Outcome<Row> {
     let server = HttpServer::start(HttpManners::sse()).await;
     let ours = ours::connect(&server.url()).await?;
     let caller = ours.caller()?;
+    let client = bare::unpooled()?;
     let mut rounds = Vec::with_capacity(plan.kills);
     for _ in 0..plan.kills {
         let ours_time = restart_and_call(&server, &caller);
         let ours_time = tokio::time::timeout(PATIENCE, ours_time).await??;
-        let bare_time = tokio::time::timeout(PATIENCE, connect_and_call(&server)).await??;
+        let bare_time =
+            tokio::time::timeout(PATIENCE, connect_and_call(&client, &server)).await??;
         rounds.push((millis(ours_time), millis(bare_time)));
     }
     ours.close().await;
@@ -58,9 +61,9 @@ async fn restart_and_call(server: &HttpServer, caller: &ServerHandle) -> Outcome
     Ok(start.elapsed())
 }
 
-async fn connect_and_call(server: &HttpServer) -> Outcome<Duration> {
+async fn connect_and_call(client: &reqwest::Client, server: &HttpServer) -> Outcome<Duration> {
     let start = Instant::now();
-    let client = bare::connect(&server.url(), Pool::None).await?;
+    let client = bare::connect_with(client.clone(), &server.url()).await?;
     client.peer().echo().await?;
     let took = start.elapsed();
     client.cancel().await?;

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::report::Row;
 use crate::wall::rounds;
 
-use super::bare::{self, Pool};
+use super::bare;
 use super::ours;
 use super::server::{Packets, Server};
 
@@ -16,7 +16,7 @@ const STALLS: usize = 50;
 /// Beside rmcp's default client.
 pub(crate) async fn calls(plan: &Plan, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
     let server = Server::start(Packets::AtOnce).await?;
-    let bare = bare::connect(server.url(), Pool::None).await?;
+    let bare = bare::connect(server.url()).await?;
     let ours = ours::connect(server.url()).await?;
     let load = plan.burst(callers);
     let both = rounds(plan, load, &ours.caller()?, bare.peer()).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn calls(plan: &Plan, callers: Callers, gate: Option<f64>) -> O
 /// Beside it a client that keeps its connections and does nothing about that.
 pub(crate) async fn without_nodelay(_: &Plan, gate: f64) -> Outcome<Row> {
     let server = Server::start(Packets::Delayed).await?;
-    let bare = bare::connect(server.url(), Pool::Shared).await?;
+    let bare = bare::connect_with(bare::pooled()?, server.url()).await?;
     let ours = ours::connect(server.url()).await?;
     let load = Load::echo(crate::plan::ONE, STALLS);
     load.run(&ours.caller()?).await?;

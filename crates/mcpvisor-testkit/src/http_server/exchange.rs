@@ -256,8 +256,7 @@ impl<'a> Reply<'a> {
     pub(super) async fn body(&mut self, text: &str) -> io::Result<()> {
         self.begin().await?;
         if self.began {
-            self.wire.chunk(event(text).as_bytes()).await?;
-            return self.wire.end().await;
+            return self.wire.last_chunk(event(text).as_bytes()).await;
         }
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(self.session.as_deref().map(|session| (SESSION, session)));

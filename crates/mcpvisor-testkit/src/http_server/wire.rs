@@ -135,15 +135,19 @@ impl Wire {
     }
 
     pub(super) async fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
-        chunk.extend_from_slice(bytes);
-        chunk.extend_from_slice(b"\r\n");
+        self.write(&chunk(bytes)).await
+    }
+
+    /// The last chunk of an answer and its end, in one piece as most servers send them.
+    pub(super) async fn last_chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut chunk = chunk(bytes);
+        chunk.extend_from_slice(LAST);
         self.write(&chunk).await
     }
 
     /// The end of an answer in chunks.
     pub(super) async fn end(&mut self) -> io::Result<()> {
-        self.write(b"0\r\n\r\n").await
+        self.write(LAST).await
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -208,4 +212,14 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     bytes
         .windows(wanted.len())
         .position(|window| window == wanted)
+}
+
+/// Ends an answer in chunks.
+const LAST: &[u8] = b"0\r\n\r\n";
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(b"\r\n");
+    chunk
 }

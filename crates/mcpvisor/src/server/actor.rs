@@ -62,6 +62,8 @@ pub(crate) struct ServerState {
     pub(super) dropped_flood: u64,
     /// Something that the status shows has changed.
     pub(super) dirty: bool,
+    /// What happened, for whoever subscribed; told once the status shows it.
+    news: Vec<(Generation, EventKind)>,
 }
 
 struct Timer {
@@ -92,6 +94,7 @@ impl ServerActor {
     ) -> Result<(), ActorProcessingErr> {
         state.step(Input::Start);
         state.tell_of_listeners();
+        state.settle();
         Ok(())
     }
 
@@ -102,6 +105,7 @@ impl ServerActor {
         state: &mut ServerState,
     ) -> Result<(), ActorProcessingErr> {
         state.receive(message);
+        state.settle();
         Ok(())
     }
 }
@@ -135,7 +139,25 @@ impl ServerState {
             strays: 0,
             dropped_flood: 0,
             dirty: true,
+            news: Vec::new(),
         }
+    }
+
+    /// Shows what the last message changed, all of it at once: the status first, then the events,
+    /// so that whoever hears of something finds it in the status, then those who wait for it.
+    pub(super) fn settle(&mut self) {
+        if self.dirty {
+            self.publish();
+        }
+        for (generation, kind) in self.news.drain(..) {
+            self.slot.emit(generation, kind);
+        }
+        self.answer_disabled();
+    }
+
+    /// Tells of something with the next [`settle`](Self::settle).
+    pub(super) fn emit(&mut self, generation: Generation, kind: EventKind) {
+        self.news.push((generation, kind));
     }
 
     fn receive(&mut self, message: ServerMessage) {
@@ -144,6 +166,7 @@ impl ServerState {
             ServerMessage::CallLeft { call } => self.step(Input::CallLeft { call }),
             ServerMessage::Enable { reply } => {
                 self.step(Input::Enable);
+                self.settle();
                 let _ = reply.send(Ok(()));
             }
             ServerMessage::Disable { reply } => {
@@ -155,6 +178,7 @@ impl ServerState {
             ServerMessage::PinsLoaded => self.pins_loaded(),
             ServerMessage::Reconfigure { renew, reply } => {
                 self.reconfigure(renew);
+                self.settle();
                 let _ = reply.send(Ok(()));
             }
             ServerMessage::ReportBroken { generation } => {
@@ -214,6 +238,7 @@ impl ServerState {
             | StateName::Sleeping
             | StateName::PermanentlyFailed => {
                 self.step(Input::Reconnect);
+                self.settle();
                 let _ = reply.send(Ok(()));
             }
         }
@@ -270,7 +295,7 @@ impl ServerState {
                 // A connection that came up too late has nothing to say about the server.
                 if self.is_live(generation) {
                     self.info = Some(info);
-                    self.publish();
+                    self.dirty = true;
                 }
             }
             Report::Observed(observed) => self.observed(generation, observed),
@@ -401,10 +426,6 @@ impl ServerState {
             .set_gauges(self.machine.in_flight(), self.machine.waiting());
         self.slot.set_expiry(self.machine.lists_expire_at());
         self.arm();
-        self.answer_disabled();
-        if self.dirty {
-            self.publish();
-        }
     }
 
     /// Whoever asked to disable it hears when the teardown is over, however it ended.
@@ -609,8 +630,7 @@ impl ServerState {
         let fault = self.machine.last_fault().cloned();
         let problem = fault.as_ref().map(|fault| fault.message.as_str());
         tracing::info!(server = %self.slot.name(), %generation, %from, %to, problem, "state changed");
-        self.slot
-            .emit(generation, EventKind::StateChanged { from, to, fault });
+        self.emit(generation, EventKind::StateChanged { from, to, fault });
         self.publish_catalog_for(to);
     }
 

@@ -70,6 +70,7 @@ impl ServerState {
         *approval = Approval::Known(lock);
         drop(approval);
         self.look_again(ListKind::Tools);
+        self.settle();
         let server = self.slot.name().clone();
         self.slot.pins.save_later(move |saved| {
             let saved = saved.map_err(|problem| ControlError::NotSaved {
@@ -98,7 +99,7 @@ impl ServerState {
     }
 
     /// Says which tools are held back since the last look.
-    pub(super) fn tell_of_held(&self, old: &ServerCatalog, new: &ServerCatalog) {
+    pub(super) fn tell_of_held(&mut self, old: &ServerCatalog, new: &ServerCatalog) {
         let fresh = |it: &&crate::pins::HeldTool| old.held(&it.tool) != Some(*it);
         let tools: Vec<String> = new
             .held
@@ -108,8 +109,7 @@ impl ServerState {
             .collect();
         if !tools.is_empty() {
             tracing::warn!(server = %self.slot.name(), ?tools, "tools are held back until a person approves them");
-            self.slot
-                .emit(new.generation, EventKind::ToolsHeld { tools });
+            self.emit(new.generation, EventKind::ToolsHeld { tools });
         }
     }
 

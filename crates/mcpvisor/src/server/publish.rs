@@ -95,7 +95,7 @@ impl ServerState {
         if !diff.is_empty() {
             next.revision += 1;
             let revision = next.revision;
-            self.slot.emit(
+            self.emit(
                 next.generation,
                 EventKind::CatalogChanged {
                     list,
@@ -126,7 +126,6 @@ impl ServerState {
             self.slot.show(catalog);
         }
         self.dirty = true;
-        self.publish();
     }
 
     /// A state that publishes shows the last good catalog; one that does not shows none.

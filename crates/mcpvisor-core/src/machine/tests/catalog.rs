@@ -27,9 +27,13 @@ fn every_connection_restores_what_was_set_and_fetches_every_list() {
                 generation: generation(2)
             },
             fetch(2, TOOLS),
-            fetch(2, PROMPTS),
             changed(StateName::Reconnecting, StateName::Connected),
         ]
+    );
+    assert_eq!(
+        bench.step(fetched(2, TOOLS, FetchOutcome::Refused)),
+        [fetch(2, PROMPTS)],
+        "the rest comes after the tools, whatever became of them"
     );
 }
 
@@ -48,7 +52,10 @@ fn a_catalog_is_fresh_from_the_last_fetch_to_the_next_loss() {
 #[test]
 fn a_failed_refresh_leaves_the_catalog_stale_and_is_tried_again() {
     let mut bench = connected();
+    bench.step(fetched(1, TOOLS, FetchOutcome::Fetched));
     bench.step(fetched(1, PROMPTS, FetchOutcome::Fetched));
+    bench.pass(millis(200));
+    bench.step(list_changed(1, TOOLS));
     for outcome in [FetchOutcome::Failed, FetchOutcome::Refused] {
         assert_eq!(bench.step(fetched(1, TOOLS, outcome)), []);
         assert!(!bench.machine.is_fresh());

@@ -242,39 +242,62 @@ impl HttpLink {
     }
 
     /// The next message of what has come. `Ready(None)`: nothing is on its way.
+    ///
+    /// After an answer, what came with it is looked at before it is told: most often that is the end
+    /// of its stream, and the connection is free for whatever is asked next.
     fn poll_exchanges(
         &mut self,
         cx: &mut Context<'_>,
         expect: &impl Expectations,
         turn: &mut usize,
     ) -> Poll<Option<Inbound>> {
+        let mut answer = None;
         while *turn > 0 {
             *turn -= 1;
-            if let Some(inbound) = self.ready.pop_front() {
+            if answer.is_none()
+                && let Some(inbound) = self.ready.pop_front()
+            {
                 return Poll::Ready(Some(inbound));
             }
-            if let Some((purpose, reader)) = &mut self.heavy {
-                let purpose = *purpose;
-                let read = ready!(Pin::new(reader).poll(cx));
-                self.heavy = None;
-                // A reader that panicked leaves the request to the end of its exchange.
-                if let Ok(decoded) = read
-                    && let Some(inbound) = self.admit(purpose, decoded)
-                {
-                    return Poll::Ready(Some(inbound));
+            let came = match self.poll_exchange(cx, expect) {
+                Poll::Ready(Some(came)) => came,
+                Poll::Ready(None) if answer.is_none() => return Poll::Ready(None),
+                Poll::Pending if answer.is_none() => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => break,
+            };
+            match came {
+                Some(inbound @ Inbound::Response { .. }) if answer.is_none() => {
+                    answer = Some(inbound);
                 }
-                continue;
-            }
-            match ready!(self.exchanges.poll_next_unpin(cx)) {
-                Some((purpose, out)) => {
-                    if let Some(inbound) = self.take(purpose, out, expect) {
-                        return Poll::Ready(Some(inbound));
-                    }
+                Some(inbound) if answer.is_none() => return Poll::Ready(Some(inbound)),
+                Some(inbound) => {
+                    self.ready.push_back(inbound);
+                    break;
                 }
-                None => return Poll::Ready(None),
+                None => {}
             }
         }
-        Poll::Pending
+        answer.map_or(Poll::Pending, |answer| Poll::Ready(Some(answer)))
+    }
+
+    /// One thing that came of what is on its way; inside, a message if it is one.
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        expect: &impl Expectations,
+    ) -> Poll<Option<Option<Inbound>>> {
+        if let Some((purpose, reader)) = &mut self.heavy {
+            let purpose = *purpose;
+            let read = ready!(Pin::new(reader).poll(cx));
+            self.heavy = None;
+            // A reader that panicked leaves the request to the end of its exchange.
+            let decoded = read.ok();
+            return Poll::Ready(Some(
+                decoded.and_then(|decoded| self.admit(purpose, decoded)),
+            ));
+        }
+        let came = ready!(self.exchanges.poll_next_unpin(cx));
+        Poll::Ready(came.map(|(purpose, out)| self.take(purpose, out, expect)))
     }
 
     fn take(&mut self, purpose: Purpose, out: Out, expect: &impl Expectations) -> Option<Inbound> {

@@ -1,6 +1,7 @@
 //! What a child says is bounded, and replies come through whatever else it says.
 
 use mcpvisor_core::ListKind;
+use rmcp::model::ServerNotification;
 
 use super::*;
 use crate::link::bucket::{BURST, EACH};
@@ -229,6 +230,10 @@ async fn a_flood_is_cut_off_and_counted_and_replies_come_through() {
     let (mut changed, mut answers) = (Vec::new(), Vec::new());
     let down = loop {
         match child.hear().await {
+            // There may be room for one of these by the time that it comes.
+            Ok(Inbound::Notification(ServerNotification::ToolListChangedNotification(_))) => {
+                changed.push(ListKind::Tools);
+            }
             Ok(Inbound::Notification(_)) => let_in += 1,
             Ok(Inbound::Stray { .. }) => noise += 1,
             Ok(Inbound::Refused {
