@@ -46,8 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Outcome<ExitCode> {
-    // What rmcp's client uses for TLS; ours brings its own. There is none before this.
-    let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+    mcpvisor_tests::provide_tls();
     let mut one_thread = tokio::runtime::Builder::new_current_thread();
     let one_thread = one_thread.enable_all();
     match words {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::try_join_all;
-use mcpvisor_core::{ClientId, GovernorSettings, ServerName, StateName};
+use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
 use ractor::{Actor, ActorRef};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
@@ -29,7 +29,7 @@ use crate::host::Host;
 use crate::pins::HeldTool;
 use crate::request::Request;
 use crate::server::message::ServerMessage;
-use crate::server::slot::{Mailbox, ServerSlot};
+use crate::server::slot::{Mailbox, Readiness, ServerSlot};
 use crate::state_dir::StateDir;
 use crate::status::ServerStatus;
 use crate::supervisor::{
@@ -204,17 +204,10 @@ fn validate(config: &ServerConfig) -> Result<(), StartError> {
 
 /// Waits until a server is ready; the error means that it will not be without a person.
 async fn settled(slot: &ServerSlot) -> Result<(), ()> {
-    let mut status = slot.status.subscribe();
-    let hopeless = |status: &ServerStatus| {
-        matches!(
-            status.state,
-            StateName::PermanentlyFailed | StateName::Disabling | StateName::Disabled
-        )
-    };
+    let mut readiness = slot.readiness.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
-    let settled = status.wait_for(|status| status.is_ready() || hopeless(status));
-    match settled.await {
-        Ok(status) if status.is_ready() => Ok(()),
+    match readiness.wait_for(|it| *it != Readiness::Pending).await {
+        Ok(it) if *it == Readiness::Ready => Ok(()),
         Ok(_) | Err(_) => Err(()),
     }
 }

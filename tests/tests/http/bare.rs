@@ -31,6 +31,7 @@ pub(crate) async fn serve_with<H: ClientHandler>(
     handler: H,
     server: &HttpServer,
 ) -> Result<RunningService<RoleClient, H>, ClientInitializeError> {
+    mcpvisor_tests::provide_tls();
     let transport = StreamableHttpClientTransport::from_uri(server.url());
     handler
         .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)

@@ -39,6 +39,7 @@ async fn a_client_of_others_works_with_it_in_either_kind_of_reply() {
 #[tokio::test]
 async fn a_client_of_2026_07_28_works_with_it_without_a_session() {
     let server = HttpServer::start(HttpManners::modern()).await;
+    mcpvisor_tests::provide_tls();
     let transport = StreamableHttpClientTransport::from_uri(server.url());
     let lifecycle = ClientLifecycleMode::Discover {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],

@@ -52,6 +52,7 @@ async fn a_server_without_tcp_nodelay_costs_no_stall() {
 #[tokio::test]
 async fn control_a_client_that_keeps_its_connections_and_does_nothing_stalls() {
     let server = HttpServer::start(lazy()).await;
+    mcpvisor_tests::provide_tls();
     let config = StreamableHttpClientTransportConfig::with_uri(server.url());
     let transport = StreamableHttpClientTransport::with_client(reqwest::Client::new(), config);
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;

@@ -99,6 +99,7 @@ async fn control_figure_23_a_plain_client_gives_its_headers_away() {
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
     let name = "x-api-key".parse().unwrap();
     config.custom_headers = HashMap::from([(name, CANARY.parse().unwrap())]);
+    mcpvisor_tests::provide_tls();
     let plain = reqwest::Client::new();
     let transport = StreamableHttpClientTransport::with_client(plain, config);
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;

@@ -320,6 +320,7 @@ async fn control_figure_9_a_client_that_does_not_recover_loses_every_call() {
     let server = HttpServer::start(HttpManners::default()).await;
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
     config.reinit_on_expired_session = false;
+    mcpvisor_tests::provide_tls();
     let transport = StreamableHttpClientTransport::from_config(config);
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let client = ClientConfig::default().with_protocol_version(legacy);

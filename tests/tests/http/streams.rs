@@ -1,8 +1,10 @@
 //! Streams of events: those that are resumed, and the server's own.
 
+use mcpvisor::RetryWish;
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpManners, LostSession, Received};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::arena::*;
 use crate::fleet::*;
@@ -86,6 +88,51 @@ async fn notices_by_its_stream(manners: HttpManners) {
     ready_after(&arena.handle, 1).await;
     assert_eq!(arena.server.sessions_opened(), 2);
     arena.recovers(2).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
+    let arena = Arena::new(HttpManners::default()).await;
+    let mut times = Vec::new();
+    for round in 1..=size(5, 50) as u64 {
+        eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
+        arena.server.forget_sessions();
+        let began = Instant::now();
+        arena.server.cut_streams();
+        // Nobody calls.
+        ready_after(&arena.handle, round).await;
+        times.push(began.elapsed());
+        let call = arena
+            .handle
+            .call_tool("run", json!({ "key": round.to_string() }));
+        // Sent into the session that is gone, it would be refused.
+        let outcome = call.retry(RetryWish::Never).deadline(DEADLINE).await;
+        outcome.unwrap_or_else(|error| panic!("{round}: {error:?}"));
+    }
+    // A stream that the server ends in good order is opened again after a second or more.
+    let best = times.iter().min().unwrap();
+    assert!(*best < secs(1), "{times:?}");
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn doubt_about_a_session_holds_nobody_for_long() {
+    let arena = Arena::new(HttpManners::default()).await;
+    eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
+    arena
+        .server
+        .fault("http-stall-headers")
+        .on("GET")
+        .for_ever();
+    let began = Instant::now();
+    arena.server.cut_streams();
+    eventually(DEADLINE, "the question", || gets(&arena).len() == 2).await;
+    arena.run("held").await.unwrap();
+    let took = began.elapsed();
+    assert!(took >= millis(100), "it went after {took:?}");
+    assert!(took < millis(100) + tolerance(), "it went after {took:?}");
+    assert_eq!(arena.server.sessions_opened(), 1);
     arena.end().await;
 }
 

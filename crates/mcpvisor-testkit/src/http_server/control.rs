@@ -79,6 +79,7 @@ struct Armed {
 pub(super) enum Told {
     Message(String),
     End,
+    Cut,
 }
 
 impl HttpServer {
@@ -197,6 +198,11 @@ impl HttpServer {
     /// Ends every open stream of its own. Gives how many there were.
     pub fn end_streams(&self) -> usize {
         self.0.shared.streams.send(Told::End).unwrap_or(0)
+    }
+
+    /// Breaks every open stream of its own off, connection and all. Gives how many there were.
+    pub fn cut_streams(&self) -> usize {
+        self.0.shared.streams.send(Told::Cut).unwrap_or(0)
     }
 
     /// In 2026-07-28: from now on the argument of `marked` is another header.

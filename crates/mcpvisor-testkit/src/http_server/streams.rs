@@ -51,6 +51,7 @@ pub(super) async fn follow(wire: &mut Wire, told: &mut Receiver<Told>) -> io::Re
             Ok(Told::Message(message)) => wire.chunk(event(&message).as_bytes()).await?,
             Err(RecvError::Lagged(_)) => {}
             Ok(Told::End) | Err(RecvError::Closed) => return Ok(()),
+            Ok(Told::Cut) => return Err(io::ErrorKind::ConnectionAborted.into()),
         }
     }
 }

@@ -343,12 +343,16 @@ mod tests {
             })
             .collect();
         publishes.sort_unstable();
-        let began = Instant::now();
-        for _ in 0..10_000 {
-            std::hint::black_box(publisher.catalog());
-            std::hint::black_box(view.catalog());
-        }
-        let read = began.elapsed() / 20_000;
+        // The best of many short looks: what others do on the machine takes none of its time.
+        let read = (0..100).map(|_| {
+            let began = Instant::now();
+            for _ in 0..100 {
+                std::hint::black_box(publisher.catalog());
+                std::hint::black_box(view.catalog());
+            }
+            began.elapsed() / 200
+        });
+        let read = read.min().expect("there are some");
         assert_eq!(publisher.catalog().tool_count(), 40_000);
         let (median, slack) = (publishes[10], if cfg!(debug_assertions) { 25 } else { 1 });
         eprintln!(

@@ -153,7 +153,7 @@ impl ServerState {
     pub(super) fn publish(&mut self) {
         self.dirty = false;
         let status = self.status();
-        self.slot.status.send_replace(status);
+        self.slot.show_status(status);
     }
 
     fn status(&self) -> ServerStatus {

@@ -48,6 +48,7 @@ pub(crate) struct ServerSlot {
     /// Where messages go at the moment.
     pub(crate) mailbox: watch::Sender<Mailbox>,
     pub(crate) status: watch::Sender<ServerStatus>,
+    pub(crate) readiness: watch::Sender<Readiness>,
     published: ArcSwap<ServerCatalog>,
     /// One permit: a connection task holds it from opening to the end of closing, so a new
     /// generation never opens beside an old one, not even across a crash of the actor.
@@ -64,6 +65,33 @@ pub(crate) struct ServerSlot {
     expiry: AtomicU64,
     made: Instant,
     memory: Mutex<Memory>,
+}
+
+/// Whether a server can be used, as far as those who wait for it care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It may come up.
+    Pending,
+    /// It can be used.
+    Ready,
+    /// It stays as it is until somebody does something about it.
+    Hopeless,
+}
+
+impl Readiness {
+    fn of(status: &ServerStatus) -> Self {
+        match status.state {
+            _ if status.is_ready() => Self::Ready,
+            StateName::PermanentlyFailed | StateName::Disabling | StateName::Disabled => {
+                Self::Hopeless
+            }
+            StateName::Connecting
+            | StateName::Connected
+            | StateName::Reconnecting
+            | StateName::Disconnected
+            | StateName::Sleeping => Self::Pending,
+        }
+    }
 }
 
 /// Where the messages to a server go.
@@ -109,9 +137,11 @@ impl ServerSlot {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = Slot::first(config.name.clone());
         let config_name = config.name.clone();
+        let status = first_status(&slot, &config);
         Self {
             mailbox: watch::Sender::new(Mailbox::Starting),
-            status: watch::Sender::new(first_status(&slot, &config)),
+            readiness: watch::Sender::new(Readiness::of(&status)),
+            status: watch::Sender::new(status),
             published: ArcSwap::from_pointee(ServerCatalog::default()),
             connection: Arc::new(Semaphore::new(1)),
             entry: ArcSwap::from_pointee(places(&config)),
@@ -302,6 +332,15 @@ impl ServerSlot {
             self.expiry.store(u64::MAX, Ordering::Relaxed);
             let _ = actor.send_message(ServerMessage::ListsUsed);
         }
+    }
+
+    /// Shows another status. Those who only wait for the server are woken when it makes a difference
+    /// to them, which is once in many changes.
+    pub(crate) fn show_status(&self, status: ServerStatus) {
+        let readiness = Readiness::of(&status);
+        self.status.send_replace(status);
+        self.readiness
+            .send_if_modified(|known| std::mem::replace(known, readiness) != readiness);
     }
 
     pub(crate) fn status(&self) -> ServerStatus {

@@ -506,13 +506,13 @@ fn restart_later(myself: &ActorRef<SupervisorMessage>, server: ServerName) {
 fn show_gone(slot: &ServerSlot) {
     slot.set_gauges(0, 0);
     slot.withdraw();
-    slot.status.send_modify(|status| {
-        status.state = StateName::Disabled;
-        (status.tools, status.prompts) = (0, 0);
-        (status.resources, status.templates) = (0, 0);
-        status.stale = true;
-        status.retry_at = None;
-    });
+    let mut status = slot.status();
+    status.state = StateName::Disabled;
+    (status.tools, status.prompts) = (0, 0);
+    (status.resources, status.templates) = (0, 0);
+    status.stale = true;
+    status.retry_at = None;
+    slot.show_status(status);
 }
 
 #[expect(clippy::panic, reason = "a test asked for it")]

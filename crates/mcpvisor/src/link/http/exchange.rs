@@ -94,8 +94,8 @@ impl Outgoing {
 /// Something that comes of an exchange.
 #[derive(Debug)]
 pub(super) enum Out {
-    /// The head of a good answer to a request that asked for a session; with its id, if it has one.
-    Session(Option<HeaderValue>),
+    /// The head of a good answer, for who wanted it; with the id of a session, if there is one.
+    Head(Option<HeaderValue>),
     /// A message, in the body or in an event of it.
     Message(super::body::Message),
     /// Nothing more comes.
@@ -157,8 +157,8 @@ pub(super) struct Exchange {
     path: PathAndQuery,
     outgoing: Outgoing,
     redirects: u8,
-    /// The id of the session is looked for in the answer.
-    wants_session: bool,
+    /// The head of a good answer is news by itself.
+    wants_head: bool,
     /// A stream goes on after this event.
     after: Option<String>,
     large: Arc<Semaphore>,
@@ -194,7 +194,7 @@ impl Exchange {
             target,
             outgoing,
             redirects: 0,
-            wants_session: false,
+            wants_head: false,
             after: None,
             large,
             step: Step::Over,
@@ -208,9 +208,9 @@ impl Exchange {
         exchange
     }
 
-    /// The id of the session is in the answer.
-    pub(super) fn wanting_session(mut self) -> Self {
-        self.wants_session = true;
+    /// Says when the head of a good answer is there.
+    pub(super) fn wanting_head(mut self) -> Self {
+        self.wants_head = true;
         self
     }
 
@@ -356,8 +356,8 @@ impl Exchange {
         };
         let reading = Reading::new(conn, body, kind, Arc::clone(&self.large));
         self.step = Step::Read(Box::new(reading));
-        let wants_session = std::mem::take(&mut self.wants_session) && status.is_success();
-        wants_session.then(|| Out::Session(head.headers.get("mcp-session-id").cloned()))
+        let wants_head = std::mem::take(&mut self.wants_head) && status.is_success();
+        wants_head.then(|| Out::Head(head.headers.get("mcp-session-id").cloned()))
     }
 }
 

@@ -54,7 +54,7 @@ impl Link for HttpLink {
             .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
         let mut outgoing = self.outgoing(Method::POST, text);
         outgoing.extra = extra;
-        if self.greeting {
+        if self.greeting || self.doubt.is_some() {
             self.held.push_back((id, outgoing));
         } else {
             let opens = matches!(request, ClientRequest::InitializeRequest(_));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::exchange::Resume;
 
 /// Without a wish of the server's, a stream that ended is opened again after so long, doubling each
@@ -11,12 +13,17 @@ const FIRST: Duration = Duration::from_secs(1);
 /// The longest wait, also when the server wishes a longer one.
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
+/// A stream that was open for so long was a good one, whether anything came on it or not.
+const GOOD: Duration = Duration::from_secs(10);
+
 /// Whether there is such a stream.
 #[derive(Debug, Default)]
 pub(super) struct Listen {
     state: State,
     last_id: Option<String>,
-    /// How often it ended in a row without having said anything.
+    /// When it was opened last.
+    opened: Option<Instant>,
+    /// How often it ended in a row, soon and without having said anything.
     idle_ends: u32,
 }
 
@@ -52,8 +59,28 @@ impl Listen {
         self.last_id.as_ref()
     }
 
+    /// The server opened it.
+    pub(super) fn opened(&mut self, now: Instant) {
+        self.opened = Some(now);
+    }
+
+    /// It broke off: how long to wait before it is opened again. A good one is opened at once, if
+    /// the server has no wish: the session may be gone, and that is how to find out.
+    pub(super) fn broke(&mut self, resume: Option<Resume>, now: Instant) -> Duration {
+        let wishes = resume.as_ref().is_some_and(|resume| resume.retry.is_some());
+        let opened = self.opened.is_some();
+        let wait = self.ended(resume, now);
+        if opened && !wishes && self.idle_ends == 1 {
+            return Duration::ZERO;
+        }
+        wait
+    }
+
     /// It ended: how long to wait before it is opened again.
-    pub(super) fn ended(&mut self, resume: Option<Resume>) -> Duration {
+    pub(super) fn ended(&mut self, resume: Option<Resume>, now: Instant) -> Duration {
+        if self.opened.take().is_some_and(|at| now - at >= GOOD) {
+            self.idle_ends = 0;
+        }
         let grown = FIRST * 2_u32.saturating_pow(self.idle_ends.min(8));
         self.idle_ends = self.idle_ends.saturating_add(1);
         let wish = resume.as_ref().and_then(|resume| resume.retry);
@@ -68,12 +95,33 @@ impl Listen {
 mod tests {
     use super::*;
 
-    fn ended(listen: &mut Listen, retry: Option<u64>) -> Duration {
-        listen.ended(Some(Resume {
+    fn resume(retry: Option<u64>) -> Option<Resume> {
+        Some(Resume {
             last_id: Some("7".to_owned()),
             retry: retry.map(Duration::from_secs),
             moved: true,
-        }))
+        })
+    }
+
+    fn ended(listen: &mut Listen, retry: Option<u64>) -> Duration {
+        listen.ended(resume(retry), Instant::now())
+    }
+
+    #[test]
+    fn a_good_stream_that_breaks_off_is_opened_at_once_but_not_over_and_over() {
+        let mut listen = Listen::default();
+        let now = Instant::now();
+        listen.opened(now);
+        assert_eq!(listen.broke(resume(None), now), Duration::ZERO);
+        listen.opened(now);
+        assert_eq!(listen.broke(resume(None), now).as_secs(), 2);
+        listen.opened(now);
+        assert_eq!(listen.broke(resume(None), now + GOOD), Duration::ZERO);
+        listen.heard();
+        listen.opened(now);
+        assert_eq!(listen.broke(resume(Some(5)), now).as_secs(), 5, "a wish");
+        listen.heard();
+        assert_eq!(listen.broke(resume(None), now).as_secs(), 1, "never opened");
     }
 
     #[test]

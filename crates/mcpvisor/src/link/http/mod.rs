@@ -36,7 +36,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use mcpvisor_core::CallId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use self::body::Message;
 use self::conn::Idle;
@@ -67,6 +67,9 @@ const MAX_LINGERING: usize = 16;
 /// When the server cannot be reached, requests that are on their way may still be answered so long.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Requests wait for so long at most when it is in doubt whether the session is still there.
+const DOUBT: Duration = Duration::from_millis(100);
+
 /// Connections that the server has closed meanwhile are let go so often.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -87,6 +90,9 @@ pub(crate) struct HttpLink {
     sweep: Option<Pin<Box<Sleep>>>,
     /// The server has not taken the end of the handshake yet; requests wait for that.
     greeting: bool,
+    /// The stream of the server's broke off, and whether it still knows the session is being asked.
+    /// Requests wait for the answer, but not for long.
+    doubt: Option<Pin<Box<Sleep>>>,
     held: VecDeque<(CallId, Outgoing)>,
     messages: VecDeque<Outgoing>,
     messages_on_way: usize,
@@ -141,6 +147,7 @@ impl HttpLink {
             idle: Idle::default(),
             sweep: None,
             greeting: false,
+            doubt: None,
             held: VecDeque::new(),
             messages: VecDeque::new(),
             messages_on_way: 0,
@@ -181,9 +188,17 @@ impl HttpLink {
         }
         let mut exchange = self.exchange(Purpose::Request(id), outgoing);
         if wants_session {
-            exchange = exchange.wanting_session();
+            exchange = exchange.wanting_head();
         }
         self.exchanges.push(exchange);
+    }
+
+    /// Sends the requests that were held back.
+    fn release(&mut self) {
+        self.doubt = None;
+        while let Some((id, outgoing)) = self.held.pop_front() {
+            self.start_request(id, outgoing, false);
+        }
     }
 
     /// Sends what waits, as far as it may.
@@ -227,6 +242,11 @@ impl HttpLink {
     ) -> Poll<Result<Inbound, LinkDown>> {
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
+        }
+        if let Some(doubt) = &mut self.doubt
+            && doubt.as_mut().poll(cx).is_ready()
+        {
+            self.release();
         }
         let mut turn = MESSAGES_IN_A_TURN;
         if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, expect, &mut turn) {
@@ -302,12 +322,17 @@ impl HttpLink {
 
     fn take(&mut self, purpose: Purpose, out: Out, expect: &impl Expectations) -> Option<Inbound> {
         match out {
-            Out::Session(Some(id)) => {
+            Out::Head(_) if purpose == Purpose::Listen => {
+                self.listen.opened(Instant::now());
+                self.release();
+                None
+            }
+            Out::Head(Some(id)) => {
                 self.set_header(headers::SESSION, id);
                 self.session = Session::Held;
                 None
             }
-            Out::Session(None) => None,
+            Out::Head(None) => None,
             Out::Message(message) => self.read(purpose, message, expect),
             Out::Over(over) => self.over(purpose, *over, expect),
         }

@@ -8,7 +8,7 @@ use mcpvisor_core::retry::Trouble;
 use tokio::time::Instant;
 
 use super::exchange::{End, Over, Purpose, Refusal, Resume};
-use super::{HttpLink, Session, headers, listen, status};
+use super::{DOUBT, HttpLink, Session, headers, listen, status};
 use crate::link::{Expectations, Inbound};
 
 /// An answer that broke off is taken up again so often without anything new.
@@ -147,7 +147,10 @@ impl HttpLink {
         {
             outgoing.extra.push((headers::LAST_EVENT, value));
         }
-        let exchange = self.exchange(purpose, outgoing).going_on(after);
+        let mut exchange = self.exchange(purpose, outgoing).going_on(after);
+        if purpose == Purpose::Listen {
+            exchange = exchange.wanting_head();
+        }
         self.exchanges.push(exchange);
     }
 
@@ -155,9 +158,7 @@ impl HttpLink {
     fn greeted(&mut self, how: End) -> Option<Inbound> {
         self.greeting = false;
         let said = self.message_over(how);
-        while let Some((id, outgoing)) = self.held.pop_front() {
-            self.start_request(id, outgoing, false);
-        }
+        self.release();
         if !self.modern && said.is_none() {
             self.listen.begin();
             self.start_stream(Purpose::Listen, None, Duration::ZERO);
@@ -192,23 +193,55 @@ impl HttpLink {
             }
             End::Refused(refusal) if self.is_gone(&refusal) => {
                 self.listen.stop();
-                self.session_gone(status::gone(&refusal))
+                let gone = self.session_gone(status::gone(&refusal));
+                self.give_back(&status::gone(&refusal));
+                gone
             }
             End::Refused(refusal) if !is_passing(refusal.status) => {
                 self.listen.stop();
+                self.release();
                 None
             }
             End::Accepted | End::Unreadable(_) => {
                 self.listen.stop();
+                self.release();
                 None
             }
-            End::Refused(_) | End::Broken(_) | End::TooLate | End::Whole => {
-                let wait = self.listen.ended(resume);
-                let after = self.listen.last_id().cloned();
-                self.start_stream(Purpose::Listen, after, wait);
+            End::Broken(_) => {
+                let wait = self.listen.broke(resume, Instant::now());
+                self.listen_again(wait);
+                if wait.is_zero() {
+                    self.doubt = Some(Box::pin(tokio::time::sleep(DOUBT)));
+                } else {
+                    self.release();
+                }
+                None
+            }
+            End::Refused(_) | End::TooLate | End::Whole => {
+                let wait = self.listen.ended(resume, Instant::now());
+                self.listen_again(wait);
+                self.release();
                 None
             }
         }
+    }
+
+    /// Requests that were held back in doubt, rightly so, were never sent.
+    fn give_back(&mut self, problem: &str) {
+        self.doubt = None;
+        let unsent = self.held.drain(..).map(|(id, _)| Inbound::Failed {
+            id,
+            trouble: Trouble::NotWritten,
+            status: None,
+            error: None,
+            message: problem.to_owned(),
+        });
+        self.ready.extend(unsent);
+    }
+
+    fn listen_again(&mut self, wait: Duration) {
+        let after = self.listen.last_id().cloned();
+        self.start_stream(Purpose::Listen, after, wait);
     }
 
     fn is_gone(&self, refusal: &Refusal) -> bool {
