@@ -18,7 +18,8 @@ use std::sync::{Arc, Mutex};
 
 use fleet::*;
 use mcpvisor::{
-    CallError, EVENT_BUFFER, EventKind, Events, EventsError, Runtime, ServerHandle, Transport,
+    CallError, EVENT_BUFFER, EventKind, Events, EventsError, Runtime, ServerHandle, StateName,
+    Transport,
 };
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, What, tool};
@@ -516,4 +517,37 @@ async fn a_slow_reader_of_events_is_told_how_many_it_missed_and_reads_on() {
     assert!(versions.windows(2).all(|pair| pair[1] == pair[0] + 1));
     // The runtime went on meanwhile.
     handle.call_tool("echo", json!({})).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_hears_of_a_change_finds_it_in_the_status() {
+    const ROUNDS: usize = 300;
+    let server_a = ScriptedServer::new(Script::new());
+    let (runtime, handle) = ready(server("a", scripted(&server_a))).await;
+    let mut events = runtime.events();
+    let (heard, mut hears) = mpsc::unbounded_channel();
+    // A thread of its own that never waits, so that it hears of everything as soon as it can.
+    let reader = std::thread::spawn(move || {
+        let mut left = ROUNDS;
+        while left > 0 {
+            let Some(event) = events.try_recv().unwrap() else {
+                std::hint::spin_loop();
+                continue;
+            };
+            if let EventKind::StateChanged { to, .. } = event.kind
+                && to == StateName::Disabled
+            {
+                heard.send((to, handle.status().state)).unwrap();
+                left -= 1;
+            }
+        }
+    });
+    for round in 0..ROUNDS {
+        runtime.disable("a").await.unwrap();
+        let (told, seen) = hears.recv().await.unwrap();
+        assert_eq!(told, seen, "in round {round}");
+        runtime.enable("a").await.unwrap();
+    }
+    reader.join().unwrap();
+    runtime.shutdown(DEADLINE).await;
 }
