@@ -109,6 +109,9 @@ async fn the_era_is_remembered_from_one_run_to_the_next() {
         runtime.ready(DEADLINE).await.unwrap();
         runtime.shutdown(DEADLINE).await;
         assert_eq!(server.requests("server/discover"), questions);
+        // It is written down in the background.
+        let kept = || std::fs::read_dir(folder.join("eras")).is_ok_and(|it| it.count() == 1);
+        eventually(DEADLINE, "the era is kept", kept).await;
     }
     let _ = std::fs::remove_dir_all(folder);
     assert_eq!(server.sessions_opened(), 2);
