@@ -245,3 +245,45 @@ async fn a_call_whose_stream_cannot_be_taken_up_because_the_server_is_gone_is_no
     assert_eq!(server.count("tools/call"), 1, "only the second call");
     runtime.shutdown(LONG).await;
 }
+
+#[tokio::test]
+async fn a_stream_on_which_nothing_new_comes_is_not_resumed_for_ever() {
+    let server = Server::start(|seen| match (seen.asks(), seen.header("last-event-id")) {
+        ("tools/call", _) => Reply::events(&["id: e-1\ndata:\n\n".to_owned()]),
+        ("GET", Some("e-1")) => Reply::events(&["retry: 1\n\n".to_owned()]),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let request = web.call_tool("echo", json!({}));
+    let error = request.deadline(LONG / 4).await.unwrap_err();
+    assert_eq!(error.code(), "outcome_unknown", "{error}");
+    let seen = server.seen();
+    let resumed = seen
+        .iter()
+        .filter(|it| it.header("last-event-id") == Some("e-1"));
+    assert_eq!(resumed.count(), 5);
+    assert_eq!(server.count("tools/call"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_not_read_to_an_end_that_does_not_come() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let text = "x".repeat(100_000);
+            let head = "HTTP/1.1 500 Oh\r\ncontent-length: 1000000\r\n\r\n";
+            Reply::Parts(vec![
+                (Duration::ZERO, format!("{head}{text}")),
+                (LONG, String::new()),
+            ])
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let request = web.call_tool("echo", json!({}));
+    let error = request.deadline(LONG / 4).await.unwrap_err();
+    assert_eq!(error.code(), "outcome_unknown", "{error}");
+    runtime.shutdown(LONG).await;
+}
