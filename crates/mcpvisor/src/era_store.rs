@@ -3,10 +3,11 @@
 //! One small file per server, named by a fingerprint of what it is reached by: another command or
 //! address is another server. What cannot be read is learned again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcpvisor_core::{Era, KnownEra};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
 use crate::server::slot::ServerSlot;
 
@@ -59,11 +60,41 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, lesson: KnownEra) {
         return;
     };
     let server = slot.name().clone();
-    tokio::task::spawn_blocking(move || {
+    slot.eras.write(move || {
         if let Err(problem) = state.write(&file, &contents) {
             tracing::warn!(%server, %problem, "the era cannot be remembered");
         }
     });
+}
+
+/// What is being written for one server, one after the other: the last lesson is what stays.
+#[derive(Debug, Default)]
+pub(crate) struct EraWrites(Mutex<Option<JoinHandle<()>>>);
+
+impl EraWrites {
+    fn write(&self, write: impl FnOnce() + Send + 'static) {
+        let mut last = self.last();
+        let before = last.take();
+        *last = Some(tokio::spawn(async move {
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            // A runtime that is going away takes the write with it; the file before it stays.
+            let _ = tokio::task::spawn_blocking(write).await;
+        }));
+    }
+
+    /// Waits until all of it is written.
+    pub(crate) async fn finish(&self) {
+        let last = self.last().take();
+        if let Some(last) = last {
+            let _ = last.await;
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl From<Kept> for KnownEra {

@@ -40,6 +40,9 @@ use crate::supervisor::{
 /// How long a forced end of a connection is waited for.
 const FORCED_END: Duration = Duration::from_secs(1);
 
+/// So long there is at least for what is written down for the next run.
+const LAST_WRITES: Duration = Duration::from_secs(1);
+
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
 /// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle asks for a
@@ -209,6 +212,19 @@ async fn settled(slot: &ServerSlot) -> Result<(), ()> {
     match readiness.wait_for(|it| *it != Readiness::Pending).await {
         Ok(it) if *it == Readiness::Ready => Ok(()),
         Ok(_) | Err(_) => Err(()),
+    }
+}
+
+/// Writes down what the next run shall know. A file system that hangs holds nobody up for ever.
+async fn write_down(slots: &[Arc<ServerSlot>], due: Instant) {
+    let written = async {
+        for slot in slots {
+            slot.flush().await;
+        }
+    };
+    let due = due.max(Instant::now() + LAST_WRITES);
+    if timeout_at(due, written).await.is_err() {
+        tracing::warn!("what the next run shall know could not be written in time");
     }
 }
 
@@ -504,9 +520,7 @@ impl Runtime {
             // It has ended already.
             Err(_) => ShutdownReport::default(),
         };
-        for slot in &slots {
-            slot.flush().await;
-        }
+        write_down(&slots, due).await;
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {
             if forced.contains(&closed.server) {

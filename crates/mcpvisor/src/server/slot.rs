@@ -21,6 +21,7 @@ use super::configured::{Configured, CurrentConfig};
 use super::message::ServerMessage;
 use crate::catalog::{CatalogPublisher, CatalogStore, KEEP_AFTER, ServerCatalog, Sight, visible};
 use crate::config::ServerConfig;
+use crate::era_store::EraWrites;
 use crate::events::{EventBus, EventKind};
 use crate::host::Host;
 use crate::link::StderrRing;
@@ -41,6 +42,8 @@ pub(crate) struct ServerSlot {
     pub(crate) checks: Arc<crate::arguments::ArgumentChecks>,
     /// The last known catalog, from one run to the next.
     pub(crate) kept: CatalogStore,
+    /// What is being written of the era that the server speaks.
+    pub(crate) eras: EraWrites,
     /// The tools that a person approved.
     pub(crate) pins: Arc<PinStore>,
     /// The catalog of the fleet, to which this server adds.
@@ -169,6 +172,7 @@ impl ServerSlot {
             checks: Arc::default(),
             pins: Arc::new(PinStore::new(config_name.clone(), host.state.clone())),
             kept: CatalogStore::new(config_name, host.state.clone()),
+            eras: EraWrites::default(),
             catalogs,
             host,
             events,
@@ -259,13 +263,14 @@ impl ServerSlot {
         }));
     }
 
-    /// What was to be kept later is kept now.
+    /// What was to be kept later is kept now, and what is being written is waited for.
     pub(crate) async fn flush(self: &Arc<Self>) {
         let pending = self.pending_write().take();
         if let Some(task) = pending.filter(|task| !task.is_finished()) {
             task.abort();
             self.keep_now().await;
         }
+        self.eras.finish().await;
     }
 
     async fn keep_now(self: &Arc<Self>) {

@@ -14,6 +14,7 @@ mod calls;
 #[cfg(target_os = "linux")]
 mod idle;
 mod liveness;
+mod memory;
 mod renewed;
 mod server;
 mod sessions;

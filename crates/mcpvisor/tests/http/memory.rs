@@ -1,0 +1,121 @@
+//! What is written down for the next run, when the disk is slow.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use mcpvisor::{Runtime, Transport};
+use serde_json::json;
+use tokio::runtime::Builder;
+
+use crate::server::{Reply, Seen, Server, VERSION, manners};
+use crate::{LONG, until, web};
+
+/// A folder that is removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("mcpvisor-memory-{}-{name}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// How many eras are kept in it.
+    fn eras(&self) -> usize {
+        let files = std::fs::read_dir(self.0.join("eras"));
+        let files = files.into_iter().flatten().flatten();
+        let kept = files.filter(|file| file.path().extension().is_some_and(|it| it == "json"));
+        kept.count()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server without lists, whose era has to be found out.
+fn legacy(seen: &Seen) -> Reply {
+    match seen.asks() {
+        "server/discover" => {
+            let error = json!({"code": -32601, "message": "no such method"});
+            Reply::json(&json!({"jsonrpc": "2.0", "id": seen.id(), "error": error}))
+        }
+        "initialize" => Reply::result(
+            seen,
+            &json!({
+                "protocolVersion": VERSION,
+                "capabilities": {},
+                "serverInfo": {"name": "small", "version": "1"},
+            }),
+        ),
+        _ => manners(seen),
+    }
+}
+
+/// Runs a server until its era is known. From the handshake on nothing is written before the
+/// sender says so: the only thread for that is taken.
+async fn stuck(folder: &Folder) -> (Server, Runtime, Sender<()>) {
+    let (release, released) = channel();
+    let released = Mutex::new(Some(released));
+    let server = Server::start(move |seen| {
+        if seen.asks() == "initialize"
+            && let Some(released) = released.lock().unwrap().take()
+        {
+            tokio::task::spawn_blocking(move || released.recv_timeout(LONG));
+        }
+        legacy(seen)
+    })
+    .await;
+    let mut config = web(Transport::http(server.url()));
+    config.protocol = None;
+    let runtime = Runtime::builder().server(config).state_dir(&folder.0);
+    let runtime = runtime.start().await.unwrap();
+    runtime.ready(LONG).await.unwrap();
+    assert_eq!(folder.eras(), 0, "it is not written yet");
+    (server, runtime, release)
+}
+
+/// One thread for everything that blocks.
+fn with_one_slow_thread(test: impl AsyncFnOnce()) {
+    let tokio = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build();
+    tokio.unwrap().block_on(test());
+}
+
+#[test]
+fn a_shutdown_waits_for_the_era_that_is_being_written() {
+    with_one_slow_thread(async || {
+        let folder = Folder::new("waits");
+        let (_server, runtime, release) = stuck(&folder).await;
+        let handle = runtime.server("web").unwrap();
+        let watching = tokio::spawn(async move {
+            let gone = || handle.status().state == mcpvisor::StateName::Disabled;
+            until("the server is closed", gone).await;
+            // A shutdown that does not wait is long over by then.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            release.send(()).unwrap();
+        });
+        runtime.shutdown(LONG).await;
+        assert_eq!(folder.eras(), 1);
+        watching.await.unwrap();
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_no_disk_that_hangs() {
+    with_one_slow_thread(async || {
+        let folder = Folder::new("hangs");
+        let (_server, runtime, release) = stuck(&folder).await;
+        let begun = Instant::now();
+        runtime.shutdown(Duration::from_millis(500)).await;
+        let took = begun.elapsed();
+        assert!(took < LONG / 4, "{took:?}");
+        assert_eq!(folder.eras(), 0);
+        release.send(()).unwrap();
+    });
+}
