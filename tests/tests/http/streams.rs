@@ -55,6 +55,30 @@ async fn what_the_server_says_on_its_own_stream_is_heard() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_only_accepted_may_be_answered_on_the_servers_own_stream() {
+    let arena = Arena::new(HttpManners::default()).await;
+    eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
+    arena.server.fault("http-202").once();
+    let answered = async {
+        let accepted = || arena.server.requests("tools/call") == 1;
+        eventually(DEADLINE, "the call", accepted).await;
+        // Whatever came of it at once is known when another request is answered.
+        arena.handle.ping().deadline(DEADLINE).await.unwrap();
+        let received = arena.server.received();
+        let called = received.iter().find(|it| it.method == "tools/call");
+        let result = json!({ "content": [], "structuredContent": { "key": "later" } });
+        let id = &called.unwrap().id;
+        let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        assert_eq!(arena.server.say(&answer), 1);
+    };
+    let (outcome, ()) = tokio::join!(arena.run("later"), answered);
+    assert_eq!(structured(outcome), json!({ "key": "later" }));
+    assert_eq!(arena.server.requests("tools/call"), 1, "not sent again");
+    arena.recovers(1).await;
+    arena.end().await;
+}
+
+#[tokio::test]
 async fn the_servers_own_stream_is_opened_again_when_it_ends() {
     let arena = Arena::new(HttpManners::default()).await;
     for number in 1..=2 {

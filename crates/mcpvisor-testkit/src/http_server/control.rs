@@ -190,7 +190,11 @@ impl HttpServer {
 
     /// Sends a notification on every open stream of its own. Gives how many there are.
     pub fn notify(&self, method: &str, params: Value) -> usize {
-        let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+    }
+
+    /// Sends any message on every open stream of its own. Gives how many there are.
+    pub fn say(&self, message: &Value) -> usize {
         let told = Told::Message(message.to_string());
         self.0.shared.streams.send(told).unwrap_or(0)
     }

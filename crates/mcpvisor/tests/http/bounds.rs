@@ -5,7 +5,7 @@ use std::time::Duration;
 use mcpvisor::{CallError, Known, Transport};
 use serde_json::json;
 
-use crate::server::{Reply, Server, chunk, event, manners, sse_head};
+use crate::server::{Reply, Server, chunk, event, manners, said, sse_head};
 use crate::{LONG, call, connected, reaches, started, until};
 
 fn mib(count: usize) -> String {
@@ -109,6 +109,36 @@ async fn large_answers_side_by_side_are_all_read() {
     for answer in futures_util::future::join_all(calls).await {
         assert_eq!(answer.unwrap().len(), 3 * 1024 * 1024);
     }
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_waiting() {
+    let server = Server::start(|seen| match seen.asks() {
+        "GET" => {
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            // Far below the bound of an answer, and without an end.
+            let unfinished = format!("{}data: {}", event(&changed), mib(2));
+            Reply::Parts(vec![
+                (Duration::ZERO, sse_head() + &chunk(&unfinished)),
+                (LONG, String::new()),
+            ])
+        }
+        "tools/call" => Reply::result(seen, &said(&mib(3))),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("the event before it is heard", || {
+        server.count("tools/list") == 2
+    })
+    .await;
+    // Only one large message grows at a time, and that event would be the one.
+    for _ in 0..3 {
+        let request = web.call_tool("echo", json!({}));
+        request.deadline(LONG / 4).await.unwrap();
+    }
+    assert_eq!(server.count("GET"), 1, "such a stream is not opened again");
     runtime.shutdown(LONG).await;
 }
 
