@@ -21,17 +21,32 @@ pub(crate) fn instructions(gate: Option<f64>) -> Outcome<Row> {
     Ok(Row::ratio(measure, "Ir", both, gate))
 }
 
-/// Starts fleets of in-process servers, turn by turn, until every server has answered.
-pub(crate) async fn ready(plan: &Plan, gate: f64) -> Outcome<Row> {
+/// What the bare side does before its fleet counts as ready.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum BareDoes {
+    /// The handshake, and the listing of the tools: what ours does.
+    TheSame,
+    /// The handshake alone.
+    Less,
+}
+
+/// Starts fleets of in-process servers, turn by turn, until every server has listed its tools; the
+/// second row is beside a bare side that does not list them.
+pub(crate) async fn ready(plan: &Plan, gate: f64) -> Outcome<[Row; 2]> {
+    let less = compare(plan, BareDoes::Less, None).await?;
+    Ok([less, compare(plan, BareDoes::TheSame, Some(gate)).await?])
+}
+
+async fn compare(plan: &Plan, bare: BareDoes, gate: Option<f64>) -> Outcome<Row> {
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     let mut rounds = Vec::with_capacity(plan.rounds);
     for round in 0..=plan.rounds {
         let (ours_time, bare_time);
         if round % 2 == 0 {
             ours_time = ours_ready().await?;
-            bare_time = bare_ready().await?;
+            bare_time = bare_ready(bare).await?;
         } else {
-            bare_time = bare_ready().await?;
+            bare_time = bare_ready(bare).await?;
             ours_time = ours_ready().await?;
         }
         // The first of each pays for memory that the others find mapped.
@@ -39,9 +54,13 @@ pub(crate) async fn ready(plan: &Plan, gate: f64) -> Outcome<Row> {
             rounds.push((millis(ours_time), millis(bare_time)));
         }
     }
-    let measure = format!("{SERVERS} in-process servers: ready");
+    let what = match bare {
+        BareDoes::TheSame => "ready and listed",
+        BareDoes::Less => "ready and listed, bare: unlisted",
+    };
+    let measure = format!("{SERVERS} in-process servers: {what}");
     let both = Both::of_rounds(&rounds);
-    Ok(Row::ratio(measure, "ms", both, Some(gate)))
+    Ok(Row::ratio(measure, "ms", both, gate))
 }
 
 async fn ours_ready() -> Outcome<Duration> {
@@ -52,9 +71,16 @@ async fn ours_ready() -> Outcome<Duration> {
     Ok(took)
 }
 
-async fn bare_ready() -> Outcome<Duration> {
+async fn bare_ready(does: BareDoes) -> Outcome<Duration> {
     let start = Instant::now();
-    let fleet = bare::fleet(SERVERS, bare::InProcess::connect).await?;
+    let connect = move || async move {
+        let server = bare::InProcess::connect().await?;
+        if does == BareDoes::TheSame {
+            server.client.list_all_tools().await?;
+        }
+        Ok(server)
+    };
+    let fleet = bare::fleet(SERVERS, connect).await?;
     let took = start.elapsed();
     let mut closing = JoinSet::new();
     for server in fleet {

@@ -88,7 +88,7 @@ async fn measure(plan: &Plan) -> Outcome<usize> {
         http::time_calls(plan, &mut table).await?;
     }
     if plan.has(Part::Ready) {
-        let ready = async || Ok([fleet::ready(plan, gates::READY).await?]);
+        let ready = async || fleet::ready(plan, gates::READY).await;
         table.rows(&plan.best(ready).await?)?;
         http::start_fleet(plan, &mut table).await?;
     }

@@ -85,16 +85,22 @@ impl CatalogPublisher {
         self.fleet.load_full()
     }
 
-    /// Hands in what a server shows.
+    /// Hands in what a server shows. Its actor does that, and nobody else: what it showed before stays
+    /// while the view is made, and nobody waits for that.
     pub(crate) fn publish(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
-        let mut desk = self.lock();
+        let before = self.last_view(server);
+        let view = Arc::new(ServerView::new(server, catalog, before.as_deref()));
+        self.hand_in(&mut self.lock(), server, Some(view));
+    }
+
+    /// The newest view of a server, merged or not.
+    fn last_view(&self, server: &ServerName) -> Option<Arc<ServerView>> {
+        if let Some(view) = self.lock().changed.get(server) {
+            return view.clone();
+        }
         let fleet = self.fleet.load();
-        let before = match desk.changed.get(server) {
-            Some(view) => view.as_deref(),
-            None => fleet.server(server.as_str()),
-        };
-        let view = Arc::new(ServerView::new(server, catalog, before));
-        self.hand_in(&mut desk, server, Some(view));
+        let index = fleet.find(server.as_str()).ok()?;
+        Some(Arc::clone(&fleet.servers[index]))
     }
 
     /// A server is gone.

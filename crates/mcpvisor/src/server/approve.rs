@@ -29,7 +29,7 @@ impl ServerState {
         let listed = Arc::clone(&self.slot.memory().listed);
         let mut lock = Lock::new(self.slot.name().as_str());
         for tool in listed.tools.iter() {
-            lock.approve(tool, &config.fingerprint);
+            lock.approve(tool, config.fingerprint());
         }
         *approval = Approval::Known(lock);
         drop(approval);
@@ -64,7 +64,7 @@ impl ServerState {
         };
         for tool in listed.tools.iter() {
             if names.iter().any(|name| *name == tool.name) {
-                lock.approve(tool, &config.fingerprint);
+                lock.approve(tool, config.fingerprint());
             }
         }
         *approval = Approval::Known(lock);

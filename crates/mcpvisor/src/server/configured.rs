@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use mcpvisor_core::{Filter, ServerSettings};
 
@@ -17,8 +17,7 @@ const MAX_FORMER: usize = 4;
 pub(crate) struct Configured {
     server: ServerConfig,
     pub(crate) filter: Filter,
-    /// What a person means by "the same server".
-    pub(crate) fingerprint: String,
+    fingerprint: OnceLock<String>,
     secrets: Secrets,
     /// The secrets before the last reloads: what was started with them may still speak of them.
     former: Vec<Secrets>,
@@ -34,12 +33,18 @@ impl Configured {
         }
         Self {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
-            fingerprint: server.transport.fingerprint(),
+            fingerprint: OnceLock::new(),
             secrets: server.transport.secrets(),
             former: before.map_or_else(Vec::new, Self::formerly),
             token: server.transport.token(),
             server,
         }
+    }
+
+    /// What a person means by "the same server". Only what is kept on disk asks for it.
+    pub(crate) fn fingerprint(&self) -> &str {
+        self.fingerprint
+            .get_or_init(|| self.server.transport.fingerprint())
     }
 
     /// What was secret up to now, the newest first.

@@ -220,7 +220,7 @@ impl ServerSlot {
         let approval = self.pins.approval();
         let sight = Sight {
             filter: &config.filter,
-            pins: config.pin.then_some((&*approval, &*config.fingerprint)),
+            pins: config.pin.then(|| (&*approval, config.fingerprint())),
         };
         visible(listed, sight)
     }
@@ -231,7 +231,7 @@ impl ServerSlot {
         if config.pin {
             self.pins.load();
         }
-        let Some(listed) = self.kept.read(&config.fingerprint) else {
+        let Some(listed) = self.kept.read(config.fingerprint()) else {
             return;
         };
         let mut shown = self.look_at(&listed);
@@ -277,7 +277,7 @@ impl ServerSlot {
         let slot = Arc::clone(self);
         let written = tokio::task::spawn_blocking(move || {
             let listed = Arc::clone(&slot.memory().listed);
-            slot.kept.write(&slot.config().fingerprint, &listed);
+            slot.kept.write(slot.config().fingerprint(), &listed);
         });
         // A runtime that is going away takes the write with it; the file before it stays.
         let _ = written.await;

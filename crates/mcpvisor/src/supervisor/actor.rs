@@ -21,6 +21,10 @@ use crate::server::slot::{Mailbox, ServerSlot};
 /// crashes whatever it is told does not spin.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
+/// So many actors are started before those that were get on with it. A large fleet that starts all at
+/// once takes one step of each server after the other, and finds none of them in the processor's cache.
+const STARTS_IN_A_TURN: usize = 4;
+
 /// A shutdown never takes longer, whatever its limit says; the clock holds only so much.
 pub(crate) const LONGEST_SHUTDOWN: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -121,8 +125,11 @@ impl Supervisor {
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         let names: Vec<ServerName> = state.children.keys().cloned().collect();
-        for name in names {
-            state.start(&myself, &name).await;
+        for few in names.chunks(STARTS_IN_A_TURN) {
+            for name in few {
+                state.start(&myself, name).await;
+            }
+            tokio::task::yield_now().await;
         }
         Ok(())
     }
