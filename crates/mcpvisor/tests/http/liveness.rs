@@ -63,6 +63,29 @@ async fn a_server_that_is_restarted_on_its_port_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_call_that_finds_nobody_there_was_not_sent_and_waits_for_the_server() {
+    // Without a stream of its own, so that the call is the first to notice.
+    let server = Server::start(manners).await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.budget.attempts = 1_000;
+        config.settings.backoff.initial = Duration::from_millis(20);
+    })
+    .await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    let port = server.port;
+    server.stop().await;
+    let calling = {
+        let web = web.clone();
+        tokio::spawn(async move { call(&web).await })
+    };
+    until("its loss is noticed", || !web.status().is_ready()).await;
+    let server = Server::start_on(port, manners).await;
+    assert_eq!(calling.await.unwrap().unwrap(), "hello");
+    assert_eq!(server.count("tools/call"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_yet_is_tried_again() {
     let server = Server::start(manners).await;
     let port = server.port;
