@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use mcpvisor_core::machine::{Fault, FaultClass, Outcome, Returned};
+use mcpvisor_core::machine::Fault;
 use mcpvisor_core::{
     CallMap, Chance, Effect, Generation, Input, ListKind, Machine, State, StateName,
 };
@@ -16,14 +16,12 @@ use rmcp::model::ServerPeerInfo;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
-use super::message::{Confirmed, ControlReply, FailedCall, Observed, Renew, Report, ServerMessage};
+use super::message::{ControlReply, Renew, ServerMessage};
 use super::slot::ServerSlot;
-use crate::connection::{self, Command, Connection};
-use crate::discovery;
+use crate::connection::{Command, Connection};
 use crate::error::ControlError;
 use crate::events::EventKind;
-use crate::reply::Failure;
-use crate::supervisor::{CloseOutcome, SupervisorMessage};
+use crate::supervisor::SupervisorMessage;
 #[cfg(feature = "http")]
 use crate::transport::TransportKind;
 
@@ -39,20 +37,20 @@ pub(crate) struct ServerArguments {
 /// The shell around the machine.
 pub(crate) struct ServerState {
     pub(super) slot: Arc<ServerSlot>,
-    supervisor: ActorRef<SupervisorMessage>,
+    pub(super) supervisor: ActorRef<SupervisorMessage>,
     pub(super) myself: ActorRef<ServerMessage>,
     pub(super) machine: Machine,
     /// Requests that wait here; those in flight are with the connection.
-    calls: CallMap<Box<Call>>,
+    pub(super) calls: CallMap<Box<Call>>,
     /// The guard: dropped with this state, the connection closes by itself.
-    connection: Option<Connection>,
+    pub(super) connection: Option<Connection>,
     pub(super) info: Option<Arc<ServerPeerInfo>>,
-    timer: Option<Timer>,
+    pub(super) timer: Option<Timer>,
     /// The governor was asked, and has not got its permit back.
-    asked_for_permit: bool,
+    pub(super) asked_for_permit: bool,
     disabling: Vec<ControlReply>,
     dice: fastrand::Rng,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
     pub(super) since: SystemTime,
     /// The connection on which the tools were last listed.
     pub(super) listed_on: Generation,
@@ -66,9 +64,9 @@ pub(crate) struct ServerState {
     news: Vec<(Generation, EventKind)>,
 }
 
-struct Timer {
-    at: Instant,
-    task: JoinHandle<()>,
+pub(super) struct Timer {
+    pub(super) at: Instant,
+    pub(super) task: JoinHandle<()>,
 }
 
 impl Drop for Timer {
@@ -287,122 +285,6 @@ impl ServerState {
         }
     }
 
-    fn heard(&mut self, generation: Generation, report: Report) {
-        match report {
-            Report::FirstByte => self.step(Input::FirstByte { generation }),
-            Report::Up { info, lists } => {
-                self.step(Input::ConnectionUp { generation, lists });
-                // A connection that came up too late has nothing to say about the server.
-                if self.is_live(generation) {
-                    self.info = Some(info);
-                    self.dirty = true;
-                }
-            }
-            Report::Observed(observed) => self.observed(generation, observed),
-            Report::Lost { fault, returned } => self.lost(generation, fault, returned),
-            Report::Ended(end) => {
-                if self.connection.as_ref().map(|held| held.generation) == Some(generation) {
-                    self.connection = None;
-                }
-                self.step(Input::ConnectionEnded { generation, end });
-            }
-        }
-    }
-
-    fn observed(&mut self, generation: Generation, observed: Observed) {
-        let current = self.is_live(generation);
-        if observed.strays > 0 || observed.dropped_flood > 0 {
-            self.strays += observed.strays;
-            self.dropped_flood += observed.dropped_flood;
-            self.dirty = true;
-        }
-        for call in observed.progressed {
-            self.step(Input::Progressed { generation, call });
-        }
-        for list in observed.changed {
-            self.step(Input::ListChanged { generation, list });
-        }
-        if current {
-            self.confirm(observed.confirmed);
-        }
-        let silent = observed.ended.is_empty() && observed.failed.is_empty();
-        if silent && observed.heard {
-            self.step(Input::Heard { generation });
-        }
-        for failed in observed.failed {
-            self.call_failed(generation, failed);
-        }
-        if let Some(fault) = observed.session_gone {
-            self.step(Input::SessionGone { generation, fault });
-        }
-        for (call, end) in observed.ended {
-            self.step(Input::CallEnded {
-                generation,
-                call,
-                end,
-            });
-        }
-    }
-
-    /// A call comes back from a connection that goes on.
-    fn call_failed(&mut self, generation: Generation, failed: FailedCall) {
-        let FailedCall {
-            call,
-            trouble,
-            fault,
-        } = failed;
-        let id = call.id;
-        self.calls.insert(id, call);
-        self.step(Input::CallFailed {
-            generation,
-            call: id,
-            trouble,
-            fault,
-        });
-    }
-
-    /// Remembers what has to be restored on the next connection.
-    fn confirm(&mut self, confirmed: Vec<Confirmed>) {
-        if confirmed.is_empty() {
-            return;
-        }
-        let mut memory = self.slot.memory();
-        for fact in confirmed {
-            match fact {
-                Confirmed::Subscribed(uri) => drop(memory.subscriptions.insert(uri)),
-                Confirmed::Unsubscribed(uri) => drop(memory.subscriptions.remove(&uri)),
-                Confirmed::LogLevel(level) => memory.log_level = Some(level),
-            }
-        }
-        drop(memory);
-        self.tell_of_listeners();
-    }
-
-    /// A server that somebody listens to does not sleep.
-    fn tell_of_listeners(&mut self) {
-        let active = !self.slot.memory().subscriptions.is_empty();
-        self.step(Input::Watched { active });
-    }
-
-    fn lost(&mut self, generation: Generation, fault: Fault, calls: Vec<(Box<Call>, bool)>) {
-        tracing::info!(server = %self.slot.name(), %generation, %fault, "connection lost");
-        let returned = calls
-            .iter()
-            .map(|(call, written)| Returned {
-                call: call.id,
-                written: *written,
-            })
-            .collect();
-        for (call, _) in calls {
-            self.calls.insert(call.id, call);
-        }
-        self.step(Input::ConnectionLost {
-            generation,
-            fault,
-            returned,
-        });
-    }
-
     /// Whether a fact of this generation may still change something.
     pub(super) fn is_live(&self, generation: Generation) -> bool {
         matches!(self.machine.state(), State::Connected(live) if live.generation == generation)
@@ -435,231 +317,6 @@ impl ServerState {
                 let _ = reply.send(Ok(()));
             }
         }
-    }
-
-    /// Performs one effect; what the machine must hear of it comes back.
-    fn perform(&mut self, effect: Effect) -> Option<Input> {
-        match effect {
-            Effect::StartCall {
-                call,
-                generation,
-                retried,
-            } => return self.start_call(call, generation, retried),
-            Effect::Resolve { call, outcome } => self.resolve(call, outcome),
-            Effect::Abandon { call, outcome, .. } => self.abandon(call, outcome),
-            Effect::Forget { call } => drop(self.calls.remove(&call)),
-            Effect::AskPermit { reconnect } => {
-                // A server in this process starts no program and opens no socket: there is nothing
-                // to spread when it connects for the first time.
-                if !reconnect && self.slot.config().transport.is_in_process() {
-                    return Some(Input::PermitGranted);
-                }
-                self.asked_for_permit = true;
-                self.tell_supervisor(SupervisorMessage::PermitWanted {
-                    server: self.slot.name().clone(),
-                    reconnect,
-                });
-            }
-            Effect::ReturnPermit => {
-                if std::mem::take(&mut self.asked_for_permit) {
-                    self.tell_supervisor(SupervisorMessage::PermitReturned {
-                        server: self.slot.name().clone(),
-                    });
-                }
-            }
-            Effect::Open { generation } => {
-                tracing::debug!(server = %self.slot.name(), %generation, "connecting");
-                self.slot.stderr.begin();
-                self.connection = Some(connection::spawn(&self.slot, &self.myself, generation));
-                self.dirty = true;
-            }
-            Effect::Close { generation, grace } => {
-                if let Some(held) = self.held(generation) {
-                    held.close(grace);
-                }
-            }
-            Effect::Check { generation } => self.check(generation),
-            Effect::Fetch { generation, list } => self.fetch(generation, list),
-            Effect::Restore { generation } => self.restore(generation),
-            Effect::StateChanged { from, to } => self.state_changed(from, to),
-            Effect::Remember => {
-                self.slot.memory().durable = self.machine.durable().clone();
-                self.dirty = true;
-            }
-            Effect::Stop => {
-                let closed = self
-                    .close_problem()
-                    .map_or(CloseOutcome::Clean, CloseOutcome::Problem);
-                self.slot.memory().closed = Some(closed);
-                self.myself.stop(None);
-            }
-        }
-        None
-    }
-
-    fn tell_supervisor(&self, message: SupervisorMessage) {
-        // A supervisor that is gone takes this actor with it.
-        let _ = self.supervisor.send_message(message);
-    }
-
-    pub(super) fn held(&self, generation: Generation) -> Option<&Connection> {
-        self.connection
-            .as_ref()
-            .filter(|held| held.generation == generation)
-    }
-
-    fn start_call(
-        &mut self,
-        id: mcpvisor_core::CallId,
-        generation: Generation,
-        retried: bool,
-    ) -> Option<Input> {
-        let mut call = self.calls.remove(&id)?;
-        if !retried && let Some(failure) = self.held_back(&call, generation) {
-            call.reply.send(Err(failure));
-            return Some(Input::CallLeft { call: id });
-        }
-        if let Some(name) = call.tool_name() {
-            let catalog = self.slot.published();
-            let Some(seen) = call.seen.as_ref().filter(|_| retried) else {
-                call.seen = Some(catalog);
-                return self.hand_over(call, generation);
-            };
-            let (was, is) = (seen.tool(name), catalog.tool(name));
-            if was != is {
-                let failure = match is {
-                    Some(_) => Failure::ToolChanged,
-                    // It is there, and waits for the approval of a person.
-                    None if catalog.held(name).is_some() => Failure::ToolChanged,
-                    None => Failure::ToolGone,
-                };
-                call.reply.send(Err(failure));
-                return Some(Input::CallLeft { call: id });
-            }
-        }
-        self.hand_over(call, generation)
-    }
-
-    /// Hands a call to its connection, or takes it back if that takes no more.
-    fn hand_over(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
-        let id = call.id;
-        let undelivered = match self.held(generation) {
-            Some(held) => held.tell(Command::Start(call)).err(),
-            None => Some(Command::Start(call)),
-        };
-        match undelivered {
-            Some(Command::Start(call)) => {
-                self.calls.insert(id, call);
-                Some(Input::CallUndelivered {
-                    generation,
-                    call: id,
-                })
-            }
-            Some(_) | None => None,
-        }
-    }
-
-    fn resolve(&mut self, id: mcpvisor_core::CallId, outcome: Outcome) {
-        if let Some(call) = self.calls.remove(&id) {
-            call.reply.send(Err(Failure::Outcome(outcome)));
-        }
-    }
-
-    fn abandon(&mut self, call: mcpvisor_core::CallId, outcome: Outcome) {
-        if let Some(held) = &self.connection {
-            // A connection that takes no more hands its calls back by itself.
-            let _ = held.tell(Command::Abandon { call, outcome });
-        }
-    }
-
-    fn check(&mut self, generation: Generation) {
-        let Some(held) = self.held(generation) else {
-            return;
-        };
-        tokio::spawn(discovery::check(
-            held.own_requests(),
-            self.myself.clone(),
-            generation,
-        ));
-    }
-
-    fn fetch(&mut self, generation: Generation, list: mcpvisor_core::ListKind) {
-        let Some(held) = self.held(generation) else {
-            return;
-        };
-        let fetch = discovery::fetch(
-            held.own_requests(),
-            self.myself.clone(),
-            generation,
-            list,
-            self.machine.settings().clone(),
-        );
-        let pins = Arc::clone(&self.slot.pins);
-        let pinned = list == ListKind::Tools && self.slot.config().pin;
-        tokio::spawn(async move {
-            if pinned {
-                // What is approved has to be known before the tools are.
-                let _ = tokio::task::spawn_blocking(move || pins.load()).await;
-            }
-            fetch.await;
-        });
-    }
-
-    fn restore(&mut self, generation: Generation) {
-        let (subscriptions, log_level) = {
-            let memory = self.slot.memory();
-            (memory.subscriptions.clone(), memory.log_level)
-        };
-        let Some(held) = self.held(generation) else {
-            return;
-        };
-        if !subscriptions.is_empty() || log_level.is_some() {
-            tokio::spawn(discovery::restore(
-                held.own_requests(),
-                Arc::clone(&self.slot),
-                subscriptions,
-                log_level,
-            ));
-        }
-    }
-
-    fn state_changed(&mut self, from: StateName, to: StateName) {
-        self.since = SystemTime::now();
-        self.dirty = true;
-        let generation = self.machine.durable().generation;
-        let fault = self.machine.last_fault().cloned();
-        let problem = fault.as_ref().map(|fault| fault.message.as_str());
-        tracing::info!(server = %self.slot.name(), %generation, %from, %to, problem, "state changed");
-        self.emit(generation, EventKind::StateChanged { from, to, fault });
-        self.publish_catalog_for(to);
-    }
-
-    fn close_problem(&self) -> Option<String> {
-        self.machine
-            .last_fault()
-            .filter(|fault| fault.class == FaultClass::Close)
-            .map(|fault| fault.message.clone())
-    }
-
-    /// Arms the one timer for the machine's next deadline. A timer that fires early only asks
-    /// again, so it is left alone unless the deadline came closer.
-    fn arm(&mut self) {
-        let Some(deadline) = self.machine.next_deadline() else {
-            return;
-        };
-        if self
-            .timer
-            .as_ref()
-            .is_some_and(|timer| timer.at <= deadline)
-        {
-            return;
-        }
-        let myself = self.myself.clone();
-        let task = tokio::spawn(async move {
-            tokio::time::sleep_until(deadline.into()).await;
-            let _ = myself.send_message(ServerMessage::Tick);
-        });
-        self.timer = Some(Timer { at: deadline, task });
     }
 }
 

@@ -4,6 +4,8 @@ pub(crate) mod actor;
 pub(crate) mod approve;
 pub(crate) mod call;
 pub(crate) mod configured;
+mod effects;
 pub(crate) mod message;
 mod publish;
+mod reports;
 pub(crate) mod slot;

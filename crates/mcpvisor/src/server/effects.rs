@@ -1,0 +1,239 @@
+//! What the machine wants done, and how it is done. Nothing here waits: what takes time is a task that
+//! comes back with a message.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use mcpvisor_core::machine::{FaultClass, Outcome};
+use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
+
+use super::actor::{ServerState, Timer};
+use super::call::Call;
+use super::message::ServerMessage;
+use crate::connection::{self, Command, Connection};
+use crate::discovery;
+use crate::events::EventKind;
+use crate::reply::Failure;
+use crate::supervisor::{CloseOutcome, SupervisorMessage};
+
+impl ServerState {
+    /// Performs one effect; what the machine must hear of it comes back.
+    pub(super) fn perform(&mut self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::StartCall {
+                call,
+                generation,
+                retried,
+            } => return self.start_call(call, generation, retried),
+            Effect::Resolve { call, outcome } => self.resolve(call, outcome),
+            Effect::Abandon { call, outcome, .. } => self.abandon(call, outcome),
+            Effect::Forget { call } => drop(self.calls.remove(&call)),
+            Effect::AskPermit { reconnect } => {
+                // A server in this process starts no program and opens no socket: there is nothing
+                // to spread when it connects for the first time.
+                if !reconnect && self.slot.config().transport.is_in_process() {
+                    return Some(Input::PermitGranted);
+                }
+                self.asked_for_permit = true;
+                self.tell_supervisor(SupervisorMessage::PermitWanted {
+                    server: self.slot.name().clone(),
+                    reconnect,
+                });
+            }
+            Effect::ReturnPermit => {
+                if std::mem::take(&mut self.asked_for_permit) {
+                    self.tell_supervisor(SupervisorMessage::PermitReturned {
+                        server: self.slot.name().clone(),
+                    });
+                }
+            }
+            Effect::Open { generation } => {
+                tracing::debug!(server = %self.slot.name(), %generation, "connecting");
+                self.slot.stderr.begin();
+                self.connection = Some(connection::spawn(&self.slot, &self.myself, generation));
+                self.dirty = true;
+            }
+            Effect::Close { generation, grace } => {
+                if let Some(held) = self.held(generation) {
+                    held.close(grace);
+                }
+            }
+            Effect::Check { generation } => self.check(generation),
+            Effect::Fetch { generation, list } => self.fetch(generation, list),
+            Effect::Restore { generation } => self.restore(generation),
+            Effect::StateChanged { from, to } => self.state_changed(from, to),
+            Effect::Remember => {
+                self.slot.memory().durable = self.machine.durable().clone();
+                self.dirty = true;
+            }
+            Effect::Stop => {
+                let closed = self
+                    .close_problem()
+                    .map_or(CloseOutcome::Clean, CloseOutcome::Problem);
+                self.slot.memory().closed = Some(closed);
+                self.myself.stop(None);
+            }
+        }
+        None
+    }
+
+    fn tell_supervisor(&self, message: SupervisorMessage) {
+        // A supervisor that is gone takes this actor with it.
+        let _ = self.supervisor.send_message(message);
+    }
+
+    pub(super) fn held(&self, generation: Generation) -> Option<&Connection> {
+        self.connection
+            .as_ref()
+            .filter(|held| held.generation == generation)
+    }
+
+    fn start_call(&mut self, id: CallId, generation: Generation, retried: bool) -> Option<Input> {
+        let mut call = self.calls.remove(&id)?;
+        if !retried && let Some(failure) = self.held_back(&call, generation) {
+            call.reply.send(Err(failure));
+            return Some(Input::CallLeft { call: id });
+        }
+        if let Some(name) = call.tool_name() {
+            let catalog = self.slot.published();
+            let Some(seen) = call.seen.as_ref().filter(|_| retried) else {
+                call.seen = Some(catalog);
+                return self.hand_over(call, generation);
+            };
+            let (was, is) = (seen.tool(name), catalog.tool(name));
+            if was != is {
+                let failure = match is {
+                    Some(_) => Failure::ToolChanged,
+                    // It is there, and waits for the approval of a person.
+                    None if catalog.held(name).is_some() => Failure::ToolChanged,
+                    None => Failure::ToolGone,
+                };
+                call.reply.send(Err(failure));
+                return Some(Input::CallLeft { call: id });
+            }
+        }
+        self.hand_over(call, generation)
+    }
+
+    /// Hands a call to its connection, or takes it back if that takes no more.
+    fn hand_over(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
+        let id = call.id;
+        let undelivered = match self.held(generation) {
+            Some(held) => held.tell(Command::Start(call)).err(),
+            None => Some(Command::Start(call)),
+        };
+        match undelivered {
+            Some(Command::Start(call)) => {
+                self.calls.insert(id, call);
+                Some(Input::CallUndelivered {
+                    generation,
+                    call: id,
+                })
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    fn resolve(&mut self, id: CallId, outcome: Outcome) {
+        if let Some(call) = self.calls.remove(&id) {
+            call.reply.send(Err(Failure::Outcome(outcome)));
+        }
+    }
+
+    fn abandon(&mut self, call: CallId, outcome: Outcome) {
+        if let Some(held) = &self.connection {
+            // A connection that takes no more hands its calls back by itself.
+            let _ = held.tell(Command::Abandon { call, outcome });
+        }
+    }
+
+    fn check(&mut self, generation: Generation) {
+        let Some(held) = self.held(generation) else {
+            return;
+        };
+        tokio::spawn(discovery::check(
+            held.own_requests(),
+            self.myself.clone(),
+            generation,
+        ));
+    }
+
+    fn fetch(&mut self, generation: Generation, list: ListKind) {
+        let Some(held) = self.held(generation) else {
+            return;
+        };
+        let fetch = discovery::fetch(
+            held.own_requests(),
+            self.myself.clone(),
+            generation,
+            list,
+            self.machine.settings().clone(),
+        );
+        let pins = Arc::clone(&self.slot.pins);
+        let pinned = list == ListKind::Tools && self.slot.config().pin;
+        tokio::spawn(async move {
+            if pinned {
+                // What is approved has to be known before the tools are.
+                let _ = tokio::task::spawn_blocking(move || pins.load()).await;
+            }
+            fetch.await;
+        });
+    }
+
+    fn restore(&mut self, generation: Generation) {
+        let (subscriptions, log_level) = {
+            let memory = self.slot.memory();
+            (memory.subscriptions.clone(), memory.log_level)
+        };
+        let Some(held) = self.held(generation) else {
+            return;
+        };
+        if !subscriptions.is_empty() || log_level.is_some() {
+            tokio::spawn(discovery::restore(
+                held.own_requests(),
+                Arc::clone(&self.slot),
+                subscriptions,
+                log_level,
+            ));
+        }
+    }
+
+    fn state_changed(&mut self, from: StateName, to: StateName) {
+        self.since = SystemTime::now();
+        self.dirty = true;
+        let generation = self.machine.durable().generation;
+        let fault = self.machine.last_fault().cloned();
+        let problem = fault.as_ref().map(|fault| fault.message.as_str());
+        tracing::info!(server = %self.slot.name(), %generation, %from, %to, problem, "state changed");
+        self.emit(generation, EventKind::StateChanged { from, to, fault });
+        self.publish_catalog_for(to);
+    }
+
+    fn close_problem(&self) -> Option<String> {
+        self.machine
+            .last_fault()
+            .filter(|fault| fault.class == FaultClass::Close)
+            .map(|fault| fault.message.clone())
+    }
+
+    /// Arms the one timer for the machine's next deadline. A timer that fires early only asks
+    /// again, so it is left alone unless the deadline came closer.
+    pub(super) fn arm(&mut self) {
+        let Some(deadline) = self.machine.next_deadline() else {
+            return;
+        };
+        if self
+            .timer
+            .as_ref()
+            .is_some_and(|timer| timer.at <= deadline)
+        {
+            return;
+        }
+        let myself = self.myself.clone();
+        let task = tokio::spawn(async move {
+            tokio::time::sleep_until(deadline.into()).await;
+            let _ = myself.send_message(ServerMessage::Tick);
+        });
+        self.timer = Some(Timer { at: deadline, task });
+    }
+}

@@ -1,0 +1,126 @@
+//! What a connection says of itself, and of the requests that it had.
+
+use mcpvisor_core::machine::{Fault, Returned};
+use mcpvisor_core::{Generation, Input};
+
+use super::actor::ServerState;
+use super::call::Call;
+use super::message::{Confirmed, FailedCall, Observed, Report};
+
+impl ServerState {
+    pub(super) fn heard(&mut self, generation: Generation, report: Report) {
+        match report {
+            Report::FirstByte => self.step(Input::FirstByte { generation }),
+            Report::Up { info, lists } => {
+                self.step(Input::ConnectionUp { generation, lists });
+                // A connection that came up too late has nothing to say about the server.
+                if self.is_live(generation) {
+                    self.info = Some(info);
+                    self.dirty = true;
+                }
+            }
+            Report::Observed(observed) => self.observed(generation, observed),
+            Report::Lost { fault, returned } => self.lost(generation, fault, returned),
+            Report::Ended(end) => {
+                if self.connection.as_ref().map(|held| held.generation) == Some(generation) {
+                    self.connection = None;
+                }
+                self.step(Input::ConnectionEnded { generation, end });
+            }
+        }
+    }
+
+    fn observed(&mut self, generation: Generation, observed: Observed) {
+        let current = self.is_live(generation);
+        if observed.strays > 0 || observed.dropped_flood > 0 {
+            self.strays += observed.strays;
+            self.dropped_flood += observed.dropped_flood;
+            self.dirty = true;
+        }
+        for call in observed.progressed {
+            self.step(Input::Progressed { generation, call });
+        }
+        for list in observed.changed {
+            self.step(Input::ListChanged { generation, list });
+        }
+        if current {
+            self.confirm(observed.confirmed);
+        }
+        let silent = observed.ended.is_empty() && observed.failed.is_empty();
+        if silent && observed.heard {
+            self.step(Input::Heard { generation });
+        }
+        for failed in observed.failed {
+            self.call_failed(generation, failed);
+        }
+        if let Some(fault) = observed.session_gone {
+            self.step(Input::SessionGone { generation, fault });
+        }
+        for (call, end) in observed.ended {
+            self.step(Input::CallEnded {
+                generation,
+                call,
+                end,
+            });
+        }
+    }
+
+    /// A call comes back from a connection that goes on.
+    fn call_failed(&mut self, generation: Generation, failed: FailedCall) {
+        let FailedCall {
+            call,
+            trouble,
+            fault,
+        } = failed;
+        let id = call.id;
+        self.calls.insert(id, call);
+        self.step(Input::CallFailed {
+            generation,
+            call: id,
+            trouble,
+            fault,
+        });
+    }
+
+    /// Remembers what has to be restored on the next connection.
+    fn confirm(&mut self, confirmed: Vec<Confirmed>) {
+        if confirmed.is_empty() {
+            return;
+        }
+        let mut memory = self.slot.memory();
+        for fact in confirmed {
+            match fact {
+                Confirmed::Subscribed(uri) => drop(memory.subscriptions.insert(uri)),
+                Confirmed::Unsubscribed(uri) => drop(memory.subscriptions.remove(&uri)),
+                Confirmed::LogLevel(level) => memory.log_level = Some(level),
+            }
+        }
+        drop(memory);
+        self.tell_of_listeners();
+    }
+
+    /// A server that somebody listens to does not sleep.
+    pub(super) fn tell_of_listeners(&mut self) {
+        let active = !self.slot.memory().subscriptions.is_empty();
+        self.step(Input::Watched { active });
+    }
+
+    fn lost(&mut self, generation: Generation, fault: Fault, calls: Vec<(Box<Call>, bool)>) {
+        tracing::info!(server = %self.slot.name(), %generation, %fault, "connection lost");
+        let returned = calls
+            .iter()
+            .map(|(call, written)| Returned {
+                call: call.id,
+                written: *written,
+            })
+            .collect();
+        for (call, _) in calls {
+            self.calls.insert(call.id, call);
+        }
+        self.step(Input::ConnectionLost {
+            generation,
+            fault,
+            returned,
+        });
+    }
+}
