@@ -31,6 +31,9 @@ async fn flood(fault: &str) {
     let ((outcome, took), tasks) = most_tasks(arena.strike(fault, LIMIT)).await;
     outcome.unwrap();
     let memory = peak_memory().saturating_sub(before) / MIB;
+    // What was dropped is told in a report, a moment later.
+    let counted = || arena.handle.status().dropped_flood > 0;
+    mcpvisor_testkit::eventually(DEADLINE, "what was dropped", counted).await;
     let status = arena.handle.status();
     println!(
         "figure 18, http: {fault}: {took:?}, at most {tasks} more tasks, +{memory} MiB, {} dropped",
@@ -38,7 +41,6 @@ async fn flood(fault: &str) {
     );
     assert!(tasks <= A_FEW, "{tasks} tasks more");
     assert!(memory < 32, "+{memory} MiB");
-    assert!(status.dropped_flood > 0, "{status:?}");
     arena.recovers(1).await;
     drop(slow_reader);
     arena.end().await;
