@@ -27,6 +27,8 @@ const BYTES_PER_PLACE: usize = 16 * 1024;
 pub(crate) struct Gate {
     bucket: Bucket,
     refused: Option<Refused>,
+    /// Something was refused since that was last asked for.
+    flooded: bool,
 }
 
 /// What was refused since the last report.
@@ -82,7 +84,14 @@ impl Gate {
         }
     }
 
+    /// Whether something was refused since this was last asked for.
+    #[cfg(feature = "stdio")]
+    pub(crate) fn was_flooded(&mut self) -> bool {
+        std::mem::take(&mut self.flooded)
+    }
+
     fn refused(&mut self) -> &mut Refused {
+        self.flooded = true;
         self.refused.get_or_insert_with(|| Refused {
             dropped: 0,
             strays: 0,

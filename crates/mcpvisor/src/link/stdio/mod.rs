@@ -57,6 +57,15 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 /// that a child that never pauses delays nobody else.
 const LINES_IN_A_TURN: usize = 256;
 
+/// How long the pipe of a child that floods us is left alone now and then. It fills meanwhile, and the
+/// child waits: without that, a flood takes one processor to write and one to read, and every other
+/// server has to do with what is left.
+const REST: Duration = Duration::from_millis(1);
+
+/// It is left alone after so many bytes. A full pipe holds eight times as many, so a reply behind a
+/// flood comes some milliseconds later for that.
+const REST_AFTER: usize = 8 * 1024;
+
 /// A read counts as so many lines.
 const LINES_PER_READ: usize = 16;
 
@@ -82,6 +91,10 @@ pub(crate) struct StdioLink {
     /// stays and memory is bounded.
     heavy: Option<HeavyLine>,
     gate: Gate,
+    /// Nothing is read until then.
+    rest: Option<Pin<Box<Sleep>>>,
+    /// Bytes that were read since the last rest, or since it was looked at whether there should be one.
+    unrested: usize,
     end: End,
 }
 
@@ -123,6 +136,8 @@ impl StdioLink {
             lines: Lines::default(),
             heavy: None,
             gate: Gate::default(),
+            rest: None,
+            unrested: 0,
             end: End::Open,
         })
     }
@@ -136,6 +151,7 @@ impl StdioLink {
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
+        ready!(self.poll_rest(cx));
         let mut turn = LINES_IN_A_TURN;
         while turn > 0 {
             let mut taken = self.take(expect, &mut turn);
@@ -145,6 +161,10 @@ impl StdioLink {
             }
             if let Some(inbound) = taken {
                 return Poll::Ready(Ok(inbound));
+            }
+            if self.needs_rest() {
+                self.rest = Some(Box::pin(tokio::time::sleep(REST)));
+                break;
             }
             // There may be more lines behind a heavy one, and behind the last of this turn.
             if was_heavy || turn == 0 {
@@ -159,6 +179,28 @@ impl StdioLink {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Whether the child floods us, and enough of it was read for now. The last words of one that has
+    /// ended are read without a pause.
+    fn needs_rest(&mut self) -> bool {
+        if self.unrested < REST_AFTER || !matches!(self.end, End::Open) {
+            return false;
+        }
+        self.unrested = 0;
+        self.gate.was_flooded()
+    }
+
+    /// Waits for the end of a rest, if there is one. The exit of the child ends it too.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(rest) = &mut self.rest
+            && rest.as_mut().poll(cx).is_pending()
+            && self.process.poll_exit(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        self.rest = None;
+        Poll::Ready(())
     }
 
     /// Writes as much as the pipe takes.
@@ -182,7 +224,8 @@ impl StdioLink {
         };
         let reason = match ready!(self.lines.poll_fill(cx, stdout)) {
             Ok(0) => "the process closed its stdout".to_owned(),
-            Ok(_) => {
+            Ok(read) => {
+                self.unrested = self.unrested.saturating_add(read);
                 return Poll::Ready(true);
             }
             Err(error) => format!("the process's stdout cannot be read: {error}"),
