@@ -1,9 +1,9 @@
-//! Our side: the runtime with its defaults, used as a program would.
+//! Our side: the runtime with its defaults but for the version of the protocol, used as a program would.
 
 use std::time::Duration;
 
 use mcpvisor::{GovernorSettings, Runtime, ServerConfig, ServerHandle, ServerSettings, Transport};
-use rmcp::model::{CallToolResult, JsonObject};
+use rmcp::model::{CallToolResult, JsonObject, ProtocolVersion};
 
 use crate::Outcome;
 use crate::caller::Caller;
@@ -53,13 +53,13 @@ pub(crate) async fn stdio() -> Outcome<Ours> {
         burst_floor: usize::MAX,
         ..GovernorSettings::default()
     };
-    let server = ServerConfig::new("bench", transport(Way::Stdio)?)?.settings(settings);
+    let server = server("bench", Way::Stdio)?.settings(settings);
     Ours::start(Runtime::builder().governor(governor).server(server)).await
 }
 
 /// One server in this process.
 pub(crate) async fn in_process() -> Outcome<Ours> {
-    let server = ServerConfig::new("bench", transport(Way::InProcess)?)?;
+    let server = server("bench", Way::InProcess)?;
     Ours::start(Runtime::builder().server(server)).await
 }
 
@@ -67,10 +67,16 @@ pub(crate) async fn in_process() -> Outcome<Ours> {
 pub(crate) async fn fleet(way: Way, servers: usize) -> Outcome<Ours> {
     let mut runtime = Runtime::builder();
     for number in 0..servers {
-        let name = format!("bench-{number}");
-        runtime = runtime.server(ServerConfig::new(name, transport(way)?)?);
+        runtime = runtime.server(server(&format!("bench-{number}"), way)?);
     }
     Ours::start(runtime).await
+}
+
+/// Speaks what rmcp's own client speaks unless it is told otherwise, so that both sides do the same.
+fn server(name: &str, way: Way) -> Outcome<ServerConfig> {
+    let mut server = ServerConfig::new(name, transport(way)?)?;
+    server.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+    Ok(server)
 }
 
 fn transport(way: Way) -> Outcome<Transport> {
