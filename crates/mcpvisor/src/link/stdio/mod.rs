@@ -217,7 +217,8 @@ impl StdioLink {
         }
     }
 
-    /// Reads once; false means that stdout has ended.
+    /// Reads once; true means that there may be something to take. That is so at the end of stdout too:
+    /// a last line may lack its end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let Some(stdout) = self.stdout.as_mut() else {
             return Poll::Ready(false);
@@ -232,7 +233,7 @@ impl StdioLink {
         };
         self.stdout = None;
         self.near(LinkDown::new(DownKind::Closed, reason));
-        Poll::Ready(false)
+        Poll::Ready(true)
     }
 
     /// The next message of what was read, if it is among the next few lines.

@@ -173,13 +173,35 @@ async fn last_words_come_before_the_exit() {
         r#"printf '{"jsonrpc":"2.0","method":"notifications/y"}'; exit 3"#,
     ))
     .await;
-    assert!(matches!(child.next().await, Ok(Inbound::Stray { .. })));
-    assert!(matches!(child.next().await, Ok(Inbound::Notification(_))));
-    assert!(matches!(child.next().await, Ok(Inbound::Notification(_))));
+    let first = child.next().await;
+    assert!(matches!(first, Ok(Inbound::Stray { .. })), "{first:?}");
+    for _ in 0..2 {
+        let word = child.next().await;
+        assert!(matches!(word, Ok(Inbound::Notification(_))), "{word:?}");
+    }
     let expected = LinkDown::new(DownKind::Exited, "the process exited with code 3");
     assert_eq!(child.next().await.unwrap_err(), expected);
     assert_eq!(child.next().await.unwrap_err(), expected);
     assert_eq!(child.stderr.tail(), "sorry\n");
+}
+
+#[tokio::test]
+async fn last_words_come_even_if_all_of_the_end_is_seen_at_once() {
+    let mut child = sh(concat!(
+        r#"echo '{"jsonrpc":"2.0","method":"notifications/x"}'; "#,
+        r#"printf '{"jsonrpc":"2.0","method":"notifications/y"}'; exit 3"#,
+    ))
+    .await;
+    let ended = poll_fn(|cx| child.link.stderr.poll_end(cx));
+    timeout(DEADLINE, ended).await.unwrap();
+    let exit = poll_fn(|cx| child.link.process.poll_exit(cx).map(drop));
+    timeout(DEADLINE, exit).await.unwrap();
+    for _ in 0..2 {
+        let word = child.next().await;
+        assert!(matches!(word, Ok(Inbound::Notification(_))), "{word:?}");
+    }
+    let down = child.next().await.unwrap_err();
+    assert_eq!(down.message, "the process exited with code 3");
 }
 
 #[tokio::test]

@@ -185,6 +185,8 @@ async fn while_a_heavy_line_is_read_the_link_writes_and_notices_the_exit() {
         let waited = timeout(Duration::from_millis(5), child.link.next(&SevenAndEight)).await;
         assert!(waited.is_err(), "{waited:?}");
     }
+    let said = poll_fn(|cx| child.link.stderr.poll_end(cx));
+    timeout(DEADLINE, said).await.unwrap();
     assert!(child.stderr.tail().contains("ping"));
     release.send(()).unwrap();
     assert_eq!(
