@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::calls::GiveUp;
 use super::io::{Effect, End, NotSent};
 use super::state::{Attempt, Fault, FaultClass, Live, NextTry, PermanentFailure, State};
+use super::waiting::GiveUp;
 use super::{Machine, Now, Wanted, later};
 use crate::budget::Verdict;
 use crate::discovery::{FetchOutcome, ListKind};

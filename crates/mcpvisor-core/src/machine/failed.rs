@@ -3,9 +3,11 @@
 //! What may be done about it says [`crate::retry::rule`]; here it is done. A connection that is lost
 //! with all it held is the business of the modules beside this one.
 
-use super::calls::{GiveUp, Place, outcome_of};
+use super::call::Place;
+use super::calls::outcome_of;
 use super::io::{Effect, NotSent};
 use super::state::{Fault, NextTry};
+use super::waiting::GiveUp;
 use super::{Machine, Now, later};
 use crate::discovery::ListKind;
 use crate::ids::{CallId, Generation};

@@ -5,6 +5,7 @@
 //! or input is a compile error in every `match` here, never a surprise.
 
 mod attempt;
+mod call;
 mod calls;
 mod failed;
 mod io;
@@ -12,6 +13,7 @@ mod live;
 mod sleep;
 mod state;
 mod teardown;
+mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,7 @@ pub use state::{
     PermanentFailure, State, StateName, Teardown, TeardownPhase,
 };
 
-use self::calls::Calls;
+use self::call::Calls;
 use crate::admission::Admission;
 use crate::backoff::LONGEST_DELAY;
 use crate::budget::ReconnectBudget;

@@ -4,9 +4,9 @@
 
 use std::time::Instant;
 
-use super::calls::GiveUp;
 use super::io::{Effect, NotSent};
 use super::state::{AfterTeardown, Attempt, Nap, State, Teardown, TeardownPhase};
+use super::waiting::GiveUp;
 use super::{Machine, Now, Wanted, later};
 use crate::ids::Generation;
 use crate::settings::CloseSettings;
