@@ -25,9 +25,6 @@ const SMALL: usize = 8 * 1024;
 /// A buffer that grew beyond this is given back once it is empty.
 const KEPT: usize = 256 * 1024;
 
-/// So much is read at once, so that what is then taken as lines is bounded too.
-const READ: usize = 64 * 1024;
-
 /// The largest buffer: a line, and enough beyond it to see that it is too long.
 const LARGEST: usize = MAX_LINE + SMALL;
 
@@ -106,15 +103,16 @@ impl Lines {
         }
     }
 
-    /// Reads once and says how much came; nothing means that the stream ended.
+    /// Reads once, so many bytes at most, and says how much came; nothing means that the stream ended.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         reader: &mut (impl AsyncRead + Unpin),
+        most: usize,
     ) -> Poll<io::Result<usize>> {
         self.make_room();
         let spare = self.buffer.capacity() - self.buffer.len();
-        let mut buffer = (&mut self.buffer).limit(READ.min(spare));
+        let mut buffer = (&mut self.buffer).limit(most.min(spare));
         poll_read_buf(Pin::new(reader), cx, &mut buffer)
     }
 
@@ -192,7 +190,7 @@ mod tests {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         while !bytes.is_empty() {
             let mut piece = &bytes[..step.min(bytes.len())];
-            let Poll::Ready(Ok(length)) = lines.poll_fill(&mut cx, &mut piece) else {
+            let Poll::Ready(Ok(length)) = lines.poll_fill(&mut cx, &mut piece, usize::MAX) else {
                 panic!("a slice is always ready");
             };
             bytes = &bytes[length..];

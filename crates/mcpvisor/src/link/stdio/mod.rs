@@ -62,9 +62,13 @@ const LINES_IN_A_TURN: usize = 256;
 /// server has to do with what is left.
 const REST: Duration = Duration::from_millis(1);
 
-/// It is left alone after so many bytes. A full pipe holds eight times as many, so a reply behind a
-/// flood comes some milliseconds later for that.
-const REST_AFTER: usize = 8 * 1024;
+/// It is left alone after so many bytes, which is what a child can write in one go once a page of a full
+/// pipe was read. The pipe holds sixteen times as many, so a reply behind a flood comes some
+/// milliseconds later for that.
+const REST_AFTER: usize = 4 * 1024;
+
+/// So much is read at once, so that what is then taken as lines is bounded too.
+const READ: usize = 64 * 1024;
 
 /// A read counts as so many lines.
 const LINES_PER_READ: usize = 16;
@@ -95,6 +99,8 @@ pub(crate) struct StdioLink {
     rest: Option<Pin<Box<Sleep>>>,
     /// Bytes that were read since the last rest, or since it was looked at whether there should be one.
     unrested: usize,
+    /// There had to be one when that was last looked at.
+    flooded: bool,
     end: End,
 }
 
@@ -138,6 +144,7 @@ impl StdioLink {
             gate: Gate::default(),
             rest: None,
             unrested: 0,
+            flooded: false,
             end: End::Open,
         })
     }
@@ -188,7 +195,8 @@ impl StdioLink {
             return false;
         }
         self.unrested = 0;
-        self.gate.was_flooded()
+        self.flooded = self.gate.was_flooded();
+        self.flooded
     }
 
     /// Waits for the end of a rest, if there is one. The exit of the child ends it too.
@@ -223,7 +231,8 @@ impl StdioLink {
         let Some(stdout) = self.stdout.as_mut() else {
             return Poll::Ready(false);
         };
-        let reason = match ready!(self.lines.poll_fill(cx, stdout)) {
+        let most = if self.flooded { REST_AFTER } else { READ };
+        let reason = match ready!(self.lines.poll_fill(cx, stdout, most)) {
             Ok(0) => "the process closed its stdout".to_owned(),
             Ok(read) => {
                 self.unrested = self.unrested.saturating_add(read);
