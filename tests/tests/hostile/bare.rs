@@ -23,7 +23,7 @@ pub(crate) struct Bare<H: ClientHandler = ()> {
     pub(crate) left: Left,
 }
 
-/// The processes of a control, which are killed when this is dropped.
+/// The processes of a test, which are killed when this is dropped.
 pub(crate) struct Left(pub(crate) Marker);
 
 impl Drop for Left {

@@ -21,6 +21,7 @@ mod ending;
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod floods;
+mod host;
 mod leftovers;
 mod listings;
 mod neighbours;

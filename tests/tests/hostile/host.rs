@@ -1,0 +1,80 @@
+//! The host is killed, at whatever moment: its children end too. (Figure 6.)
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mcpvisor::Transport;
+use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::processes::{MARKER, Marker};
+
+use crate::arena::quick;
+use crate::bare::left;
+use crate::fleet::*;
+
+/// Says to a second process that it is the host, and what its children carry.
+const HOST: &str = "MCPVISOR_TEST_MARKED_HOST";
+
+/// The children of a host.
+const CHILDREN: usize = 5;
+
+/// So long they may live on.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// A child that was just begun carries no marker yet, and does so soon after.
+const UNBORN: Duration = Duration::from_millis(20);
+
+/// Not a test of its own: the host, whose children ignore every polite way to end them.
+#[tokio::test]
+async fn a_marked_host() {
+    let Ok(marker) = std::env::var(HOST) else {
+        return;
+    };
+    let stubborn = Transport::stdio(env!("CARGO_BIN_EXE_bad-server"))
+        .args(["--fault", "ignore-eof", "--fault", "ignore-sigterm"])
+        .env(MARKER, marker);
+    let servers = (0..CHILDREN)
+        .map(|number| server(&format!("stubborn-{number}"), stubborn.clone()).settings(quick()));
+    let runtime = fleet(servers).await;
+    runtime.ready(DEADLINE).await.unwrap();
+    std::future::pending::<()>().await;
+}
+
+fn start_host(marker: &Marker) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["host::a_marked_host", "--exact"])
+        .env(HOST, marker.value())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills a host as soon as it has so many children, and says how long these lived on.
+async fn kill_host_with(children: usize) -> Duration {
+    let left = left();
+    let marker = &left.0;
+    let mut host = start_host(marker);
+    eventually(DEADLINE, "children of the host", || {
+        marker.processes().len() >= children
+    })
+    .await;
+    let killed = Instant::now();
+    host.kill().unwrap();
+    host.wait().unwrap();
+    marker.nobody_left(LIMIT).await;
+    let lived = killed.elapsed();
+    tokio::time::sleep(UNBORN).await;
+    marker.nobody_left(LIMIT.saturating_sub(lived)).await;
+    lived
+}
+
+#[tokio::test]
+async fn figure_6_the_children_of_a_host_that_is_killed_end_at_whatever_moment() {
+    let rounds = size(CHILDREN, 200);
+    let mut longest = Duration::ZERO;
+    for round in 0..rounds {
+        // With fewer than all of them, the others are just being started.
+        longest = longest.max(kill_host_with(1 + round % CHILDREN).await);
+    }
+    println!("figure 6: {rounds} hosts killed, their children gone after at most {longest:?}");
+}
