@@ -139,3 +139,44 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fuzz::{budget, bytes, json};
+
+    const LOCKS: &[&str] = &[
+        r#"{"version":1,"server":"git","tools":{}}"#,
+        r#"{"version":1,"server":"git","tools":{"a":{"hash":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","transport":"sha256:00","definition":{}}}}"#,
+    ];
+
+    proptest! {
+        #![proptest_config(budget(300))]
+
+        #[test]
+        fn a_lock_that_was_hurt_approves_only_what_fits_its_hash(contents in bytes(LOCKS)) {
+            if let Some(lock) = Lock::read("git", &contents) {
+                prop_assert_eq!((lock.version, lock.server.as_str()), (VERSION, "git"));
+                for approved in lock.tools.values() {
+                    prop_assert_eq!(&approved.hash, &hash(&approved.definition));
+                }
+            }
+        }
+
+        #[test]
+        fn another_definition_under_the_same_hash_is_no_approval(one in json(), other in json()) {
+            let contents = |definition: &Value| {
+                let tool = json!({ "hash": hash(&one), "transport": "sha256:00", "definition": definition });
+                let lock = json!({ "version": VERSION, "server": "git", "tools": { "a": tool } });
+                lock.to_string().into_bytes()
+            };
+            prop_assert!(Lock::read("git", &contents(&one)).is_some());
+            // As they are written: `0.0` and `-0.0` are equal, and not the same.
+            let is_same = sorted(one.clone()).to_string() == sorted(other.clone()).to_string();
+            prop_assert_eq!(Lock::read("git", &contents(&other)).is_some(), is_same);
+        }
+    }
+}

@@ -10,6 +10,8 @@ mod conn;
 mod dial;
 mod endpoint;
 mod exchange;
+#[cfg(test)]
+mod fuzz;
 mod headers;
 mod link;
 mod listen;

@@ -173,13 +173,11 @@ impl Sse {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
+pub(super) mod tests {
     use super::*;
 
     /// All messages of a stream that comes in these parts.
-    fn read(parts: &[&[u8]]) -> (Vec<String>, Sse) {
+    pub(in crate::link::http) fn read(parts: &[&[u8]]) -> (Vec<String>, Sse) {
         let mut sse = Sse::after(None, MAX_EVENT);
         let mut messages = Vec::new();
         for part in parts {
@@ -232,29 +230,5 @@ mod tests {
         let line = [b"data: ".to_vec(), vec![b'x'; 1024 * 1024], b"\n".to_vec()].concat();
         let too_long = (0..20).any(|_| sse.next(&mut Bytes::from(line.clone())).is_err());
         assert!(too_long);
-    }
-
-    proptest! {
-        #[test]
-        fn where_a_stream_is_cut_makes_no_difference(
-            text in "(data|id|event|retry|:|\n|\r|\r\n|x| |1){0,40}",
-            cuts in proptest::collection::vec(0..100_usize, 0..6),
-        ) {
-            let bytes = text.as_bytes();
-            let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
-            cuts.extend([0, bytes.len()]);
-            cuts.sort_unstable();
-            let parts: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
-            let (whole, at_once) = read(&[bytes]);
-            let (cut, in_parts) = read(&parts);
-            prop_assert_eq!(whole, cut);
-            prop_assert_eq!(at_once.last_id(), in_parts.last_id());
-            prop_assert_eq!(at_once.retry(), in_parts.retry());
-        }
-
-        #[test]
-        fn whatever_comes_is_read_to_its_end(bytes in proptest::collection::vec(any::<u8>(), 0..500)) {
-            read(&[&bytes]);
-        }
     }
 }

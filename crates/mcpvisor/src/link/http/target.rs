@@ -66,6 +66,9 @@ impl Target {
         let authority: Authority = bare
             .parse()
             .map_err(|_| invalid("the host in the url cannot be used"))?;
+        if port_of(&authority, &scheme).is_none() {
+            return Err(invalid("the port in the url is none"));
+        }
         let mut target = Self {
             scheme,
             authority,
@@ -177,17 +180,22 @@ impl Target {
 }
 
 fn same_host(other: &Authority, target: &Target) -> bool {
-    let port = |authority: &Authority| {
-        let default = if target.scheme == Scheme::HTTPS {
-            443
-        } else {
-            80
-        };
-        authority.port_u16().unwrap_or(default)
-    };
+    let port = |authority| port_of(authority, &target.scheme);
     other.host().eq_ignore_ascii_case(target.authority.host())
+        && port(other).is_some()
         && port(other) == port(&target.authority)
         && !other.as_str().contains('@')
+}
+
+/// The port of an authority without user info, or nothing if what stands there is none: whoever takes
+/// that for an absent one calls somebody else.
+fn port_of(authority: &Authority, scheme: &Scheme) -> Option<u16> {
+    let given = authority.as_str().strip_prefix(authority.host())?;
+    match given.strip_prefix(':').unwrap_or_default() {
+        "" if *scheme == Scheme::HTTPS => Some(443),
+        "" => Some(80),
+        digits => digits.parse().ok(),
+    }
 }
 
 /// The origin and the path, and nothing that could be a secret.
@@ -272,6 +280,8 @@ mod tests {
             "http://a b/",
             "//host/x",
             "file:///etc/passwd",
+            "http://host:99999/",
+            "http://host:-80/",
         ] {
             let failure = check(url).unwrap_err();
             assert_eq!(failure.class, OpenFailureClass::InvalidAddress, "{url}");
@@ -330,12 +340,15 @@ mod tests {
             "/other?x=1",
             "http://example.com/other?x=1",
             "http://EXAMPLE.com:80/other?x=1",
+            "http://example.com:/other?x=1",
         ] {
             assert_eq!(target.redirected(same).unwrap(), "/other?x=1", "{same}");
         }
         for other in [
             "https://example.com/x",
             "http://example.com:81/x",
+            "http://example.com:-80/x",
+            "http://example.com:65616/x",
             "http://evil.example/x",
             "//evil.example/x",
             "http://u@example.com/x",

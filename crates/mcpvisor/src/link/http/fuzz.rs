@@ -1,0 +1,159 @@
+//! Streams, headers, addresses and bodies of HTTP servers that are nearly right.
+
+use http::{HeaderValue, StatusCode};
+use mcpvisor_core::CallId;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::endpoint::HttpEndpoint;
+use super::exchange::Refusal;
+use super::sse::tests::read;
+use super::status;
+use super::target::{Target, percent_decoded};
+use crate::fuzz::{budget, bytes, text};
+use crate::link::Inbound;
+
+const STREAMS: &[&str] = &[
+    "id: 1\nretry: 250\ndata:\n\n: comment\nevent: message\ndata: {\"jsonrpc\":\"2.0\"}\n\n",
+    "data: a\r\n\r\nid: \0\r\ndata: b\r\ndata: c\r\n\r\n",
+    "retry: 99999999999999999999\rid\rdata\r\r",
+];
+
+const LOCATIONS: &[&str] = &[
+    "/other?x=1",
+    "//evil.example/x",
+    "http://example.com/other",
+    "http://EXAMPLE.com:80/other#part",
+    "http://user:pass@example.com/x",
+    "http://example.com@evil.example/x",
+    "https://example.com/x",
+    "http://[::1]:80/x",
+    "\\\\evil.example/x",
+];
+
+const WAITS: &[&str] = &[
+    "120",
+    "18446744073709551615",
+    "-1",
+    "Fri, 31 Dec 9999 23:59:59 GMT",
+    "Sun, 06 Nov 1994 08:49:37 GMT",
+    "Sunday, 06-Nov-94 08:49:37 GMT",
+];
+
+const BODIES: &[&str] = &[
+    r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"Session not found"}}"#,
+    r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"unknown session","data":{}}}"#,
+    r#"{"error":"invalid_token"}"#,
+    "<html><body>404</body></html>",
+];
+
+const ADDRESSES: &[&str] = &[
+    "http://user:pass@example.com:8080/mcp?key=1",
+    "https://user@[::1]/mcp",
+    "ftp://example.com/",
+    "http:///mcp",
+];
+
+/// Whether a location is a path, or begins with the origin `http://example.com` in one of its spellings.
+fn is_at_home(location: &str) -> bool {
+    if location.starts_with('/') {
+        return !location.starts_with("//");
+    }
+    let lower = location.to_ascii_lowercase();
+    let Some(rest) = lower.strip_prefix("http://example.com") else {
+        return false;
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..end].strip_prefix(':') {
+        Some(port) => port.is_empty() || port.parse() == Ok(80),
+        None => end == 0,
+    }
+}
+
+/// All that is shown of an address, or of why it is refused.
+fn shown(url: &str) -> String {
+    match Target::check(&HttpEndpoint::new(url), |_| None) {
+        Ok(target) => format!("{target:?} {target}"),
+        Err(failure) => format!("{failure:?}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(budget(300))]
+
+    #[test]
+    fn where_a_stream_is_cut_makes_no_difference(
+        bytes in bytes(STREAMS),
+        cuts in vec(any::<Index>(), 0..6),
+    ) {
+        let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+        cuts.extend([0, bytes.len()]);
+        cuts.sort_unstable();
+        let parts: Vec<&[u8]> = cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect();
+        let (whole, at_once) = read(&[&bytes]);
+        let (cut, in_parts) = read(&parts);
+        prop_assert_eq!(whole, cut);
+        prop_assert_eq!(at_once.last_id(), in_parts.last_id());
+        prop_assert_eq!(at_once.retry(), in_parts.retry());
+    }
+
+    #[test]
+    fn no_location_leads_to_another_origin(location in text(LOCATIONS)) {
+        let target = Target::check(&HttpEndpoint::new("http://example.com/mcp"), |_| None).unwrap();
+        if let Some(path) = target.redirected(&location) {
+            prop_assert!(is_at_home(&location), "{location:?}: {path}");
+        }
+    }
+
+    #[test]
+    fn a_wish_to_wait_is_a_time_or_nothing(value in bytes(WAITS)) {
+        if let Ok(value) = HeaderValue::from_bytes(&value) {
+            let wait = status::retry_after(&value);
+            let seconds = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+            if let Some(seconds) = seconds {
+                prop_assert_eq!(wait.map(|wait| wait.as_secs()), Some(seconds));
+            }
+        }
+    }
+
+    #[test]
+    fn every_refusal_is_an_outcome_of_its_request(
+        number in 100..1000_u16,
+        body in bytes(BODIES),
+        held: bool,
+        modern: bool,
+    ) {
+        let refusal = Refusal {
+            status: StatusCode::from_u16(number).unwrap(),
+            retry_after: None,
+            elsewhere: false,
+            body,
+        };
+        prop_assert!(held || !status::is_gone(&refusal, held));
+        match status::failed(CallId(1), &refusal, held, modern) {
+            Inbound::Failed { id, status, .. } => prop_assert_eq!((id, status), (CallId(1), Some(number))),
+            Inbound::Response { id, result } => prop_assert!(id == CallId(1) && result.is_err()),
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn no_address_shows_what_is_secret_in_it(secret in "[a-zA-Z0-9%!$]{6,20}") {
+        let url = format!("http://user:{secret}@example.com/mcp?key={secret}");
+        let shown = shown(&url);
+        prop_assert!(!shown.contains(&secret), "{shown}");
+    }
+
+    #[test]
+    fn every_address_is_used_or_refused(url in text(ADDRESSES)) {
+        shown(&url);
+    }
+
+    #[test]
+    fn percent_signs_only_make_a_text_shorter(text in text(&["a%40b%3A%zz%", "%%41", "100%"])) {
+        let decoded = percent_decoded(&text);
+        prop_assert!(decoded.len() <= text.len());
+        prop_assert!(text.contains('%') || decoded == text.as_bytes());
+    }
+}
