@@ -27,7 +27,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const BUSY: Duration = Duration::from_secs(2);
 
 /// The calls' own deadline, where the server never answers.
-const PATIENCE: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_millis(1_000);
 
 /// A server in shell. `on_call` is run for each call of a tool, with its id in `$id`; `at_end` when
 /// stdin has ended.
