@@ -1,8 +1,9 @@
 //! Streams of events: those that are resumed, and the server's own.
 
-use mcpvisor::RetryWish;
+use mcpvisor::{Callbacks, RetryWish, Runtime, Transport};
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, LostSession, Received};
+use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession, Received};
+use rmcp::model::{ElicitResult, ElicitationAction};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -158,6 +159,80 @@ async fn doubt_about_a_session_holds_nobody_for_long() {
     assert!(took < millis(100) + tolerance(), "it went after {took:?}");
     assert_eq!(arena.server.sessions_opened(), 1);
     arena.end().await;
+}
+
+/// A fleet of one that answers questions of its server, or not.
+async fn fleet_that_answers(server: &HttpServer, answers: bool) -> Runtime {
+    let web = crate::fleet::server("web", Transport::http(server.url()));
+    let mut builder = Runtime::builder().server(web);
+    if answers {
+        let declines = Callbacks::new()
+            .elicitation_form(|_| async { Ok(ElicitResult::new(ElicitationAction::Decline)) });
+        builder = builder.callbacks(declines);
+    }
+    builder.start().await.unwrap()
+}
+
+#[tokio::test]
+async fn whoever_answers_questions_calls_when_the_stream_for_them_is_open() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    for _ in 0..size(20, 200) {
+        let runtime = fleet_that_answers(&server, true).await;
+        let web = runtime.server("web").unwrap();
+        let call = web.call_tool("echo", Value::Null);
+        call.deadline(DEADLINE).await.unwrap();
+        runtime.shutdown(DEADLINE).await;
+    }
+    let received = server.received();
+    let of_interest = received.iter().map(|it| match it.http_method.as_str() {
+        "GET" => "GET",
+        _ => it.method.as_str(),
+    });
+    let order: Vec<&str> = of_interest
+        .filter(|what| ["GET", "tools/call"].contains(what))
+        .collect();
+    assert!(
+        order.chunks(2).all(|pair| pair == ["GET", "tools/call"]),
+        "{order:?}"
+    );
+}
+
+/// How many milliseconds after the question for a stream that never opens a list was asked for, and a
+/// tool called.
+async fn without_the_stream(answers: bool) -> (u64, u64) {
+    let server = HttpServer::start(HttpManners::default()).await;
+    server.fault("http-stall-headers").on("GET").for_ever();
+    let runtime = fleet_that_answers(&server, answers).await;
+    runtime.ready(DEADLINE).await.unwrap();
+    let asked = || server.received().iter().any(|it| it.http_method == "GET");
+    eventually(DEADLINE, "the stream", asked).await;
+    let web = runtime.server("web").unwrap();
+    let call = web.call_tool("echo", Value::Null);
+    call.deadline(DEADLINE).await.unwrap();
+    runtime.shutdown(DEADLINE).await;
+    let received = server.received();
+    let when =
+        |what: &dyn Fn(&Received) -> bool| received.iter().find(|it| what(it)).unwrap().at_ms;
+    let listens = when(&|it| it.http_method == "GET");
+    let lists = when(&|it| it.method == "tools/list");
+    let calls = when(&|it| it.method == "tools/call");
+    (lists.saturating_sub(listens), calls.saturating_sub(listens))
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_open_holds_nobody_for_long() {
+    let mut soonest = (u64::MAX, u64::MAX);
+    for _ in 0..5 {
+        let (lists, calls) = without_the_stream(true).await;
+        assert!(calls >= 250, "called after {calls} ms");
+        // Nobody is asked anything because of a list, or who does not answer.
+        let (_, at_once) = without_the_stream(false).await;
+        soonest = (soonest.0.min(lists), soonest.1.min(at_once));
+        if soonest.0.max(soonest.1) < 400 {
+            return;
+        }
+    }
+    panic!("listed and called after {soonest:?} ms");
 }
 
 #[tokio::test]

@@ -7,12 +7,14 @@ use http::{HeaderValue, Method};
 use mcpvisor_core::CallId;
 use mcpvisor_core::settings::CloseSettings;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage, ProtocolVersion,
+    ClientCapabilities, ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage,
+    ProtocolVersion,
 };
 
 use super::exchange::{Exchange, Purpose};
 use super::{
-    Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
+    Ending, Held, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session,
+    headers,
 };
 use crate::link::codec::{encode, encode_request};
 use crate::link::{Expectations, Inbound, Link, LinkDown, cancelled};
@@ -54,12 +56,23 @@ impl Link for HttpLink {
             .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
         let mut outgoing = self.outgoing(Method::POST, text);
         outgoing.extra = extra;
-        if self.greeting || self.doubt.is_some() {
-            self.held.push_back((id, outgoing));
-        } else {
-            let opens = matches!(request, ClientRequest::InitializeRequest(_));
-            self.start_request(id, outgoing, opens);
+        let may_be_asked = may_be_asked(request);
+        if self.holds(may_be_asked) {
+            self.held.push_back(Held {
+                id,
+                outgoing,
+                may_be_asked,
+            });
+            return Ok(0);
         }
+        let opens = match request {
+            ClientRequest::InitializeRequest(initialize) => {
+                self.answers = answers(&initialize.params.capabilities);
+                true
+            }
+            _ => false,
+        };
+        self.start_request(id, outgoing, opens);
         Ok(0)
     }
 
@@ -68,7 +81,7 @@ impl Link for HttpLink {
     }
 
     fn is_written(&self, id: CallId, _position: u64) -> bool {
-        let waits = self.unsent.contains(&id) || self.held.iter().any(|(held, _)| *held == id);
+        let waits = self.unsent.contains(&id) || self.held.iter().any(|held| held.id == id);
         let mut exchanges = self.exchanges.iter();
         let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id));
         // What was accepted and waits for its answer on another stream has no exchange any more.
@@ -87,7 +100,7 @@ impl Link for HttpLink {
     }
 
     fn cancel(&mut self, id: CallId, reason: &str) {
-        if let Some(at) = self.held.iter().position(|(held, _)| *held == id) {
+        if let Some(at) = self.held.iter().position(|held| held.id == id) {
             self.held.remove(at);
             return;
         }
@@ -132,6 +145,23 @@ impl Link for HttpLink {
         self.idle.clear();
         deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
     }
+}
+
+/// Whether the server may ask something of the client before it answers.
+fn may_be_asked(request: &ClientRequest) -> bool {
+    matches!(
+        request,
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::GetPromptRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+    )
+}
+
+/// Whether a client with these capabilities answers questions.
+fn answers(capabilities: &ClientCapabilities) -> bool {
+    capabilities.elicitation.is_some()
+        || capabilities.sampling.is_some()
+        || capabilities.roots.is_some()
 }
 
 /// Whether it ends the handshake.

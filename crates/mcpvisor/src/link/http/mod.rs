@@ -72,6 +72,10 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Requests wait for so long at most when it is in doubt whether the session is still there.
 const DOUBT: Duration = Duration::from_millis(100);
 
+/// Requests that a server may answer with a question wait for so long at most until its own stream is
+/// open: many ask on that stream, and drop the question where there is none yet.
+const OPENING: Duration = Duration::from_millis(500);
+
 /// Connections that the server has closed meanwhile are let go so often.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -92,10 +96,11 @@ pub(crate) struct HttpLink {
     sweep: Option<Pin<Box<Sleep>>>,
     /// The server has not taken the end of the handshake yet; requests wait for that.
     greeting: bool,
-    /// The stream of the server's broke off, and whether it still knows the session is being asked.
-    /// Requests wait for the answer, but not for long.
-    doubt: Option<Pin<Box<Sleep>>>,
-    held: VecDeque<(CallId, Outgoing)>,
+    /// The client said that it answers questions of the server's.
+    answers: bool,
+    /// Requests wait until it is resolved, but not for long.
+    doubt: Option<Doubt>,
+    held: VecDeque<Held>,
     messages: VecDeque<Outgoing>,
     messages_on_way: usize,
     listen: Listen,
@@ -112,6 +117,30 @@ pub(crate) struct HttpLink {
     ready: VecDeque<Inbound>,
     end: Ending,
     deleting: Option<Exchange>,
+}
+
+/// What is not known about the stream of the server's.
+#[derive(Debug)]
+struct Doubt {
+    about: About,
+    patience: Pin<Box<Sleep>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    /// It broke off, and whether the server still knows the session is being asked.
+    Session,
+    /// It is being opened for the first time. This concerns those who may be asked something on it.
+    Stream,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Held {
+    id: CallId,
+    outgoing: Outgoing,
+    /// The server may answer it with a question.
+    may_be_asked: bool,
 }
 
 /// Whether there is a session.
@@ -149,6 +178,7 @@ impl HttpLink {
             idle: Idle::default(),
             sweep: None,
             greeting: false,
+            answers: false,
             doubt: None,
             held: VecDeque::new(),
             messages: VecDeque::new(),
@@ -195,11 +225,35 @@ impl HttpLink {
         self.exchanges.push(exchange);
     }
 
+    /// Requests wait from now on, for so long at most.
+    fn doubt(&mut self, about: About, patience: Duration) {
+        let patience = Box::pin(tokio::time::sleep(patience));
+        self.doubt = Some(Doubt { about, patience });
+    }
+
+    /// Whether a request has to wait.
+    fn holds(&self, may_be_asked: bool) -> bool {
+        let concerned = match &self.doubt {
+            Some(doubt) => doubt.about == About::Session || may_be_asked,
+            None => false,
+        };
+        self.greeting || concerned
+    }
+
     /// Sends the requests that were held back.
     fn release(&mut self) {
         self.doubt = None;
-        while let Some((id, outgoing)) = self.held.pop_front() {
-            self.start_request(id, outgoing, false);
+        self.release_others();
+    }
+
+    /// Sends the requests that need not wait any more.
+    fn release_others(&mut self) {
+        for held in std::mem::take(&mut self.held) {
+            if self.holds(held.may_be_asked) {
+                self.held.push_back(held);
+            } else {
+                self.start_request(held.id, held.outgoing, false);
+            }
         }
     }
 
@@ -231,7 +285,7 @@ impl HttpLink {
             }
         }
         self.headers = Arc::new(fresh);
-        let held = self.held.iter_mut().map(|(_, outgoing)| outgoing);
+        let held = self.held.iter_mut().map(|held| &mut held.outgoing);
         for outgoing in held.chain(&mut self.messages) {
             outgoing.headers = Arc::clone(&self.headers);
         }
@@ -246,7 +300,7 @@ impl HttpLink {
             return Poll::Ready(Ok(report));
         }
         if let Some(doubt) = &mut self.doubt
-            && doubt.as_mut().poll(cx).is_ready()
+            && doubt.patience.as_mut().poll(cx).is_ready()
         {
             self.release();
         }

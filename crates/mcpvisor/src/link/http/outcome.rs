@@ -8,7 +8,7 @@ use mcpvisor_core::retry::Trouble;
 use tokio::time::Instant;
 
 use super::exchange::{End, Over, Purpose, Refusal, Resume};
-use super::{DOUBT, HttpLink, Session, headers, listen, status};
+use super::{About, DOUBT, HttpLink, OPENING, Session, headers, listen, status};
 use crate::link::{Expectations, Inbound};
 
 /// An answer that broke off is taken up again so often without anything new.
@@ -158,8 +158,12 @@ impl HttpLink {
     fn greeted(&mut self, how: End) -> Option<Inbound> {
         self.greeting = false;
         let said = self.message_over(how);
-        self.release();
-        if !self.modern && said.is_none() {
+        let listens = !self.modern && said.is_none();
+        if listens && self.answers {
+            self.doubt(About::Stream, OPENING);
+        }
+        self.release_others();
+        if listens {
             self.listen.begin();
             self.start_stream(Purpose::Listen, None, Duration::ZERO);
         }
@@ -211,7 +215,7 @@ impl HttpLink {
                 let wait = self.listen.broke(resume, Instant::now());
                 self.listen_again(wait);
                 if wait.is_zero() {
-                    self.doubt = Some(Box::pin(tokio::time::sleep(DOUBT)));
+                    self.doubt(About::Session, DOUBT);
                 } else {
                     self.release();
                 }
@@ -229,8 +233,8 @@ impl HttpLink {
     /// Requests that were held back in doubt, rightly so, were never sent.
     fn give_back(&mut self, problem: &str) {
         self.doubt = None;
-        let unsent = self.held.drain(..).map(|(id, _)| Inbound::Failed {
-            id,
+        let unsent = self.held.drain(..).map(|held| Inbound::Failed {
+            id: held.id,
             trouble: Trouble::NotWritten,
             status: None,
             error: None,
