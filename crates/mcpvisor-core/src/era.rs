@@ -71,6 +71,8 @@ pub enum Heard {
     Silence,
     /// The connection ended.
     Lost,
+    /// The server could not be reached, so it heard nothing of the question.
+    Unreached,
 }
 
 /// What follows.
@@ -90,6 +92,8 @@ pub enum Next {
     OtherEra,
     /// The connection ended.
     Lost,
+    /// There was nobody to ask.
+    Unreached,
 }
 
 /// One way to an era, on one connection.
@@ -173,6 +177,7 @@ impl Negotiation {
             Heard::NotInitialized => self.not_initialized(),
             Heard::Silence => self.silence(),
             Heard::Lost => self.lost(),
+            Heard::Unreached => Next::Unreached,
         }
     }
 
@@ -245,6 +250,11 @@ impl Negotiation {
         Next::Say(Say::Initialize)
     }
 
+    /// Whether the server never said which era it speaks.
+    pub fn is_open(&self) -> bool {
+        matches!(self.known, KnownEra::Unknown | KnownEra::Assumed(_))
+    }
+
     fn is_pinned(&self) -> bool {
         matches!(self.known, KnownEra::Pinned(_))
     }
@@ -262,7 +272,7 @@ impl Negotiation {
             (Next::OtherEra, _) => KnownEra::Assumed(Era::Legacy),
             (Next::Lost, KnownEra::Assumed(era)) => KnownEra::Assumed(era),
             (Next::Lost | Next::Refused | Next::Incompatible, _) => KnownEra::Unknown,
-            (Next::Say(_) | Next::Wait, known) => known,
+            (Next::Say(_) | Next::Wait | Next::Unreached, known) => known,
         }
     }
 }
@@ -363,6 +373,17 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_cannot_be_reached_teaches_nothing() {
+        for known in [Unknown, ASSUMED, MODERN, LEGACY, Pinned(Era::Legacy)] {
+            let (_, next, lesson) = course(known, &[Unreached]);
+            assert_eq!((next, lesson), (Next::Unreached, known));
+        }
+        let (said, next, lesson) = course(Unknown, &[NotDiscovered, Unreached]);
+        assert_eq!(said, [Discover, Initialize]);
+        assert_eq!((next, lesson), (Next::Unreached, Unknown));
+    }
+
+    #[test]
     fn a_late_answer_changes_nothing_unless_the_other_way_is_closed() {
         assert_eq!(
             course(Unknown, &[Silence, NotDiscovered, Initialized]),
@@ -457,6 +478,8 @@ mod tests {
             NotDiscovered,
             NotInitialized,
             Silence,
+            Lost,
+            Unreached,
         ];
         for known in [
             Unknown,

@@ -83,7 +83,8 @@ pub enum Trouble {
     WriteFailed,
     /// The connection was lost after it was written.
     ConnectionLost,
-    /// The server says that the session is gone, by status or by a known text.
+    /// The server says that the session is gone, by status or by a known text, or that it no longer
+    /// speaks the version of the connection.
     SessionGone,
     /// The server wants authorization (401).
     Unauthorized,

@@ -211,6 +211,19 @@ impl CloseSettings {
             terminate: self.terminate.mul_f64(share),
         }
     }
+
+    /// The steps that come after the drain, shrunk in proportion so that they fit into `limit`.
+    #[must_use]
+    pub fn fit_after_drain(&self, limit: Duration) -> Self {
+        let after = Self {
+            drain: Duration::ZERO,
+            ..*self
+        };
+        Self {
+            drain: self.drain,
+            ..after.fit(limit)
+        }
+    }
 }
 
 /// What may be retried.

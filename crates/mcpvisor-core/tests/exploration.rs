@@ -283,6 +283,7 @@ fn options(node: &Node) -> Vec<Input> {
         Input::Enable,
         Input::Disable,
         Input::Reconnect,
+        Input::Renew,
         Input::Shutdown {
             limit: Duration::from_secs(9),
         },

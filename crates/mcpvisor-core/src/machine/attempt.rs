@@ -300,14 +300,7 @@ impl Machine {
             NextTry::Now => now.at,
             NextTry::Paced => self.pace(now, proven, None),
         };
-        self.emit(Effect::Close {
-            generation,
-            grace: self.settings.close,
-        });
-        self.enter(Attempt::Closing {
-            generation,
-            retry_at,
-        });
+        self.close_until(generation, retry_at);
     }
 
     /// The deadline of an attempt.
@@ -352,15 +345,8 @@ impl Machine {
             ),
         ));
         self.emit(Effect::ReturnPermit);
-        self.emit(Effect::Close {
-            generation,
-            grace: self.settings.close,
-        });
         let retry_at = self.pace(now, false, None);
-        self.enter(Attempt::Closing {
-            generation,
-            retry_at,
-        });
+        self.close_until(generation, retry_at);
     }
 
     /// A call wakes a parked server, but no faster than `wake_every`.
@@ -409,6 +395,33 @@ impl Machine {
             // Refused by the shell with the reason; the machine stays as it is.
             State::Disabling(_) | State::Disabled => {}
         }
+    }
+
+    /// The server is reached in another way. What was found out about the old one is no longer of
+    /// use, and neither is a connection that is being opened to it.
+    pub(super) fn renew(&mut self, now: Now) {
+        self.other_era_tried = false;
+        self.free = false;
+        match self.opening() {
+            Some(generation) => {
+                self.forgive();
+                self.emit(Effect::ReturnPermit);
+                self.close_until(generation, now.at);
+            }
+            None => self.reconnect(now),
+        }
+    }
+
+    /// Closes a connection; the next connect comes no sooner than `retry_at`.
+    fn close_until(&mut self, generation: Generation, retry_at: Instant) {
+        self.emit(Effect::Close {
+            generation,
+            grace: self.settings.close,
+        });
+        self.enter(Attempt::Closing {
+            generation,
+            retry_at,
+        });
     }
 
     /// A person asked: the budget starts afresh.

@@ -49,7 +49,7 @@ impl Machine {
             Entry::Full => {
                 self.resolve(new.call, Outcome::Busy);
                 // There may be no line at all: it wakes for the next one.
-                self.rouse(now);
+                self.wake(now);
             }
         }
     }
@@ -201,7 +201,7 @@ impl Machine {
                 if let TeardownPhase::Draining { generation, .. } = teardown.phase
                     && empty
                 {
-                    self.close_teardown(generation);
+                    self.close_teardown(now, generation);
                 }
             }
             State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
@@ -244,6 +244,7 @@ impl Machine {
             live.deaf = true;
         }
         self.requeue(now, id, client, sent);
+        self.after_flight(now);
     }
 
     pub(super) fn progressed(&mut self, now: Now, generation: Generation, id: CallId) {

@@ -44,7 +44,8 @@ pub enum Input {
         /// The same for people.
         fault: Fault,
     },
-    /// The server says that the session of this connection is gone.
+    /// The server says that the session of this connection is gone, or that it no longer speaks the
+    /// version of it.
     SessionGone {
         /// The connection that holds the session.
         generation: Generation,
@@ -143,8 +144,11 @@ pub enum Input {
     Enable,
     /// Switch it off.
     Disable,
-    /// Replace the connection.
+    /// Replace the connection. A connect that is under way is as good as another.
     Reconnect,
+    /// Replace the connection: the server is reached in another way from now on, so a connect that
+    /// is under way is none of what is wanted.
+    Renew,
     /// Close for good within the limit.
     Shutdown {
         /// All steps together.
@@ -192,6 +196,8 @@ pub enum CallEnd {
     Answered,
     /// With a reply that cannot be read.
     Unreadable,
+    /// By us: the server had no part in it, so it says nothing about the connection.
+    Local,
 }
 
 /// A call that a connection gives back.

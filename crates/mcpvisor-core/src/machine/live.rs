@@ -28,8 +28,9 @@ impl Machine {
         }
     }
 
-    /// The connection that the state is about, from its opening to its end.
-    fn current(&self) -> Option<Generation> {
+    /// The connection that the state is about, from its opening to its end: also while it drains and
+    /// closes.
+    pub fn current(&self) -> Option<Generation> {
         match &self.state {
             State::Connected(live) => Some(live.generation),
             State::Connecting(attempt)
@@ -74,12 +75,14 @@ impl Machine {
         }
     }
 
-    /// A caller was answered: the connection is proven and healthy.
+    /// A call ended. An answer of the server's proves the connection and says that it is healthy.
     pub(super) fn answered(&mut self, now: Now, generation: Generation, end: CallEnd) {
         let Some(live) = self.live(generation) else {
             return;
         };
-        live.last_heard = now.at;
+        if end != CallEnd::Local {
+            live.last_heard = now.at;
+        }
         match end {
             CallEnd::Answered => {
                 let first = !std::mem::replace(&mut live.proven, true);
@@ -93,6 +96,7 @@ impl Machine {
                     self.suspect(now, generation);
                 }
             }
+            CallEnd::Local => {}
         }
     }
 
@@ -246,7 +250,7 @@ impl Machine {
         match self.state.clone() {
             State::Connected(live) => self.lose(now, &live, fault.clone()),
             State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Draining { .. } => self.close_teardown(generation),
+                TeardownPhase::Draining { .. } => self.close_teardown(now, generation),
                 TeardownPhase::Closing { .. } => {}
             },
             State::Connecting(attempt)

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 pub use io::{CallEnd, Effect, End, Input, NewCall, NotSent, Outcome, Returned};
 pub use state::{
-    AfterTeardown, Attempt, Check, CheckReason, Fault, FaultClass, Live, Nap, NextTry,
+    AfterTeardown, Attempt, Check, CheckReason, Fault, FaultClass, Live, Nap, NextTry, Patience,
     PermanentFailure, State, StateName, Teardown, TeardownPhase,
 };
 
@@ -227,12 +227,10 @@ impl Machine {
             Input::ListsUsed => self.lists_used(now),
             Input::ReportBroken { generation } => self.report_broken(now, generation),
             Input::Enable => self.enable(now),
-            Input::Disable => self.tear_down(now, AfterTeardown::Stay, self.settings.close),
+            Input::Disable => self.tear_down(now, AfterTeardown::Stay, Duration::MAX),
             Input::Reconnect => self.reconnect(now),
-            Input::Shutdown { limit } => {
-                let grace = self.settings.close.fit(limit);
-                self.tear_down(now, AfterTeardown::Stop, grace);
-            }
+            Input::Renew => self.renew(now),
+            Input::Shutdown { limit } => self.tear_down(now, AfterTeardown::Stop, limit),
             Input::Reconfigure { settings } => self.reconfigure(now, *settings),
             Input::Watched { active } => self.watched = active,
             Input::Tick => self.tick(now),

@@ -3,10 +3,11 @@
 //! A state says only what is so. How one state follows another is in the modules beside this one.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::{Now, later};
 use crate::ids::Generation;
 use crate::settings::CloseSettings;
 
@@ -239,8 +240,46 @@ pub struct Teardown {
     pub phase: TeardownPhase,
     /// What follows.
     pub then: AfterTeardown,
-    /// How long each step may take.
-    pub grace: CloseSettings,
+    /// How long it may take.
+    pub patience: Patience,
+}
+
+/// How long a teardown may take. A drain that ends early leaves its time to the steps after it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Patience {
+    /// How long each step may take, as far as there is time.
+    pub steps: CloseSettings,
+    /// When all of it must be over.
+    pub due: Instant,
+}
+
+impl Patience {
+    /// The steps within a limit, from now on.
+    pub(super) fn new(steps: CloseSettings, limit: Duration, now: Now) -> Self {
+        Self {
+            steps,
+            due: later(now.at, steps.total().min(limit)),
+        }
+    }
+
+    /// When a drain that begins now is over: every step shrinks in proportion.
+    pub(super) fn drain_until(&self, now: Now) -> Instant {
+        later(now.at, self.steps.fit(self.left(now)).drain)
+    }
+
+    /// How a close that begins now goes.
+    pub(super) fn close(&self, now: Now) -> CloseSettings {
+        self.steps.fit_after_drain(self.left(now))
+    }
+
+    /// Patience is only ever lost.
+    pub(super) fn least(self, other: Self) -> Self {
+        if other.due < self.due { other } else { self }
+    }
+
+    fn left(&self, now: Now) -> Duration {
+        self.due.saturating_duration_since(now.at)
+    }
 }
 
 /// How far a teardown is.

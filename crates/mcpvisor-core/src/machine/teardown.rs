@@ -2,18 +2,19 @@
 //!
 //! A close is never rolled back. Whatever it returns, the server ends disabled.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::io::{Effect, NotSent};
-use super::state::{AfterTeardown, Attempt, Nap, State, Teardown, TeardownPhase};
+use super::state::{AfterTeardown, Attempt, Nap, Patience, State, Teardown, TeardownPhase};
 use super::waiting::GiveUp;
-use super::{Machine, Now, Wanted, later};
+use super::{Machine, Now, Wanted};
 use crate::ids::Generation;
-use crate::settings::CloseSettings;
 
 impl Machine {
-    /// A wish to switch it off, for now or for good. A second wish is merged with the first.
-    pub(super) fn tear_down(&mut self, now: Now, then: AfterTeardown, grace: CloseSettings) {
+    /// A wish to switch it off within a limit, for now or for good. A second wish is merged with the
+    /// first.
+    pub(super) fn tear_down(&mut self, now: Now, then: AfterTeardown, limit: Duration) {
+        let patience = Patience::new(self.settings.close, limit, now);
         if then == AfterTeardown::Stay {
             self.durable.wanted = Wanted::Disabled;
             self.remember();
@@ -26,15 +27,15 @@ impl Machine {
         self.give_up_waiting(&GiveUp(reason));
         match self.state.clone() {
             State::Connected(live) => {
-                let until = later(now.at, grace.drain);
-                self.begin_teardown(now, live.generation, until, then, grace);
+                let until = patience.drain_until(now);
+                self.begin_teardown(now, live.generation, until, then, patience);
             }
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, grace),
-            State::Disabling(teardown) => self.merge_teardown(now, teardown, then, grace),
+            | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, patience),
+            State::Disabling(teardown) => self.merge_teardown(now, teardown, then, patience),
             State::Sleeping(Nap::Closing { generation }) => {
-                self.close_for_good(generation, then, grace);
+                self.close_for_good(now, generation, then, patience);
             }
             State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
                 self.finish_teardown(then);
@@ -48,12 +49,16 @@ impl Machine {
         generation: Generation,
         until: Instant,
         then: AfterTeardown,
-        grace: CloseSettings,
+        patience: Patience,
     ) {
         let phase = TeardownPhase::Draining { generation, until };
-        self.state = State::Disabling(Teardown { phase, then, grace });
+        self.state = State::Disabling(Teardown {
+            phase,
+            then,
+            patience,
+        });
         if self.admission.in_flight() == 0 || until <= now.at {
-            self.close_teardown(generation);
+            self.close_teardown(now, generation);
         }
     }
 
@@ -62,20 +67,22 @@ impl Machine {
         now: Now,
         attempt: &Attempt,
         then: AfterTeardown,
-        grace: CloseSettings,
+        patience: Patience,
     ) {
         match *attempt {
             Attempt::Draining {
                 generation, until, ..
             } => {
-                let until = until.min(later(now.at, grace.drain));
-                self.begin_teardown(now, generation, until, then, grace);
+                let until = until.min(patience.drain_until(now));
+                self.begin_teardown(now, generation, until, then, patience);
             }
             Attempt::Opening { generation, .. } => {
                 self.emit(Effect::ReturnPermit);
-                self.close_for_good(generation, then, grace);
+                self.close_for_good(now, generation, then, patience);
             }
-            Attempt::Closing { generation, .. } => self.close_for_good(generation, then, grace),
+            Attempt::Closing { generation, .. } => {
+                self.close_for_good(now, generation, then, patience)
+            }
             Attempt::Queued => {
                 self.emit(Effect::ReturnPermit);
                 self.finish_teardown(then);
@@ -86,12 +93,18 @@ impl Machine {
 
     fn close_for_good(
         &mut self,
+        now: Now,
         generation: Generation,
         then: AfterTeardown,
-        grace: CloseSettings,
+        patience: Patience,
     ) {
         let phase = TeardownPhase::Closing { generation };
-        self.state = State::Disabling(Teardown { phase, then, grace });
+        self.state = State::Disabling(Teardown {
+            phase,
+            then,
+            patience,
+        });
+        let grace = patience.close(now);
         self.emit(Effect::Close { generation, grace });
     }
 
@@ -101,37 +114,37 @@ impl Machine {
         now: Now,
         teardown: Teardown,
         then: AfterTeardown,
-        grace: CloseSettings,
+        patience: Patience,
     ) {
         let then = match teardown.then {
             AfterTeardown::Stop => AfterTeardown::Stop,
             AfterTeardown::Stay | AfterTeardown::Enable => then,
         };
-        // Patience is only ever lost.
-        let grace = if grace.total() < teardown.grace.total() {
-            grace
-        } else {
-            teardown.grace
-        };
+        let patience = teardown.patience.least(patience);
         let phase = match teardown.phase {
             TeardownPhase::Draining { generation, until } => TeardownPhase::Draining {
                 generation,
-                until: until.min(later(now.at, grace.drain)),
+                until: until.min(patience.drain_until(now)),
             },
             TeardownPhase::Closing { generation } => {
                 if then == AfterTeardown::Stop {
+                    let grace = patience.close(now);
                     self.emit(Effect::Close { generation, grace });
                 }
                 TeardownPhase::Closing { generation }
             }
         };
-        self.state = State::Disabling(Teardown { phase, then, grace });
+        self.state = State::Disabling(Teardown {
+            phase,
+            then,
+            patience,
+        });
     }
 
-    pub(super) fn close_teardown(&mut self, generation: Generation) {
+    pub(super) fn close_teardown(&mut self, now: Now, generation: Generation) {
         if let State::Disabling(teardown) = &mut self.state {
             teardown.phase = TeardownPhase::Closing { generation };
-            let grace = teardown.grace;
+            let grace = teardown.patience.close(now);
             self.emit(Effect::Close { generation, grace });
         }
     }
@@ -141,7 +154,7 @@ impl Machine {
             && let TeardownPhase::Draining { generation, until } = teardown.phase
             && until <= now.at
         {
-            self.close_teardown(generation);
+            self.close_teardown(now, generation);
         }
     }
 

@@ -36,6 +36,10 @@ impl Model {
             .as_ref()
             .map(|connection| connection.generation);
         assert_eq!(about, there, "in {:?}", machine.state());
+        if let State::Connected(live) = machine.state() {
+            let current = live.generation > self.outdated;
+            assert!(current, "{} was opened in the old way", live.generation);
+        }
         if let Some(connection) = &self.connection {
             let closing = is_closing(machine.state());
             assert!(!closing || connection.leaving, "nobody told it to close");

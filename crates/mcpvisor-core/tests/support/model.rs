@@ -33,6 +33,8 @@ pub struct Model {
     /// Connects and restarts since the budget was last given back.
     pub budget: Vec<Instant>,
     pub last_connect: Option<Instant>,
+    /// Connections up to this one were opened before the server was reached in another way.
+    pub outdated: Generation,
     /// A person wanted a connection since the last connect.
     pub person: bool,
     /// Somebody listens.
@@ -124,6 +126,7 @@ impl Model {
             stopped: false,
             budget: Vec::new(),
             last_connect: None,
+            outdated: Generation::NONE,
             person: false,
             watched: false,
             last_call: now,
@@ -269,6 +272,11 @@ impl Model {
                 outcome,
             } => self.list_fetched(*generation, *list, *outcome),
             Input::Enable | Input::Reconnect => self.person_wants(step.input),
+            Input::Renew => {
+                self.person_wants(step.input);
+                self.outdated = self.newest;
+                self.free = false;
+            }
             Input::Shutdown { .. } => self.stopping = true,
             Input::Tick => {
                 let up = self
@@ -446,7 +454,7 @@ impl Model {
         use StateName::{PermanentlyFailed, Reconnecting, Sleeping};
         self.person = true;
         self.other_era_tried = false;
-        let reconnects = *wish == Input::Reconnect;
+        let reconnects = matches!(wish, Input::Reconnect | Input::Renew);
         let forgives = match self.state {
             Disconnected | PermanentlyFailed | Sleeping => true,
             Connecting | Connected | Reconnecting => reconnects,
@@ -494,6 +502,7 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         | Input::Enable
         | Input::Disable
         | Input::Reconnect
+        | Input::Renew
         | Input::Shutdown { .. }
         | Input::Reconfigure { .. }
         | Input::Watched { .. }

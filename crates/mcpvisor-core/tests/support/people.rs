@@ -74,7 +74,8 @@ impl World {
         self.later(pause, Event::Press);
         let newest = self.model.newest.get();
         let input = match self.dice.number(0..14) {
-            0..=2 => Input::Reconnect,
+            0 | 1 => Input::Reconnect,
+            2 => Input::Renew,
             3..=5 => Input::Enable,
             6 | 7 => Input::Disable,
             8 | 9 => self.other_settings(),

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::bench::*;
 use crate::chance::Chance;
 use crate::discovery::{FetchOutcome, ListKind};
-use crate::machine::{Attempt, Effect, End, FaultClass, Input, Live, NotSent, State, StateName};
+use crate::machine::{
+    Attempt, CallEnd, Effect, End, FaultClass, Input, Live, NotSent, Outcome, State, StateName,
+};
 use crate::settings::ServerSettings;
 
 /// The moments of the connects of a server that never comes up, since the beginning.
@@ -293,6 +295,38 @@ fn calls_wake_a_parked_server_no_faster_than_once_a_second() {
             not_sent(1, NotSent::Parked(Some(refused()))),
         ]
     );
+}
+
+#[test]
+fn a_call_wakes_a_parked_server_though_there_is_no_line() {
+    let mut settings = ServerSettings::default();
+    settings.admission.waiting = 0;
+    let mut bench = Bench::parked(settings.clone());
+    bench.now += secs(1);
+    let effects = bench.step(Input::Call(bench.read(1)));
+    assert!(effects.contains(&resolve(1, Outcome::Busy)), "{effects:?}");
+    let asked = Effect::AskPermit { reconnect: true };
+    assert!(effects.contains(&asked), "{effects:?}");
+    settings.budget.wake_on_call = false;
+    let mut bench = Bench::parked(settings);
+    bench.now += secs(1);
+    let parked = not_sent(1, NotSent::Parked(Some(refused())));
+    assert_eq!(bench.step(Input::Call(bench.read(1))), [parked]);
+}
+
+#[test]
+fn what_we_answer_ourselves_neither_proves_a_connection_nor_speaks_against_it() {
+    let mut bench = Bench::connected();
+    bench.step(Input::Call(bench.read(1)));
+    let heard = |bench: &Bench| match bench.state() {
+        State::Connected(live) => live.last_heard,
+        other => panic!("{other:?}"),
+    };
+    let before = heard(&bench);
+    bench.step_after(secs(1), call_ended(1, 1, CallEnd::Local));
+    assert_eq!((bench.used(), bench.machine.in_flight()), (1, 0));
+    assert_eq!(heard(&bench), before);
+    assert_eq!(bench.machine.failures(), (0, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::bench::*;
 use super::situations::{columns, reach};
 use crate::discovery::{FetchOutcome, ListKind};
-use crate::machine::{Attempt, CallEnd, Effect, Input, NextTry, State, StateName};
+use crate::machine::{Attempt, CallEnd, Effect, End, Input, NextTry, State, StateName};
 
 /// Every fact that a connection can report.
 fn facts(number: u64) -> Vec<Input> {
@@ -169,5 +169,67 @@ fn a_second_wish_is_merged_with_the_connect_under_way() {
             &open(2),
             &Effect::ReturnPermit,
         ]
+    );
+}
+
+#[test]
+fn a_connect_in_the_old_way_is_closed_and_the_next_comes_at_once() {
+    let mut bench = Bench::new();
+    let grace = bench.machine.settings().close;
+    bench.step(Input::Start);
+    bench.fail_one_connect();
+    bench.tick();
+    bench.step(Input::PermitGranted);
+    bench.call(bench.read(1));
+    assert_eq!(
+        bench.step(Input::Renew),
+        [
+            Effect::Remember,
+            Effect::ReturnPermit,
+            Effect::Close {
+                generation: generation(2),
+                grace,
+            },
+        ]
+    );
+    assert_eq!(
+        *bench.state(),
+        State::Connecting(Attempt::Closing {
+            generation: generation(2),
+            retry_at: bench.now,
+        })
+    );
+    assert_eq!(bench.step(up(2)), [], "it came up too late");
+    // A second one finds nothing that was opened since.
+    assert_eq!(bench.step(Input::Renew), [Effect::Remember]);
+    assert_eq!(
+        bench.step(closed(2)),
+        [Effect::AskPermit { reconnect: true }]
+    );
+    assert_eq!(
+        bench.step(Input::PermitGranted),
+        [Effect::Remember, open(3)]
+    );
+    assert_eq!(
+        (bench.used(), bench.machine.attempts()),
+        (1, 1),
+        "as after a reconnect"
+    );
+    assert!(bench.step(up(3)).contains(&start(1, 3)));
+}
+
+#[test]
+fn the_question_for_the_other_era_is_not_for_a_server_that_is_reached_otherwise() {
+    let mut bench = Bench::new();
+    bench.step(Input::Start);
+    bench.step(Input::PermitGranted);
+    bench.step(ended(1, End::OtherEra(gone())));
+    bench.step(Input::Renew);
+    bench.step(Input::PermitGranted);
+    assert_eq!(bench.used(), 1, "it costs what a connect costs");
+    // And the new one may end on the question too.
+    assert_eq!(
+        bench.step(ended(2, End::OtherEra(gone()))),
+        [Effect::ReturnPermit, Effect::AskPermit { reconnect: true }]
     );
 }

@@ -25,7 +25,7 @@ call answered    | late late late late late late =    Rc   late late late late l
 call failed      | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
 call expired     | late late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late late late
 session gone     | late late late late late late Rd   .    late late late late late late late late .    .    late late late
-call undelivered | .    .    .    .    .    .    =    =    .    .    .    .    .    .    .    .    =    =    .    .    .
+call undelivered | .    .    .    .    .    .    =    Rc   .    .    .    .    .    .    .    .    Dc   Xc   .    .    .
 progressed       | late late late late late late =    =    late late late late late late late late =    =    late late late
 heard            | late late late late late late =    .    late late late late late late late late .    .    late late late
 permit granted   | .    .    Co   .    .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .    .    .
@@ -46,6 +46,7 @@ report broken    | late late late late late late Rd   late late late late late l
 enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    .    Cq   Cq   Co   Cc   Rd   =    =    Rc   Rq
 disable          | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
 reconnect        | .    Cq   =    =    =    Cq   Rd   =    =    Rq   =    =    Cq   Cq   Co   Cc   Rd   .    .    Rc   Rq
+renew            | .    Cq   =    Cc   =    Cq   Rd   =    =    Rq   =    Rc   Cq   Cq   Cc   Cc   Rd   .    .    Rc   Rq
 shutdown         | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =    Xc   off
 reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
 watched          | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
@@ -78,8 +79,9 @@ call expired     | off bad Dw Dc Xc Sc Sa                           | forget 1
 call expired     | L Rd                                             | remember, close 1
 call expired     | Dd                                               | 1 is refused, remember, close 2
 call expired     | Xd                                               | 1 is refused, close 1
-call undelivered | Dd                                               | 1 is not sent (parked)
-call undelivered | Xd                                               | 1 is not sent (disabled)
+call undelivered | Rd                                               | remember, close 1
+call undelivered | Dd                                               | 1 is not sent (parked), remember, close 2
+call undelivered | Xd                                               | 1 is not sent (disabled), close 1
 permit granted   | off bad Co Cc Cw L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc Sc Sa | return permit
 permit granted   | Cq                                               | remember, open 1
 permit granted   | Rq Dq                                            | remember, open 2
@@ -130,6 +132,12 @@ reconnect        | bad Cw Rw Dw                                     | remember, 
 reconnect        | Cq Co Cc L Rd Rc Rq Ro Dq Do Dc Dd               | remember
 reconnect        | Sc                                               | remember, remember
 reconnect        | Sa                                               | remember, remember, ask again
+renew            | bad Cw Rw Dw                                     | remember, ask again
+renew            | Cq Cc L Rd Rc Rq Dq Dc Dd                        | remember
+renew            | Co                                               | remember, return permit, close 1
+renew            | Ro Do                                            | remember, return permit, close 2
+renew            | Sc                                               | remember, remember
+renew            | Sa                                               | remember, remember, ask again
 shutdown         | Sc                                               | close 1
 shutdown         | off bad Dw Sa                                       | stop
 shutdown         | Cq Rq Dq                                         | 1 is not sent (stopping), return permit, stop
@@ -140,12 +148,12 @@ shutdown         | Ro Do                                            | 1 is not s
 shutdown         | Dc Xc                                            | close 1
 reconfigure      | off bad Cq Co Cc Cw L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc Sc Sa | remember
 tick             | Cq Cc Rc Rq Dq                                   | 1 is deadline
-tick             | Co                                               | return permit, close 1, remember
+tick             | Co                                               | return permit, remember, close 1
 tick             | Cw Rw Dw                                         | ask again
 tick             | L                                                | remember
 tick             | Rd                                               | remember, close 1
-tick             | Ro                                               | return permit, close 2, remember
-tick             | Do                                               | return permit, close 2, remember, 1 is not sent (parked)
+tick             | Ro                                               | return permit, remember, close 2
+tick             | Do                                               | return permit, remember, 1 is not sent (parked), close 2
 tick             | Dd                                               | remember, close 2
 tick             | Xd                                               | close 1
 ";
@@ -186,6 +194,7 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         Input::Enable,
         Input::Disable,
         Input::Reconnect,
+        Input::Renew,
         Input::Shutdown { limit: secs(9) },
         Input::Reconfigure {
             settings: other_settings(bench),
@@ -241,6 +250,7 @@ fn row(input: &Input) -> &'static str {
         Input::Enable => "enable",
         Input::Disable => "disable",
         Input::Reconnect => "reconnect",
+        Input::Renew => "renew",
         Input::Shutdown { .. } => "shutdown",
         Input::Reconfigure { .. } => "reconfigure",
         Input::Watched { .. } => "watched",

@@ -2,8 +2,8 @@
 
 use super::bench::*;
 use crate::machine::{
-    AfterTeardown, Attempt, Effect, End, Input, NotSent, Outcome, State, StateName, Teardown,
-    TeardownPhase,
+    AfterTeardown, Attempt, Effect, End, Input, NotSent, Outcome, Patience, State, StateName,
+    Teardown, TeardownPhase,
 };
 use crate::settings::{CloseSettings, ServerSettings};
 
@@ -48,7 +48,10 @@ fn a_teardown_detaches_then_drains_then_closes() {
                 until: bench.now + secs(5),
             },
             then: AfterTeardown::Stay,
-            grace,
+            patience: Patience {
+                steps: grace,
+                due: bench.now + grace.total(),
+            },
         })
     );
     assert_eq!(bench.call(bench.tool(3)), [not_sent(3, NotSent::Disabled)]);
@@ -83,6 +86,7 @@ fn without_time_to_drain_the_close_comes_at_once() {
     for wish in [
         Input::Disable,
         Input::Reconnect,
+        Input::Renew,
         shutdown(),
         report_broken(1),
     ] {
@@ -181,7 +185,7 @@ fn a_connect_that_takes_too_long_is_closed_before_the_next() {
     bench.step(Input::PermitGranted);
     assert_eq!(
         bench.tick(),
-        [Effect::ReturnPermit, close(1, grace), Effect::Remember]
+        [Effect::ReturnPermit, Effect::Remember, close(1, grace)]
     );
     assert_eq!(bench.now - bench.begin, secs(30));
     let closing = State::Connecting(Attempt::Closing {
@@ -250,12 +254,34 @@ fn a_short_shutdown_shrinks_every_step_in_proportion() {
     let mut bench = busy();
     bench.step(Input::Shutdown { limit: millis(900) });
     let grace = CloseSettings {
-        drain: millis(500),
         stdin: millis(200),
         terminate: millis(200),
+        ..bench.machine.settings().close
     };
     assert_eq!(bench.pass(millis(499)), []);
     assert_eq!(bench.pass(millis(1)), [close(1, grace)]);
+}
+
+/// A long drain takes nothing from a server that has nothing to drain.
+#[test]
+fn a_drain_that_ends_early_leaves_its_time_to_the_steps_after_it() {
+    let mut settings = ServerSettings::default();
+    settings.close.drain = secs(120);
+    let grace = settings.close;
+    let mut idle = Bench::connected_with(settings.clone(), &[]);
+    let effects = idle.step(Input::Shutdown { limit: secs(10) });
+    assert!(effects.contains(&close(1, grace)), "{effects:?}");
+
+    let mut busy = Bench::connected_with(settings, &[]);
+    busy.call(busy.tool(1));
+    busy.step(Input::Shutdown { limit: secs(10) });
+    busy.pass(secs(8));
+    let left = CloseSettings {
+        stdin: secs(1),
+        terminate: secs(1),
+        ..grace
+    };
+    assert_eq!(busy.step(answered(1, 1)), [close(1, left)]);
 }
 
 #[test]

@@ -103,6 +103,17 @@ fn a_call_that_still_runs_on_a_dying_session_is_not_cut_off() {
 }
 
 #[test]
+fn a_call_that_a_dying_session_no_longer_takes_holds_up_its_end_no_longer() {
+    let mut bench = connected();
+    bench.call(bench.tool(1));
+    bench.call(bench.tool(2));
+    bench.step(call_failed(1, 1, Trouble::SessionGone));
+    let effects = bench.step(call_failed(1, 2, Trouble::NotWritten));
+    let closes = |effect: &Effect| matches!(effect, Effect::Close { .. });
+    assert!(effects.iter().any(closes), "{effects:?}");
+}
+
+#[test]
 fn a_listing_that_finds_the_session_gone_starts_the_reconnect_too() {
     let mut bench = connected();
     bench.step(session_gone(1));
