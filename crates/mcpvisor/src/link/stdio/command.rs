@@ -7,7 +7,7 @@ pub(crate) mod parts;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::secret::{SHORTEST, Secret, Secrets};
 
@@ -110,6 +110,11 @@ impl StdioCommand {
         self
     }
 
+    /// The folder that the program starts in, if one was named.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.cwd.as_deref()
+    }
+
     /// Names a text that is secret wherever it stands: a token within an argument, a folder that
     /// nobody should know. It is shown as `***`.
     #[must_use]
@@ -178,9 +183,16 @@ impl StdioCommand {
         Secrets::new(set.chain(named).chain(inherited), SHORTEST)
     }
 
-    /// A part of the command line as it may be shown. However short, what was named as a secret is
-    /// not: here it is known to be one.
-    pub(super) fn shown(&self, part: impl AsRef<OsStr>) -> String {
+    /// A part of the command, or a path made of it, as it may be shown. However short, what was named
+    /// as a secret is not: here it is known to be one.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let command = Transport::stdio("/opt/k3y/server").secret("k3y");
+    /// assert_eq!(command.shown("/opt/k3y/server"), "/opt/***/server");
+    /// ```
+    pub fn shown(&self, part: impl AsRef<OsStr>) -> String {
         let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
         named.hide(part.as_ref().to_string_lossy()).into_owned()
     }

@@ -22,6 +22,7 @@ mod stderr;
 #[cfg(target_os = "linux")]
 mod vfork;
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
@@ -95,6 +96,8 @@ pub(crate) struct StdioLink {
     /// stays and memory is bounded.
     heavy: Option<HeavyLine>,
     gate: Gate,
+    /// What came in one line with the message before it.
+    ready: VecDeque<Inbound>,
     /// Nothing is read until then.
     rest: Option<Pin<Box<Sleep>>>,
     /// Bytes that were read since the last rest, or since it was looked at whether there should be one.
@@ -142,6 +145,7 @@ impl StdioLink {
             lines: Lines::default(),
             heavy: None,
             gate: Gate::default(),
+            ready: VecDeque::new(),
             rest: None,
             unrested: 0,
             flooded: false,
@@ -158,6 +162,21 @@ impl StdioLink {
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
+        let polled = self.poll_lines(cx, expect);
+        // What was refused just now is told in time, though nothing else may come.
+        if polled.is_pending()
+            && let Poll::Ready(report) = self.gate.poll_report(cx)
+        {
+            return Poll::Ready(Ok(report));
+        }
+        polled
+    }
+
+    fn poll_lines(
+        &mut self,
+        cx: &mut Context<'_>,
+        expect: &impl Expectations,
+    ) -> Poll<Result<Inbound, LinkDown>> {
         ready!(self.poll_rest(cx));
         let mut turn = LINES_IN_A_TURN;
         while turn > 0 {
@@ -247,6 +266,9 @@ impl StdioLink {
 
     /// The next message of what was read, if it is among the next few lines.
     fn take(&mut self, expect: &impl Expectations, turn: &mut usize) -> Option<Inbound> {
+        if let Some(inbound) = self.ready.pop_front() {
+            return Some(inbound);
+        }
         while *turn > 0 && self.heavy.is_none() && !matches!(self.end, End::Down(_)) {
             *turn -= 1;
             let taken = match self.lines.next() {
@@ -258,7 +280,7 @@ impl StdioLink {
                         self.break_down(too_long(MAX_LINE));
                         return None;
                     };
-                    self.gate.admit(decoded)
+                    self.gate.admit(decoded, &mut self.ready)
                 }
                 Ok(None) if self.stdout.is_none() => {
                     // A last line that lacks only its end. If it lacks more, the child died writing
@@ -302,7 +324,7 @@ impl StdioLink {
         } else {
             decoded
         };
-        self.gate.admit(decoded)
+        self.gate.admit(decoded, &mut self.ready)
     }
 
     /// Waits for the line that is read elsewhere. The exit is watched meanwhile.
@@ -316,7 +338,7 @@ impl StdioLink {
         };
         self.heavy = None;
         Poll::Ready(match read {
-            Ok(decoded) => self.gate.admit(decoded),
+            Ok(decoded) => self.gate.admit(decoded, &mut self.ready),
             Err(problem) => {
                 self.break_down(problem);
                 None

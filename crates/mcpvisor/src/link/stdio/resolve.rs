@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use super::command::StdioCommand;
 use crate::link::{OpenFailure, OpenFailureClass};
@@ -35,7 +36,7 @@ pub(super) fn resolve(
         };
         match file.metadata() {
             Ok(data) if !data.is_file() => {}
-            Ok(data) if data.permissions().mode() & 0o111 != 0 => return Ok(absolute(file)),
+            Ok(_) if access(&file, Access::EXEC_OK).is_ok() => return Ok(absolute(file)),
             Ok(_) => found_but_locked = Some(file),
             Err(_) => {}
         }

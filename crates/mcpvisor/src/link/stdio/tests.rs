@@ -425,3 +425,19 @@ async fn a_command_that_cannot_start_says_why_and_what_to_do() {
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[tokio::test]
+async fn the_messages_of_a_batch_come_one_by_one_and_before_the_end() {
+    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]"#;
+    for end in [r"\n", ""] {
+        let mut running = sh(&format!("printf '{batch}{end}'")).await;
+        for expected in 1..=3 {
+            let inbound = running.next().await.unwrap();
+            let Inbound::Request { id, .. } = inbound else {
+                panic!("{inbound:?}");
+            };
+            assert_eq!(id, RequestId::Number(expected));
+        }
+        running.down().await;
+    }
+}

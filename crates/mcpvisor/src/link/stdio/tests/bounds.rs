@@ -242,6 +242,7 @@ async fn a_flood_is_cut_off_and_counted_and_replies_come_through() {
                 dropped: lost,
                 strays,
                 changed: lists,
+                ..
             }) => {
                 dropped += lost;
                 noise += strays;
