@@ -3,17 +3,19 @@
 //! Replies do not come by here. What is refused is told in one message every now and then, so that a
 //! flood costs those who hear of it next to nothing, however fast it is.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use mcpvisor_core::ListKind;
+use rmcp::model::RequestId;
 use tokio::time::{Instant, Sleep};
 
-use super::Inbound;
 use super::bucket::Bucket;
 use super::codec::Decoded;
+use super::{Inbound, Refusal};
 
 /// What was refused is told so often.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -21,6 +23,9 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// A message takes one place in the bucket for every so many bytes of memory begun, so that what
 /// waits to be looked at is bounded too. Nearly every message takes one.
 const BYTES_PER_PLACE: usize = 16 * 1024;
+
+/// So many requests that were refused are told in one report; more would be a flood of answers.
+const TOLD: usize = 16;
 
 /// The gate of one connection.
 #[derive(Debug, Default)]
@@ -37,6 +42,7 @@ struct Refused {
     dropped: u64,
     strays: u64,
     changed: Vec<ListKind>,
+    requests: Vec<(RequestId, Refusal)>,
     report: Pin<Box<Sleep>>,
 }
 
@@ -46,8 +52,13 @@ impl Gate {
         Room(self.bucket.free(Instant::now().into_std()))
     }
 
-    /// Lets in what was read and fits; what is refused comes up later, in a report.
-    pub(crate) fn admit(&mut self, decoded: Decoded) -> Option<Inbound> {
+    /// Lets in what was read and fits; what is refused comes up later, in a report. Of a batch the
+    /// first message is given, and the others are put `behind`.
+    pub(crate) fn admit(
+        &mut self,
+        decoded: Decoded,
+        behind: &mut VecDeque<Inbound>,
+    ) -> Option<Inbound> {
         match decoded {
             Decoded::Nothing => None,
             Decoded::Answer(inbound) => Some(inbound),
@@ -59,9 +70,25 @@ impl Gate {
                 self.refuse(changed);
                 None
             }
+            Decoded::RefusedRequest(id, why) => {
+                let refused = self.refused();
+                refused.dropped += 1;
+                if refused.requests.len() < TOLD {
+                    refused.requests.push((id, why));
+                }
+                None
+            }
             Decoded::RefusedNoise => {
                 self.refused().strays += 1;
                 None
+            }
+            Decoded::Batch(messages) => {
+                let mut first = None;
+                for message in messages {
+                    let admitted = self.admit(message, behind);
+                    put(admitted, &mut first, behind);
+                }
+                first
             }
         }
     }
@@ -96,6 +123,7 @@ impl Gate {
             dropped: 0,
             strays: 0,
             changed: Vec::new(),
+            requests: Vec::new(),
             report: Box::pin(tokio::time::sleep(REPORT_EVERY)),
         })
     }
@@ -115,7 +143,20 @@ impl Gate {
             dropped: refused.dropped,
             strays: refused.strays,
             changed: refused.changed,
+            requests: refused.requests,
         })
+    }
+}
+
+/// Puts a message first, or behind the others if there is a first one.
+pub(crate) fn put(
+    message: Option<Inbound>,
+    first: &mut Option<Inbound>,
+    behind: &mut VecDeque<Inbound>,
+) {
+    match first {
+        Some(_) => behind.extend(message),
+        None => *first = message,
     }
 }
 
@@ -130,7 +171,34 @@ impl Room {
     }
 }
 
+/// The bytes of the places that a message takes.
+pub(crate) fn span(bytes: usize) -> usize {
+    (bytes / BYTES_PER_PLACE + 1) * BYTES_PER_PLACE
+}
+
 fn places(bytes: usize) -> u32 {
     // Nothing that is read takes so much that this would be cut off.
     u32::try_from(bytes / BYTES_PER_PLACE + 1).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn of_the_requests_that_are_refused_a_few_are_told_and_all_are_counted() {
+        let mut gate = Gate::default();
+        for number in 0..1_000 {
+            let request = Decoded::RefusedRequest(RequestId::Number(number), Refusal::TooMany);
+            assert!(gate.admit(request, &mut VecDeque::new()).is_none());
+        }
+        let Some(Inbound::Refused {
+            dropped, requests, ..
+        }) = gate.take_report()
+        else {
+            panic!("there is no report");
+        };
+        assert_eq!((dropped, requests.len()), (1_000, TOLD));
+        assert_eq!(requests[0], (RequestId::Number(0), Refusal::TooMany));
+    }
 }

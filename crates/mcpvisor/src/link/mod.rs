@@ -130,6 +130,8 @@ pub(crate) enum Expect {
     Complete,
     /// The server's side of the handshake.
     Initialize,
+    /// Which versions the server speaks.
+    Discover,
     /// An acknowledgement, whatever it carries.
     Empty,
     /// Whatever the shape of the result says.
@@ -149,11 +151,12 @@ impl Expect {
             ClientRequest::ReadResourceRequest(_) => Self::ReadResource,
             ClientRequest::CompleteRequest(_) => Self::Complete,
             ClientRequest::InitializeRequest(_) => Self::Initialize,
+            ClientRequest::DiscoverRequest(_) => Self::Discover,
             ClientRequest::PingRequest(_)
             | ClientRequest::SetLevelRequest(_)
             | ClientRequest::SubscribeRequest(_)
             | ClientRequest::UnsubscribeRequest(_) => Self::Empty,
-            // Tasks, discovery, listening and what rmcp may add: the shape tells.
+            // Tasks, listening and what rmcp may add: the shape tells.
             _ => Self::Any,
         }
     }
@@ -261,7 +264,38 @@ pub(crate) enum Inbound {
         strays: u64,
         /// Lists that have changed, which is never lost.
         changed: Vec<ListKind>,
+        /// The first few of the requests, so that the server does not wait for them for ever.
+        requests: Vec<(RequestId, Refusal)>,
     },
+    /// For a while nobody heard what the server says of its own accord.
+    #[cfg(feature = "http")]
+    Unheard,
+}
+
+#[cfg(feature = "http")]
+impl Inbound {
+    /// The request that it is the answer to.
+    fn answers(&self) -> Option<CallId> {
+        match self {
+            Self::Response { id, .. } | Self::Unreadable { id, .. } | Self::Failed { id, .. } => {
+                Some(*id)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why a request of the server's was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(feature = "stdio", feature = "http")),
+    allow(dead_code, reason = "in this process nothing is refused")
+)]
+pub(crate) enum Refusal {
+    /// It is too large.
+    TooLarge,
+    /// Too much came at once.
+    TooMany,
 }
 
 /// Why a link ended.

@@ -7,25 +7,29 @@ use mcpvisor_core::ListKind;
 use rmcp::model::{
     CallToolResult, CancelledNotification, CompleteResult, EmptyResult, ErrorCode, ErrorData,
     GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, ProgressNotification, ReadResourceResult,
+    ListResourcesResult, ListToolsResult, ProgressNotification, ReadResourceResult, RequestId,
     ResourceUpdatedNotification, ServerNotification, ServerRequest, ServerResult,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::batch::decode_batch;
 use super::envelope::Envelope;
 use super::scan::{LARGE, Verdict, memory};
 #[cfg(any(test, feature = "stdio"))]
 use super::told::Ends;
 use super::told::{Told, changed_lists};
-use crate::link::{Expect, Expectations, Inbound};
+use crate::link::{Expect, Expectations, Inbound, Refusal};
 
 /// So much of a strange line is shown, in characters.
 const SHOWN: usize = 120;
 
 /// A request or notification of the server's may take so much memory, in bytes.
 pub(crate) const MAX_UNASKED: usize = 1024 * 1024;
+
+/// An id of the server's is repeated in an answer if it has at most so many bytes.
+const MAX_ID: usize = 256;
 
 /// What became of a line.
 #[derive(Debug)]
@@ -39,8 +43,12 @@ pub(crate) enum Decoded {
     /// A message that nobody asked for and that there was no room for. It was not read, but the
     /// lists that it says have changed are told.
     Refused(&'static [ListKind]),
+    /// A request that was not read.
+    RefusedRequest(RequestId, Refusal),
     /// Noise that there was no room for.
     RefusedNoise,
+    /// Several messages, none of them a batch.
+    Batch(Vec<Decoded>),
 }
 
 /// Reads a line, which may end in white space.
@@ -57,13 +65,15 @@ pub(crate) fn decode(
     if line.is_empty() {
         return Decoded::Nothing;
     }
-    if line[0] != b'{' {
+    let is_batch = line[0] == b'[';
+    if line[0] != b'{' && !is_batch {
         return noise("no JSON-RPC message", &start(line), room);
     }
     if let Verdict::Crosses(bound) = verdict {
         return crosses(line, &bound, told(line), expect, room);
     }
     match std::str::from_utf8(line) {
+        Ok(text) if is_batch => decode_batch(text, expect, room),
         Ok(text) => decode_text(text, expect, room),
         Err(problem) => broken(line, &problem, &Told::by_ends(line, line), expect, room),
     }
@@ -86,6 +96,16 @@ pub(crate) fn decode_ends(
 /// what comes back for it, whatever id that has.
 #[cfg(feature = "http")]
 pub(crate) fn decode_refusal(text: &[u8]) -> Option<ErrorData> {
+    decode_error_of(text, |_| true)
+}
+
+/// Reads an error that names no request of ours.
+#[cfg(feature = "http")]
+pub(crate) fn decode_nameless(text: &[u8]) -> Option<ErrorData> {
+    decode_error_of(text, |envelope| envelope.call_id().is_none())
+}
+
+fn decode_error_of(text: &[u8], fits: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
     let text = text.trim_ascii();
     let Some(Verdict::Fine) = super::judge_here(text) else {
         return None;
@@ -94,11 +114,16 @@ pub(crate) fn decode_refusal(text: &[u8]) -> Option<ErrorData> {
     let mut envelope = Envelope::default();
     envelope.read(text).ok()?;
     let is_error = envelope.is_json_rpc() && envelope.method.is_none();
-    let error = envelope.error().filter(|_| is_error)?;
+    let error = envelope.error().filter(|_| is_error && fits(&envelope))?;
     decode_error(error).ok()
 }
 
-fn decode_text(line: &str, expect: &impl Expectations, room: impl Fn(usize) -> bool) -> Decoded {
+/// Reads a text that begins as a message does.
+pub(super) fn decode_text(
+    line: &str,
+    expect: &impl Expectations,
+    room: impl Fn(usize) -> bool,
+) -> Decoded {
     let mut envelope = Envelope::default();
     if let Err(problem) = envelope.read(line) {
         let mut told = Told::by_ends(line.as_bytes(), line.as_bytes());
@@ -128,15 +153,34 @@ fn unasked(
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
     let memory = memory(line.as_bytes());
-    let inbound = if memory > MAX_UNASKED || !room(memory) {
-        let named = envelope.method().filter(|_| envelope.id.is_none());
-        return Decoded::Refused(changed_lists(&named.unwrap_or_default()));
+    let refusal = match memory {
+        ..=MAX_UNASKED if room(memory) => None,
+        ..=MAX_UNASKED => Some(Refusal::TooMany),
+        _ => Some(Refusal::TooLarge),
+    };
+    let inbound = if let Some(refusal) = refusal {
+        return match envelope.id {
+            Some(_) => refused_request(envelope.request_id(), refusal),
+            None => Decoded::Refused(changed_lists(&envelope.method().unwrap_or_default())),
+        };
     } else if envelope.id.is_some() {
         decode_request(envelope, line)
     } else {
         decode_notification(method, line)
     };
     Decoded::Unasked(inbound, memory)
+}
+
+/// A request that was not read can be answered if its id is one.
+fn refused_request(id: Option<RequestId>, refusal: Refusal) -> Decoded {
+    let is_short = |id: &RequestId| match id {
+        RequestId::Number(_) => true,
+        RequestId::String(text) => text.len() <= MAX_ID,
+    };
+    match id.filter(is_short) {
+        Some(id) => Decoded::RefusedRequest(id, refusal),
+        None => Decoded::Refused(&[]),
+    }
 }
 
 /// What a line that must not be read is.
@@ -164,9 +208,10 @@ fn crosses(
         let problem = format!("the reply is refused: {bound}");
         return Decoded::Answer(Inbound::Unreadable { id, problem });
     }
-    match told.method {
-        Some(method) => Decoded::Refused(changed_lists(&method)),
-        None => noise(&bound.to_string(), &start(line), room),
+    match (told.method, told.request) {
+        (Some(_), Some(id)) => refused_request(Some(id), Refusal::TooLarge),
+        (Some(method), None) => Decoded::Refused(changed_lists(&method)),
+        (None, _) => noise(&bound.to_string(), &start(line), room),
     }
 }
 
@@ -230,7 +275,7 @@ fn decode_result(expect: Expect, text: &str) -> serde_json::Result<ServerResult>
         Expect::Initialize => typed::<InitializeResult>(text),
         // An acknowledgement has nothing in it that anyone reads.
         Expect::Empty if text.starts_with('{') || text == "null" => Ok(EmptyResult {}.into()),
-        Expect::Empty | Expect::Any => return serde_json::from_str(text),
+        Expect::Discover | Expect::Empty | Expect::Any => return serde_json::from_str(text),
     };
     // The first problem is the one that names a field; the union only says that nothing matched.
     expected.or_else(|problem| match text.len() {
@@ -324,7 +369,7 @@ fn notification<N: DeserializeOwned + Into<ServerNotification>>(
 }
 
 /// Something that belongs to nothing.
-fn noise(what: &str, line: &str, room: impl Fn(usize) -> bool) -> Decoded {
+pub(super) fn noise(what: &str, line: &str, room: impl Fn(usize) -> bool) -> Decoded {
     // Little of it is kept.
     if room(0) {
         Decoded::Unasked(stray(what, line), 0)

@@ -24,7 +24,7 @@ const SEEDS: &[&str] = &[
 ];
 
 /// Every kind of result, each under its own id from 1 on.
-const PENDING: [Expect; 11] = [
+const PENDING: [Expect; 12] = [
     Expect::CallTool,
     Expect::ListTools,
     Expect::ListPrompts,
@@ -34,6 +34,7 @@ const PENDING: [Expect; 11] = [
     Expect::ReadResource,
     Expect::Complete,
     Expect::Initialize,
+    Expect::Discover,
     Expect::Empty,
     Expect::Any,
 ];
@@ -55,11 +56,26 @@ impl Expectations for Pending {
 /// A stray line is shown in part: at most 120 characters, each at most an escape long.
 const LONGEST_STRAY: usize = 120 * 10 + 100;
 
-/// What holds of every line, whatever is on it.
+/// What holds of every line, whatever is on it. Of a batch, the last message is given.
 fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
-    let inbound = match decode(line, judge(line), &Pending, |_| true) {
+    check_decoded(decode(line, judge(line), &Pending, |_| true))
+}
+
+fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
+    let inbound = match decoded {
         Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) => Some(inbound),
-        Decoded::Nothing | Decoded::Refused(_) | Decoded::RefusedNoise => None,
+        Decoded::Nothing
+        | Decoded::Refused(_)
+        | Decoded::RefusedRequest(..)
+        | Decoded::RefusedNoise => None,
+        Decoded::Batch(messages) => {
+            let mut last = None;
+            for message in messages {
+                prop_assert!(!matches!(message, Decoded::Batch(_)), "a batch in a batch");
+                last = check_decoded(message)?;
+            }
+            return Ok(last);
+        }
     };
     match &inbound {
         Some(Inbound::Response { id, .. } | Inbound::Unreadable { id, .. }) => {
@@ -72,6 +88,8 @@ fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
         Some(Inbound::Failed { .. } | Inbound::SessionGone { .. }) => {
             prop_assert!(false, "no line says that: {inbound:?}");
         }
+        #[cfg(feature = "http")]
+        Some(Inbound::Unheard) => prop_assert!(false, "no line says that"),
         Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Refused { .. })
         | None => {}
     }
@@ -125,6 +143,24 @@ proptest! {
     #[test]
     fn no_line_makes_the_decoder_panic_or_answer_a_stranger(line in bytes(SEEDS)) {
         check(&line)?;
+    }
+
+    #[test]
+    fn no_batch_does_either(batch in vec(members(), 0..4), end in select(&["]", "", ",", "] x"][..])) {
+        let messages: Vec<String> = batch.iter().map(|members| object(members)).collect();
+        check(format!("[{}{end}", messages.join(",")).as_bytes())?;
+    }
+
+    /// In a batch, an answer is the same as alone.
+    #[test]
+    fn a_reply_in_a_batch_is_never_lost((id, line) in reply(), other in members()) {
+        let batch = format!("[{},{line}]", object(&other));
+        match check(batch.as_bytes())? {
+            Some(Inbound::Response { id: answered, .. } | Inbound::Unreadable { id: answered, .. }) => {
+                prop_assert_eq!(answered, CallId(id));
+            }
+            other => prop_assert!(false, "{batch} was read as {other:?}"),
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! the fallback. What a line may cost is bounded before it is read. Where lines come from and where
 //! they go is the link's business, and so is how much of what nobody asked for there is room for.
 
+mod batch;
 mod decode;
 mod encode;
 mod envelope;
@@ -13,9 +14,9 @@ mod told;
 
 #[cfg(any(test, feature = "stdio"))]
 pub(crate) use decode::decode_ends;
-#[cfg(feature = "http")]
-pub(crate) use decode::decode_refusal;
 pub(crate) use decode::{Decoded, decode};
+#[cfg(feature = "http")]
+pub(crate) use decode::{decode_nameless, decode_refusal};
 pub(crate) use encode::{encode, encode_request};
 pub(crate) use scan::{judge, judge_here};
 #[cfg(test)]

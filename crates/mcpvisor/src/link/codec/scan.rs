@@ -145,7 +145,7 @@ fn weigh(line: &[u8]) -> Result<Weight, Bound> {
                 weight.values = weight.values.saturating_sub(1);
                 at + 1
             }
-            b',' | b' ' | b'\t' | b'\r' => at + 1,
+            b',' | b' ' | b'\t' | b'\r' | b'\n' => at + 1,
             _ => {
                 weight.values += 1;
                 weight.memory += VALUE;
@@ -206,7 +206,10 @@ impl Weight {
 
 /// The length of a number or a word, at least one byte.
 fn plain_length(rest: &[u8]) -> usize {
-    let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b':' | b' ' | b'"' | b'{' | b'[');
+    let ends = |byte: &u8| {
+        let ends = b",}]: \t\r\n\"{[";
+        ends.contains(byte)
+    };
     rest.iter().position(ends).unwrap_or(rest.len()).max(1)
 }
 
@@ -228,6 +231,7 @@ mod tests {
             (r#"{"a":1,"b":{"c":[{}]}}"#, 5),
             (r#"{"a":"\"1,1,1\\","b":"\\\"["}"#, 3),
             ("no json, at all", 4),
+            ("{\r\n\t\"a\": 1,\n\t\"b\": [\n\t\t2\n\t]\n}\n", 4),
         ] {
             assert_eq!(values(line), expected, "{line}");
         }

@@ -1,3 +1,6 @@
+mod bounds;
+mod writing;
+
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
@@ -10,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::decode::MAX_UNASKED;
 use super::{Decoded, decode, encode, judge};
-use crate::link::{Expect, Expectations, Inbound, Snapshot};
+use crate::link::{Expect, Expectations, Inbound, Refusal, Snapshot};
 
 /// Request 7 is pending, and nothing else.
 struct Seven(Expect);
@@ -355,155 +358,6 @@ fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
     }
 }
 
-/// A line with a result of ours, whose id stands in front or behind.
-fn both_ways(result: &str) -> [String; 2] {
-    [
-        format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#),
-        format!(r#"{{"jsonrpc":"2.0","result":{result},"id":7}}"#),
-    ]
-}
-
-fn problem_of(line: &str) -> String {
-    match read(line, Expect::CallTool) {
-        Inbound::Unreadable {
-            id: CallId(7),
-            problem,
-        } => problem,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn a_reply_beyond_a_bound_fails_its_call_and_names_the_bound() {
-    let deep = "[".repeat(128) + &"]".repeat(128);
-    // An acknowledgement is not read any further, and a member that nobody knows is skipped.
-    let hidden = format!(r#"{{"content":[],"x":{deep}}}"#);
-    let values = format!(r#"{{"structuredContent":[{}1]}}"#, "1,".repeat(262_144));
-    let objects = r#"{"a":0},"#.repeat(60_000);
-    let memory = format!(r#"{{"structuredContent":[{objects}1]}}"#);
-    for (result, named) in [
-        (&deep, "nested deeper than 128"),
-        (&hidden, "nested deeper than 128"),
-        (&values, "more than 262144 JSON values"),
-        (&memory, "more than 48 MiB"),
-    ] {
-        for line in both_ways(result) {
-            let problem = problem_of(&line);
-            assert!(problem.contains(named), "{problem}");
-        }
-    }
-}
-
-#[test]
-fn a_bound_is_no_matter_for_what_nobody_waits_for() {
-    let deep = "[".repeat(200) + &"]".repeat(200);
-    for line in [
-        format!(r#"{{"jsonrpc":"2.0","id":8,"result":{deep}}}"#),
-        format!(r#"{{"jsonrpc":"2.0","x":{deep}}}"#),
-        deep.clone(),
-    ] {
-        assert!(is_stray(&read(&line, Expect::Any)), "{line}");
-    }
-    let tools = r#""method":"notifications/tools/list_changed""#;
-    let line = format!(r#"{{"jsonrpc":"2.0","params":{deep},{tools}}}"#);
-    assert!(matches!(
-        decode(
-            line.as_bytes(),
-            judge(line.as_bytes()),
-            &Seven(Expect::Any),
-            |_| true
-        ),
-        Decoded::Refused([ListKind::Tools])
-    ));
-}
-
-#[test]
-fn a_reply_that_breaks_before_its_id_is_told_is_not_lost_either() {
-    for line in [
-        r#"{"jsonrpc":"2.0","result":{"x":nonsense},"id":7}"#,
-        r#"{"result":{"x":[1,2},"id":7,"jsonrpc":"2.0"}"#,
-    ] {
-        assert!(problem_of(line).contains("broken"), "{line}");
-    }
-    // The number may go on where the line was cut off.
-    let cut = r#"{"jsonrpc":"2.0","result":{},"id":7"#;
-    assert!(is_stray(&read(cut, Expect::CallTool)));
-}
-
-#[test]
-fn a_large_result_is_read_as_what_is_expected_or_not_at_all() {
-    let text = "x".repeat(100_000);
-    let whole = reply(json!({"content": [{"type": "text", "text": text}]}));
-    assert!(matches!(
-        read(&whole, Expect::CallTool),
-        Inbound::Response { result: Ok(_), .. }
-    ));
-    assert!(problem_of(&reply(json!({"content": text}))).contains("cannot be read"));
-    let odd = json!({"jsonrpc": "2.0", "id": 7, "error": {"code": "odd", "message": text}});
-    assert!(problem_of(&odd.to_string()).contains("cannot be read"));
-}
-
-#[test]
-fn without_room_replies_are_read_and_nothing_else_is() {
-    let decode = |line: &str| {
-        decode(
-            line.as_bytes(),
-            judge(line.as_bytes()),
-            &Seven(Expect::Any),
-            |_| false,
-        )
-    };
-    let answer = reply(json!({}));
-    assert!(matches!(decode(&answer), Decoded::Answer(_)));
-    assert!(matches!(decode("banner"), Decoded::RefusedNoise));
-    assert!(matches!(
-        decode(r#"{"jsonrpc":"2.0","id":8,"result":{}}"#),
-        Decoded::RefusedNoise
-    ));
-    for (message, changed) in [
-        (r#""id":1,"method":"ping""#, &[] as &[ListKind]),
-        (r#""method":"notifications/message""#, &[]),
-        (r#""id":1,"method":"notifications/tools/list_changed""#, &[]),
-        (
-            r#""method":"notifications/tools/list_changed""#,
-            &[ListKind::Tools],
-        ),
-        (
-            r#""method":"notifications\/tools\/list_changed""#,
-            &[ListKind::Tools],
-        ),
-        (
-            r#""method":"notifications/prompts/list_changed","params":{}"#,
-            &[ListKind::Prompts],
-        ),
-        (
-            r#""method":"notifications/resources/list_changed""#,
-            &[ListKind::Resources, ListKind::Templates],
-        ),
-    ] {
-        let decoded = decode(&format!(r#"{{"jsonrpc":"2.0",{message}}}"#));
-        assert!(
-            matches!(decoded, Decoded::Refused(lists) if lists == changed),
-            "{message}: {decoded:?}"
-        );
-    }
-}
-
-#[test]
-fn what_nobody_asked_for_must_not_be_large() {
-    let text = "x".repeat(MAX_UNASKED);
-    for id in ["", r#""id":1,"#] {
-        let line = format!(r#"{{"jsonrpc":"2.0",{id}"method":"x","params":{{"a":"{text}"}}}}"#);
-        let decoded = decode(
-            line.as_bytes(),
-            judge(line.as_bytes()),
-            &Seven(Expect::Any),
-            |_| true,
-        );
-        assert!(matches!(decoded, Decoded::Refused([])), "{decoded:?}");
-    }
-}
-
 #[test]
 fn garbage_never_panics_and_never_answers_another_request() {
     let seed = fastrand::u64(..);
@@ -548,71 +402,5 @@ fn mutate(line: &mut Vec<u8>, random: &mut fastrand::Rng) {
         _ => {
             line.drain(..at);
         }
-    }
-}
-
-fn call(arguments: Option<rmcp::model::JsonObject>) -> CallToolRequest {
-    let mut params = CallToolRequestParams::new("echo");
-    params.arguments = arguments;
-    CallToolRequest::new(params)
-}
-
-fn request(request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
-    JsonRpcMessage::request(request.into(), NumberOrString::Number(41))
-}
-
-fn meta(token: i64) -> RequestMetaObject {
-    let mut meta = RequestMetaObject::default();
-    meta.set_progress_token(ProgressToken(NumberOrString::Number(token)));
-    meta
-}
-
-#[test]
-fn every_message_is_written_as_rmcp_writes_it_on_one_line() {
-    let mut token_only = call(Some(rmcp::object!({"text": "a\nb", "n": [1, {"x": null}]})));
-    token_only.extensions.insert(meta(41));
-    let mut both = call(None);
-    both.extensions.insert(meta(41));
-    both.params.meta = Some(meta(3));
-    let mut own = call(None);
-    own.params.meta = Some(meta(3));
-    let mut legacy = call(None);
-    legacy
-        .extensions
-        .insert(MetaObject(rmcp::object!({"legacy": 1})));
-    let mut custom = ClientRequest::from(CustomRequest::new("x/y", Some(json!({"a": 1}))));
-    custom
-        .get_meta_mut()
-        .set_progress_token(ProgressToken(NumberOrString::Number(41)));
-    let cancelled = CancelledNotificationParam::new(Some(RequestId::Number(41)), None);
-
-    let messages = [
-        request(call(None)),
-        request(token_only),
-        request(both),
-        request(own),
-        request(legacy),
-        request(PingRequest::default()),
-        request(ListToolsRequest::default()),
-        request(ListToolsRequest::with_param(
-            PaginatedRequestParams::default().with_cursor(Some("c".to_owned())),
-        )),
-        request(custom),
-        JsonRpcMessage::notification(InitializedNotification::default().into()),
-        JsonRpcMessage::notification(CancelledNotification::new(cancelled).into()),
-        JsonRpcMessage::response(ClientResult::empty(()), RequestId::String("a".into())),
-        JsonRpcMessage::error(
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "no", None),
-            Some(RequestId::Number(1)),
-        ),
-    ];
-    for message in messages {
-        let mut line = b"earlier\n".to_vec();
-        encode(&message, &mut line).unwrap();
-        let line = String::from_utf8(line).unwrap();
-        let line = line.strip_prefix("earlier\n").unwrap();
-        assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
-        let ours: Value = serde_json::from_str(line).expect(line);
-        assert_eq!(ours, serde_json::to_value(&message).unwrap(), "{line}");
     }
 }

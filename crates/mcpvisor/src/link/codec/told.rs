@@ -4,6 +4,7 @@
 //! two ends of a line tell whose reply it is, wherever in it the id stands.
 
 use mcpvisor_core::{CallId, ListKind};
+use rmcp::model::RequestId;
 
 use super::envelope::Envelope;
 use crate::link::Expectations;
@@ -52,6 +53,8 @@ impl Ends {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     id: Option<CallId>,
+    /// The id as a server writes it, which may be one of its own.
+    pub(super) request: Option<RequestId>,
     json_rpc: bool,
     answers: bool,
     /// What it asks for or says, if it is no reply.
@@ -76,6 +79,9 @@ impl Told {
 
     pub(super) fn add(&mut self, envelope: &Envelope<'_>) {
         self.id = self.id.or_else(|| envelope.call_id());
+        if self.request.is_none() {
+            self.request = envelope.request_id();
+        }
         self.json_rpc |= envelope.is_json_rpc();
         self.answers |= envelope.answers;
         if self.method.is_none() {

@@ -3,13 +3,17 @@
 //! What is kept of it is bounded while it arrives: each message by itself, and large ones together,
 //! because only one of them per link may grow at a time.
 
+use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 
 use super::conn::Conn;
 use super::exchange::{End, Out, Over, Refusal, Resume};
@@ -21,6 +25,9 @@ pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
 /// So much of the body of a refusal is read.
 const MAX_REFUSAL: usize = 64 * 1024;
 
+/// The body of a refusal is waited for so long: its status has said the most of it.
+const REFUSAL: Duration = Duration::from_secs(1);
+
 /// A message that grows beyond this waits until no other large one is on its way.
 pub(super) const LARGE: usize = 1024 * 1024;
 
@@ -28,6 +35,8 @@ pub(super) const LARGE: usize = 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) text: Bytes,
+    /// It is all of the body.
+    pub(super) alone: bool,
     /// Held as long as a large one is in memory.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
@@ -60,11 +69,15 @@ pub(super) struct Reading {
     large: Arc<Semaphore>,
     waiting: Option<Permit>,
     permit: Option<OwnedSemaphorePermit>,
+    /// It is not read any longer than this.
+    patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Reading {
     pub(super) fn new(conn: Conn, body: Incoming, kind: Kind, large: Arc<Semaphore>) -> Self {
+        let is_refusal = matches!(kind, Kind::Refusal(_));
         Self {
+            patience: is_refusal.then(|| Box::pin(tokio::time::sleep(REFUSAL))),
             conn: Some(conn),
             done: None,
             body,
@@ -86,7 +99,12 @@ impl Reading {
             let Some(conn) = &mut self.conn else {
                 return Poll::Ready(self.over(End::Whole));
             };
-            match ready!(conn.poll_body(cx, &mut self.body)) {
+            let Poll::Ready(came) = conn.poll_body(cx, &mut self.body) else {
+                ready!(self.poll_patience(cx));
+                let end = self.refused();
+                return Poll::Ready(self.cut_off(end));
+            };
+            match came {
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data()
                         && let Some(end) = self.add(data)
@@ -95,11 +113,22 @@ impl Reading {
                     }
                 }
                 Some(Err(problem)) => {
-                    let problem = super::in_words(&problem);
-                    return Poll::Ready(self.cut_off(End::Broken(problem)));
+                    let end = match &self.kind {
+                        Kind::Refusal(_) => self.refused(),
+                        _ => End::Broken(super::in_words(&problem)),
+                    };
+                    return Poll::Ready(self.cut_off(end));
                 }
                 None => return Poll::Ready(self.end()),
             }
+        }
+    }
+
+    /// Waits until it is not worth to wait any more, if that ever is.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.patience {
+            Some(patience) => patience.as_mut().poll(cx),
+            None => Poll::Pending,
         }
     }
 
@@ -111,12 +140,16 @@ impl Reading {
         match sse.next(&mut self.part) {
             Ok(None) => None,
             Ok(Some(text)) => {
-                let permit = self.permit.take();
-                Some(Out::Message(Message { text, permit }))
+                let (alone, permit) = (false, self.permit.take());
+                Some(Out::Message(Message {
+                    text,
+                    alone,
+                    permit,
+                }))
             }
             Err(_) => {
                 let problem = format!("an event is larger than {} MiB", sse.limit() / 1024 / 1024);
-                Some(self.cut_off(End::Unreadable(problem)))
+                Some(self.cut_off(End::TooLarge(problem)))
             }
         }
     }
@@ -186,11 +219,15 @@ impl Reading {
                 } else {
                     std::mem::take(first)
                 };
-                let permit = self.permit.take();
+                let (alone, permit) = (true, self.permit.take());
                 // It is over the next time.
                 self.kind = Kind::Nothing;
                 self.done = self.conn.take();
-                Out::Message(Message { text, permit })
+                Out::Message(Message {
+                    text,
+                    alone,
+                    permit,
+                })
             }
             Kind::Events(_) => self.over(End::Whole),
             Kind::Refusal(_) | Kind::Nothing => {
@@ -203,8 +240,7 @@ impl Reading {
     fn over(&mut self, how: End) -> Out {
         let resume = match &self.kind {
             Kind::Events(sse) => Some(Resume {
-                last_id: sse.last_id().map(str::to_owned),
-                retry: sse.retry(),
+                place: sse.place(),
                 moved: sse.has_moved(),
             }),
             Kind::Whole(..) | Kind::Refusal(_) | Kind::Nothing => None,

@@ -23,6 +23,10 @@ use super::target::Target;
 /// One connection may take so long to open, all steps together.
 const OPEN: Duration = Duration::from_secs(15);
 
+/// So much of it is for the socket, shared by all addresses of the server, so that one that is silent
+/// does not use it up.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// A socket that is silent for so long is asked by the system whether the other side is there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
@@ -65,6 +69,7 @@ async fn connect(target: &Target) -> Result<TcpStream, String> {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_connect_timeout(Some(CONNECT));
     let Some(proxy) = &target.proxy else {
         let connected = connector.call(target.origin()).await;
         return connected

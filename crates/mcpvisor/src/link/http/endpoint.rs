@@ -130,19 +130,26 @@ impl HttpEndpoint {
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let token = self.bearer_env.as_ref();
         let token = token.and_then(|name| variable(OsStr::new(name)));
-        let values = self
-            .headers
-            .iter()
-            .map(|(_, value)| OsStr::new(value.expose()));
+        let values = self.headers.iter().map(|(_, value)| value.expose());
+        // A scheme may stand before it, as in `Bearer`, and the rest is repeated without it.
+        let rests = self.headers.iter().filter_map(|(_, value)| {
+            let (_, rest) = value.expose().trim().split_once(' ')?;
+            Some(rest.trim().to_owned())
+        });
         let named = self.secrets.iter().map(AsRef::as_ref);
-        let of_url = of_url(self.url.expose());
-        let of_url = of_url.iter().map(OsStr::new);
-        let all = values.chain(named).chain(token.as_deref()).chain(of_url);
+        let mut parts = of_url(self.url.expose());
+        parts.extend(rests);
+        // It is sent without the white space around it.
+        let bare = token.as_deref().and_then(OsStr::to_str).map(str::trim);
+        parts.extend(bare.map(str::to_owned));
+        let all = values.map(OsStr::new).chain(named).chain(token.as_deref());
+        let all = all.chain(parts.iter().map(OsStr::new));
         Secrets::new(all, SHORTEST)
     }
 }
 
-/// What is secret in an address: the user info and the query, as wholes, in parts and decoded.
+/// What is secret in an address: the user info and the query, as wholes, in parts and decoded, and
+/// the user info as it is sent.
 fn of_url(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
@@ -161,6 +168,9 @@ fn of_url(url: &str) -> Vec<String> {
         let decoded = super::target::percent_decoded(whole);
         secrets.push(String::from_utf8_lossy(&decoded).into_owned());
         secrets.push(whole.to_owned());
+    }
+    if !user.is_empty() {
+        secrets.push(super::target::basic(user));
     }
     secrets
 }
@@ -215,5 +225,16 @@ mod tests {
             "https://example.com/***/mcp, sends X-Key, with the token in TOKEN"
         );
         assert!(!HttpEndpoint::new("pw@example").to_string().contains("pw"));
+    }
+
+    #[test]
+    fn what_is_sent_is_secret_in_the_form_in_which_it_is_sent() {
+        let endpoint = HttpEndpoint::new("https://alice:s3cr3tpass@example.com/mcp")
+            .header("Authorization", "Bearer sk-canary-123456")
+            .bearer_token_env("TOKEN");
+        let secrets = endpoint.secrets(|_| Some(OsString::from(" t0ken-canary\n")));
+        let said = "Basic YWxpY2U6czNjcjN0cGFzcw==, token: sk-canary-123456, or t0ken-canary";
+        let shown = secrets.hide(said);
+        assert_eq!(shown, "Basic ***, token: ***, or ***");
     }
 }

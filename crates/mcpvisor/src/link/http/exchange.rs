@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep};
 use super::body::{Kind, LARGE, Reading};
 use super::conn::{Conn, SendFailure};
 use super::dial::dial;
-use super::sse::{MAX_EVENT, Sse};
+use super::sse::{MAX_EVENT, Place, Sse};
 use super::status::retry_after;
 use super::target::Target;
 
@@ -127,6 +127,8 @@ pub(super) enum End {
     Accepted,
     /// The answer cannot be read.
     Unreadable(String),
+    /// An event of it is too large.
+    TooLarge(String),
     /// Another status than success.
     Refused(Refusal),
 }
@@ -141,11 +143,10 @@ pub(super) struct Refusal {
     pub(super) body: Vec<u8>,
 }
 
-/// Where a stream ended.
+/// How a stream ended, for the one that goes on with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Resume {
-    pub(super) last_id: Option<String>,
-    pub(super) retry: Option<Duration>,
+    pub(super) place: Place,
     /// Something new came on it.
     pub(super) moved: bool,
 }
@@ -159,8 +160,11 @@ pub(super) struct Exchange {
     redirects: u8,
     /// The head of a good answer is news by itself.
     wants_head: bool,
-    /// A stream goes on after this event.
-    after: Option<String>,
+    /// Its connection was opened for it, and another one before that was closed without a word.
+    closed_at_once: bool,
+    is_new: bool,
+    /// A stream goes on from there.
+    after: Option<Place>,
     large: Arc<Semaphore>,
     step: Step,
     limit: Option<Pin<Box<Sleep>>>,
@@ -195,6 +199,8 @@ impl Exchange {
             outgoing,
             redirects: 0,
             wants_head: false,
+            closed_at_once: false,
+            is_new: false,
             after: None,
             large,
             step: Step::Over,
@@ -214,9 +220,9 @@ impl Exchange {
         self
     }
 
-    /// The answer is a stream that goes on after this event.
-    pub(super) fn going_on(mut self, after: Option<String>) -> Self {
-        self.after = after;
+    /// The answer is a stream that goes on from there.
+    pub(super) fn going_on(mut self, after: Place) -> Self {
+        self.after = Some(after);
         self
     }
 
@@ -252,6 +258,7 @@ impl Exchange {
     }
 
     fn dial(&mut self) {
+        self.is_new = true;
         self.step = Step::Dial(Box::pin(dial(Arc::clone(&self.target))));
     }
 
@@ -268,9 +275,28 @@ impl Exchange {
         }
     }
 
-    fn over(&mut self, how: End, conn: Option<Conn>, resume: Option<Resume>) -> Out {
+    /// It is over before its answer began. Whoever wanted to go on with a stream still can.
+    fn over(&mut self, how: End) -> Out {
         self.step = Step::Over;
+        let (conn, resume) = (None, self.unmoved());
         Out::Over(Box::new(Over { how, conn, resume }))
+    }
+
+    /// Where a stream stands that was to be gone on with and was not.
+    fn unmoved(&mut self) -> Option<Resume> {
+        let moved = false;
+        self.after.take().map(|place| Resume { place, moved })
+    }
+
+    /// A connection was closed before anything was written. One that waited may be; of new ones only
+    /// one, or there would be no end of them.
+    fn closed(&mut self) -> Option<Out> {
+        if self.is_new && std::mem::replace(&mut self.closed_at_once, true) {
+            let problem = "the server closes connections before anything is sent";
+            return Some(self.over(End::Unsent(problem.to_owned())));
+        }
+        self.dial();
+        None
     }
 
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Option<Out>> {
@@ -279,7 +305,7 @@ impl Exchange {
                 Step::Dial(dial) => match ready!(dial.as_mut().poll(cx)) {
                     Ok(conn) => self.connected(conn),
                     Err(problem) => {
-                        return Poll::Ready(Some(self.over(End::Unsent(problem), None, None)));
+                        return Poll::Ready(Some(self.over(End::Unsent(problem))));
                     }
                 },
                 Step::Rest(rest, conn) => {
@@ -295,16 +321,20 @@ impl Exchange {
                             return Poll::Ready(Some(out));
                         }
                     }
-                    // It was closed while it waited; another one is opened.
-                    Err(SendFailure::Unsent) => self.dial(),
+                    Err(SendFailure::Unsent) => {
+                        if let Some(out) = self.closed() {
+                            return Poll::Ready(Some(out));
+                        }
+                    }
                     Err(SendFailure::Broken(problem)) => {
-                        return Poll::Ready(Some(self.over(End::Broken(problem), None, None)));
+                        return Poll::Ready(Some(self.over(End::Broken(problem))));
                     }
                 },
                 Step::Read(reading) => {
-                    let out = ready!(reading.poll(cx));
-                    if matches!(out, Out::Over(_)) {
+                    let mut out = ready!(reading.poll(cx));
+                    if let Out::Over(over) = &mut out {
                         self.step = Step::Over;
+                        over.resume = over.resume.take().or_else(|| self.unmoved());
                     }
                     return Poll::Ready(Some(out));
                 }
@@ -327,7 +357,7 @@ impl Exchange {
                 .headers
                 .get(LOCATION)
                 .and_then(|value| value.to_str().ok());
-            let path = location.and_then(|location| self.target.redirected(location));
+            let path = location.and_then(|location| self.target.redirected(&self.path, location));
             match path.filter(|_| self.redirects < MAX_REDIRECTS) {
                 Some(path) => {
                     self.redirects += 1;
@@ -343,7 +373,8 @@ impl Exchange {
         let kind = kind_of(self.purpose, status, &head.headers);
         let kind = match kind {
             Ok(Kind::Events(_)) => {
-                Kind::Events(Sse::after(self.after.take(), self.longest_event()))
+                let place = self.after.take().unwrap_or_default();
+                Kind::Events(Sse::after(place, self.longest_event()))
             }
             Ok(Kind::Refusal(_)) => Kind::Refusal(Refusal {
                 status,
@@ -352,7 +383,7 @@ impl Exchange {
                 body: Vec::new(),
             }),
             Ok(kind) => kind,
-            Err(problem) => return Some(self.over(End::Unreadable(problem), None, None)),
+            Err(problem) => return Some(self.over(End::Unreadable(problem))),
         };
         let reading = Reading::new(conn, body, kind, Arc::clone(&self.large));
         self.step = Step::Read(Box::new(reading));
@@ -380,7 +411,7 @@ fn kind_of(purpose: Purpose, status: StatusCode, headers: &HeaderMap) -> Result<
     let content_type = content_type.unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("text/event-stream") {
-        return Ok(Kind::Events(Sse::after(None, MAX_EVENT)));
+        return Ok(Kind::Events(Sse::new(MAX_EVENT)));
     }
     match purpose {
         Purpose::Initialized | Purpose::Message | Purpose::Delete => Ok(Kind::Nothing),
@@ -404,7 +435,7 @@ impl Stream for Exchange {
         if let Some(limit) = &mut self.limit {
             ready!(limit.as_mut().poll(cx));
             let purpose = self.purpose;
-            let out = self.over(End::TooLate, None, None);
+            let out = self.over(End::TooLate);
             return Poll::Ready(Some((purpose, out)));
         }
         if self
@@ -423,5 +454,32 @@ impl std::fmt::Debug for Exchange {
         f.debug_struct("Exchange")
             .field("purpose", &self.purpose)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::http::HttpEndpoint;
+
+    #[test]
+    fn of_new_connections_only_one_may_be_closed_before_anything_is_sent() {
+        let endpoint = HttpEndpoint::new("http://127.0.0.1/mcp");
+        let target = Arc::new(Target::check(&endpoint, |_| None).unwrap());
+        let outgoing = Outgoing {
+            method: Method::POST,
+            headers: Arc::default(),
+            extra: Vec::new(),
+            body: Bytes::new(),
+            not_before: None,
+            limit: None,
+        };
+        let large = Arc::new(Semaphore::new(1));
+        let mut exchange = Exchange::start(Purpose::Message, target, outgoing, None, large);
+        assert!(exchange.closed().is_none(), "another one is opened");
+        let Some(Out::Over(over)) = exchange.closed() else {
+            panic!("there would be no end of them");
+        };
+        assert!(matches!(over.how, End::Unsent(_)), "{:?}", over.how);
     }
 }

@@ -16,6 +16,16 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// What a value begins and ends with that is written in Base64.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
+/// An id of a session is not longer.
+const MAX_SESSION: usize = 4 * 1024;
+
+/// Whether it can be the id of a session: characters that are seen, and not too many.
+pub(super) fn is_session(id: &HeaderValue) -> bool {
+    let id = id.as_bytes();
+    let seen = id.iter().all(|byte| (0x21..=0x7E).contains(byte));
+    !id.is_empty() && id.len() <= MAX_SESSION && seen
+}
+
 /// The headers of one request. Without sessions it says by itself what it is.
 pub(super) fn of_request(
     request: &ClientRequest,

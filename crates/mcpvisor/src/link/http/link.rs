@@ -12,9 +12,9 @@ use rmcp::model::{
 };
 
 use super::exchange::{Exchange, Purpose};
+use super::waiting::Held;
 use super::{
-    Ending, Held, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session,
-    headers,
+    Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
 };
 use crate::link::codec::{encode, encode_request};
 use crate::link::{Expectations, Inbound, Link, LinkDown, cancelled};
@@ -35,7 +35,7 @@ impl Link for HttpLink {
         if is_greeting(&message) {
             self.greeting = true;
             let exchange = self.exchange(Purpose::Initialized, outgoing);
-            self.exchanges.push(exchange);
+            self.exchanges.push(exchange.wanting_head());
         } else if self.messages.len() < MAX_MESSAGES {
             self.messages.push_back(outgoing);
             self.pump_messages();

@@ -5,9 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exchange::Resume;
+use super::sse::Place;
 
 /// Without a wish of the server's, a stream that ended is opened again after so long, doubling each
-/// time that nothing came on it.
+/// time that it was no good one.
 const FIRST: Duration = Duration::from_secs(1);
 
 /// The longest wait, also when the server wishes a longer one.
@@ -20,11 +21,17 @@ const GOOD: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Listen {
     state: State,
-    last_id: Option<String>,
-    /// When it was opened last.
+    place: Place,
+    /// When it was opened last, until it ends.
     opened: Option<Instant>,
-    /// How often it ended in a row, soon and without having said anything.
-    idle_ends: u32,
+    /// It was open before in this session.
+    was_open: bool,
+    /// A message came on it since it was opened.
+    heard: bool,
+    /// How often it ended in a row, soon and without going on where it ended.
+    poor_ends: u32,
+    /// When it was last opened again without a wait.
+    hurried: Option<Instant>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -50,44 +57,56 @@ impl Listen {
         self.state == State::On
     }
 
+    /// Whether the server has opened it in this session.
+    pub(super) fn was_open(&self) -> bool {
+        self.was_open
+    }
+
     /// A message came on it.
     pub(super) fn heard(&mut self) {
-        self.idle_ends = 0;
+        self.heard = true;
     }
 
-    pub(super) fn last_id(&self) -> Option<&String> {
-        self.last_id.as_ref()
+    /// Where it is gone on with.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
-    /// The server opened it.
-    pub(super) fn opened(&mut self, now: Instant) {
+    /// The server opened it. Says whether something may have been missed since it ended.
+    pub(super) fn opened(&mut self, now: Instant) -> bool {
         self.opened = Some(now);
+        self.heard = false;
+        std::mem::replace(&mut self.was_open, true) && self.place.last_id.is_none()
     }
 
     /// It broke off: how long to wait before it is opened again. A good one is opened at once, if
     /// the server has no wish: the session may be gone, and that is how to find out.
     pub(super) fn broke(&mut self, resume: Option<Resume>, now: Instant) -> Duration {
-        let wishes = resume.as_ref().is_some_and(|resume| resume.retry.is_some());
         let opened = self.opened.is_some();
         let wait = self.ended(resume, now);
-        if opened && !wishes && self.idle_ends == 1 {
+        let rested = self.hurried.is_none_or(|at| now - at >= GOOD);
+        if opened && self.place.retry.is_none() && self.poor_ends == 1 && rested {
+            self.hurried = Some(now);
             return Duration::ZERO;
         }
         wait
     }
 
-    /// It ended: how long to wait before it is opened again.
+    /// It ended: how long to wait before it is opened again. A server that numbers its events may
+    /// end a stream whenever it has said something; the next one goes on there.
     pub(super) fn ended(&mut self, resume: Option<Resume>, now: Instant) -> Duration {
-        if self.opened.take().is_some_and(|at| now - at >= GOOD) {
-            self.idle_ends = 0;
-        }
-        let grown = FIRST * 2_u32.saturating_pow(self.idle_ends.min(8));
-        self.idle_ends = self.idle_ends.saturating_add(1);
-        let wish = resume.as_ref().and_then(|resume| resume.retry);
+        let lasted = self.opened.take().is_some_and(|at| now - at >= GOOD);
         if let Some(resume) = resume {
-            self.last_id = resume.last_id;
+            self.place = resume.place;
         }
-        wish.unwrap_or_default().max(grown).min(LONGEST)
+        let goes_on = std::mem::take(&mut self.heard) && self.place.last_id.is_some();
+        if lasted || goes_on {
+            self.poor_ends = 0;
+        }
+        let grown = FIRST * 2_u32.saturating_pow(self.poor_ends.min(8));
+        self.poor_ends = self.poor_ends.saturating_add(1);
+        let wish = self.place.retry.unwrap_or_default();
+        wish.max(grown).min(LONGEST)
     }
 }
 
@@ -95,33 +114,56 @@ impl Listen {
 mod tests {
     use super::*;
 
-    fn resume(retry: Option<u64>) -> Option<Resume> {
+    fn resume(last_id: Option<&str>, retry: Option<u64>) -> Option<Resume> {
         Some(Resume {
-            last_id: Some("7".to_owned()),
-            retry: retry.map(Duration::from_secs),
+            place: Place {
+                last_id: last_id.map(str::to_owned),
+                retry: retry.map(Duration::from_secs),
+            },
             moved: true,
         })
     }
 
     fn ended(listen: &mut Listen, retry: Option<u64>) -> Duration {
-        listen.ended(resume(retry), Instant::now())
+        listen.ended(resume(Some("7"), retry), Instant::now())
     }
 
     #[test]
     fn a_good_stream_that_breaks_off_is_opened_at_once_but_not_over_and_over() {
         let mut listen = Listen::default();
         let now = Instant::now();
-        listen.opened(now);
-        assert_eq!(listen.broke(resume(None), now), Duration::ZERO);
-        listen.opened(now);
-        assert_eq!(listen.broke(resume(None), now).as_secs(), 2);
-        listen.opened(now);
-        assert_eq!(listen.broke(resume(None), now + GOOD), Duration::ZERO);
-        listen.heard();
-        listen.opened(now);
-        assert_eq!(listen.broke(resume(Some(5)), now).as_secs(), 5, "a wish");
-        listen.heard();
-        assert_eq!(listen.broke(resume(None), now).as_secs(), 1, "never opened");
+        let broke = |listen: &mut Listen, lived, retry| {
+            listen.opened(now);
+            listen.broke(resume(None, retry), now + lived)
+        };
+        let soon = Duration::ZERO;
+        assert_eq!(broke(&mut listen, soon, None), Duration::ZERO);
+        assert_eq!(broke(&mut listen, soon, None).as_secs(), 2);
+        assert_eq!(broke(&mut listen, GOOD, None), Duration::ZERO);
+        assert_eq!(broke(&mut listen, 2 * GOOD, Some(5)).as_secs(), 5, "a wish");
+        let mut listen = Listen::default();
+        assert_eq!(
+            listen.broke(resume(None, None), now).as_secs(),
+            1,
+            "never opened"
+        );
+    }
+
+    #[test]
+    fn a_stream_that_says_one_thing_and_breaks_off_is_opened_more_and_more_slowly() {
+        let mut listen = Listen::default();
+        let now = Instant::now();
+        let waits = |listen: &mut Listen, id: Option<&str>| -> Vec<u64> {
+            let waits = (0..5).map(|_| {
+                listen.opened(now);
+                listen.heard();
+                listen.broke(resume(id, None), now).as_secs()
+            });
+            waits.collect()
+        };
+        assert_eq!(waits(&mut listen, None), [0, 2, 4, 8, 16]);
+        let mut numbered = Listen::default();
+        assert_eq!(waits(&mut numbered, Some("7")), [0, 1, 1, 1, 1]);
     }
 
     #[test]
@@ -131,7 +173,7 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
         listen.heard();
         assert_eq!(ended(&mut listen, None).as_secs(), 1);
-        assert_eq!(listen.last_id().map(String::as_str), Some("7"));
+        assert_eq!(listen.place().last_id.as_deref(), Some("7"));
     }
 
     #[test]
@@ -140,5 +182,16 @@ mod tests {
         assert_eq!(ended(&mut listen, Some(5)).as_secs(), 5);
         listen.heard();
         assert_eq!(ended(&mut listen, Some(3_600)), LONGEST);
+    }
+
+    #[test]
+    fn something_may_have_been_missed_where_the_events_have_no_numbers() {
+        let mut listen = Listen::default();
+        let now = Instant::now();
+        assert!(!listen.opened(now), "the first one");
+        listen.ended(resume(None, None), now);
+        assert!(listen.opened(now));
+        listen.ended(resume(Some("7"), None), now);
+        assert!(!listen.opened(now), "it goes on after the last");
     }
 }

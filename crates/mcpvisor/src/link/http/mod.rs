@@ -8,11 +8,13 @@
 mod body;
 mod conn;
 mod dial;
+mod direct;
 mod endpoint;
 mod exchange;
 #[cfg(test)]
 mod fuzz;
 mod headers;
+mod inbound;
 mod link;
 mod listen;
 mod outcome;
@@ -23,6 +25,7 @@ mod status;
 mod target;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -38,9 +41,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use mcpvisor_core::CallId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
-use self::body::Message;
 use self::conn::Idle;
 pub use self::endpoint::HttpEndpoint;
 #[cfg(feature = "config-files")]
@@ -49,7 +51,8 @@ use self::exchange::{End, Exchange, Out, Outgoing, Purpose};
 use self::listen::Listen;
 pub(crate) use self::shared::HttpShared;
 use self::target::Target;
-use super::codec::{Decoded, decode, judge, judge_here};
+use self::waiting::{Doubt, Held};
+use super::codec::Decoded;
 use super::gate::Gate;
 use super::{DownKind, Expectations, Inbound, LinkDown, OpenFailure};
 
@@ -62,19 +65,9 @@ const MAX_MESSAGES: usize = 256;
 /// A notification or an answer that was not taken after so long is given up.
 const MESSAGE: Duration = Duration::from_secs(10);
 
-/// After an answer its stream may stay open, so that the connection can be used again, but no more
-/// than so many of them.
-const MAX_LINGERING: usize = 16;
-
-/// When the server cannot be reached, requests that are on their way may still be answered so long.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// Requests wait for so long at most when it is in doubt whether the session is still there.
-const DOUBT: Duration = Duration::from_millis(100);
-
-/// Requests that a server may answer with a question wait for so long at most until its own stream is
-/// open: many ask on that stream, and drop the question where there is none yet.
-const OPENING: Duration = Duration::from_millis(500);
+/// When no connection to the server can be opened any more, requests that are on their way may still
+/// be answered so long: a server that shuts down in good order answers them.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Connections that the server has closed meanwhile are let go so often.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -117,30 +110,6 @@ pub(crate) struct HttpLink {
     ready: VecDeque<Inbound>,
     end: Ending,
     deleting: Option<Exchange>,
-}
-
-/// What is not known about the stream of the server's.
-#[derive(Debug)]
-struct Doubt {
-    about: About,
-    patience: Pin<Box<Sleep>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum About {
-    /// It broke off, and whether the server still knows the session is being asked.
-    Session,
-    /// It is being opened for the first time. This concerns those who may be asked something on it.
-    Stream,
-}
-
-/// A request that waits.
-#[derive(Debug)]
-struct Held {
-    id: CallId,
-    outgoing: Outgoing,
-    /// The server may answer it with a question.
-    may_be_asked: bool,
 }
 
 /// Whether there is a session.
@@ -225,38 +194,6 @@ impl HttpLink {
         self.exchanges.push(exchange);
     }
 
-    /// Requests wait from now on, for so long at most.
-    fn doubt(&mut self, about: About, patience: Duration) {
-        let patience = Box::pin(tokio::time::sleep(patience));
-        self.doubt = Some(Doubt { about, patience });
-    }
-
-    /// Whether a request has to wait.
-    fn holds(&self, may_be_asked: bool) -> bool {
-        let concerned = match &self.doubt {
-            Some(doubt) => doubt.about == About::Session || may_be_asked,
-            None => false,
-        };
-        self.greeting || concerned
-    }
-
-    /// Sends the requests that were held back.
-    fn release(&mut self) {
-        self.doubt = None;
-        self.release_others();
-    }
-
-    /// Sends the requests that need not wait any more.
-    fn release_others(&mut self) {
-        for held in std::mem::take(&mut self.held) {
-            if self.holds(held.may_be_asked) {
-                self.held.push_back(held);
-            } else {
-                self.start_request(held.id, held.outgoing, false);
-            }
-        }
-    }
-
     /// Sends what waits, as far as it may.
     fn pump_messages(&mut self) {
         while self.messages_on_way < MESSAGES_AT_ONCE
@@ -313,6 +250,10 @@ impl HttpLink {
             return Poll::Pending;
         }
         self.poll_sweep(cx);
+        // What was refused just now is told in time, though nothing else may come.
+        if let Poll::Ready(report) = self.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
         let down = ready!(self.poll_end(cx));
         Poll::Ready(self.gate.take_report().ok_or(down))
     }
@@ -374,86 +315,6 @@ impl HttpLink {
         }
         let came = ready!(self.exchanges.poll_next_unpin(cx));
         Poll::Ready(came.map(|(purpose, out)| self.take(purpose, out, expect)))
-    }
-
-    fn take(&mut self, purpose: Purpose, out: Out, expect: &impl Expectations) -> Option<Inbound> {
-        match out {
-            Out::Head(_) if purpose == Purpose::Listen => {
-                self.listen.opened(Instant::now());
-                self.release();
-                None
-            }
-            Out::Head(Some(id)) => {
-                self.set_header(headers::SESSION, id);
-                self.session = Session::Held;
-                None
-            }
-            Out::Head(None) => None,
-            Out::Message(message) => self.read(purpose, message, expect),
-            Out::Over(over) => self.over(purpose, *over, expect),
-        }
-    }
-
-    /// Reads a message here, or has it read elsewhere, which takes a while.
-    fn read(
-        &mut self,
-        purpose: Purpose,
-        message: Message,
-        expect: &impl Expectations,
-    ) -> Option<Inbound> {
-        let Message { text, permit } = message;
-        if purpose == Purpose::Listen {
-            self.listen.heard();
-        }
-        let room = self.gate.room();
-        let pending = purpose.request().filter(|id| expect.expect(*id).is_some());
-        let Some(verdict) = judge_here(&text) else {
-            let expect = expect.snapshot();
-            let reader = tokio::task::spawn_blocking(move || {
-                let verdict = judge(&text);
-                let decoded = decode(&text, verdict, &expect, |bytes| room.has(bytes));
-                drop((text, permit));
-                decoded
-            });
-            self.heavy = Some((purpose, reader));
-            return None;
-        };
-        let decoded = decode(&text, verdict, expect, |bytes| room.has(bytes));
-        if let Some(id) = pending
-            && matches!(
-                &decoded,
-                Decoded::Unasked(Inbound::Stray { .. }, _) | Decoded::RefusedNoise
-            )
-            && let Some(error) = super::codec::decode_refusal(&text)
-        {
-            // An error without our id, in the answer to our request, is the answer.
-            let result = Err(error);
-            return self.admit(purpose, Decoded::Answer(Inbound::Response { id, result }));
-        }
-        self.admit(purpose, decoded)
-    }
-
-    /// Lets it in, if it fits. After an answer its stream may still say something.
-    fn admit(&mut self, purpose: Purpose, decoded: Decoded) -> Option<Inbound> {
-        let answers = matches!(decoded, Decoded::Answer(_));
-        let inbound = self.gate.admit(decoded)?;
-        if !answers {
-            return Some(inbound);
-        }
-        if let Some(id) = purpose.request() {
-            self.linger(id);
-        }
-        Some(self.with_session_in_mind(inbound))
-    }
-
-    /// The stream of an answered request may end by itself, but not many of them stay open.
-    fn linger(&mut self, id: CallId) {
-        self.lingering.push_back(id);
-        if self.lingering.len() > MAX_LINGERING
-            && let Some(oldest) = self.lingering.pop_front()
-        {
-            self.cut_off(oldest);
-        }
     }
 
     /// Gives up whatever is on its way for a request; whether any of it had been written.

@@ -8,7 +8,9 @@ use mcpvisor_core::retry::Trouble;
 use tokio::time::Instant;
 
 use super::exchange::{End, Over, Purpose, Refusal, Resume};
-use super::{About, DOUBT, HttpLink, OPENING, Session, headers, listen, status};
+use super::sse::Place;
+use super::waiting::{About, DOUBT, OPENING};
+use super::{HttpLink, Session, headers, listen, status};
 use crate::link::{Expectations, Inbound};
 
 /// An answer that broke off is taken up again so often without anything new.
@@ -16,6 +18,9 @@ const MAX_RESUMES: u8 = 5;
 
 /// The wait before that, from the second time on, without a wish of the server's.
 const RESUME: Duration = Duration::from_secs(1);
+
+/// The least wait then, whatever the server wishes.
+const BRIEF: Duration = Duration::from_millis(100);
 
 impl HttpLink {
     pub(super) fn over(
@@ -33,11 +38,11 @@ impl HttpLink {
                 self.request_over(id, over.how, resume, expect)
             }
             Purpose::Resume(id, attempt) => {
-                let resume = over.resume.map(|resume| (resume, attempt));
-                let how = self.unresumed(over.how);
+                let (how, resume) = self.resumed(over.how, over.resume);
+                let resume = resume.map(|resume| (resume, attempt));
                 self.request_over(id, how, resume, expect)
             }
-            Purpose::Initialized => self.greeted(over.how),
+            Purpose::Initialized => self.greeting_over(over.how),
             Purpose::Message => {
                 self.messages_on_way = self.messages_on_way.saturating_sub(1);
                 self.pump_messages();
@@ -86,7 +91,9 @@ impl HttpLink {
                 error: None,
                 message: "the server accepted it without an answer, and there is no stream on which one could come".to_owned(),
             }),
-            End::Unreadable(problem) => Some(Inbound::Unreadable { id, problem }),
+            End::Unreadable(problem) | End::TooLarge(problem) => {
+                Some(Inbound::Unreadable { id, problem })
+            }
             End::Refused(refusal) => {
                 let held = self.session != Session::None;
                 let failed = status::failed(id, &refusal, held, self.modern);
@@ -95,24 +102,29 @@ impl HttpLink {
         }
     }
 
-    /// A stream that could not be taken up again says nothing about the request: it was accepted.
-    fn unresumed(&mut self, how: End) -> End {
+    /// A stream that could not be taken up again says nothing about the request: it was accepted. A
+    /// server that is busy or broken may let it be taken up later.
+    fn resumed(&mut self, how: End, resume: Option<Resume>) -> (End, Option<Resume>) {
         let refusal = match how {
             End::Refused(refusal) => refusal,
             End::Unsent(problem) => {
                 self.unreachable(problem.clone());
-                return End::Broken(problem);
+                return (End::Broken(problem), None);
             }
-            other => return other,
+            other => return (other, resume),
         };
-        if self.is_gone(&refusal) {
+        let gone = self.is_gone(&refusal);
+        if gone {
             let gone = self.session_gone(status::gone(&refusal));
             self.ready.extend(gone);
         }
-        End::Broken(format!(
-            "it cannot be taken up again: HTTP {}",
-            refusal.status
-        ))
+        let problem = format!("it cannot be taken up again: HTTP {}", refusal.status);
+        let resume = resume.filter(|_| !gone && is_passing(refusal.status));
+        let later = resume.map(|mut resume| {
+            resume.place.retry = resume.place.retry.max(refusal.retry_after);
+            resume
+        });
+        (End::Broken(problem), later)
     }
 
     /// Takes up an answer that broke off, where the server numbered its events.
@@ -124,24 +136,31 @@ impl HttpLink {
     ) -> Option<Inbound> {
         let numbered = resume.filter(|(resume, attempt)| {
             let tries = *attempt < MAX_RESUMES || resume.moved;
-            resume.last_id.is_some() && tries && !self.modern
+            resume.place.last_id.is_some() && tries && !self.modern
         });
-        let Some((resume, attempt)) = numbered else {
+        let Some((Resume { place, moved }, attempt)) = numbered else {
             return Some(fault(id, problem.to_owned()));
         };
-        let attempt = if resume.moved { 1 } else { attempt + 1 };
-        let patience = if attempt > 1 { RESUME } else { Duration::ZERO };
-        let wait = resume.retry.unwrap_or(patience).min(listen::LONGEST);
-        self.start_stream(Purpose::Resume(id, attempt), resume.last_id, wait);
+        let wait = match attempt {
+            0 => place.retry.unwrap_or_default(),
+            _ => place.retry.unwrap_or(RESUME).max(BRIEF),
+        };
+        let attempt = if moved { 1 } else { attempt + 1 };
+        self.start_stream(
+            Purpose::Resume(id, attempt),
+            place,
+            wait.min(listen::LONGEST),
+        );
         None
     }
 
     /// Opens a stream, after a wait and behind an event. The connection for it is opened at once, so
     /// that a server which is gone is found out about without the wait.
-    fn start_stream(&mut self, purpose: Purpose, after: Option<String>, wait: Duration) {
+    fn start_stream(&mut self, purpose: Purpose, after: Place, wait: Duration) {
         let mut outgoing = self.outgoing(Method::GET, Vec::new());
         outgoing.not_before = Some(Instant::now() + wait);
         if let Some(value) = after
+            .last_id
             .as_deref()
             .and_then(|id| HeaderValue::from_str(id).ok())
         {
@@ -154,20 +173,27 @@ impl HttpLink {
         self.exchanges.push(exchange);
     }
 
-    /// The server has taken the end of the handshake, or not: requests follow all the same.
-    fn greeted(&mut self, how: End) -> Option<Inbound> {
-        self.greeting = false;
+    /// The end of the handshake was answered, or not: requests follow all the same.
+    fn greeting_over(&mut self, how: End) -> Option<Inbound> {
         let said = self.message_over(how);
-        let listens = !self.modern && said.is_none();
+        self.greeted(said.is_none());
+        said
+    }
+
+    /// The server has taken the end of the handshake. That may be known before its answer is whole.
+    pub(super) fn greeted(&mut self, well: bool) {
+        if !std::mem::take(&mut self.greeting) {
+            return;
+        }
+        let listens = !self.modern && well;
         if listens && self.answers {
             self.doubt(About::Stream, OPENING);
         }
         self.release_others();
         if listens {
             self.listen.begin();
-            self.start_stream(Purpose::Listen, None, Duration::ZERO);
+            self.start_stream(Purpose::Listen, Place::default(), Duration::ZERO);
         }
-        said
     }
 
     fn message_over(&mut self, how: End) -> Option<Inbound> {
@@ -184,7 +210,8 @@ impl HttpLink {
             | End::TooLate
             | End::Whole
             | End::Accepted
-            | End::Unreadable(_) => None,
+            | End::Unreadable(_)
+            | End::TooLarge(_) => None,
         }
     }
 
@@ -195,13 +222,13 @@ impl HttpLink {
                 self.unreachable(problem);
                 None
             }
-            End::Refused(refusal) if self.is_gone(&refusal) => {
+            End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {
                 self.listen.stop();
                 let gone = self.session_gone(status::gone(&refusal));
                 self.give_back(&status::gone(&refusal));
                 gone
             }
-            End::Refused(refusal) if !is_passing(refusal.status) => {
+            End::Refused(refusal) if !self.may_listen_later(refusal.status) => {
                 self.listen.stop();
                 self.release();
                 None
@@ -221,7 +248,7 @@ impl HttpLink {
                 }
                 None
             }
-            End::Refused(_) | End::TooLate | End::Whole => {
+            End::Refused(_) | End::TooLate | End::Whole | End::TooLarge(_) => {
                 let wait = self.listen.ended(resume, Instant::now());
                 self.listen_again(wait);
                 self.release();
@@ -230,26 +257,27 @@ impl HttpLink {
         }
     }
 
-    /// Requests that were held back in doubt, rightly so, were never sent.
-    fn give_back(&mut self, problem: &str) {
-        self.doubt = None;
-        let unsent = self.held.drain(..).map(|held| Inbound::Failed {
-            id: held.id,
-            trouble: Trouble::NotWritten,
-            status: None,
-            error: None,
-            message: problem.to_owned(),
-        });
-        self.ready.extend(unsent);
-    }
-
     fn listen_again(&mut self, wait: Duration) {
-        let after = self.listen.last_id().cloned();
+        let after = self.listen.place().clone();
         self.start_stream(Purpose::Listen, after, wait);
     }
 
     fn is_gone(&self, refusal: &Refusal) -> bool {
         status::is_gone(refusal, self.session != Session::None)
+    }
+
+    /// Whether a refusal of the stream says that the session is gone. A server may answer 404 because
+    /// there is nothing at this address to listen to; then it never was open.
+    fn is_gone_with_its_stream(&self, refusal: &Refusal) -> bool {
+        let says = refusal.status != StatusCode::NOT_FOUND || self.listen.was_open();
+        self.is_gone(refusal) && (says || status::is_gone_in_words(refusal))
+    }
+
+    /// Whether a server that refuses the stream may have it later. One that had it before may not have
+    /// noticed yet that it broke off, and allow only one.
+    fn may_listen_later(&self, status: StatusCode) -> bool {
+        let had_it = self.listen.was_open() && status != StatusCode::METHOD_NOT_ALLOWED;
+        had_it || is_passing(status)
     }
 
     /// Says once that the session is gone.

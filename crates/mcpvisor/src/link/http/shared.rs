@@ -12,6 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
+use super::direct::Direct;
 use super::endpoint::HttpEndpoint;
 use super::target::{Target, invalid};
 use crate::link::OpenFailure;
@@ -20,6 +21,7 @@ use crate::link::OpenFailure;
 #[derive(Debug)]
 pub(crate) struct HttpShared {
     proxies: Matcher,
+    direct: Direct,
     /// The certificates that the system trusts, read when they are first needed.
     roots: OnceCell<Arc<RootCertStore>>,
     /// For servers without certificates of their own. It remembers sessions of TLS.
@@ -31,6 +33,7 @@ impl HttpShared {
     pub(crate) fn new() -> Self {
         Self {
             proxies: Matcher::from_env(),
+            direct: Direct::of_environment(),
             roots: OnceCell::new(),
             plain: OnceCell::new(),
         }
@@ -51,7 +54,9 @@ impl HttpShared {
         target: &mut Target,
         endpoint: &HttpEndpoint,
     ) -> Result<(), OpenFailure> {
-        target.proxy = self.proxies.intercept(&target.origin());
+        if !self.direct.contains(target) {
+            target.proxy = self.proxies.intercept(&target.origin());
+        }
         if target.scheme != http::uri::Scheme::HTTPS {
             return Ok(());
         }
@@ -90,9 +95,12 @@ impl HttpShared {
         let endpoint = endpoint.clone();
         let read = move || {
             for path in &endpoint.root_certificates {
-                for certificate in certificates(path)? {
-                    let added = roots.add(certificate);
-                    added.map_err(|problem| unusable(path, &problem.to_string()))?;
+                let (added, odd) = roots.add_parsable_certificates(certificates(path)?);
+                if added == 0 {
+                    return Err(unusable(path, "none of its certificates can be a root"));
+                }
+                if odd > 0 {
+                    tracing::warn!(file = %path.display(), odd, "certificates that cannot be roots are left out");
                 }
             }
             let client = endpoint.client_certificate.as_deref();

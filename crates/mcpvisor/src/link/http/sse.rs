@@ -18,6 +18,15 @@ const MAX_ID: usize = 4 * 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
+/// Where a stream ended, for the one that goes on with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The id of the last whole event that had one.
+    pub(super) last_id: Option<String>,
+    /// How long the server wants us to wait before we resume. It counts until it says otherwise.
+    pub(super) retry: Option<Duration>,
+}
+
 /// The state between two parts.
 #[derive(Debug)]
 pub(super) struct Sse {
@@ -40,17 +49,22 @@ pub(super) struct Sse {
 }
 
 impl Sse {
-    /// Goes on after an event with this id. An event may have so many bytes.
-    pub(super) fn after(last_id: Option<String>, limit: usize) -> Self {
+    /// A new stream. An event may have so many bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self::after(Place::default(), limit)
+    }
+
+    /// Goes on where another one ended.
+    pub(super) fn after(place: Place, limit: usize) -> Self {
         Self {
             limit,
-            last_id,
+            last_id: place.last_id,
+            retry: place.retry,
             line: Vec::new(),
             data: Vec::new(),
             has_data: false,
             other: false,
             id: None,
-            retry: None,
             after_return: false,
             begun: false,
             moved: false,
@@ -113,14 +127,12 @@ impl Sse {
         self.buffered() > self.limit
     }
 
-    /// The id of the last whole event that had one.
-    pub(super) fn last_id(&self) -> Option<&str> {
-        self.last_id.as_deref()
-    }
-
-    /// How long the server wants us to wait before we resume.
-    pub(super) fn retry(&self) -> Option<Duration> {
-        self.retry
+    /// Where it has come to.
+    pub(super) fn place(&self) -> Place {
+        Place {
+            last_id: self.last_id.clone(),
+            retry: self.retry,
+        }
     }
 
     /// Whether any event came.
@@ -178,7 +190,7 @@ pub(super) mod tests {
 
     /// All messages of a stream that comes in these parts.
     pub(in crate::link::http) fn read(parts: &[&[u8]]) -> (Vec<String>, Sse) {
-        let mut sse = Sse::after(None, MAX_EVENT);
+        let mut sse = Sse::new(MAX_EVENT);
         let mut messages = Vec::new();
         for part in parts {
             let mut part = Bytes::copy_from_slice(part);
@@ -206,17 +218,24 @@ pub(super) mod tests {
         let text = b"\xEF\xBB\xBFid: 1\nretry: 250\ndata:\n\n: comment\nevent: ping\ndata: x\nid: 2\n\nid: 3\nevent: message\ndata: {\ndata: }\nretry: soon\n\nid: 4\ndata: cut";
         let (messages, sse) = read(&[text]);
         assert_eq!(messages, ["{\n}"]);
+        let place = Place {
+            last_id: Some("3".to_owned()),
+            retry: Some(Duration::from_millis(250)),
+        };
         assert_eq!(
-            sse.last_id(),
-            Some("3"),
+            sse.place(),
+            place,
             "an event that is cut off does not count"
         );
-        assert_eq!(sse.retry(), Some(Duration::from_millis(250)));
+        let mut next = Sse::after(place.clone(), MAX_EVENT);
+        next.next(&mut Bytes::from_static(b": nothing new\n\n"))
+            .unwrap();
+        assert_eq!(next.place(), place, "neither id nor wish is forgotten");
     }
 
     #[test]
     fn an_event_that_is_too_long_is_not_kept() {
-        let mut sse = Sse::after(None, MAX_EVENT);
+        let mut sse = Sse::new(MAX_EVENT);
         let mut fed = 0;
         let failed = loop {
             let mut part = Bytes::from(vec![b'x'; 1024 * 1024]);
@@ -226,7 +245,7 @@ pub(super) mod tests {
             }
         };
         assert!(failed <= MAX_EVENT + 1024 * 1024, "{failed}");
-        let mut sse = Sse::after(None, MAX_EVENT);
+        let mut sse = Sse::new(MAX_EVENT);
         let line = [b"data: ".to_vec(), vec![b'x'; 1024 * 1024], b"\n".to_vec()].concat();
         let too_long = (0..20).any(|_| sse.next(&mut Bytes::from(line.clone())).is_err());
         assert!(too_long);

@@ -39,13 +39,17 @@ pub(super) fn says_gone(error: &ErrorData) -> bool {
 
 /// Whether a refusal says that the session is gone, which the refused request carried or not.
 pub(super) fn is_gone(refusal: &Refusal, held: bool) -> bool {
-    let by_text = || match refusal.status {
+    held && (refusal.status == StatusCode::NOT_FOUND || is_gone_in_words(refusal))
+}
+
+/// Whether a refusal says so in words, whatever its status may mean beside that.
+pub(super) fn is_gone_in_words(refusal: &Refusal) -> bool {
+    match refusal.status {
         StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND => {
             decode_refusal(&refusal.body).is_some_and(|error| says_gone(&error))
         }
         _ => false,
-    };
-    held && (refusal.status == StatusCode::NOT_FOUND || by_text())
+    }
 }
 
 /// What a refused request comes to. `held`: it carried a session. `modern`: there are no sessions.
@@ -88,7 +92,10 @@ pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) ->
                 id,
                 result: Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, said, None)),
             },
-            None if status.is_server_error() => fails(Trouble::ServerFault, said),
+            // Whoever waits for the answer gave up, not whoever runs the request.
+            None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
+                fails(Trouble::ServerFault, said)
+            }
             None => fails(Trouble::Denied, said),
         },
     }
@@ -201,6 +208,7 @@ mod tests {
             (401, Some(Trouble::Unauthorized)),
             (403, Some(Trouble::Denied)),
             (405, Some(Trouble::Denied)),
+            (408, Some(Trouble::ServerFault)),
             (429, busy),
             (503, busy),
             (500, Some(Trouble::ServerFault)),

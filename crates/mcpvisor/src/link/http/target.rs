@@ -93,8 +93,7 @@ impl Target {
             HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
         );
         if let Some(user) = user {
-            let encoded = BASE64.encode(percent_decoded(user));
-            let mut basic = header_value("user info", &format!("Basic {encoded}"))?;
+            let mut basic = header_value("user info", &format!("Basic {}", basic(user)))?;
             basic.set_sensitive(true);
             headers.insert(AUTHORIZATION, basic);
         }
@@ -152,6 +151,11 @@ impl Target {
         Uri::from_parts(parts).unwrap_or_default()
     }
 
+    /// The port, the usual one if none is given.
+    pub(super) fn port(&self) -> Option<u16> {
+        port_of(&self.authority, &self.scheme)
+    }
+
     /// What stands in the request line: the path, or for a proxy that is asked to fetch it, all.
     pub(super) fn request_uri(&self, path: &PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
@@ -168,15 +172,52 @@ impl Target {
         self.proxy.is_some() && self.scheme == Scheme::HTTP
     }
 
-    /// Where a redirect on the same origin leads, or nothing if it leaves it.
-    pub(super) fn redirected(&self, location: &str) -> Option<PathAndQuery> {
+    /// Where a redirect from a path on the same origin leads, or nothing if it leaves it.
+    pub(super) fn redirected(&self, from: &PathAndQuery, location: &str) -> Option<PathAndQuery> {
         if location.starts_with('/') && !location.starts_with("//") {
             return location.parse().ok();
+        }
+        if is_relative(location) {
+            return beside(from.path(), location).parse().ok();
         }
         let parts = location.parse::<Uri>().ok()?.into_parts();
         let same = parts.scheme? == self.scheme && same_host(&parts.authority?, self);
         parts.path_and_query.filter(|_| same)
     }
+}
+
+/// The user info of an address as it is sent.
+pub(super) fn basic(user: &str) -> String {
+    BASE64.encode(percent_decoded(user))
+}
+
+/// Whether it is a path that begins where another one ends: it names no scheme and no host.
+fn is_relative(location: &str) -> bool {
+    let first = location.split(['/', '?']).next().unwrap_or_default();
+    !first.is_empty() && !first.contains([':', '\\', '#', '@'])
+}
+
+/// The path that a relative one leads to.
+fn beside(from: &str, location: &str) -> String {
+    let (path, query) = match location.split_once('?') {
+        Some((path, query)) => (path, format!("?{query}")),
+        None => (location, String::new()),
+    };
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut steps: Vec<&str> = folder.split('/').skip(1).collect();
+    let mut last = "";
+    for step in path.split('/') {
+        last = step;
+        match step {
+            "." => {}
+            ".." => drop(steps.pop()),
+            step => steps.push(step),
+        }
+    }
+    if matches!(last, "." | "..") {
+        steps.push("");
+    }
+    format!("/{}{query}", steps.join("/"))
 }
 
 fn same_host(other: &Authority, target: &Target) -> bool {
@@ -342,7 +383,19 @@ mod tests {
             "http://EXAMPLE.com:80/other?x=1",
             "http://example.com:/other?x=1",
         ] {
-            assert_eq!(target.redirected(same).unwrap(), "/other?x=1", "{same}");
+            let led = target.redirected(&target.path, same).unwrap();
+            assert_eq!(led, "/other?x=1", "{same}");
+        }
+        let from = PathAndQuery::from_static("/a/b?c");
+        for (relative, path) in [
+            ("mcp", "/a/mcp"),
+            ("mcp/?x=/1", "/a/mcp/?x=/1"),
+            ("./mcp", "/a/mcp"),
+            ("../mcp", "/mcp"),
+            ("../../../mcp/..", "/"),
+        ] {
+            let led = target.redirected(&from, relative).unwrap();
+            assert_eq!(led, path, "{relative}");
         }
         for other in [
             "https://example.com/x",
@@ -352,9 +405,11 @@ mod tests {
             "http://evil.example/x",
             "//evil.example/x",
             "http://u@example.com/x",
-            "other",
+            "evil.example:80/x",
+            "\\\\evil.example/x",
+            "",
         ] {
-            assert_eq!(target.redirected(other), None, "{other}");
+            assert_eq!(target.redirected(&target.path, other), None, "{other}");
         }
     }
 

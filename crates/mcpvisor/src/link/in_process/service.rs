@@ -1,11 +1,19 @@
 //! Runs rmcp's own server on the server's end of the channels.
 
+use std::borrow::Cow;
 use std::future::{Future, ready};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::service::{RoleServer, serve_server};
+use futures_util::FutureExt;
+use rmcp::ErrorData;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ProtocolVersion, ServerConfig,
+    ServerJsonRpcMessage, ServerResult,
+};
+use rmcp::service::{NotificationContext, RequestContext, RoleServer, serve_server};
 use rmcp::transport::Transport;
+use tokio_util::sync::CancellationToken;
 
 use super::{ServeFn, ServerEnd};
 
@@ -18,14 +26,64 @@ where
 }
 
 /// Runs until the client is gone. When this future is dropped, so is rmcp's guard, which cancels
-/// the loop that rmcp spawned; a handler that ignores its cancellation token outlives both.
+/// the loop that rmcp spawned, and ours, which ends the handlers.
 async fn serve<S: rmcp::Service<RoleServer>>(service: S, end: ServerEnd) {
-    match serve_server(service, ServiceEnd(end)).await {
+    let ended = CancellationToken::new();
+    let _ended = ended.clone().drop_guard();
+    let guarded = Guarded { service, ended };
+    match serve_server(guarded, ServiceEnd(end)).await {
         Ok(running) => match running.waiting().await {
             Ok(reason) => tracing::debug!(?reason, "in-process server ended"),
             Err(error) => tracing::warn!(%error, "in-process server failed"),
         },
         Err(error) => tracing::debug!(%error, "in-process server had no handshake"),
+    }
+}
+
+/// A service whose handlers answer even if they panic, and end with their connection. rmcp runs each
+/// in a task of its own, which it neither watches nor ends.
+struct Guarded<S> {
+    service: S,
+    ended: CancellationToken,
+}
+
+impl<S: rmcp::Service<RoleServer>> rmcp::Service<RoleServer> for Guarded<S> {
+    async fn handle_request(
+        &self,
+        request: ClientRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ServerResult, ErrorData> {
+        // It may panic before its future is there.
+        let handled = async { self.service.handle_request(request, context).await };
+        let handled = AssertUnwindSafe(handled).catch_unwind();
+        tokio::select! {
+            biased;
+            handled = handled => handled.unwrap_or_else(|_| {
+                tracing::warn!("a handler of an in-process server panicked");
+                Err(ErrorData::internal_error("the handler panicked", None))
+            }),
+            () = self.ended.cancelled() => Err(ErrorData::internal_error("the connection ended", None)),
+        }
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ClientNotification,
+        context: NotificationContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        tokio::select! {
+            biased;
+            handled = self.service.handle_notification(notification, context) => handled,
+            () = self.ended.cancelled() => Ok(()),
+        }
+    }
+
+    fn get_info(&self) -> ServerConfig {
+        self.service.get_info()
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        self.service.supported_protocol_versions()
     }
 }
 

@@ -227,6 +227,7 @@ mod with_rmcp {
             if request.name == "hang" {
                 std::future::pending::<()>().await;
             }
+            assert_ne!(request.name, "panic", "a handler that panics");
             Ok(CallToolResult::success(vec![ContentBlock::text("hi")]).into())
         }
     }
@@ -287,12 +288,34 @@ mod with_rmcp {
 
     #[tokio::test]
     async fn a_close_does_not_wait_for_a_handler_that_hangs() {
-        let (mut link, _alive) = connected().await;
+        let (mut link, alive) = connected().await;
         link.push(call(1, "hang")).unwrap();
         link.push(call(2, "greet")).unwrap();
         next(&mut link).await.unwrap();
         let closing = Instant::now();
         assert!(link.close(GRACE).await.is_err());
         assert!(closing.elapsed() < Duration::from_secs(5));
+        is_gone(&alive).await;
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_panics_answers_with_an_error_and_is_alone_with_it() {
+        let (mut link, _alive) = connected().await;
+        link.push(call(1, "panic")).unwrap();
+        let answer = next(&mut link).await.unwrap();
+        let Inbound::Response {
+            id: CallId(1),
+            result: Err(error),
+        } = answer
+        else {
+            panic!("{answer:?}");
+        };
+        assert_eq!(error.message, "the handler panicked");
+        link.push(call(2, "greet")).unwrap();
+        let answer = next(&mut link).await.unwrap();
+        assert!(
+            matches!(answer, Inbound::Response { result: Ok(_), .. }),
+            "{answer:?}"
+        );
     }
 }
