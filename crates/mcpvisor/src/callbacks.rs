@@ -15,12 +15,14 @@ use futures_util::future::BoxFuture;
 use mcpvisor_core::{Generation, ServerName};
 use rmcp::ErrorData;
 use rmcp::model::{
-    ClientCapabilities, ClientResult, CreateMessageRequestParams, CreateMessageResult,
-    CustomNotification, ElicitRequestParams, ElicitResult, ElicitationCapability,
-    ElicitationSchema, ErrorCode, FormElicitationCapability, InputRequest, JsonObject,
+    ClientCapabilities, ClientResult, ConstString, CreateMessageRequestMethod,
+    CreateMessageRequestParams, CreateMessageResult, CustomNotification, ElicitRequestParams,
+    ElicitResult, ElicitationCapability, ElicitationCreateRequestMethod, ElicitationSchema,
+    ErrorCode, FormElicitationCapability, InputRequest, JsonObject, ListRootsRequestMethod,
     ListRootsResult, LoggingMessageNotificationParam, Root, RootsCapabilities, SamplingCapability,
     ServerRequest, UrlElicitationCapability,
 };
+use serde_json::Value;
 
 use crate::events::{EventKind, Events, EventsError};
 
@@ -327,7 +329,18 @@ impl Callbacks {
             Question::Roots => call!(self.roots, (), not_offered, |roots| {
                 ClientResult::ListRootsResult(ListRootsResult::new(roots))
             }),
-            Question::Other => Err(not_offered()),
+            Question::Unreadable(kind, problem) if self.offers(kind) => {
+                Err(ErrorData::invalid_params(problem, None))
+            }
+            Question::Unreadable(..) | Question::Other => Err(not_offered()),
+        }
+    }
+
+    fn offers(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Sampling => self.sampling.is_some(),
+            Kind::Elicitation => self.form.is_some() || self.url.is_some(),
+            Kind::Roots => self.roots.is_some(),
         }
     }
 
@@ -408,8 +421,44 @@ pub(crate) enum Question {
     Form(Form),
     Url(OpenUrl),
     Roots,
+    /// Of a kind that there is, but its parameters cannot be read.
+    Unreadable(Kind, String),
     /// Something that no callback answers.
     Other,
+}
+
+/// The kinds of questions, by their methods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sampling,
+    Elicitation,
+    Roots,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Sampling, Self::Elicitation, Self::Roots];
+
+    fn method(self) -> &'static str {
+        match self {
+            Self::Sampling => CreateMessageRequestMethod::VALUE,
+            Self::Elicitation => ElicitationCreateRequestMethod::VALUE,
+            Self::Roots => ListRootsRequestMethod::VALUE,
+        }
+    }
+
+    /// What is wrong with parameters that cannot be read.
+    fn problem(self, params: Value) -> String {
+        let problem = match self {
+            Self::Sampling => serde_json::from_value::<CreateMessageRequestParams>(params).err(),
+            Self::Elicitation => serde_json::from_value::<ElicitRequestParams>(params).err(),
+            Self::Roots => None,
+        };
+        let method = self.method();
+        match problem {
+            Some(problem) => format!("the parameters of {method} cannot be read: {problem}"),
+            None => format!("the parameters of {method} cannot be read"),
+        }
+    }
 }
 
 impl Question {
@@ -446,6 +495,7 @@ impl Question {
             Self::Form(_) => "a form to be filled in",
             Self::Url(_) => "an address to be opened",
             Self::Roots => "the roots",
+            Self::Unreadable(..) => "something that cannot be read",
             Self::Other => "something unknown",
         }
     }
@@ -459,6 +509,15 @@ impl From<ServerRequest> for Question {
             }
             ServerRequest::ElicitRequest(request) => Self::elicitation(request.params),
             ServerRequest::ListRootsRequest(_) => Self::Roots,
+            // What rmcp cannot read as one of the others is this.
+            ServerRequest::CustomRequest(request) => {
+                let kind = Kind::ALL
+                    .into_iter()
+                    .find(|kind| kind.method() == request.method);
+                kind.map_or(Self::Other, |kind| {
+                    Self::Unreadable(kind, kind.problem(request.params.unwrap_or_default()))
+                })
+            }
             _ => Self::Other,
         }
     }

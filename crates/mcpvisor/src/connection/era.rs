@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mcpvisor_core::{Era, KnownEra};
 use rmcp::ErrorData;
 use rmcp::model::{
-    CacheScope, DiscoverResult, InitializeRequestParams, ProtocolVersion, RequestMetaObject,
-    ResultType, ServerResult,
+    CacheScope, DiscoverResult, ErrorCode, InitializeRequestParams, ProtocolVersion,
+    RequestMetaObject, ResultType, ServerResult,
 };
 use serde_json::{Value, json};
 
@@ -79,6 +79,12 @@ pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
     }
 }
 
+/// The server speaks another era than it did: the next connection asks.
+pub(super) fn forget(slot: &Arc<ServerSlot>) {
+    let known = slot.memory().era;
+    learn(slot, known, KnownEra::Unknown);
+}
+
 /// What every request of the modern era says about us.
 pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObject {
     RequestMetaObject::with_client_context(
@@ -86,6 +92,38 @@ pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObjec
         client.client_info.clone(),
         client.capabilities.clone(),
     )
+}
+
+/// The errors of the modern era.
+pub(super) fn is_modern(error: &ErrorData) -> bool {
+    matches!(
+        error.code,
+        ErrorCode::HEADER_MISMATCH
+            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+    )
+}
+
+/// A server of another era refuses what it does not know, in one way or another, or takes it and says
+/// nothing (202).
+pub(super) fn may_be_another(status: Option<u16>) -> bool {
+    matches!(status, Some(202 | 400 | 404 | 405 | 406 | 415 | 422 | 501))
+}
+
+/// Whether an error says that the server does not speak this version. In the older eras the code is
+/// anybody's, so there it has to come with the versions that the server speaks.
+pub(super) fn refuses_version(error: &ErrorData, ours: &ProtocolVersion) -> bool {
+    error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+        && match supported(error) {
+            Some(theirs) => !theirs.contains(ours),
+            None => *ours == MODERN,
+        }
+}
+
+/// Whether an error that answers `server/discover` is none of the modern era. One that fails for a
+/// while may still be of it.
+pub(super) fn denies_discovery(error: &ErrorData) -> bool {
+    !is_modern(error) && error.code != ErrorCode::INTERNAL_ERROR
 }
 
 /// The versions that a refusal names.

@@ -17,10 +17,10 @@ use rmcp::model::{
 };
 
 use super::era::{self, LEGACY, MODERN};
-use super::session::answer_server;
+use super::session::{answer_server, refuse_unread};
 use super::stop::Stop;
 use super::{Command, Task, sleep_until};
-use crate::link::{Expect, Expectations, Inbound, Link};
+use crate::link::{DownKind, Expect, Expectations, Inbound, Link, LinkDown};
 use crate::server::actor::now;
 use crate::server::message::{Observed, Report};
 
@@ -34,6 +34,7 @@ pub(super) struct Welcome {
 /// Shakes hands, and remembers what was learned of the server's era. How long that may take is the
 /// machine's business: it asks for the close.
 pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcome, Stop> {
+    let config = task.slot.config();
     let known = era::known(&task.slot).await?;
     let (negotiation, first) = Negotiation::begin(known);
     let mut handshake = Handshake {
@@ -43,18 +44,29 @@ pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcom
         sent: Sent::default(),
         discovered: None,
         refusal: None,
+        fault: None,
         theirs: None,
         silent_at: None,
         heard: false,
     };
     let result = handshake.run(first).await;
+    let result = result.map_err(|stop| handshake.blame(stop));
     let lesson = match &result {
         Ok(agreed) => handshake.negotiation.lesson(Next::Agreed(agreed.era)),
         Err(Stop::OtherEra(_)) => handshake.negotiation.lesson(Next::OtherEra),
+        Err(Stop::Down(down)) if was_unreached(down) => {
+            handshake.negotiation.lesson(Next::Unreached)
+        }
         // What was remembered may be why nothing came of it.
         Err(_) => handshake.negotiation.lesson(Next::Lost),
     };
-    era::learn(&handshake.task.slot, known, lesson);
+    // What an old address or command taught says nothing of a new one.
+    if config
+        .transport
+        .is_reached_as(&task.slot.config().transport)
+    {
+        era::learn(&task.slot, known, lesson);
+    }
     result
 }
 
@@ -90,6 +102,8 @@ struct Handshake<'a, L> {
     discovered: Option<DiscoverResult>,
     /// The last refusal, for people.
     refusal: Option<Stop>,
+    /// The server failed on the question for the modern era, which may mean the other one.
+    fault: Option<Stop>,
     /// What the server says of its versions.
     theirs: Option<String>,
     silent_at: Option<Instant>,
@@ -117,11 +131,14 @@ impl<L: Link> Handshake<'_, L> {
                     initialized = Some(info);
                     heard
                 }
-                Answer::Stop(stop @ Stop::Down(_)) => {
-                    let next = self.negotiation.hear(Heard::Lost);
-                    return Err(match (next, stop) {
-                        (Next::OtherEra, Stop::Down(down)) => Stop::OtherEra(down),
-                        (_, stop) => stop,
+                Answer::Stop(Stop::Down(down)) => {
+                    let heard = match was_unreached(&down) {
+                        true => Heard::Unreached,
+                        false => Heard::Lost,
+                    };
+                    return Err(match self.negotiation.hear(heard) {
+                        Next::OtherEra => Stop::OtherEra(down),
+                        _ => Stop::Down(down),
                     });
                 }
                 Answer::Stop(stop) => return Err(stop),
@@ -138,7 +155,7 @@ impl<L: Link> Handshake<'_, L> {
                     return self.agree_legacy(*info);
                 }
                 Next::Incompatible => return Err(self.incompatible()),
-                Next::Refused | Next::Lost | Next::OtherEra => {
+                Next::Refused | Next::Lost | Next::Unreached | Next::OtherEra => {
                     return Err(self.refusal.take().unwrap_or_else(|| nonsense("no answer")));
                 }
             }
@@ -237,8 +254,12 @@ impl<L: Link> Handshake<'_, L> {
             }
             // The lists are fetched once it is up, so what changed before does not matter.
             Inbound::Refused {
-                dropped, strays, ..
+                dropped,
+                strays,
+                requests,
+                ..
             } => {
+                refuse_unread(self.link, requests);
                 self.task.report.say(Report::Observed(Observed {
                     dropped_flood: dropped,
                     strays,
@@ -250,6 +271,8 @@ impl<L: Link> Handshake<'_, L> {
             | Inbound::Unreadable { .. }
             | Inbound::SessionGone { .. }
             | Inbound::Notification(_) => None,
+            #[cfg(feature = "http")]
+            Inbound::Unheard => None,
         }
     }
 
@@ -271,8 +294,8 @@ impl<L: Link> Handshake<'_, L> {
         if self.sent.initialize == Some(id) {
             self.sent.initialize = None;
             return Some(match error {
-                Some(error) if is_modern(&error) => self.initialized(Err(error)),
-                _ if may_mean_another_era(status) => {
+                Some(error) if era::is_modern(&error) => self.initialized(Err(error)),
+                _ if era::may_be_another(status) => {
                     self.refusal = Some(stop);
                     Answer::Heard(Heard::NotInitialized)
                 }
@@ -285,12 +308,36 @@ impl<L: Link> Handshake<'_, L> {
         self.sent.discover = None;
         Some(match error {
             Some(error) => Answer::Heard(self.discovered(Err(error))),
-            None if may_mean_another_era(status) => {
+            None if era::may_be_another(status) => {
                 self.refusal = Some(stop);
+                Answer::Heard(Heard::NotDiscovered)
+            }
+            // Some throw on a method that they do not know.
+            None if status == Some(500) && self.negotiation.is_open() => {
+                self.fault = Some(stop);
                 Answer::Heard(Heard::NotDiscovered)
             }
             None => Answer::Stop(stop),
         })
+    }
+
+    /// A server that failed on the first question, and made nothing of the second either, has
+    /// failed: that it refuses another era than its own says nothing.
+    fn blame(&mut self, stop: Stop) -> Stop {
+        let says_nothing = match &stop {
+            Stop::Refused(_) | Stop::Nonsense(_) => true,
+            Stop::Failed {
+                trouble, status, ..
+            } => match trouble {
+                Trouble::Unauthorized | Trouble::Busy { .. } => false,
+                _ => *status != Some(403),
+            },
+            Stop::Asked | Stop::Down(_) | Stop::OtherEra(_) | Stop::Incompatible(_) => false,
+        };
+        match self.fault.take() {
+            Some(fault) if says_nothing => fault,
+            _ => stop,
+        }
     }
 
     fn discovered(&mut self, result: Result<ServerResult, ErrorData>) -> Heard {
@@ -314,7 +361,7 @@ impl<L: Link> Handshake<'_, L> {
                 }
             }
             Err(error) => {
-                let modern = is_modern(&error);
+                let modern = era::is_modern(&error);
                 self.refusal = Some(Stop::Refused(error));
                 if modern {
                     Heard::ModernRefusal
@@ -399,20 +446,16 @@ fn nonsense(problem: &str) -> Stop {
     Stop::Nonsense(problem.to_owned())
 }
 
-/// The errors of the modern era that say nothing about versions.
-fn is_modern(error: &ErrorData) -> bool {
-    matches!(
-        error.code,
-        ErrorCode::HEADER_MISMATCH
-            | ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
-            | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
-    )
-}
-
-/// A server of another era refuses what it does not know, in one way or another, or takes it and says
-/// nothing (202).
-fn may_mean_another_era(status: Option<u16>) -> bool {
-    matches!(status, Some(202 | 400 | 404 | 405 | 406 | 415 | 422 | 501))
+/// Whether nothing that was said can have been heard.
+fn was_unreached(down: &LinkDown) -> bool {
+    match down.kind {
+        DownKind::Unreachable => true,
+        DownKind::Exited
+        | DownKind::Killed
+        | DownKind::Closed
+        | DownKind::WriteFailed
+        | DownKind::Broken => false,
+    }
 }
 
 /// Only what was negotiated is asked for.

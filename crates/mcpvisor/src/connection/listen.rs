@@ -20,6 +20,9 @@ const PACE: Duration = Duration::from_millis(100);
 /// The longest time between two, where the server keeps ending them.
 const SLOWEST: Duration = Duration::from_secs(30);
 
+/// A request that was acknowledged for so long works: when it ends, the next follows soon.
+const SETTLED: Duration = Duration::from_secs(10);
+
 /// What is listened for, and how.
 #[derive(Debug)]
 pub(super) struct Listen {
@@ -47,6 +50,15 @@ struct Issued {
     id: CallId,
     asked: SubscriptionFilter,
     accepted: Option<SubscriptionFilter>,
+    acknowledged_at: Option<Instant>,
+}
+
+impl Issued {
+    /// Whether it has been listening for a while.
+    fn is_settled(&self, now: Instant) -> bool {
+        self.acknowledged_at
+            .is_some_and(|at| now.saturating_duration_since(at) >= SETTLED)
+    }
 }
 
 /// What became of a subscription.
@@ -110,12 +122,14 @@ impl Listen {
         self.issue_at = None;
         self.last = Some(now);
         if let Some(old) = self.current.take() {
+            self.note(now, &old);
             self.replaced = Some(old.id);
         }
         self.current = Some(Issued {
             id,
             asked: asked.clone(),
             accepted: None,
+            acknowledged_at: None,
         });
         let params = SubscriptionsListenRequestParams::new(asked);
         ClientRequest::SubscriptionsListenRequest(SubscriptionsListenRequest::new(params))
@@ -154,8 +168,17 @@ impl Listen {
         self.uris.remove(uri);
     }
 
+    /// The failures before a request that has been listening for a while are forgotten.
+    fn note(&mut self, now: Instant, issued: &Issued) {
+        if issued.is_settled(now) {
+            self.failures = 0;
+        }
+    }
+
     fn reissue(&mut self, now: Instant) {
-        if self.absent {
+        // After one that failed, the next comes in its time, and asks for everything.
+        let backs_off = self.current.is_none() && self.failures > 0 && self.issue_at.is_some();
+        if self.absent || backs_off {
             return;
         }
         let soonest = self.last.map_or(now, |last| now.max(last + PACE));
@@ -180,6 +203,7 @@ impl Listen {
     /// lists may have changed unheard.
     pub(super) fn acknowledged(
         &mut self,
+        now: Instant,
         named: Option<&RequestId>,
         accepted: &SubscriptionFilter,
     ) -> Option<Acknowledged> {
@@ -190,7 +214,7 @@ impl Listen {
         let accepted = current.asked.intersection(accepted);
         let missing = missing(&current.asked, &accepted);
         current.accepted = Some(accepted);
-        self.failures = 0;
+        current.acknowledged_at.get_or_insert(now);
         Some(Acknowledged {
             over: self.replaced.take(),
             missing,
@@ -215,20 +239,20 @@ impl Listen {
             self.replaced = None;
             return;
         }
-        if self.current.take_if(|current| current.id == id).is_none() {
+        let Some(current) = self.current.take_if(|current| current.id == id) else {
             return;
-        }
+        };
         if unknown {
             self.absent = true;
             self.issue_at = None;
             return;
         }
         self.gap = true;
+        self.note(now, &current);
         if self.wants_anything() {
             let delay = PACE.saturating_mul(1 << self.failures.min(16)).min(SLOWEST);
             self.failures += 1;
-            let at = now + delay;
-            self.issue_at = Some(self.issue_at.map_or(at, |due| due.min(at)));
+            self.issue_at = Some(now + delay);
         }
     }
 }
@@ -299,7 +323,7 @@ mod tests {
         assert_eq!(listen.due(), Some(now));
         listen.issue(now, CallId(1));
         let accepted = SubscriptionFilter::builder().tools_list_changed().build();
-        listen.acknowledged(Some(&request_id(CallId(1))), &accepted);
+        listen.acknowledged(now, Some(&request_id(CallId(1))), &accepted);
         listen
     }
 
@@ -328,11 +352,11 @@ mod tests {
             "it still counts"
         );
         assert_eq!(
-            listen.acknowledged(Some(&request_id(CallId(1))), asked),
+            listen.acknowledged(now, Some(&request_id(CallId(1))), asked),
             None
         );
         let acknowledged = listen
-            .acknowledged(Some(&request_id(CallId(2))), asked)
+            .acknowledged(now, Some(&request_id(CallId(2))), asked)
             .unwrap();
         assert_eq!(acknowledged.over, Some(CallId(1)));
         assert_eq!(acknowledged.unheard, []);
@@ -347,7 +371,7 @@ mod tests {
         listen.subscribe(now, "x://y");
         listen.issue(now, CallId(2));
         let acknowledged = listen
-            .acknowledged(None, &SubscriptionFilter::default())
+            .acknowledged(now, None, &SubscriptionFilter::default())
             .unwrap();
         assert_eq!(acknowledged.missing, ["tools", "x://y"]);
         assert!(!listen.accepts("x://y"));
@@ -372,10 +396,74 @@ mod tests {
             ]
         );
         let accepted = SubscriptionFilter::builder().tools_list_changed().build();
-        let acknowledged = listen.acknowledged(None, &accepted).unwrap();
+        let acknowledged = listen.acknowledged(now, None, &accepted).unwrap();
         assert_eq!(acknowledged.unheard, ListKind::ALL);
         listen.ended(now, CallId(12), true);
         assert_eq!(listen.due(), None, "the server has no such request");
         assert_eq!(listen.subscribe(now, "x://y"), Wish::Impossible);
+    }
+
+    /// Ends the current request, and says how long it takes until the next.
+    fn next_after(listen: &mut Listen, now: Instant) -> Duration {
+        let id = listen.current.as_ref().unwrap().id;
+        listen.ended(now, id, false);
+        listen.due().unwrap() - now
+    }
+
+    fn acknowledge(listen: &mut Listen, now: Instant) -> Acknowledged {
+        let accepted = SubscriptionFilter::builder().tools_list_changed().build();
+        listen.acknowledged(now, None, &accepted).unwrap()
+    }
+
+    #[test]
+    fn an_acknowledgement_alone_does_not_make_the_next_come_sooner() {
+        let mut now = Instant::now();
+        let mut listen = listening(now);
+        let mut waits = Vec::new();
+        for id in 2..8 {
+            let wait = next_after(&mut listen, now);
+            waits.push(wait.as_millis());
+            now += wait;
+            listen.issue(now, CallId(id));
+            let acknowledged = acknowledge(&mut listen, now);
+            assert_eq!(acknowledged.unheard, ListKind::ALL, "nothing is lost");
+            now += SETTLED / 2;
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200]);
+        now += SETTLED / 2;
+        assert_eq!(next_after(&mut listen, now), PACE, "it listened for long");
+    }
+
+    #[test]
+    fn a_subscription_waits_for_the_next_request_of_a_server_that_keeps_ending_them() {
+        let mut now = Instant::now();
+        let mut listen = listening(now);
+        for id in 2..8 {
+            now += next_after(&mut listen, now);
+            let due = listen.due();
+            assert_eq!(listen.subscribe(now - PACE, "x://y"), Wish::Pending);
+            assert_eq!(listen.due(), due, "it is in the next one");
+            listen.issue(now, CallId(id));
+            acknowledge(&mut listen, now);
+            // One that comes now would replace a request that lives, but that one ends.
+            listen.subscribe(now, &format!("x://{id}"));
+            assert_eq!(listen.due(), Some(now + PACE));
+        }
+        assert_eq!(next_after(&mut listen, now), PACE * 64);
+    }
+
+    #[test]
+    fn one_that_listened_for_long_and_is_replaced_proves_the_server_too() {
+        let mut now = Instant::now();
+        let mut listen = listening(now);
+        for id in 2..5 {
+            now += next_after(&mut listen, now);
+            listen.issue(now, CallId(id));
+            acknowledge(&mut listen, now);
+        }
+        now += SETTLED;
+        listen.subscribe(now, "x://y");
+        listen.issue(now, CallId(9));
+        assert_eq!(next_after(&mut listen, now), PACE);
     }
 }

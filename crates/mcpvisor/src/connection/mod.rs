@@ -12,10 +12,14 @@ mod listen;
 mod modern;
 mod newer;
 mod pending;
+mod resting;
 mod rounds;
 mod session;
 mod stop;
+mod swapped;
+mod tasks;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +39,7 @@ use crate::link::in_process::ChannelLink;
 use crate::link::stdio::StdioLink;
 use crate::link::{DownKind, Link, LinkDown, OpenFailure, OpenFailureClass};
 use crate::server::call::Call;
+use crate::server::configured::CurrentConfig;
 use crate::server::message::{Report, ServerMessage};
 use crate::server::slot::ServerSlot;
 use crate::transport::TransportKind;
@@ -68,6 +73,8 @@ pub(crate) struct Connection {
     commands: mpsc::UnboundedSender<Command>,
     slot: Arc<ServerSlot>,
     grace: watch::Sender<CloseSettings>,
+    /// What it was opened with.
+    pub(crate) config: CurrentConfig,
 }
 
 impl Connection {
@@ -185,6 +192,7 @@ pub(crate) fn spawn(
         commands: sender,
         slot: Arc::clone(slot),
         grace: grace_sender,
+        config,
     }
 }
 
@@ -244,11 +252,14 @@ impl Task {
         &mut self,
         open: impl Future<Output = Result<L, OpenFailure>>,
     ) -> End {
+        let mut open = pin!(open);
         let opened = tokio::select! {
             biased;
-            // An opening that is given up takes back what it began.
-            () = close_asked(&mut self.commands) => return End::Closed { problem: None },
-            opened = open => opened,
+            () = close_asked(&mut self.commands) => {
+                give_up(open).await;
+                return End::Closed { problem: None };
+            }
+            opened = &mut open => opened,
         };
         let mut link = match opened {
             Ok(link) => link,
@@ -261,6 +272,8 @@ impl Task {
                     info: Arc::clone(&welcome.info),
                     lists: welcome.lists,
                 });
+                // Whoever waited for this goes out with the end of the handshake, in one write.
+                tokio::task::yield_now().await;
                 Session::new(&mut link, self, era, &welcome.info)
                     .run()
                     .await;
@@ -333,6 +346,9 @@ const AT_ONCE: CloseSettings = CloseSettings {
     terminate: Duration::ZERO,
 };
 
+/// How long an opening that nobody wants any more is waited for.
+const GIVING_UP: Duration = Duration::from_millis(200);
+
 /// The part of stderr that an error repeats, in bytes.
 const STDERR_IN_ERRORS: usize = 600;
 
@@ -350,6 +366,14 @@ pub(super) fn with_stderr(message: &str, slot: &ServerSlot) -> String {
         start += 1;
     }
     format!("{message}; its stderr ends with: {}", &tail[start..])
+}
+
+/// An opening that is under way comes to its end soon, and what it opened is closed, so that nothing
+/// is left when the end is told. One that is stuck takes back by itself what comes of it.
+async fn give_up<L: Link>(open: impl Future<Output = Result<L, OpenFailure>>) {
+    if let Ok(Ok(mut link)) = tokio::time::timeout(GIVING_UP, open).await {
+        let _ = link.close(AT_ONCE).await;
+    }
 }
 
 /// Waits until the actor wants the connection closed, or is gone.

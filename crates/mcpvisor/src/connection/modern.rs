@@ -15,6 +15,7 @@ use rmcp::model::{
 use super::era;
 use super::headers::ParamHeaders;
 use super::listen::Listen;
+use super::swapped::Doubt;
 use crate::server::call::Call;
 use crate::server::slot::ServerSlot;
 
@@ -29,6 +30,8 @@ pub(super) struct Modern {
     /// Calls that wait for a new list of tools, because their headers were wrong, and what the
     /// server said of them.
     pub(super) mismatched: Vec<(Box<Call>, rmcp::ErrorData)>,
+    /// Whether it still is a modern server was asked.
+    pub(super) doubt: Option<Doubt>,
 }
 
 /// What a request means in this era.
@@ -59,6 +62,7 @@ impl Modern {
                 .then(ParamHeaders::default),
             subscribing: Vec::new(),
             mismatched: Vec::new(),
+            doubt: None,
         };
         if let Some(level) = level {
             modern.set_log_level(level);

@@ -13,6 +13,7 @@ use super::modern::{Meaning, is_of_unknown_type, renew_progress, translate_back}
 use super::pending::{Holder, OwnFailure, OwnRequest};
 use super::rounds::Resumed;
 use super::session::Session;
+use super::swapped::is_doubtful;
 use crate::link::{Expect, Link};
 use crate::reply::{Answer, Failure};
 use crate::server::actor::now;
@@ -30,18 +31,20 @@ impl<L: Link> Session<'_, L> {
         };
         match modern.translate(request) {
             Meaning::Send => return Some(call),
-            Meaning::Done => self.finish(call, Ok(ServerResult::empty(()))),
+            Meaning::Done => self.finish_here(call, Ok(ServerResult::empty(()))),
             Meaning::Subscribe(uri) => match modern.listen.subscribe(now(), &uri) {
-                Wish::Granted => self.finish(call, Ok(ServerResult::empty(()))),
+                Wish::Granted => self.finish_here(call, Ok(ServerResult::empty(()))),
                 Wish::Pending => {
                     modern.subscribing.push((uri, call));
                     self.listen_if_due();
                 }
-                Wish::Impossible => self.finish(call, Err(Failure::Invalid(no_subscriptions()))),
+                Wish::Impossible => {
+                    self.finish_here(call, Err(Failure::Invalid(no_subscriptions())));
+                }
             },
             Meaning::Unsubscribe(uri) => {
                 modern.listen.unsubscribe(now(), &uri);
-                self.finish(call, Ok(ServerResult::empty(())));
+                self.finish_here(call, Ok(ServerResult::empty(())));
                 self.listen_if_due();
             }
         }
@@ -99,7 +102,7 @@ impl<L: Link> Session<'_, L> {
         let meta = meta.or(told.params.meta.as_ref());
         let named = meta.and_then(NotificationMetaObject::subscription_id);
         let accepted = &told.params.notifications;
-        let Some(acknowledged) = modern.listen.acknowledged(named.as_ref(), accepted) else {
+        let Some(acknowledged) = modern.listen.acknowledged(now(), named.as_ref(), accepted) else {
             return;
         };
         if !acknowledged.missing.is_empty() {
@@ -171,6 +174,7 @@ impl<L: Link> Session<'_, L> {
                     return;
                 }
             }
+            Err(error) if is_doubtful(error) => self.doubt(),
             _ => {}
         }
         let unknown = result.as_ref().ok().and_then(is_of_unknown_type);
@@ -251,14 +255,23 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
-    /// Answers a caller with the next flush.
+    /// Answers a caller with the next flush, with what the server said.
     pub(super) fn finish(&mut self, call: Box<Call>, answer: Answer) {
+        self.end(call, answer, CallEnd::Answered);
+    }
+
+    /// Answers a caller with the next flush; the server was not asked.
+    pub(super) fn finish_here(&mut self, call: Box<Call>, answer: Answer) {
+        self.end(call, answer, CallEnd::Local);
+    }
+
+    fn end(&mut self, call: Box<Call>, answer: Answer, end: CallEnd) {
         if answer.is_ok() {
             self.observed
                 .confirmed
                 .extend(super::session::confirmed(&call));
         }
-        self.observed.ended.push((call.id, CallEnd::Answered));
+        self.observed.ended.push((call.id, end));
         self.answers.push((call.reply, answer));
     }
 

@@ -84,6 +84,14 @@ impl Pending {
         }
     }
 
+    /// The calls of callers that are unanswered.
+    pub(crate) fn callers(&self) -> impl Iterator<Item = &Call> {
+        self.by_id.values().filter_map(|entry| match &entry.holder {
+            Holder::Caller(call) => Some(&**call),
+            Holder::Own(_) | Holder::Listen => None,
+        })
+    }
+
     /// Everything that is left, oldest first.
     pub(crate) fn drain(&mut self) -> Vec<(CallId, Entry)> {
         let mut entries: Vec<(CallId, Entry)> = self.by_id.drain().collect();

@@ -11,8 +11,9 @@ use mcpvisor_core::{CallId, CallMap, Generation};
 use ractor::ActorRef;
 use rmcp::model::{ClientRequest, InputRequests, InputRequiredResult, InputResponses};
 use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
+use super::tasks::Tasks;
 use crate::callbacks::{Ask, Question};
 use crate::server::call::Call;
 use crate::server::message::{Observed, Report, ServerMessage};
@@ -31,7 +32,7 @@ pub(super) struct Rounds {
     actor: ActorRef<ServerMessage>,
     generation: Generation,
     at_once: Arc<Semaphore>,
-    tasks: JoinSet<Gathered>,
+    tasks: Tasks<Gathered>,
     held: CallMap<Held>,
 }
 
@@ -63,13 +64,13 @@ impl Rounds {
             actor: actor.clone(),
             generation,
             at_once: Arc::new(Semaphore::new(slot.host.callbacks.limit())),
-            tasks: JoinSet::new(),
+            tasks: Tasks::new(),
             held: CallMap::default(),
         }
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        !self.held.is_empty()
+        self.tasks.is_busy()
     }
 
     /// Gathers what a call needs. The call comes back at once if it asked too often.
@@ -116,13 +117,9 @@ impl Rounds {
     /// Waits for the next call that goes on. Cancel-safe. Waits for ever while there is none.
     pub(super) async fn next(&mut self) -> Resumed {
         loop {
-            let (id, gathered) = match self.tasks.join_next().await {
-                Some(Ok(gathered)) => gathered,
-                // Given up.
-                Some(Err(_)) => continue,
-                None => std::future::pending().await,
-            };
+            let (id, gathered) = self.tasks.next().await;
             let Some(mut held) = self.held.remove(&id) else {
+                // Given up.
                 continue;
             };
             return match gathered {

@@ -4,17 +4,20 @@
 //! The actor hears of an answer before its caller does: a caller that asks again at once never
 //! finds its old place still taken.
 
+use std::time::Instant;
+
 use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, CallMap, Era, ListKind};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ClientResult, GetExtensions, NumberOrString,
-    ProgressNotificationParam, RequestId, ServerNotification, ServerPeerInfo, ServerRequest,
-    ServerResult,
+    ProgressNotificationParam, ProtocolVersion, RequestId, ServerNotification, ServerPeerInfo,
+    ServerRequest, ServerResult,
 };
 
-use super::asked::Asked;
+use super::asked::{Asked, refuse, unread};
+use super::era;
 use super::modern::Modern;
 use super::newer::may_be_asked_back;
 use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
@@ -22,7 +25,7 @@ use super::rounds::{Resumed, Rounds};
 use super::{Command, Task, sleep_until};
 use crate::callbacks::not_offered;
 use crate::events::EventKind;
-use crate::link::{Expect, Inbound, Link, LinkDown};
+use crate::link::{Expect, Inbound, Link, LinkDown, Refusal};
 use crate::reply::{Answer, Failure, Reply};
 use crate::server::actor::now;
 use crate::server::call::Call;
@@ -38,13 +41,20 @@ pub(super) struct Session<'a, L> {
     pub(super) observed: Observed,
     pub(super) answers: Vec<(Reply, Answer)>,
     /// What the server asks of us.
-    asked: Asked,
+    pub(super) asked: Asked,
+    /// When the calls in flight were last told alive because the server waits for us.
+    pub(super) rested_at: Option<Instant>,
+    /// What was agreed on.
+    pub(super) version: ProtocolVersion,
     /// What is different in the modern era.
     pub(super) modern: Option<Modern>,
     /// Calls that the server answered with a question.
     pub(super) rounds: Rounds,
     /// The ids on the wire of calls that were sent again.
     pub(super) aliases: CallMap<CallId>,
+    /// Lists of whose changes the server tells.
+    #[cfg(feature = "http")]
+    announced: Vec<ListKind>,
 }
 
 /// The actor wants the connection closed, or is gone.
@@ -61,6 +71,7 @@ enum Turn {
     Answer(ClientJsonRpcMessage),
     Resumed(Resumed),
     Listen,
+    Rest,
 }
 
 impl<'a, L: Link> Session<'a, L> {
@@ -84,9 +95,13 @@ impl<'a, L: Link> Session<'a, L> {
             observed: Observed::default(),
             answers: Vec::new(),
             asked,
+            rested_at: None,
+            version: info.protocol_version.clone(),
             modern,
             rounds,
             aliases: CallMap::default(),
+            #[cfg(feature = "http")]
+            announced: announced(&info.capabilities),
         }
     }
 
@@ -95,6 +110,7 @@ impl<'a, L: Link> Session<'a, L> {
         self.listen_if_due();
         let fault = loop {
             let due = self.modern.as_ref().and_then(|modern| modern.listen.due());
+            let rest = self.rest_due();
             let turn = tokio::select! {
                 biased;
                 command = self.task.commands.recv() => Turn::Command(command),
@@ -102,6 +118,7 @@ impl<'a, L: Link> Session<'a, L> {
                 answer = self.asked.next(), if self.asked.is_busy() => Turn::Answer(answer),
                 resumed = self.rounds.next(), if self.rounds.is_busy() => Turn::Resumed(resumed),
                 () = sleep_until(due), if due.is_some() => Turn::Listen,
+                () = sleep_until(rest), if rest.is_some() => Turn::Rest,
             };
             match turn {
                 Turn::Command(command) => {
@@ -111,10 +128,18 @@ impl<'a, L: Link> Session<'a, L> {
                 }
                 Turn::Inbound(Ok(inbound)) => self.take_batch(inbound),
                 Turn::Inbound(Err(down)) => break self.task.fault_of(&down),
-                // A link that takes no more says so itself.
-                Turn::Answer(answer) => drop(self.link.push(answer)),
+                Turn::Answer(answer) => {
+                    // A link that takes no more says so itself.
+                    let _ = self.link.push(answer);
+                    self.rest();
+                    self.flush();
+                }
                 Turn::Resumed(resumed) => self.resume(resumed),
                 Turn::Listen => self.listen_if_due(),
+                Turn::Rest => {
+                    self.rest();
+                    self.flush();
+                }
             }
         };
         self.hand_back(fault);
@@ -159,15 +184,13 @@ impl<'a, L: Link> Session<'a, L> {
                     .insert(id, expect, position, Holder::Caller(call));
             }
             Err(problem) => {
-                self.observed.ended.push((call.id, CallEnd::Unreadable));
-                self.answers
-                    .push((call.reply, Err(Failure::Invalid(problem))));
+                self.finish_here(call, Err(Failure::Invalid(problem)));
                 self.flush();
             }
         }
     }
 
-    fn start_own(&mut self, own: OwnRequest) {
+    pub(super) fn start_own(&mut self, own: OwnRequest) {
         let Some(own) = self.prepare_own(own) else {
             return;
         };
@@ -222,17 +245,17 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Failed {
                 id,
                 trouble,
+                status,
                 message,
                 ..
-            } => self.failed(id, trouble, &message),
+            } => self.failed(id, trouble, status, &message),
             Inbound::SessionGone { message } => self.session_gone(&message),
             // In the modern era nobody asks us anything this way, and nothing is answered.
             Inbound::Request { .. } if self.modern.is_some() => self.observed.strays += 1,
-            Inbound::Request { id, request } => {
-                if let Some(answer) = self.asked.ask(id, request) {
-                    let _ = self.link.push(answer);
-                }
-            }
+            Inbound::Request { id, request } => match self.asked.ask(id, request) {
+                Some(answer) => drop(self.link.push(answer)),
+                None => self.rest(),
+            },
             Inbound::Notification(notification) => self.notified(notification),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
@@ -243,11 +266,21 @@ impl<'a, L: Link> Session<'a, L> {
                 dropped,
                 strays,
                 changed,
+                requests,
             } => {
                 tracing::debug!(server = %self.task.slot.name(), dropped, strays, "refused a flood");
                 self.observed.dropped_flood += dropped;
                 self.observed.strays += strays;
                 self.changed(&changed);
+                if self.modern.is_none() {
+                    refuse_unread(self.link, requests);
+                }
+            }
+            #[cfg(feature = "http")]
+            Inbound::Unheard => {
+                let lists = std::mem::take(&mut self.announced);
+                self.changed(&lists);
+                self.announced = lists;
             }
         }
     }
@@ -256,6 +289,12 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(entry) = self.pending.remove(id) else {
             // The answer to a call that was given up.
             return;
+        };
+        let result = match result {
+            Err(error) if self.is_swapped(&entry, &error) => {
+                return self.swapped(id, entry, error);
+            }
+            result => result,
         };
         match entry.holder {
             Holder::Caller(call) if self.modern.is_some() => self.answered_modern(call, result),
@@ -295,18 +334,24 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     /// A request met trouble of its own. What becomes of a caller's, the machine decides.
-    fn failed(&mut self, id: CallId, trouble: Trouble, message: &str) {
+    fn failed(&mut self, id: CallId, trouble: Trouble, status: Option<u16>, message: &str) {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
         let message = self.task.slot.hide(message).into_owned();
+        if trouble == Trouble::Denied && self.is_swapped_by(&entry, status) {
+            return self.swapped(id, entry, ErrorData::invalid_request(message, None));
+        }
         match entry.holder {
             Holder::Caller(call) => {
+                if trouble == Trouble::Denied && era::may_be_another(status) {
+                    self.doubt();
+                }
                 self.aliases.remove(&call.id);
                 self.observed.failed.push(FailedCall {
                     call,
                     trouble,
-                    fault: Fault::new(class_of(trouble), message),
+                    fault: Fault::new(class_of(trouble, status), message),
                 });
             }
             Holder::Listen => {
@@ -452,6 +497,22 @@ impl<'a, L: Link> Session<'a, L> {
     }
 }
 
+#[cfg(feature = "http")]
+fn announced(capabilities: &rmcp::model::ServerCapabilities) -> Vec<ListKind> {
+    let tools = capabilities.tools.as_ref().and_then(|it| it.list_changed);
+    let prompts = capabilities.prompts.as_ref().and_then(|it| it.list_changed);
+    let resources = capabilities.resources.as_ref();
+    let resources = resources.and_then(|it| it.list_changed);
+    let all = [
+        (tools, ListKind::Tools),
+        (prompts, ListKind::Prompts),
+        (resources, ListKind::Resources),
+        (resources, ListKind::Templates),
+    ];
+    let told = all.into_iter().filter(|(told, _)| *told == Some(true));
+    told.map(|(_, list)| list).collect()
+}
+
 fn closed_by_us() -> Fault {
     Fault::new(
         FaultClass::ConnectionLost,
@@ -460,8 +521,10 @@ fn closed_by_us() -> Fault {
 }
 
 /// The word for a trouble in the status.
-fn class_of(trouble: Trouble) -> FaultClass {
+fn class_of(trouble: Trouble, status: Option<u16>) -> FaultClass {
     match trouble {
+        // It knows who asks, and does not let them: that is for a person too.
+        Trouble::Denied if status == Some(403) => FaultClass::Unauthorized,
         Trouble::NotWritten => FaultClass::ConnectFailed,
         Trouble::WriteFailed | Trouble::ConnectionLost => FaultClass::ConnectionLost,
         Trouble::SessionGone => FaultClass::SessionExpired,
@@ -511,4 +574,11 @@ pub(super) fn answer_server<L: Link>(link: &mut L, id: RequestId, request: &Serv
         _ => ClientJsonRpcMessage::error(not_offered(), Some(id)),
     };
     let _ = link.push(answer);
+}
+
+/// Answers requests that were not read.
+pub(super) fn refuse_unread<L: Link>(link: &mut L, requests: Vec<(RequestId, Refusal)>) {
+    for (id, refusal) in requests {
+        let _ = link.push(refuse(id, unread(refusal)));
+    }
 }
