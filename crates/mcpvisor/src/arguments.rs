@@ -1,17 +1,19 @@
 //! Arguments of a call against the schema of its tool, before anything is sent.
 //!
 //! The schema is the server's, so it is bounded: nothing outside of it is fetched, patterns run in
-//! linear time, and what takes too long is not checked. A schema that makes no sense checks nothing:
-//! the server will judge by itself.
+//! linear time, and what takes too long is not checked, nor ever again. A check cannot be stopped, so
+//! one that goes on costs its server the checks of all others meanwhile, and the host one thread. A
+//! schema that makes no sense checks nothing: the server will judge by itself.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use rmcp::model::JsonObject;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::error::ArgumentProblem;
 
@@ -20,6 +22,12 @@ const MAX_SCHEMA: usize = 256 * 1024;
 
 /// Compiling and checking together may take this long.
 const LONGEST_CHECK: Duration = Duration::from_secs(1);
+
+/// A check that takes longer than this says only whether the arguments fit.
+const DETAILS: Duration = Duration::from_millis(20);
+
+/// How often it is looked at how long it takes.
+const LOOKS: usize = 3;
 
 /// The memory that one pattern of a schema may take.
 const MAX_PATTERN_BYTES: usize = 1024 * 1024;
@@ -33,9 +41,23 @@ const MAX_PROBLEMS: usize = 10;
 /// The longest text about one problem, in characters.
 const MAX_TEXT: usize = 300;
 
+/// Checks of one server that run at once.
+const AT_ONCE: usize = 2;
+
 /// The compiled schemas of one server's tools.
-#[derive(Default)]
-pub(crate) struct ArgumentChecks(Mutex<HashMap<String, Compiled>>);
+pub(crate) struct ArgumentChecks {
+    kept: Mutex<HashMap<String, Compiled>>,
+    running: Arc<Semaphore>,
+}
+
+impl Default for ArgumentChecks {
+    fn default() -> Self {
+        Self {
+            kept: Mutex::default(),
+            running: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+}
 
 struct Compiled {
     schema: Arc<JsonObject>,
@@ -57,39 +79,64 @@ impl ArgumentChecks {
         schema: &Arc<JsonObject>,
         arguments: Option<&JsonObject>,
     ) -> Vec<ArgumentProblem> {
-        let (checks, tool, schema) = (Arc::clone(self), tool.to_owned(), Arc::clone(schema));
-        let arguments = Value::Object(arguments.cloned().unwrap_or_default());
-        let checked = tokio::task::spawn_blocking(move || {
-            let validator = checks.validator(&tool, &schema);
-            validator.map_or_else(Vec::new, |validator| problems(&validator, &arguments))
+        if let Some(None) = self.compiled(tool, schema) {
+            return Vec::new();
+        }
+        let place = Arc::clone(&self.running).acquire_owned();
+        let Ok(Ok(place)) = tokio::time::timeout(LONGEST_CHECK, place).await else {
+            return Vec::new();
+        };
+        let checked = tokio::task::spawn_blocking({
+            let (checks, tool, schema) = (Arc::clone(self), tool.to_owned(), Arc::clone(schema));
+            let arguments = Value::Object(arguments.cloned().unwrap_or_default());
+            move || {
+                let validator = checks.validator(&tool, &schema);
+                let found = validator.map(|it| problems(&it, &arguments, DETAILS));
+                // Held until it is done, whether anybody waits for it or not.
+                drop(place);
+                found.unwrap_or_default()
+            }
         });
         match tokio::time::timeout(LONGEST_CHECK, checked).await {
             Ok(problems) => problems.unwrap_or_default(),
-            Err(_) => Vec::new(),
+            Err(_) => {
+                self.keep(tool, schema, None);
+                Vec::new()
+            }
         }
     }
 
     fn validator(&self, tool: &str, schema: &Arc<JsonObject>) -> Option<Arc<Validator>> {
-        if let Some(kept) = self.kept().get(tool)
-            && (Arc::ptr_eq(&kept.schema, schema) || kept.schema == *schema)
-        {
-            return kept.validator.clone();
+        if let Some(kept) = self.compiled(tool, schema) {
+            return kept;
         }
         let validator = compile(schema).map(Arc::new);
+        self.keep(tool, schema, validator.clone());
+        validator
+    }
+
+    /// What was made of a schema; inside, nothing if it checks nothing.
+    fn compiled(&self, tool: &str, schema: &Arc<JsonObject>) -> Option<Option<Arc<Validator>>> {
+        let kept = self.kept();
+        let known = kept.get(tool)?;
+        let same = Arc::ptr_eq(&known.schema, schema) || known.schema == *schema;
+        same.then(|| known.validator.clone())
+    }
+
+    fn keep(&self, tool: &str, schema: &Arc<JsonObject>, validator: Option<Arc<Validator>>) {
         let compiled = Compiled {
             schema: Arc::clone(schema),
-            validator: validator.clone(),
+            validator,
         };
         let mut kept = self.kept();
         if kept.len() >= MAX_KEPT {
             kept.clear();
         }
         kept.insert(tool.to_owned(), compiled);
-        validator
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<String, Compiled>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,7 +156,24 @@ fn compile(schema: &JsonObject) -> Option<Validator> {
         .ok()
 }
 
-fn problems(validator: &Validator, arguments: &Value) -> Vec<ArgumentProblem> {
+/// What is wrong. Only to know whether anything is takes no memory; to know what it is may take as much
+/// of it as time, so that is left out where it took long.
+fn problems(validator: &Validator, arguments: &Value, patience: Duration) -> Vec<ArgumentProblem> {
+    if validator.is_valid(arguments) {
+        return Vec::new();
+    }
+    // More than once, because others may have had the processor meanwhile.
+    let is_quick = (0..LOOKS).any(|_| {
+        let begun = Instant::now();
+        let _ = validator.is_valid(arguments);
+        begun.elapsed() < patience
+    });
+    if !is_quick {
+        return vec![ArgumentProblem {
+            field: String::new(),
+            problem: "the arguments do not fit the tool's schema".to_owned(),
+        }];
+    }
     let errors = validator.iter_errors(arguments).take(MAX_PROBLEMS);
     let told = errors.map(|error| ArgumentProblem {
         field: error.instance_path().to_string(),
@@ -186,6 +250,59 @@ mod tests {
         let found = check(schema, json!({ "a": "a".repeat(50_000) + "b" })).await;
         assert_eq!(found.len(), 1);
         assert!(began.elapsed() < Duration::from_secs(10));
+    }
+
+    /// A schema that takes exponential time to check.
+    fn endless(depth: usize) -> Value {
+        let mut definitions = serde_json::Map::new();
+        for level in 0..depth {
+            let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
+            definitions.insert(format!("d{level}"), json!({ "anyOf": [next, next] }));
+        }
+        definitions.insert(format!("d{depth}"), json!({ "type": "string" }));
+        json!({ "$ref": "#/$defs/d0", "$defs": definitions })
+    }
+
+    #[test]
+    fn what_took_long_to_check_is_not_told_in_detail() {
+        let schema = object(json!({ "required": ["n"] }));
+        let validator = compile(&schema).unwrap();
+        let told = |patience| {
+            let found = problems(&validator, &json!({}), patience);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(LONGEST_CHECK), ["\"n\" is a required property"]);
+        let plain = ["the arguments do not fit the tool's schema"];
+        assert_eq!(told(Duration::ZERO), plain);
+        assert_eq!(problems(&validator, &json!({ "n": 1 }), Duration::ZERO), []);
+    }
+
+    #[test]
+    fn schemas_that_take_for_ever_cost_few_threads_and_are_tried_once() {
+        let host = tokio::runtime::Runtime::new().unwrap();
+        host.block_on(async {
+            let checks = Arc::new(ArgumentChecks::default());
+            let slow = object(endless(40));
+            let begun = std::time::Instant::now();
+            for number in 0..AT_ONCE {
+                let tool = format!("slow-{number}");
+                assert_eq!(checks.check(&tool, &slow, None).await, []);
+            }
+            for _ in 0..100 {
+                assert_eq!(checks.check("slow-0", &slow, None).await, []);
+            }
+            assert!(
+                begun.elapsed() < 10 * LONGEST_CHECK,
+                "{:?}",
+                begun.elapsed()
+            );
+            // Whatever is asked next of this server finds no place, and waits no longer than it may.
+            let other = object(json!({ "required": ["a"] }));
+            assert_eq!(checks.check("other", &other, None).await, []);
+            assert_eq!(checks.running.available_permits(), 0);
+        });
+        // It would wait for the checks that go on.
+        host.shutdown_background();
     }
 
     #[tokio::test]

@@ -10,6 +10,9 @@ use std::fmt;
 /// What stands where a secret was.
 const HIDDEN: &str = "***";
 
+/// What stands where a text was cut off.
+const CUT: char = '…';
+
 /// Shorter values, in characters, are not looked for in what a server says: `1` or `true` is
 /// everywhere, and hiding it would hide the message.
 pub(crate) const SHORTEST: usize = 6;
@@ -47,12 +50,16 @@ impl AsRef<OsStr> for Secret<OsString> {
 pub(crate) struct Secrets(Vec<Secret<String>>);
 
 impl Secrets {
-    /// Those of the values that have at least so many characters.
+    /// Those of the values that have at least so many characters, as they are and as a text that
+    /// quotes them has them.
     pub(crate) fn new<'v>(values: impl IntoIterator<Item = &'v OsStr>, at_least: usize) -> Self {
         let values = values.into_iter().map(OsStr::to_string_lossy);
         let mut values: Vec<String> = values
             .filter(|value| value.chars().count() >= at_least.max(1))
-            .map(Cow::into_owned)
+            .flat_map(|value| {
+                let quoted = [value.escape_debug().to_string(), in_json(&value)];
+                quoted.into_iter().chain([value.into_owned()])
+            })
             .collect();
         // A secret may contain another; the longer one goes first, so that nothing of it stays.
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
@@ -68,7 +75,25 @@ impl Secrets {
                 text = Cow::Owned(text.replace(secret.expose(), HIDDEN));
             }
         }
-        text
+        match text.strip_suffix(CUT) {
+            Some(start) => match self.begun_at_the_end(start) {
+                0 => text,
+                begun => Cow::Owned(format!("{}{HIDDEN}{CUT}", &start[..start.len() - begun])),
+            },
+            None => text,
+        }
+    }
+
+    /// How much of the text's end is the start of a secret that was cut off, in bytes.
+    fn begun_at_the_end(&self, text: &str) -> usize {
+        let begun = |secret: &Secret<String>| {
+            let secret = secret.expose();
+            let starts = secret.char_indices().skip(1).map(|(at, _)| &secret[..at]);
+            let seen = starts.filter(|start| text.ends_with(start));
+            let long = seen.filter(|start| start.chars().count() >= SHORTEST);
+            long.map(str::len).max().unwrap_or(0)
+        };
+        self.0.iter().map(begun).max().unwrap_or(0)
     }
 
     /// The text without the secrets, where its start was cut off, perhaps within one.
@@ -79,6 +104,12 @@ impl Secrets {
             _ => self.hide(text),
         }
     }
+}
+
+/// A text as it stands between the quotes of JSON.
+fn in_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// How much of the text's start is the end of a secret, in bytes.
@@ -126,6 +157,16 @@ mod tests {
         assert_eq!(secrets(&["1", "true", ""]).hide("1 is true"), "1 is true");
         let short = Secrets::new([OsStr::new("1"), OsStr::new("")], 0);
         assert_eq!(short.hide("v1"), "v***");
+    }
+
+    #[test]
+    fn a_secret_is_found_where_it_is_quoted_or_cut_off() {
+        let secrets = secrets(&["can\"ary\\bird\u{7}"]);
+        let shown = secrets.hide(r#"said "can\"ary\\bird\u{7}", "can\"ary\\bird\u0007""#);
+        assert_eq!(shown, r#"said "***", "***""#);
+        assert_eq!(secrets.hide("it was can\"ary…"), "it was ***…");
+        assert_eq!(secrets.hide("it was can\"a…"), "it was can\"a…");
+        assert_eq!(secrets.hide("it was can\"ary"), "it was can\"ary");
     }
 
     #[test]

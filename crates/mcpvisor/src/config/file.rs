@@ -34,7 +34,7 @@ mod variables;
 )]
 mod written;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::{Config, ConfigProblem, ConfigSource, ServerConfig, Severity};
@@ -167,8 +167,11 @@ impl<'n> Document<'n> {
         let Value::Object(top) = &root.value else {
             return Err(shape("must be one object".to_owned(), &root.span));
         };
-        // The later of two counts, as in every other reader of JSON.
-        let find = |members: &'n [Member], key: &str| members.iter().rfind(|m| m.key == key);
+        // The later of two counts, as in every other reader of JSON; `null` is as good as absent.
+        let find = |members: &'n [Member], key: &str| {
+            let there = |member: &&Member| member.key == key && !member.node.is_null();
+            members.iter().rfind(there)
+        };
         let found = keys::SERVERS.iter().find_map(|key| find(top, key));
         let Some(mut found) = found else {
             return Err(shape(
@@ -222,6 +225,10 @@ impl<'n> Document<'n> {
         }
         let mut known = HashMap::new();
         for entry in self.servers {
+            if entry.node.is_null() {
+                config.problems.push(null_entry(entry, text));
+                continue;
+            }
             let (server, mut problems) = entry::read(entry, &defaults, &variables, text);
             if let Some(server) = server {
                 add_named(&mut config, server, entry, text, &mut known);
@@ -229,6 +236,17 @@ impl<'n> Document<'n> {
             config.problems.append(&mut problems);
         }
         Ok(config)
+    }
+}
+
+/// An entry that is as good as absent.
+fn null_entry(entry: &Member, text: &Text<'_>) -> ConfigProblem {
+    ConfigProblem {
+        server: Some(reader::shown(&entry.key)),
+        message: "is null, which is as good as absent; remove it, or write what it starts"
+            .to_owned(),
+        severity: Severity::Warning,
+        location: Some(text.locate(&entry.key_span)),
     }
 }
 
@@ -319,31 +337,36 @@ fn is_entry(node: &Node) -> bool {
     !members.is_empty() && members.iter().any(scalar)
 }
 
-/// Keys at the top that are nearly ours. All others are somebody else's: a config may be part of the
-/// settings of an editor.
-fn doubts(top: &[Member], text: &Text<'_>) -> Vec<ConfigProblem> {
+/// Keys at the top that are ours and there twice, or nearly ours. All others are somebody else's: a
+/// config may be part of the settings of an editor.
+fn doubts<'n>(top: &'n [Member], text: &Text<'_>) -> Vec<ConfigProblem> {
     let ours = [keys::DEFAULTS, keys::STATE_DIR];
     let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);
-    let doubt = |member: &Member| {
-        let near = reader::nearest(&member.key, ours.into_iter())?;
+    let mut seen = HashSet::new();
+    let mut doubt = |member: &'n Member| {
+        let shown = reader::shown(&member.key);
+        let message = if !known(&member.key) {
+            let near = reader::nearest(&member.key, ours.into_iter())?;
+            format!("{shown:?} is ignored; did you mean {near:?}?")
+        } else if member.node.is_null() || seen.insert(member.key.as_str()) {
+            return None;
+        } else {
+            format!("{shown:?} is there twice; the later one counts, and nothing of the other")
+        };
         Some(ConfigProblem {
             server: None,
-            message: format!(
-                "{:?} is ignored; did you mean {near:?}?",
-                reader::shown(&member.key)
-            ),
+            message,
             severity: Severity::Warning,
             location: Some(text.locate(&member.key_span)),
         })
     };
-    let others = top.iter().filter(|member| !known(&member.key));
-    others.filter_map(doubt).collect()
+    top.iter().filter_map(&mut doubt).collect()
 }
 
 fn missing_servers(top: &[Member]) -> String {
     let ours = keys::SERVERS[0];
-    let keys = top.iter().map(|member| member.key.as_str());
-    match reader::nearest(ours, keys) {
+    let there = top.iter().filter(|member| !member.node.is_null());
+    match reader::nearest(ours, there.map(|member| member.key.as_str())) {
         Some(near) => format!("has no {ours:?}; did you mean that by {near:?}?"),
         None => format!("has no {ours:?} object; write {{ {ours:?}: {{ … }} }}"),
     }

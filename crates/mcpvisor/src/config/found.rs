@@ -46,13 +46,23 @@ impl FoundConfig {
         }
     }
 
-    /// Whether there is such a file.
+    /// Whether something is there, be it a link to nowhere: what cannot be read is an error, and not
+    /// passed over for another config.
     pub fn exists(&self) -> bool {
-        self.path.is_file()
+        self.path.symlink_metadata().is_ok()
     }
 
-    /// Reads the file.
+    /// Reads the file. Nothing else is waited for: whoever means a pipe names it.
     pub fn read(&self) -> Result<ConfigSource, ConfigError> {
+        let failed = |source| ConfigError::Read {
+            path: self.path.clone(),
+            source,
+        };
+        let there = self.path.metadata().map_err(failed)?;
+        if !there.is_file() {
+            let problem = "it is no file; remove it, or name another config";
+            return Err(failed(std::io::Error::other(problem)));
+        }
         ConfigSource::read(&self.path)
     }
 }
@@ -96,15 +106,28 @@ pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
         path: folder.join(name),
         place,
     };
+    let place = match user.config.as_deref() {
+        Some(own) if same(working_folder, own) => Place::UserFolder,
+        _ => Place::WorkingFolder,
+    };
     let here = IN_WORKING_FOLDER
         .iter()
-        .map(|name| found(working_folder, name, Place::WorkingFolder));
+        .map(|name| found(working_folder, name, place));
     let own = user.config.iter().flat_map(|folder| {
         IN_USER_FOLDER
             .iter()
             .map(move |name| found(folder, name, Place::UserFolder))
     });
     here.chain(own).collect()
+}
+
+/// Whether two paths lead to one folder. Nothing means the folder that the process runs in.
+fn same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| match path.as_os_str().is_empty() {
+        true => Path::new(".").canonicalize(),
+        false => path.canonicalize(),
+    };
+    matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 impl Config {
@@ -185,6 +208,42 @@ mod tests {
             );
             assert!(found.needs_trust());
         }
+    }
+
+    #[test]
+    fn who_works_in_the_own_config_folder_needs_no_trust() {
+        let own = TestFolder::new("found-both");
+        let user = UserFolders {
+            config: Some(own.path().to_owned()),
+            state: None,
+        };
+        for name in ["mcpvisor.toml", "mcpvisor.json"] {
+            own.write(name, "");
+            let found = first(&own.path().join("."), &user).unwrap();
+            assert!(!found.needs_trust(), "{name}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_is_an_error_and_not_passed_over() {
+        let here = TestFolder::new("found-odd");
+        here.write(".mcp.json", "");
+        let path = here.path().join("mcpvisor.json");
+        let read = || {
+            let found = first(here.path(), &UserFolders::default()).unwrap();
+            assert_eq!(found.path, path);
+            found.read().unwrap_err().to_string()
+        };
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        assert!(read().contains("mcpvisor.json"), "{}", read());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(read().contains("no file"), "{}", read());
+        std::fs::remove_dir(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        assert!(read().contains("no file"), "{}", read());
     }
 
     #[test]

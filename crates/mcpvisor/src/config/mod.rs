@@ -277,7 +277,22 @@ fn validate(
 ) -> Result<(), InvalidSetting> {
     let mut settings = settings.clone();
     settings.rest.sleep_after = sleep_after.or(settings.rest.sleep_after);
-    settings.validate()
+    settings.validate()?;
+    let timeouts = &settings.timeouts;
+    let timeouts = [
+        ("timeouts.call", timeouts.call),
+        ("timeouts.idle", timeouts.idle),
+        ("timeouts.listing", timeouts.listing),
+        ("health.keepaliveTimeout", settings.health.keepalive_timeout),
+    ];
+    // No request could be answered in no time.
+    let zero = timeouts.iter().find(|(_, timeout)| timeout.is_zero());
+    zero.map_or(Ok(()), |(name, _)| {
+        Err(InvalidSetting {
+            name,
+            problem: "must be longer than 0; leave it out for the default",
+        })
+    })
 }
 
 /// Something in a config that a person should look at. It never holds a value of the config, only

@@ -163,11 +163,15 @@ impl Record {
     }
 }
 
-/// The one path of a file: links resolved, if it is there.
+/// The one path of a file in its folder, with the links to the folder resolved. One that is a link
+/// itself is another config: what it says is relative to where it lies.
 fn absolute(path: &Path) -> PathBuf {
-    path.canonicalize()
-        .or_else(|_| std::path::absolute(path))
-        .unwrap_or_else(|_| path.to_owned())
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path,
+    }
 }
 
 /// The file about a path. The name is a hash, so that every path has one.
@@ -267,17 +271,24 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_is_as_trusted_as_what_it_points_to() {
+    fn a_link_is_trusted_by_itself_and_a_folder_whatever_it_is_called() {
+        use std::os::unix::fs::symlink;
+
         let folder = TestFolder::new("trust-link");
         let store = TrustStore::open(folder.path().join("state"));
-        let real = folder.write("real.json", "{}");
-        let link = folder.path().join("link.json");
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        store.trust(&read(&link)).unwrap();
-        assert!(store.is_trusted(&read(&real)));
-        let other = folder.write("other.json", "[]");
-        fs::remove_file(&link).unwrap();
-        std::os::unix::fs::symlink(&other, &link).unwrap();
+        fs::create_dir(folder.path().join("good")).unwrap();
+        let real = folder.write("good/.mcp.json", "{}");
+        store.trust(&read(&real)).unwrap();
+        // A clone that borrows the trust would run its own commands with it.
+        fs::create_dir(folder.path().join("evil")).unwrap();
+        let link = folder.path().join("evil/.mcp.json");
+        symlink(&real, &link).unwrap();
         assert_eq!(store.check(&read(&link)), Trust::Unknown);
+        store.trust(&read(&link)).unwrap();
+        assert!(store.is_trusted(&read(&link)));
+
+        let other = folder.path().join("other");
+        symlink(folder.path().join("good"), &other).unwrap();
+        assert!(store.is_trusted(&read(&other.join(".mcp.json"))));
     }
 }

@@ -38,15 +38,26 @@ impl Lock {
         }
     }
 
-    /// Approves a tool as it is now.
-    pub(crate) fn approve(&mut self, tool: &Tool, transport: &str) {
-        let definition = definition(tool);
+    /// Approves all that a server lists. Of two tools of one name it is the first: callers see no
+    /// other.
+    pub(crate) fn of(server: &str, tools: &[Tool], transport: &str) -> Self {
+        let mut lock = Self::new(server);
+        for tool in tools {
+            if !lock.tools.contains_key(&*tool.name) {
+                lock.approve(&tool.name, definition(tool), transport);
+            }
+        }
+        lock
+    }
+
+    /// Approves this definition of a tool, and no other.
+    pub(crate) fn approve(&mut self, tool: &str, definition: Value, transport: &str) {
         let approved = Approved {
             hash: hash(&definition),
             transport: transport.to_owned(),
             definition,
         };
-        self.tools.insert(tool.name.to_string(), approved);
+        self.tools.insert(tool.to_owned(), approved);
     }
 
     /// The contents of the file.
@@ -105,9 +116,8 @@ mod tests {
 
     fn lock() -> Lock {
         let schema = json!({ "type": "object" }).as_object().unwrap().clone();
-        let mut lock = Lock::new("git");
-        lock.approve(&Tool::new("search", "finds", schema), "sha256:00");
-        lock
+        let search = Tool::new("search", "finds", schema);
+        Lock::of("git", &[search], "sha256:00")
     }
 
     #[test]

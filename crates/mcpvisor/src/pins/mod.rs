@@ -32,6 +32,15 @@ pub struct HeldTool {
     pub offered: Value,
 }
 
+impl HeldTool {
+    /// The hash of the definition that is offered, as the lock file has it: `sha256:` and 64 digits.
+    /// With it [`Runtime::approve_definition`](crate::Runtime::approve_definition) approves this
+    /// definition and no other.
+    pub fn hash(&self) -> String {
+        lock::hash(&self.offered)
+    }
+}
+
 /// Why a tool is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,11 +124,7 @@ mod tests {
     }
 
     fn approved(tools: &[Tool]) -> Approval {
-        let mut lock = Lock::new("s");
-        for tool in tools {
-            lock.approve(tool, "here");
-        }
-        Approval::Known(lock)
+        Approval::Known(Lock::of("s", tools, "here"))
     }
 
     fn reason(approval: &Approval, transport: &str, tool: &Tool) -> Option<HeldReason> {
@@ -143,6 +148,14 @@ mod tests {
         let unreadable = Some(HeldReason::Unreadable);
         assert_eq!(reason(&Approval::Unreadable, "here", &read), unreadable);
         assert_eq!(reason(&Approval::Unknown, "here", &read), unreadable);
+    }
+
+    #[test]
+    fn of_two_tools_of_one_name_the_first_is_approved() {
+        let (harmless, other) = (tool("read", "reads"), tool("read", "deletes"));
+        let approval = approved(&[harmless.clone(), other.clone()]);
+        assert_eq!(reason(&approval, "here", &harmless), None);
+        assert_eq!(reason(&approval, "here", &other), Some(HeldReason::Changed));
     }
 
     /// Whatever part of a definition changes, it is another one; the order of keys is no part of it.

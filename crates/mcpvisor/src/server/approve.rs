@@ -7,18 +7,18 @@ use tokio::sync::oneshot;
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::message::ServerMessage;
 use crate::catalog::ServerCatalog;
 use crate::error::ControlError;
 use crate::events::EventKind;
-use crate::pins::{Approval, Lock};
+use crate::pins::{Approval, HeldTool, Lock};
 use crate::reply::Failure;
 
 /// Where the names of the approved tools go.
 pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>>;
 
 impl ServerState {
-    /// What a server offers when it is seen for the first time is approved.
+    /// What a server offers when it is seen for the first time is approved; not what was offered by
+    /// one that was reached in another way.
     pub(super) fn approve_first_sight(&mut self) {
         let config = self.slot.config();
         let pins = &self.slot.pins;
@@ -26,30 +26,36 @@ impl ServerState {
         if !config.pin || !matches!(*approval, Approval::FirstSight) {
             return;
         }
-        let listed = Arc::clone(&self.slot.memory().listed);
-        let mut lock = Lock::new(self.slot.name().as_str());
-        for tool in listed.tools.iter() {
-            lock.approve(tool, config.fingerprint());
+        let (listed, with) = {
+            let memory = self.slot.memory();
+            (Arc::clone(&memory.listed), Arc::clone(&memory.listed_with))
+        };
+        if with.fingerprint() != config.fingerprint() {
+            return;
         }
+        let name = self.slot.name().as_str();
+        let lock = Lock::of(name, &listed.tools, config.fingerprint());
         *approval = Approval::Known(lock);
         drop(approval);
         pins.save_later(|_| {});
     }
 
-    /// Approves what the server offers now: one tool that is held back, or all of them.
-    pub(super) fn approve(&mut self, tool: Option<String>, reply: ApproveReply) {
-        let (held, listed) = {
-            let memory = self.slot.memory();
-            (Arc::clone(&memory.last_good), Arc::clone(&memory.listed))
+    /// Approves what is held back, as it is shown: one tool, or all of them, whose definition has a
+    /// hash if one is named.
+    pub(super) fn approve(
+        &mut self,
+        tool: Option<String>,
+        hash: Option<String>,
+        reply: ApproveReply,
+    ) {
+        let shown = Arc::clone(&self.slot.memory().last_good);
+        let is_wanted = |it: &&HeldTool| {
+            tool.as_ref().is_none_or(|tool| *tool == it.tool)
+                && hash.as_ref().is_none_or(|hash| *hash == it.hash())
         };
-        let wanted = |name: &str| tool.as_deref().is_none_or(|tool| tool == name);
-        let names: Vec<String> = held
-            .held
-            .iter()
-            .filter(|it| wanted(&it.tool))
-            .map(|it| it.tool.clone())
-            .collect();
-        if let (Some(tool), true) = (tool, names.is_empty()) {
+        let approved: Vec<&HeldTool> = shown.held.iter().filter(is_wanted).collect();
+        if let (Some(tool), true) = (&tool, approved.is_empty()) {
+            let tool = tool.clone();
             let server = self.slot.name().clone();
             let _ = reply.send(Err(ControlError::NotHeld { server, tool }));
             return;
@@ -62,11 +68,10 @@ impl ServerState {
                 Lock::new(self.slot.name().as_str())
             }
         };
-        for tool in listed.tools.iter() {
-            if names.iter().any(|name| *name == tool.name) {
-                lock.approve(tool, config.fingerprint());
-            }
+        for held in &approved {
+            lock.approve(&held.tool, held.offered.clone(), config.fingerprint());
         }
+        let names = approved.iter().map(|it| it.tool.clone()).collect();
         *approval = Approval::Known(lock);
         drop(approval);
         self.look_again(ListKind::Tools);
@@ -81,26 +86,9 @@ impl ServerState {
         });
     }
 
-    /// Reads what is approved, if that has not been done, and looks again then.
-    pub(super) fn load_pins(&self) {
-        let (pins, myself) = (Arc::clone(&self.slot.pins), self.myself.clone());
-        tokio::task::spawn_blocking(move || {
-            pins.load();
-            let _ = myself.send_message(ServerMessage::PinsLoaded);
-        });
-    }
-
-    /// What is approved is known.
-    pub(super) fn pins_loaded(&mut self) {
-        if self.listed_on != Generation::NONE {
-            self.approve_first_sight();
-        }
-        self.look_again(ListKind::Tools);
-    }
-
     /// Says which tools are held back since the last look.
     pub(super) fn tell_of_held(&mut self, old: &ServerCatalog, new: &ServerCatalog) {
-        let fresh = |it: &&crate::pins::HeldTool| old.held(&it.tool) != Some(*it);
+        let fresh = |it: &&HeldTool| old.held(&it.tool) != Some(*it);
         let tools: Vec<String> = new
             .held
             .iter()

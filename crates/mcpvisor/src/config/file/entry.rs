@@ -14,6 +14,9 @@ use super::variables::Variables;
 use crate::config::{ConfigProblem, ServerConfig, Severity};
 use crate::transport::Transport;
 
+/// So many unknown keys are named beside what an entry lacks.
+const MAX_HINTS: usize = 3;
+
 /// Reads an entry: the server, unless it has to be left out, and what is to be said about it.
 pub(super) fn read(
     entry: &Member,
@@ -35,8 +38,17 @@ pub(super) fn read(
             let warn = |said| problem(Severity::Warning, said);
             (Some(server), warnings.map(warn).collect())
         }
-        // What else is odd about it matters once it is read at all.
-        Err(said) => (None, vec![problem(Severity::LeftOut, said)]),
+        // What else is odd about it matters once it is read at all, but for a key that is perhaps
+        // the one that is missing.
+        Err(said) => {
+            let mut parts = vec![said.message];
+            parts.extend(reader.unknown.drain(..).take(MAX_HINTS));
+            let message = parts.join("; ");
+            (
+                None,
+                vec![problem(Severity::LeftOut, Said { message, ..said })],
+            )
+        }
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Said {
 pub(super) struct Reader<'a> {
     variables: &'a Variables<'a>,
     pub(super) warnings: Vec<Said>,
+    /// What was said of unknown keys: one of them may be what is missing.
+    pub(super) unknown: Vec<String>,
     /// What came from variables so far.
     pub(super) secrets: Vec<Secret<String>>,
     seen: Vec<Seen>,
@@ -51,6 +53,7 @@ impl<'a> Reader<'a> {
         Self {
             variables,
             warnings: Vec::new(),
+            unknown: Vec::new(),
             secrets: Vec::new(),
             seen: Vec::new(),
         }
@@ -92,6 +95,7 @@ impl<'a> Reader<'a> {
                 if unknown <= MAX_UNKNOWN {
                     let names = keys().filter(|key| !matches!(key.kind, Kind::Ignored));
                     let message = unknown_key(prefix, &path, &member.key, names);
+                    self.unknown.push(message.clone());
                     self.warn(member.key_span.clone(), message);
                 } else if unknown == MAX_UNKNOWN + 1 {
                     let message = format!("{path:?} and what follows is unknown and ignored");
@@ -100,7 +104,7 @@ impl<'a> Reader<'a> {
                 continue;
             };
             // `null` is as good as absent.
-            if matches!(member.node.value, Value::Null) {
+            if member.node.is_null() {
                 continue;
             }
             self.note(key, &path, member, prefix);
@@ -306,6 +310,9 @@ impl<'a> Reader<'a> {
         expanded: Result<Expanded, Missing>,
     ) -> Result<String, Said> {
         let expanded = expanded.map_err(|missing| wrong(path, node, &missing.to_string()))?;
+        if let Some(odd) = expanded.odd {
+            self.warn(node.span.clone(), format!("{path:?} {}", odd.words()));
+        }
         self.secrets.extend(expanded.secrets);
         Ok(expanded.text)
     }

@@ -228,6 +228,88 @@ fn the_later_of_two_entries_counts_and_warns() {
 }
 
 #[test]
+fn what_is_there_twice_at_the_top_warns() {
+    let config = read(r#"{ "mcpServers": { "a": { "command": "x" } }, "mcpServers": {} }"#);
+    assert_eq!(config.servers.len(), 0);
+    let (severity, message) = the_problem(&config);
+    assert_eq!(severity, Severity::Warning);
+    assert!(
+        message.contains("\"mcpServers\" is there twice"),
+        "{message}"
+    );
+    let config = read(r#"{ "defaults": {}, "defaults": {}, "x": 1, "x": 2, "servers": {} }"#);
+    assert!(
+        the_problem(&config)
+            .1
+            .contains("\"defaults\" is there twice")
+    );
+}
+
+#[test]
+fn null_is_as_good_as_absent_everywhere() {
+    let servers = r#"{ "a": { "command": "x", "args": null } }"#;
+    for text in [
+        format!(r#"{{ "mcpServers": null, "servers": {servers} }}"#),
+        format!(r#"{{ "mcpServers": {servers}, "mcpServers": null }}"#),
+        format!(r#"{{ "defaults": null, "stateDir": null, "mcpServers": {servers} }}"#),
+    ] {
+        let config = read(&text);
+        assert_eq!(
+            (config.servers.len(), config.problems.len()),
+            (1, 0),
+            "{text}"
+        );
+    }
+    let config = read(r#"{ "mcpServers": { "a": { "command": "x" }, "a": null, "b": null } }"#);
+    assert_eq!(config.servers.len(), 1);
+    for problem in &config.problems {
+        assert_eq!(problem.severity, Severity::Warning);
+        assert!(problem.message.contains("null"), "{problem}");
+    }
+    let none = Config::from_json(r#"{ "mcpServers": null }"#, |_| None).unwrap_err();
+    assert!(
+        none.to_string().contains("write { \"mcpServers\""),
+        "{none}"
+    );
+}
+
+#[test]
+fn a_key_that_is_missing_and_one_that_is_unknown_are_told_together() {
+    let config = entry(r#"{ "comand": "python3" }"#);
+    let (severity, message) = the_problem(&config);
+    assert_eq!(severity, Severity::LeftOut);
+    assert!(message.contains("needs a \"command\""), "{message}");
+    assert!(message.contains("did you mean \"command\"?"), "{message}");
+}
+
+#[test]
+fn no_timeout_is_zero() {
+    for key in ["connect", "call", "idle", "listing"] {
+        let config = entry(&format!(
+            r#"{{ "command": "x", "timeouts": {{ "{key}": "0s" }} }}"#
+        ));
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::LeftOut);
+        assert!(
+            message.contains(&format!("\"timeouts.{key}\" must be longer than 0")),
+            "{message}"
+        );
+    }
+    let config = entry(r#"{ "command": "x", "timeouts": { "reconnectWait": "0s" } }"#);
+    assert_eq!(config.problems, [], "a call need not wait");
+}
+
+#[test]
+fn what_was_perhaps_meant_as_a_variable_warns_or_is_refused() {
+    let config = entry(r#"{ "command": "x", "args": ["${A B}"] }"#);
+    assert_eq!(the_problem(&config).0, Severity::Warning);
+    let config = entry(r#"{ "command": "x", "args": ["${NOPE:-${TOKEN}}"] }"#);
+    let (severity, message) = the_problem(&config);
+    assert_eq!(severity, Severity::LeftOut);
+    assert!(message.contains("the default of NOPE"), "{message}");
+}
+
+#[test]
 fn a_config_that_cannot_be_read_says_where_and_why() {
     let read = |text: &str| Config::from_json(text, |_| None).unwrap_err();
     match read("{\n  \"mcpServers\": {\n    oops }\n}") {

@@ -12,6 +12,13 @@ pub(super) struct Node {
     pub(super) span: Span,
 }
 
+impl Node {
+    /// Whether it is as good as absent.
+    pub(super) fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) enum Value {
     Null,

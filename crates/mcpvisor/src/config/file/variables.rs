@@ -21,6 +21,35 @@ pub(super) struct Expanded {
     pub(super) text: String,
     /// What came from variables.
     pub(super) secrets: Vec<Secret<String>>,
+    /// What looks like a variable and was left as it is.
+    pub(super) odd: Option<Odd>,
+}
+
+/// What was perhaps meant as a variable, and is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Odd {
+    /// A `${` without a `}`.
+    Open,
+    /// Between them stands no name, nor anything that a shell would take.
+    NoName,
+}
+
+impl Odd {
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Open => "has a \"${\" that is never closed, so nothing is replaced; add a }",
+            Self::NoName => {
+                "has a \"${…}\" that holds no name, so it is left as it is; \
+                 a name has letters, digits and _ alone"
+            }
+        }
+    }
+
+    /// Whether this is what stands between `${` and `}`.
+    fn is_no_name(inside: &str) -> bool {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ' ';
+        inside.is_empty() || inside.contains(' ') && inside.chars().all(word)
+    }
 }
 
 /// Why a text cannot be expanded. It holds names, never values.
@@ -40,6 +69,10 @@ pub(super) enum Missing {
     Input(String),
     #[error("needs ${{{0}}}, which only an editor knows; write it out, or set a variable {0}")]
     OfEditor(String),
+    #[error(
+        "has a variable within the default of {0}, which is not replaced; write the default out, or set {0}"
+    )]
+    Nested(String),
 }
 
 /// Looks up variables; a name that is not set is an error, never an empty text.
@@ -71,6 +104,7 @@ impl<'a> Variables<'a> {
         Ok(Expanded {
             text: value.clone(),
             secrets: vec![Secret::new(value)],
+            odd: None,
         })
     }
 
@@ -78,16 +112,20 @@ impl<'a> Variables<'a> {
     pub(super) fn expand(&self, text: &str) -> Result<Expanded, Missing> {
         let mut expanded = String::with_capacity(text.len());
         let mut secrets = Vec::new();
+        let mut odd = None;
         let mut rest = text;
         while let Some((before, opening, reference)) = self.next(rest) {
             expanded.push_str(before);
             let Some(end) = reference.find('}') else {
+                odd = Some(Odd::Open);
                 expanded.push_str(opening);
                 rest = reference;
                 break;
             };
             rest = &reference[end + 1..];
-            match Reference::read(&reference[..end], opening) {
+            let inside = &reference[..end];
+            odd = odd.or(Odd::is_no_name(inside).then_some(Odd::NoName));
+            match Reference::read(inside, opening) {
                 Some(reference) => match self.value(&reference)? {
                     Value::Variable(value) => {
                         expanded.push_str(&value);
@@ -105,6 +143,7 @@ impl<'a> Variables<'a> {
         Ok(Expanded {
             text: expanded,
             secrets,
+            odd,
         })
     }
 
@@ -126,6 +165,13 @@ impl<'a> Variables<'a> {
         let name = reference.name;
         if reference.is_input {
             return Err(Missing::Input(name.to_owned()));
+        }
+        // Its end would be taken for that of the whole.
+        if reference
+            .default
+            .is_some_and(|default| default.contains("${"))
+        {
+            return Err(Missing::Nested(name.to_owned()));
         }
         let value = (self.lookup)(name).or_else(|| match name {
             "userHome" => (self.lookup)("HOME"),
@@ -251,6 +297,36 @@ mod tests {
             expand("${workspaceFolder}/x"),
             Err(Missing::OfEditor("workspaceFolder".to_owned()))
         );
+    }
+
+    #[test]
+    fn what_was_perhaps_meant_as_a_variable_is_said() {
+        let odd = |text: &str| expanded(text).unwrap().odd;
+        for text in ["${", "a ${HOME} ${open"] {
+            assert_eq!(odd(text), Some(Odd::Open), "{text}");
+        }
+        for text in ["${}", "${A B}", "${ HOME }", "${A B} ${HOME}"] {
+            assert_eq!(odd(text), Some(Odd::NoName), "{text}");
+        }
+        // A shell may be meant.
+        for text in [
+            "${#x}",
+            "${1}",
+            "${x%% *}",
+            "${x-a b}",
+            "$HOME",
+            "${HOME}",
+            "${X:-a b}",
+        ] {
+            assert_eq!(odd(text), None, "{text}");
+        }
+        for text in [
+            "${NOPE:-${HOME}}",
+            "${HOME:-${NOPE}}",
+            "${env:X_Y:-${HOME}/a}",
+        ] {
+            assert!(matches!(expand(text), Err(Missing::Nested(_))), "{text}");
+        }
     }
 
     #[test]
