@@ -37,7 +37,8 @@ impl ClientBuilder {
     }
 
     /// At most this many requests of the agent run or wait at once; more wait for their turn
-    /// within their deadlines.
+    /// within their deadlines, in the order in which they came, whatever their
+    /// [priority](crate::Request::priority).
     #[must_use]
     pub fn quota(mut self, requests: usize) -> Self {
         self.quota = Some(requests.max(1));

@@ -21,18 +21,20 @@ use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
 use crate::server::message::{FetchFailure, ServerMessage};
 use crate::server::slot::ServerSlot;
 
-/// Pings the server. The machine's deadline ends a check that nobody answers.
+/// Pings the server. What it means that nobody answered, the machine's own deadline says; here the
+/// ping is only given up, since nobody waits for it any more.
 pub(crate) async fn check(
     connection: OwnRequests,
     actor: ActorRef<ServerMessage>,
     generation: Generation,
+    limit: Duration,
 ) {
     let ping = ClientRequest::PingRequest(PingRequest {
         method: Default::default(),
         extensions: Default::default(),
     });
     // Without an answer the connection has ended, which it reports itself.
-    if let Some(answer) = connection.ask(ping).await {
+    if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.ask(ping)).await {
         let _ = actor.send_message(ServerMessage::CheckEnded {
             generation,
             answered: is_alive(&answer),
@@ -195,16 +197,10 @@ fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, Fet
             items.extend(page.resource_templates);
             Ok(page.next_cursor)
         }
-        (_, other) => Err(FetchFailure::Failed(format!(
-            "an answer of another kind: {}",
-            kind_of(&other)
-        ))),
+        _ => Err(FetchFailure::Failed(
+            "an answer of another kind, or without what it must have".to_owned(),
+        )),
     }
-}
-
-fn kind_of(result: &ServerResult) -> String {
-    let text = format!("{result:?}");
-    text.split(['(', ' ']).next().unwrap_or_default().to_owned()
 }
 
 /// Restores subscriptions and the log level on a new connection. What the server no longer accepts

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use mcpvisor_core::machine::{Fault, NotSent, Outcome};
+use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{InvalidSetting, ServerName, StateName};
 use rmcp::ErrorData;
@@ -63,6 +63,8 @@ pub enum CallError {
         server: ServerName,
         /// Which request.
         method: &'static str,
+        /// What kind of refusal: [`FaultClass::Unauthorized`] if a person has to authorize first.
+        class: FaultClass,
         /// What the server said.
         cause: String,
     },
@@ -361,6 +363,7 @@ impl Asked {
             Failure::Outcome(Outcome::Refused(fault)) => CallError::Refused {
                 server,
                 method,
+                class: fault.class,
                 cause: fault.message,
             },
             Failure::Outcome(Outcome::Answered(fault)) => CallError::Unreadable {

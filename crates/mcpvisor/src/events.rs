@@ -97,7 +97,8 @@ pub enum EventsError {
     Closed,
 }
 
-/// A reader of events.
+/// A reader of events. One that does not read keeps up to [`EVENT_BUFFER`] of them in memory, log
+/// messages of servers among them: read it, or drop it.
 #[derive(Debug)]
 pub struct Events(broadcast::Receiver<Arc<Event>>);
 

@@ -10,8 +10,8 @@ use rmcp::model::{
     ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
     ListResourcesResult, ListToolsRequest, ListToolsResult, LoggingLevel, PaginatedRequestParams,
     PingRequest, ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult,
-    SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
-    UnsubscribeRequest, UnsubscribeRequestParams,
+    ServerPeerInfo, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
+    SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
 };
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -59,8 +59,16 @@ impl ServerHandle {
         self.slot.status()
     }
 
+    /// What the server said of itself when it was last connected: its instructions for a model, its
+    /// capabilities, its name and version. All of it is the server's own text, as it came; nothing
+    /// before the first connection. Never waits.
+    pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.slot.info.load_full()
+    }
+
     /// The server's state from now on. The counts of calls in it are those of the last change;
-    /// [`ServerHandle::status`] has the present ones.
+    /// [`ServerHandle::status`] has them, counted by the
+    /// server's actor, which may be a moment behind the caller that was answered.
     pub fn watch(&self) -> watch::Receiver<ServerStatus> {
         self.slot.status.subscribe()
     }

@@ -127,8 +127,14 @@ pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         (before.retry != after.retry, "retries"),
         (before.listing != after.listing, "listing"),
         (old.tools != new.tools, "tools"),
-        (old.start != new.start, "start"),
-        (old.sleep_after != new.sleep_after, "idleTimeout"),
+        (
+            old.start != new.start || before.rest.lazy != after.rest.lazy,
+            "start",
+        ),
+        (
+            old.sleep_after != new.sleep_after || before.rest.sleep_after != after.rest.sleep_after,
+            "idleTimeout",
+        ),
         (old.pin != new.pin, "pin"),
         (old.check_arguments != new.check_arguments, "checkArguments"),
         (old.required != new.required, "required"),
@@ -203,7 +209,8 @@ impl Runtime {
     ///
     /// Handles stay: those of a restarted server work on its new connection. A server that
     /// [`Runtime::add`] brought and the config does not name is removed. Where things are kept
-    /// (`state_dir`) stays as it was at the start.
+    /// (`state_dir`) stays as it was at the start. Once it was begun it goes on to its end, also when
+    /// nobody waits for that any more.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -216,9 +223,19 @@ impl Runtime {
     /// # }
     /// ```
     pub async fn reload(&self, config: Config) -> Result<ReloadReport, ReloadError> {
-        let mut wanted = checked(config.servers)?;
-        let broken: BTreeSet<&str> = config
-            .problems
+        let wanted = checked(config.servers)?;
+        let runtime = self.clone();
+        // In a task of its own: given up half-way, servers would run on what their slots no longer say.
+        let reload = tokio::spawn(async move { runtime.take(wanted, config.problems).await });
+        reload.await.unwrap_or(Err(ReloadError::RuntimeGone))
+    }
+
+    async fn take(
+        &self,
+        mut wanted: BTreeMap<ServerName, ServerConfig>,
+        problems: Vec<ConfigProblem>,
+    ) -> Result<ReloadReport, ReloadError> {
+        let broken: BTreeSet<&str> = problems
             .iter()
             .filter(|problem| problem.severity == Severity::LeftOut)
             .filter_map(|problem| problem.server.as_deref())
@@ -252,7 +269,7 @@ impl Runtime {
         servers.sort_by(|a, b| a.0.server.cmp(&b.0.server));
         Ok(ReloadReport {
             servers: servers.into_iter().map(|(server, _)| server).collect(),
-            problems: config.problems,
+            problems,
         })
     }
 
@@ -291,6 +308,11 @@ impl Runtime {
             true => renewed(change),
             false => Renew::Nothing,
         };
+        if config.pin {
+            // Known before the rule holds, so that there is no moment in which it cannot be kept.
+            let pins = Arc::clone(&slot.pins);
+            let _ = tokio::task::spawn_blocking(move || pins.load()).await;
+        }
         slot.configure(config);
         let adjusted = self
             .control(name.as_str(), |reply| ServerMessage::Reconfigure {
@@ -369,6 +391,19 @@ mod tests {
     }
 
     #[cfg(feature = "http")]
+    #[test]
+    fn what_the_settings_say_of_rest_counts_as_what_the_server_says_of_it() {
+        let old = server();
+        let second = Some(Duration::from_secs(1));
+        let adjusted = |what| ServerChange::Adjusted { what: vec![what] };
+        let mut lazy = old.clone();
+        lazy.settings.rest.lazy = true;
+        assert_eq!(compare(&old, &lazy), adjusted("start"));
+        let mut sleepy = old.clone();
+        sleepy.settings.rest.sleep_after = second;
+        assert_eq!(compare(&old, &sleepy), adjusted("idleTimeout"));
+    }
+
     #[test]
     fn other_headers_need_no_restart_but_another_address_and_certificates_do() {
         let server = |it: crate::HttpEndpoint| ServerConfig::new("a", it).unwrap();

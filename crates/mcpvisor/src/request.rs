@@ -23,7 +23,7 @@ use crate::reply::{Failure, Reply};
 use crate::server::actor::now;
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
-use crate::server::slot::{Mailbox, ServerSlot};
+use crate::server::slot::{Mailbox, Readiness, ServerSlot};
 
 /// No request lasts longer, whatever its deadline says.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -141,8 +141,10 @@ impl<R> Request<R> {
         self
     }
 
-    /// How urgent it is among the requests of its own client that wait for a place. It takes no other
-    /// client's turn, and nothing that was sent already is held up for it.
+    /// How urgent it is among the requests of its own client that wait for a place at the server. It
+    /// takes no other client's turn, and nothing that was sent already is held up for it. Requests that
+    /// wait for their client's own [quota](crate::ClientBuilder::quota) go in the order in which they
+    /// came.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
@@ -308,7 +310,8 @@ impl Submission<'_> {
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
-    /// A client's own quota is waited for, within the deadline.
+    /// A client's own quota is waited for, within the deadline. A server that is off refuses at once,
+    /// so what it is asked needs no place.
     async fn take_quota(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         let Some(quota) = &self.quota else {
             return Ok(None);
@@ -316,12 +319,20 @@ impl Submission<'_> {
         if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
             return Ok(Some(permit));
         }
-        let wait = Arc::clone(quota).acquire_owned();
-        match tokio::time::timeout_at(self.deadline.into(), wait).await {
-            Ok(permit) => Ok(permit.ok()),
-            Err(_) => Err(not_in_time()),
+        tokio::select! {
+            biased;
+            permit = Arc::clone(quota).acquire_owned() => Ok(permit.ok()),
+            () = hopeless(self.slot) => Ok(None),
+            () = tokio::time::sleep_until(self.deadline.into()) => Err(not_in_time()),
         }
     }
+}
+
+/// Waits until a server stays as it is until somebody does something about it.
+async fn hopeless(slot: &ServerSlot) {
+    let mut readiness = slot.readiness.subscribe();
+    // The sender lives in the slot, so this ends only with the condition.
+    let _ = readiness.wait_for(|it| *it == Readiness::Hopeless).await;
 }
 
 fn not_in_time() -> Failure {

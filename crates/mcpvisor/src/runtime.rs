@@ -207,6 +207,9 @@ fn validate(config: &ServerConfig) -> Result<(), StartError> {
 
 /// Waits until a server is ready; the error means that it will not be without a person.
 async fn settled(slot: &ServerSlot) -> Result<(), ()> {
+    if slot.is_gone() {
+        return Err(());
+    }
     let mut readiness = slot.readiness.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
     match readiness.wait_for(|it| *it != Readiness::Pending).await {
@@ -374,10 +377,13 @@ impl Runtime {
         }
         let servers: Vec<_> = wanted
             .iter()
-            .map(|slot| slot.status())
-            .filter(|status| !status.is_ready())
-            .map(|status| {
-                let fault = status.last_error.map(|fault| fault.message);
+            .map(|slot| (slot.status(), slot.is_gone()))
+            .filter(|(status, gone)| *gone || !status.is_ready())
+            .map(|(status, gone)| {
+                let fault = match gone {
+                    true => Some(ControlError::RuntimeGone.to_string()),
+                    false => status.last_error.map(|fault| fault.message),
+                };
                 (status.name, status.state, fault)
             })
             .collect();
@@ -441,16 +447,31 @@ impl Runtime {
         Ok(self.slot(server)?.published().held.to_vec())
     }
 
-    /// Approves a tool that is held back, or all of them, as the server offers them now. Returns the
-    /// names of what was approved, once that is kept.
+    /// Approves a tool that is held back, or all of them, as [`held`](Self::held) shows them now.
+    /// Returns the names of what was approved, once that is kept.
     pub async fn approve(
         &self,
         server: &str,
         tool: Option<&str>,
     ) -> Result<Vec<String>, ControlError> {
         let tool = tool.map(str::to_owned);
-        self.control(server, |reply| ServerMessage::Approve { tool, reply })
-            .await
+        let hash = None;
+        let message = |reply| ServerMessage::Approve { tool, hash, reply };
+        self.control(server, message).await
+    }
+
+    /// Approves a tool that is held back only as a person has seen it: with the
+    /// [`hash`](HeldTool::hash) that it had then. When the server has changed it again, nothing is
+    /// approved ([`ControlError::NotHeld`]).
+    pub async fn approve_definition(
+        &self,
+        server: &str,
+        tool: &str,
+        hash: &str,
+    ) -> Result<(), ControlError> {
+        let (tool, hash) = (Some(tool.to_owned()), Some(hash.to_owned()));
+        let message = |reply| ServerMessage::Approve { tool, hash, reply };
+        self.control(server, message).await.map(drop)
     }
 
     fn interrupted(&self, name: &ServerName) -> ControlError {
@@ -506,7 +527,7 @@ impl Runtime {
 
     /// Ends the runtime within the limit: no new calls, those in flight may finish, then all
     /// servers are closed at once. A limit shorter than the servers' own close times shrinks every
-    /// step in proportion.
+    /// step in proportion; what the drain does not use is left to the steps after it.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let due = Instant::now() + limit.min(LONGEST_SHUTDOWN);

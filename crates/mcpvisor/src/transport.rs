@@ -114,6 +114,12 @@ impl Transport {
         }
     }
 
+    /// The folder that a child process starts in, if one was named.
+    #[cfg(feature = "stdio")]
+    pub fn folder(&self) -> Option<std::path::PathBuf> {
+        self.as_stdio()?.folder().map(Into::into)
+    }
+
     /// The kind of transport in one word, as the status shows it.
     pub fn label(&self) -> &'static str {
         match &self.0 {
@@ -138,6 +144,11 @@ impl Transport {
             ) if std::sync::Arc::ptr_eq(ours, theirs) => Vec::new(),
             _ => vec!["transport"],
         }
+    }
+
+    /// Whether it is the same server that is reached, as far as one can know.
+    pub(crate) fn is_reached_as(&self, other: &Self) -> bool {
+        self.differences(other).is_empty()
     }
 
     /// Whether the same server is told other headers, which the next request can carry.

@@ -500,3 +500,35 @@ fn a_host_with_secrets() {
         runtime.shutdown(BUSY).await;
     });
 }
+
+/// What the server gets for a request that comes after `before` and is as large as `size` says.
+async fn refusal(before: &str, size: &str) -> String {
+    let ask = r#"BEFORE
+        printf '{"jsonrpc":"2.0","id":"theirs","method":"roots/list","params":{"x":"'; SIZE; say '"}}'
+        while IFS= read -r line; do case $line in *'"theirs"'*) break;; esac; done
+        answer "$id" '{"content":[],"structuredContent":'"$line"'}'"#;
+    let fleet = Fleet::start(&ask.replace("BEFORE", before).replace("SIZE", size)).await;
+    let call = fleet.hostile.call_tool("worst", json!({}));
+    let told = call.deadline(DEADLINE).await.unwrap();
+    fleet.decent.call_tool("fine", json!({})).await.unwrap();
+    fleet.end().await;
+    let told = told.structured_content.unwrap();
+    told["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_read_is_answered_all_the_same() {
+    let large = "the request is too large for this client";
+    assert_eq!(refusal("", "mib 2 x").await, large);
+    assert_eq!(refusal("", "mib 20 x").await, large);
+    // Behind as many messages as there is room for, unless the machine was slow.
+    let log =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let burst = format!("yes '{log}' | head -n 10000");
+    let told = refusal(&burst, "head -c 400000 /dev/zero | tr '\\0' x").await;
+    let expected = [
+        "too many messages at once; ask again later",
+        "this client does not offer that",
+    ];
+    assert!(expected.contains(&&*told), "{told}");
+}

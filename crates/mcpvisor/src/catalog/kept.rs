@@ -4,7 +4,7 @@
 //! file that cannot be read, or that is of a server that is reached in another way, is passed over.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mcpvisor_core::{ServerName, exposed_name};
@@ -39,10 +39,17 @@ struct Kept {
 pub(crate) struct CatalogStore {
     server: ServerName,
     folder: Option<StateDir>,
-    /// The write that is to come.
-    pub(crate) pending: Mutex<Option<JoinHandle<()>>>,
+    pending: Mutex<Pending>,
     /// Held by whoever writes.
-    writing: Mutex<()>,
+    pub(crate) writing: Mutex<()>,
+}
+
+/// The write that is to come.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) task: Option<JoinHandle<()>>,
+    /// Something changed since the last write began.
+    pub(crate) dirty: bool,
 }
 
 impl CatalogStore {
@@ -58,6 +65,11 @@ impl CatalogStore {
     /// Whether anything is kept.
     pub(crate) fn is_on(&self) -> bool {
         self.folder.is_some()
+    }
+
+    /// The write that is to come.
+    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn file(&self) -> String {

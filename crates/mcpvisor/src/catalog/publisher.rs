@@ -24,6 +24,9 @@ pub(crate) struct CatalogPublisher {
     desk: Mutex<Desk>,
 }
 
+/// So many views are not worth a look for those that nobody has any more.
+const FEW_VIEWS: usize = 32;
+
 /// What the writers share.
 #[derive(Debug, Default)]
 struct Desk {
@@ -31,8 +34,20 @@ struct Desk {
     changed: BTreeMap<ServerName, Option<Arc<ServerView>>>,
     /// Changes since the beginning, merged or not.
     revision: u64,
-    /// Clients that are gone leave at the next merge.
+    /// Clients that are gone leave at the next merge, or when there are twice as many as were left.
     views: Vec<Weak<ClientView>>,
+    /// So many views there are before those of clients that are gone are looked for.
+    enough: usize,
+}
+
+impl Desk {
+    fn add_view(&mut self, view: &Arc<ClientView>) {
+        if self.views.len() >= self.enough {
+            self.views.retain(|view| view.strong_count() > 0);
+            self.enough = (2 * self.views.len()).max(FEW_VIEWS);
+        }
+        self.views.push(Arc::downgrade(view));
+    }
 }
 
 /// What one client sees: the tools that pass its filter.
@@ -131,7 +146,7 @@ impl CatalogPublisher {
         };
         view.published = ArcSwap::from_pointee(narrowed);
         let view = Arc::new(view);
-        desk.views.push(Arc::downgrade(&view));
+        desk.add_view(&view);
         view
     }
 
@@ -221,6 +236,21 @@ mod tests {
 
     fn exposed(catalog: &FleetCatalog) -> Vec<&str> {
         catalog.tools().map(|tool| tool.exposed()).collect()
+    }
+
+    /// A host may make a client for each of its own requests, while no server changes anything.
+    #[test]
+    fn clients_that_come_and_go_leave_nothing_behind() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        let view = || publisher.view(Filter::default());
+        let stay: Vec<_> = (0..100).map(|_| view()).collect();
+        (0..10_000).for_each(|_| drop(view()));
+        let left = publisher.lock().views.len();
+        assert!((stay.len()..=2 * stay.len()).contains(&left), "{left}");
+        publisher.publish(&name("a"), some(&["x"]));
+        publisher.catch_up();
+        let all = stay.iter().map(|view| view.published.load_full());
+        assert!(all.into_iter().all(|it| exposed(&it) == ["a__x"]));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Nothing here waits. What takes time is a task that comes back with a message: the connection
 //! task, a fetch of a list, a check, a timer. What it decides, the machine decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -18,7 +18,9 @@ use tokio::task::JoinHandle;
 use super::call::Call;
 use super::message::{ControlReply, Renew, ServerMessage};
 use super::slot::ServerSlot;
-use crate::connection::{Command, Connection};
+#[cfg(feature = "http")]
+use crate::connection::Command;
+use crate::connection::Connection;
 use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::supervisor::SupervisorMessage;
@@ -172,8 +174,7 @@ impl ServerState {
                 self.step(Input::Disable);
             }
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
-            ServerMessage::Approve { tool, reply } => self.approve(tool, reply),
-            ServerMessage::PinsLoaded => self.pins_loaded(),
+            ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
             ServerMessage::Reconfigure { renew, reply } => {
                 self.reconfigure(renew);
                 self.settle();
@@ -248,18 +249,18 @@ impl ServerState {
         let settings = Box::new(config.machine_settings());
         self.dirty = true;
         self.step(Input::Reconfigure { settings });
-        if !config.pin {
-            self.look_again(ListKind::Tools);
-        } else if self.slot.pins.is_known() {
-            self.pins_loaded();
-        } else {
-            self.load_pins();
+        if self.listed_on != Generation::NONE {
+            self.approve_first_sight();
         }
+        self.look_again(ListKind::Tools);
         match renew {
             Renew::Nothing => {}
             Renew::Headers => self.renew_headers(),
             // One that is switched off stays so; the machine sees to that.
-            Renew::Connection => self.step(Input::Reconnect),
+            Renew::Connection => {
+                self.slot.forget_era();
+                self.step(Input::Renew);
+            }
         }
     }
 
@@ -279,7 +280,7 @@ impl ServerState {
             StateName::Connecting
             | StateName::Reconnecting
             | StateName::Disconnected
-            | StateName::PermanentlyFailed => self.step(Input::Reconnect),
+            | StateName::PermanentlyFailed => self.step(Input::Renew),
             // The next connection reads the config.
             StateName::Disabling | StateName::Disabled | StateName::Sleeping => {}
         }
@@ -292,18 +293,20 @@ impl ServerState {
 
     /// One step of the machine, and all that follows from it.
     pub(super) fn step(&mut self, input: Input) {
-        let chance = Chance::new(self.dice.f64());
         let mut effects = std::mem::take(&mut self.effects);
-        self.machine.handle(now(), chance, input, &mut effects);
-        let mut follow_ups = Vec::new();
-        for effect in effects.drain(..) {
-            follow_ups.extend(self.perform(effect));
+        // Rare: a call that its connection no longer takes, or whose tool has changed. Each may let
+        // in the next of a long line, so they stand in a line here, not on the stack.
+        let mut follow_ups = VecDeque::new();
+        let mut next = Some(input);
+        while let Some(input) = next {
+            let chance = Chance::new(self.dice.f64());
+            self.machine.handle(now(), chance, input, &mut effects);
+            for effect in effects.drain(..) {
+                follow_ups.extend(self.perform(effect));
+            }
+            next = follow_ups.pop_front();
         }
         self.effects = effects;
-        // Rare: a call that its connection no longer takes, or whose tool has changed.
-        for input in follow_ups {
-            self.step(input);
-        }
         self.slot
             .set_gauges(self.machine.in_flight(), self.machine.waiting());
         self.slot.set_expiry(self.machine.lists_expire_at());

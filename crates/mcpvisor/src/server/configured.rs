@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -94,6 +95,15 @@ impl Deref for Configured {
 
     fn deref(&self) -> &ServerConfig {
         &self.server
+    }
+}
+
+/// Its secrets are nobody's business.
+impl fmt::Debug for Configured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Configured")
+            .field("server", &self.server.name)
+            .finish_non_exhaustive()
     }
 }
 

@@ -10,6 +10,7 @@ use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 use super::actor::{ServerState, Timer};
 use super::call::Call;
 use super::message::ServerMessage;
+use crate::catalog::ServerCatalog;
 use crate::connection::{self, Command, Connection};
 use crate::discovery;
 use crate::events::EventKind;
@@ -94,23 +95,13 @@ impl ServerState {
             call.reply.send(Err(failure));
             return Some(Input::CallLeft { call: id });
         }
-        if let Some(name) = call.tool_name() {
+        if call.tool_name().is_some() {
             let catalog = self.slot.published();
-            let Some(seen) = call.seen.as_ref().filter(|_| retried) else {
-                call.seen = Some(catalog);
-                return self.hand_over(call, generation);
-            };
-            let (was, is) = (seen.tool(name), catalog.tool(name));
-            if was != is {
-                let failure = match is {
-                    Some(_) => Failure::ToolChanged,
-                    // It is there, and waits for the approval of a person.
-                    None if catalog.held(name).is_some() => Failure::ToolChanged,
-                    None => Failure::ToolGone,
-                };
+            if retried && let Some(failure) = not_the_same(&call, &catalog) {
                 call.reply.send(Err(failure));
                 return Some(Input::CallLeft { call: id });
             }
+            call.seen.get_or_insert(catalog);
         }
         self.hand_over(call, generation)
     }
@@ -155,6 +146,7 @@ impl ServerState {
             held.own_requests(),
             self.myself.clone(),
             generation,
+            self.machine.settings().health.keepalive_timeout,
         ));
     }
 
@@ -235,5 +227,21 @@ impl ServerState {
             let _ = myself.send_message(ServerMessage::Tick);
         });
         self.timer = Some(Timer { at: deadline, task });
+    }
+}
+
+/// Why a call of a tool is not repeated, if the tool is another one than when it was sent. What was
+/// not known then, because nothing was listed yet, cannot have changed.
+fn not_the_same(call: &Call, now: &ServerCatalog) -> Option<Failure> {
+    let name = call.tool_name()?;
+    if now.held(name).is_some() {
+        // It is there, and waits for the approval of a person.
+        return Some(Failure::ToolChanged);
+    }
+    let was = call.seen.as_ref()?.tool(name)?;
+    match now.tool(name) {
+        Some(is) if is == was => None,
+        Some(_) => Some(Failure::ToolChanged),
+        None => Some(Failure::ToolGone),
     }
 }

@@ -50,11 +50,11 @@ pub(crate) enum ServerMessage {
     Approve {
         /// Which one; all of them if none is named.
         tool: Option<String>,
+        /// Only a definition with this hash; any if there is none.
+        hash: Option<String>,
         /// Answered when it is kept.
         reply: ApproveReply,
     },
-    /// What is approved was read.
-    PinsLoaded,
     /// This connection does not work, says a caller.
     ReportBroken {
         /// The connection that the caller used.
@@ -150,7 +150,7 @@ pub(crate) struct Observed {
     pub(crate) ended: Vec<(CallId, CallEnd)>,
     /// Calls that met trouble of their own, and come back.
     pub(crate) failed: Vec<FailedCall>,
-    /// The server says that the session is gone.
+    /// The server says that the session is gone, or that it no longer speaks its version.
     pub(crate) session_gone: Option<Fault>,
     /// Calls that made progress.
     pub(crate) progressed: Vec<CallId>,

@@ -71,7 +71,12 @@ impl ServerState {
         let old = Arc::clone(&self.slot.memory().listed);
         let mut next = old.with(generation, listed);
         next.share(&old);
-        self.slot.memory().listed = Arc::new(next);
+        let with = self.held(generation).map(|held| Arc::clone(&held.config));
+        {
+            let mut memory = self.slot.memory();
+            memory.listed = Arc::new(next);
+            memory.listed_with = with.unwrap_or_else(|| self.slot.config());
+        }
         if list == ListKind::Tools {
             self.listed_on = generation;
             self.approve_first_sight();

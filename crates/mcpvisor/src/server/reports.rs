@@ -1,5 +1,7 @@
 //! What a connection says of itself, and of the requests that it had.
 
+use std::sync::Arc;
+
 use mcpvisor_core::machine::{Fault, Returned};
 use mcpvisor_core::{Generation, Input};
 
@@ -15,6 +17,7 @@ impl ServerState {
                 self.step(Input::ConnectionUp { generation, lists });
                 // A connection that came up too late has nothing to say about the server.
                 if self.is_live(generation) {
+                    self.slot.info.store(Some(Arc::clone(&info)));
                     self.info = Some(info);
                     self.dirty = true;
                 }
@@ -31,7 +34,8 @@ impl ServerState {
     }
 
     fn observed(&mut self, generation: Generation, observed: Observed) {
-        let current = self.is_live(generation);
+        // What was agreed to while the connection drains or closes was agreed to: its caller knows.
+        let current = self.machine.current() == Some(generation);
         if observed.strays > 0 || observed.dropped_flood > 0 {
             self.strays += observed.strays;
             self.dropped_flood += observed.dropped_flood;

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerName, Slot, StateName};
 use ractor::ActorRef;
-use rmcp::model::LoggingLevel;
+use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::{Semaphore, watch};
 
 use super::actor::now;
@@ -52,6 +52,8 @@ pub(crate) struct ServerSlot {
     pub(crate) mailbox: watch::Sender<Mailbox>,
     pub(crate) status: watch::Sender<ServerStatus>,
     pub(crate) readiness: watch::Sender<Readiness>,
+    /// What the server last said of itself.
+    pub(crate) info: ArcSwapOption<ServerPeerInfo>,
     published: ArcSwap<ServerCatalog>,
     /// One permit: a connection task holds it from opening to the end of closing, so a new
     /// generation never opens beside an old one, not even across a crash of the actor.
@@ -116,6 +118,8 @@ pub(crate) struct Memory {
     pub(crate) durable: Durable,
     /// The lists as they were fetched.
     pub(crate) listed: Arc<ServerCatalog>,
+    /// The config of the connection that listed them.
+    pub(crate) listed_with: CurrentConfig,
     /// What callers see of them, in states that publish.
     pub(crate) last_good: Arc<ServerCatalog>,
     pub(crate) subscriptions: BTreeSet<String>,
@@ -141,13 +145,16 @@ impl ServerSlot {
         let slot = Slot::first(config.name.clone());
         let config_name = config.name.clone();
         let status = first_status(&slot, &config);
+        let entry = places(&config);
+        let config = Arc::new(Configured::new(config, None));
         Self {
             mailbox: watch::Sender::new(Mailbox::Starting),
             readiness: watch::Sender::new(Readiness::of(&status)),
             status: watch::Sender::new(status),
+            info: ArcSwapOption::empty(),
             published: ArcSwap::from_pointee(ServerCatalog::default()),
             connection: Arc::new(Semaphore::new(1)),
-            entry: ArcSwap::from_pointee(places(&config)),
+            entry: ArcSwap::from_pointee(entry),
             hurried: watch::Sender::new(false),
             next_call: AtomicU64::new(1),
             in_flight: AtomicUsize::new(0),
@@ -158,6 +165,7 @@ impl ServerSlot {
             memory: Mutex::new(Memory {
                 durable,
                 listed: Arc::new(ServerCatalog::default()),
+                listed_with: Arc::clone(&config),
                 last_good: Arc::new(ServerCatalog::default()),
                 subscriptions: BTreeSet::new(),
                 log_level: None,
@@ -167,7 +175,7 @@ impl ServerSlot {
                 closed: None,
             }),
             slot,
-            config: ArcSwap::from_pointee(Configured::new(config, None)),
+            config: ArcSwap::new(config),
             #[cfg(feature = "schema-check")]
             checks: Arc::default(),
             pins: Arc::new(PinStore::new(config_name.clone(), host.state.clone())),
@@ -196,6 +204,13 @@ impl ServerSlot {
         }
         let next = Configured::new(config, Some(&before));
         self.config.store(Arc::new(next));
+    }
+
+    /// Another server is reached from now on: what an earlier run knew of its era is looked for.
+    pub(crate) fn forget_era(&self) {
+        let mut memory = self.memory();
+        memory.era = KnownEra::Unknown;
+        memory.era_loaded = false;
     }
 
     /// Places for calls that run and wait.
@@ -240,6 +255,7 @@ impl ServerSlot {
         {
             let mut memory = self.memory();
             memory.listed = Arc::new(listed);
+            memory.listed_with = Arc::clone(&config);
             memory.last_good = Arc::clone(&shown);
         }
         if show && config.enabled {
@@ -252,21 +268,30 @@ impl ServerSlot {
         if !self.kept.is_on() {
             return;
         }
-        let mut pending = self.pending_write();
-        if pending.as_ref().is_some_and(|task| !task.is_finished()) {
-            return;
+        let mut pending = self.kept.pending();
+        pending.dirty = true;
+        if pending.task.is_none() {
+            pending.task = Some(tokio::spawn(Arc::clone(self).keep_until_quiet()));
         }
-        let slot = Arc::clone(self);
-        *pending = Some(tokio::spawn(async move {
+    }
+
+    /// What changes while it is being written is written next.
+    async fn keep_until_quiet(self: Arc<Self>) {
+        loop {
             tokio::time::sleep(KEEP_AFTER).await;
-            slot.keep_now().await;
-        }));
+            self.keep_now().await;
+            let mut pending = self.kept.pending();
+            if !pending.dirty {
+                pending.task = None;
+                return;
+            }
+        }
     }
 
     /// What was to be kept later is kept now, and what is being written is waited for.
     pub(crate) async fn flush(self: &Arc<Self>) {
-        let pending = self.pending_write().take();
-        if let Some(task) = pending.filter(|task| !task.is_finished()) {
+        let pending = self.kept.pending().task.take();
+        if let Some(task) = pending {
             task.abort();
             self.keep_now().await;
         }
@@ -274,18 +299,17 @@ impl ServerSlot {
     }
 
     async fn keep_now(self: &Arc<Self>) {
+        self.kept.pending().dirty = false;
+        let (listed, config) = {
+            let memory = self.memory();
+            (Arc::clone(&memory.listed), Arc::clone(&memory.listed_with))
+        };
         let slot = Arc::clone(self);
         let written = tokio::task::spawn_blocking(move || {
-            let listed = Arc::clone(&slot.memory().listed);
-            slot.kept.write(slot.config().fingerprint(), &listed);
+            slot.kept.write(config.fingerprint(), &listed);
         });
         // A runtime that is going away takes the write with it; the file before it stays.
         let _ = written.await;
-    }
-
-    fn pending_write(&self) -> MutexGuard<'_, Option<tokio::task::JoinHandle<()>>> {
-        let pending = self.kept.pending.lock();
-        pending.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows callers nothing any more.
@@ -308,6 +332,11 @@ impl ServerSlot {
     /// Whether the connection has to end without asking, and when that changes.
     pub(crate) fn watch_hurry(&self) -> watch::Receiver<bool> {
         self.hurried.subscribe()
+    }
+
+    /// Whether the runtime ended, or lost its supervisor.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(&*self.mailbox.borrow(), Mailbox::Gone)
     }
 
     pub(crate) fn next_call(&self) -> CallId {
@@ -437,5 +466,59 @@ fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {
         dropped_flood: 0,
         findings: 0,
         held: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::Resource;
+
+    use super::*;
+    use crate::Transport;
+    use crate::callbacks::Callbacks;
+    use crate::state_dir::StateDir;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    /// Waits without a signal: what is waited for is a file, or a thread that wants a lock.
+    async fn until(what: &str, is_so: impl Fn() -> bool) {
+        let waited = async {
+            while !is_so() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, waited).await.expect(what);
+    }
+
+    #[tokio::test]
+    async fn what_changes_while_it_is_being_written_is_written_too() {
+        let root = std::env::temp_dir().join(format!("mcpvisor-slot-{}", std::process::id()));
+        let state = Some(StateDir::new(&root));
+        let host = Host::new("test", "1", Callbacks::new(), state);
+        let config = ServerConfig::new("a", Transport::channel(|_| async {})).unwrap();
+        let events = Arc::new(EventBus::new());
+        let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
+        let slot = Arc::new(slot);
+        let list = |uri: &str| {
+            let resources = [Resource::new(uri, "r")].into();
+            slot.memory().listed = Arc::new(ServerCatalog {
+                resources,
+                ..ServerCatalog::default()
+            });
+            slot.keep_later();
+        };
+        let is_kept = |uri: &str| {
+            let kept = slot.kept.read(slot.config().fingerprint());
+            kept.is_some_and(|kept| kept.resources.iter().any(|it| it.uri == uri))
+        };
+        let slow_disk = slot.kept.writing.lock();
+        list("r://first");
+        until("the write is begun", || !slot.kept.pending().dirty).await;
+        list("r://second");
+        drop(slow_disk);
+        until("the second is kept", || is_kept("r://second")).await;
+        let is_quiet = || slot.kept.pending().task.is_none();
+        until("nothing is left to write", is_quiet).await;
+        std::fs::remove_dir_all(root).unwrap();
     }
 }

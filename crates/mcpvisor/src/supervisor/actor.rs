@@ -84,11 +84,13 @@ struct Ending {
 impl Drop for SupervisorState {
     /// Without a supervisor nobody answers any more, and every handle says so at once.
     fn drop(&mut self) {
-        for child in self.children.values() {
-            child.slot.mailbox.send_replace(Mailbox::Gone);
-        }
-        for slot in self.registry.load().values() {
-            slot.mailbox.send_replace(Mailbox::Gone);
+        let registry = self.registry.load();
+        let children = self.children.values().map(|child| &child.slot);
+        for slot in children.chain(registry.values()) {
+            let before = slot.mailbox.send_replace(Mailbox::Gone);
+            if !matches!(before, Mailbox::Gone) {
+                show_gone(slot);
+            }
         }
         self.events.close();
     }

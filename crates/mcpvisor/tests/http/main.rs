@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, and nobody links it"
 )]
 
+mod batches;
 mod bounds;
 mod calls;
 #[cfg(target_os = "linux")]
@@ -19,7 +20,9 @@ mod renewed;
 mod server;
 mod sessions;
 mod streams;
+mod swapped;
 mod tls;
+mod wild;
 
 use std::time::Duration;
 

@@ -156,3 +156,53 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
     assert_eq!(call(&handle).await.unwrap(), "hello");
     runtime.shutdown(LONG).await;
 }
+
+/// A server that takes a while for `initialize`, unless it comes with the new token.
+async fn slow() -> Server {
+    Server::start(|seen| match seen.asks() {
+        "initialize" if seen.header("authorization") != Some("Bearer new-token") => {
+            let Reply::Parts(mut parts) = manners(seen) else {
+                unreachable!("good manners are parts")
+            };
+            parts[0].0 = Duration::from_millis(700);
+            Reply::Parts(parts)
+        }
+        _ => manners(seen),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn headers_that_change_in_the_middle_of_a_handshake_are_those_of_the_connection() {
+    let server = slow().await;
+    let with = |token: &str| {
+        Transport::http(server.url()).header("Authorization", format!("Bearer {token}"))
+    };
+    let (runtime, handle) = started(with("old-token")).await;
+    until("the handshake is under way", || {
+        server.count("initialize") == 1
+    })
+    .await;
+    assert_eq!(reload(&runtime, with("new-token")).await, adjusted());
+    assert_eq!(call(&handle).await.unwrap(), "hello");
+    let calls = calls(&server);
+    assert_eq!(calls[0].header("authorization"), Some("Bearer new-token"));
+    assert_eq!(handle.status().generation.get(), 2);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_address_that_changes_in_the_middle_of_a_handshake_is_that_of_the_connection() {
+    let (old, new) = (slow().await, Server::start(manners).await);
+    let (runtime, handle) = started(Transport::http(old.url())).await;
+    until("the handshake is under way", || {
+        old.count("initialize") == 1
+    })
+    .await;
+    let why = vec!["url"];
+    let change = reload(&runtime, Transport::http(new.url())).await;
+    assert_eq!(change, ServerChange::Restarted { why });
+    assert_eq!(call(&handle).await.unwrap(), "hello");
+    assert_eq!((old.count("tools/call"), new.count("tools/call")), (0, 1));
+    runtime.shutdown(LONG).await;
+}

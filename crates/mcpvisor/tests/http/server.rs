@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// One request as it was seen.
@@ -99,6 +100,7 @@ pub struct Server {
     pub port: u16,
     seen: Arc<Mutex<Vec<Seen>>>,
     accepted: Arc<AtomicUsize>,
+    listening: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -126,17 +128,26 @@ impl Server {
         let accepted = Arc::new(AtomicUsize::new(0));
         let handler: Arc<Handler> = Arc::new(handler);
         let (log, count) = (Arc::clone(&seen), Arc::clone(&accepted));
+        let (listening, mut listens) = watch::channel(true);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    _ = listens.wait_for(|listens| !listens) => break,
+                };
+                let Ok((stream, _)) = accepted else { break };
                 count.fetch_add(1, Ordering::Relaxed);
                 connections.spawn(connection(stream, Arc::clone(&log), Arc::clone(&handler)));
             }
+            drop(listener);
+            while connections.join_next().await.is_some() {}
         });
         Self {
             port,
             seen,
             accepted,
+            listening,
             task,
         }
     }
@@ -157,6 +168,11 @@ impl Server {
 
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Takes no connection any more; those that it has go on.
+    pub fn refuse_others(&self) {
+        self.listening.send_replace(false);
     }
 
     /// Stops at once: every socket is closed.

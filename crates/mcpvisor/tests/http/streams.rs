@@ -175,9 +175,11 @@ async fn a_stream_that_finds_the_session_gone_opens_a_new_one() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let server = Server::start(move |seen| match seen.asks() {
-        "GET" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
-            Reply::status("404 Not Found", "", "")
-        }
+        "GET" => match count.fetch_add(1, Ordering::SeqCst) {
+            0 => Reply::Close(sse_head()),
+            1 => Reply::status("404 Not Found", "", ""),
+            _ => manners(seen),
+        },
         _ => manners(seen),
     })
     .await;
@@ -209,6 +211,30 @@ async fn a_request_of_the_server_is_answered_with_a_request_of_its_own() {
             .any(|seen| seen.body["id"] == "from-server" && seen.body["result"].is_object())
     })
     .await;
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_request_of_the_server_that_is_too_large_is_refused_though_nothing_follows_it() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let params = json!({"x": "x".repeat(2 * 1024 * 1024)});
+            let large = json!({"jsonrpc": "2.0", "id": "theirs", "method": "x", "params": params});
+            Reply::raw(sse_head() + &chunk(&event(&large)))
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let waits = tokio::spawn(async move { call(&web).await });
+    until("it is refused", || {
+        server
+            .seen()
+            .iter()
+            .any(|seen| seen.body["id"] == "theirs" && seen.body["error"].is_object())
+    })
+    .await;
+    waits.abort();
     runtime.shutdown(LONG).await;
 }
 

@@ -1,0 +1,103 @@
+//! Several messages in one body or event, as a server of 2025-03-26 may send them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mcpvisor::{EventKind, Transport};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head};
+use crate::{LONG, call, connected, started_with};
+
+/// A log message, and the answer behind it.
+fn batch(seen: &Seen) -> Value {
+    let log = json!({"level": "info", "data": "before the answer"});
+    json!([
+        {"jsonrpc": "2.0", "method": "notifications/message", "params": log},
+        {"jsonrpc": "2.0", "id": seen.id(), "result": said("hello")},
+    ])
+}
+
+/// The answer to `initialize` of a server of that version.
+fn welcome(seen: &Seen) -> Reply {
+    let info = json!({"name": "small", "version": "1"});
+    let capabilities = json!({"tools": {}, "logging": {}});
+    let version = "2025-03-26";
+    let result =
+        json!({"protocolVersion": version, "capabilities": capabilities, "serverInfo": info});
+    Reply::result(seen, &result)
+}
+
+/// Calls a server that answers so, a few times, and hears each log message.
+async fn answered(reply: fn(&Seen) -> Reply) {
+    let server = Server::start(move |seen| match seen.asks() {
+        "initialize" => welcome(seen),
+        "tools/call" => reply(seen),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, handle) = started_with(Transport::http(server.url()), |config| {
+        config.protocol = None;
+    })
+    .await;
+    runtime.ready(LONG).await.unwrap();
+    assert_eq!(handle.status().protocol.unwrap(), "2025-03-26");
+    let mut events = runtime.events();
+    // More than the streams that may stay open behind their answers.
+    for _ in 0..20 {
+        assert_eq!(call(&handle).await.unwrap(), "hello");
+        let log =
+            async { while !matches!(events.recv().await.unwrap().kind, EventKind::Log(_)) {} };
+        tokio::time::timeout(LONG, log).await.unwrap();
+    }
+    assert_eq!(handle.status().generation.get(), 1);
+    assert_eq!(server.count("tools/call"), 20, "none was sent twice");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn each_message_means_what_it_would_mean_alone() {
+    let sessions = AtomicUsize::new(0);
+    let server = Server::start(move |seen| match seen.asks() {
+        "initialize" => {
+            let session = sessions.fetch_add(1, Ordering::Relaxed) + 1;
+            crate::server::welcome(seen, Some(&format!("session-{session}")))
+        }
+        "tools/call" if seen.header("mcp-session-id") == Some("session-1") => {
+            let mut lost = batch(seen);
+            let error = json!({"code": -32000, "message": "Session expired"});
+            lost[1] = json!({"jsonrpc": "2.0", "id": seen.id(), "error": error});
+            Reply::json(&lost)
+        }
+        "tools/call" => Reply::json(&batch(seen)),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, handle) = connected(&server).await;
+    assert_eq!(call(&handle).await.unwrap(), "hello", "in the next session");
+    assert_eq!(server.count("initialize"), 2);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_body_with_several_messages_is_read_in_order() {
+    answered(|seen| Reply::json(&batch(seen))).await;
+}
+
+#[tokio::test]
+async fn so_is_an_event() {
+    answered(|seen| Reply::events(&[event(&batch(seen))])).await;
+}
+
+#[tokio::test]
+async fn and_an_event_of_a_stream_that_stays_open() {
+    answered(|seen| {
+        let message = chunk(&event(&batch(seen)));
+        Reply::Parts(vec![
+            (Duration::ZERO, sse_head()),
+            (Duration::ZERO, message),
+            (LONG, "0\r\n\r\n".to_owned()),
+        ])
+    })
+    .await;
+}

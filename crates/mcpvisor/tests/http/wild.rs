@@ -1,0 +1,375 @@
+//! What servers, proxies and balancers in the wild do beside the protocol, and what becomes of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mcpvisor::{CallError, Known, Transport};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome};
+use crate::{LONG, call, connected, known, started, until};
+
+/// So often something was asked for, counted from one.
+#[derive(Clone, Default)]
+struct Turn(Arc<AtomicUsize>);
+
+impl Turn {
+    fn next(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+}
+
+/// A stream of the server's own that says this and stays open for a while.
+fn open_stream(events: &str, lasts: Duration) -> Reply {
+    let first = format!("{}{}", sse_head(), chunk(&format!(": here\n\n{events}")));
+    Reply::Parts(vec![(Duration::ZERO, first), (lasts, String::new())])
+}
+
+/// A stream that says this and breaks off.
+fn broken_stream(events: &str) -> Reply {
+    Reply::Close(sse_head() + &chunk(events))
+}
+
+fn log() -> String {
+    event(&json!({"jsonrpc": "2.0", "method": "notifications/message",
+        "params": {"level": "info", "data": "something"}}))
+}
+
+fn answer(seen: &Seen, text: &str) -> String {
+    event(&json!({"jsonrpc": "2.0", "id": seen.id(), "result": said(text)}))
+}
+
+#[tokio::test]
+async fn an_address_without_a_stream_of_its_own_may_say_so_with_404() {
+    let server = Server::start(|seen| match seen.asks() {
+        "GET" => Reply::status(
+            "404 Not Found",
+            "content-type: text/html\r\n",
+            "Cannot GET /mcp",
+        ),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("it is asked for", || server.count("GET") == 1).await;
+    for _ in 0..3 {
+        assert_eq!(call(&web).await.unwrap(), "hello");
+    }
+    assert_eq!(web.status().generation.get(), 1);
+    assert_eq!(server.count("initialize"), 1);
+    assert_eq!(server.count("GET"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_404_that_says_that_the_session_is_gone_means_it_on_a_stream_too() {
+    let turn = Turn::default();
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" if turn.next() == 1 => Reply::status(
+            "404 Not Found",
+            "content-type: application/json\r\n",
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#,
+        ),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("another session", || server.count("initialize") == 2).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_says_one_thing_and_breaks_off_is_no_storm() {
+    let server = Server::start(|seen| match seen.asks() {
+        "GET" => broken_stream(&log()),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("it is opened again", || server.count("GET") >= 2).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(server.count("GET") <= 3, "{}", server.count("GET"));
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_allows_one_stream_has_it_again_when_it_noticed_that_the_first_is_gone() {
+    let turn = Turn::default();
+    let lists = Turn::default();
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" => match turn.next() {
+            1 => broken_stream(&log()),
+            2 => Reply::status("409 Conflict", "", "only one stream is allowed"),
+            _ => open_stream("", LONG),
+        },
+        "tools/list" => {
+            // Nobody is told of the second list, because nobody listens when it changes.
+            let name = if lists.next() == 1 { "echo" } else { "other" };
+            let tool = json!({"name": name, "inputSchema": {"type": "object"}});
+            Reply::result(seen, &json!({"tools": [tool]}))
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("it is open again", || server.count("GET") == 3).await;
+    until("what changed meanwhile is known", || {
+        let catalog = web.catalog();
+        catalog.tools.iter().any(|tool| tool.name == "other")
+    })
+    .await;
+    assert_eq!(web.status().generation.get(), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_event_that_is_too_large_costs_its_stream_and_not_all_that_follow() {
+    let turn = Turn::default();
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" if turn.next() == 1 => {
+            let huge = format!("data: {}\n\n", "x".repeat(2 * 1024 * 1024));
+            open_stream(&huge, LONG)
+        }
+        "GET" => open_stream("", LONG),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, _) = connected(&server).await;
+    until("it is opened again", || server.count("GET") == 2).await;
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn the_wish_to_wait_counts_until_the_server_says_otherwise() {
+    let asked = Arc::new(std::sync::Mutex::new((Value::Null, Vec::new())));
+    let log = Arc::clone(&asked);
+    let server = Server::start(
+        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+            ("tools/call", _) => {
+                *log.lock().unwrap() = (seen.id(), vec![Instant::now()]);
+                Reply::events(&["id: 1\nretry: 300\ndata:\n\n".to_owned()])
+            }
+            ("GET", Some(_)) => {
+                let (id, times) = &mut *log.lock().unwrap();
+                times.push(Instant::now());
+                let result = json!({"jsonrpc": "2.0", "id": id, "result": said("late")});
+                match times.len() {
+                    5 => Reply::events(&[event(&result)]),
+                    number => Reply::events(&[format!("id: {number}\ndata:\n\n")]),
+                }
+            }
+            _ => manners(seen),
+        },
+    )
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "late");
+    let times = asked.lock().unwrap().1.clone();
+    let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let wish = Duration::from_millis(295);
+    assert!(waits.iter().all(|wait| *wait >= wish), "{waits:?}");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_again_and_again_is_not_taken_up_without_a_pause() {
+    let server = Server::start(|seen| match (seen.asks(), seen.header("last-event-id")) {
+        ("tools/call", _) => Reply::events(&["id: 1\ndata:\n\n".to_owned()]),
+        ("GET", Some(_)) => Reply::events(&["id: 2\nretry: 0\ndata:\n\n".to_owned()]),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let request = web.call_tool("echo", json!({}));
+    let error = request.deadline(Duration::from_secs(1)).await.unwrap_err();
+    assert!(matches!(error, CallError::Deadline { .. }), "{error:?}");
+    assert!(server.count("GET") <= 13, "{}", server.count("GET"));
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_lets_the_answer_be_taken_up_later() {
+    let turn = Turn::default();
+    let id = Arc::new(std::sync::Mutex::new(Value::Null));
+    let server = Server::start(
+        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+            ("tools/call", _) => {
+                *id.lock().unwrap() = seen.id();
+                Reply::events(&["id: 1\ndata:\n\n".to_owned()])
+            }
+            ("GET", Some("1")) => match turn.next() {
+                1 => Reply::status("503 Busy", "retry-after: 1\r\n", ""),
+                2 => Reply::Close(String::new()),
+                _ => Reply::events(&[event(
+                    &json!({"jsonrpc": "2.0", "id": *id.lock().unwrap(), "result": said("late")}),
+                )]),
+            },
+            _ => manners(seen),
+        },
+    )
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let begun = Instant::now();
+    assert_eq!(call(&web).await.unwrap(), "late");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{begun:?}");
+    assert_eq!(server.count("tools/call"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+/// The head of a refusal whose body does not come.
+fn headless(status: &str, ends: bool) -> Reply {
+    let text = format!("HTTP/1.1 {status}\r\ncontent-length: 500\r\n\r\nhalf");
+    if ends {
+        return Reply::Close(text);
+    }
+    Reply::Parts(vec![(Duration::ZERO, text), (LONG, String::new())])
+}
+
+#[tokio::test]
+async fn a_refusal_counts_though_its_body_does_not_come() {
+    for ends in [true, false] {
+        let turn = Turn::default();
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" if turn.next() == 1 => headless("404 Not Found", ends),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        assert_eq!(call(&web).await.unwrap(), "hello", "{ends}");
+        assert_eq!(server.count("initialize"), 2, "the session was gone");
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn who_ran_out_of_time_at_the_server_may_have_run() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => Reply::status("408 Request Timeout", "", ""),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(known(call(&web).await), Known::Unknown);
+    assert_eq!(server.count("tools/call"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_shuts_down_in_good_order_answers_what_it_has() {
+    let server = Server::start(|seen| match seen.asks() {
+        // The stream breaks off, and the next one finds nobody.
+        "GET" => Reply::Parts(vec![
+            (Duration::ZERO, sse_head()),
+            (Duration::from_millis(300), "no chunk\r\n".to_owned()),
+        ]),
+        "tools/call" => Reply::Parts(vec![
+            (Duration::from_secs(2), String::new()),
+            (Duration::ZERO, {
+                let body = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("done")});
+                let body = body.to_string();
+                let length = body.len();
+                format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+            }),
+        ]),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("it listens", || server.count("GET") == 1).await;
+    let running = {
+        let web = web.clone();
+        tokio::spawn(async move { call(&web).await })
+    };
+    until("it runs", || server.count("tools/call") == 1).await;
+    server.refuse_others();
+    assert_eq!(running.await.unwrap().unwrap(), "done");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_port_that_closes_every_connection_at_once_is_not_dialled_without_end() {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&accepted);
+    let closing = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            drop(stream);
+        }
+    });
+    let (runtime, web) = started(Transport::http(format!("http://127.0.0.1:{port}/mcp"))).await;
+    until("three attempts", || web.status().attempt >= 3).await;
+    let attempts = web.status().attempt as usize;
+    let connections = accepted.load(Ordering::SeqCst);
+    assert!(
+        connections <= 3 * (attempts + 1),
+        "{connections} for {attempts}"
+    );
+    runtime.shutdown(LONG).await;
+    closing.abort();
+}
+
+#[tokio::test]
+async fn the_end_of_the_handshake_may_be_answered_with_a_stream_that_stays_open() {
+    let server = Server::start(|seen| match seen.asks() {
+        "notifications/initialized" => open_stream("", LONG),
+        _ => manners(seen),
+    })
+    .await;
+    let begun = Instant::now();
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{begun:?}");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn the_late_error_of_another_request_is_not_the_answer() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let other = seen.id().as_u64().unwrap() - 1;
+            let late = event(&json!({"jsonrpc": "2.0", "id": other,
+                "error": {"code": -32000, "message": "of another one"}}));
+            Reply::events(&[late, answer(seen, "mine")])
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "mine");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_redirect_may_be_relative() {
+    let server = Server::start(|seen| match (seen.path.as_str(), seen.asks()) {
+        ("/mcp", _) => Reply::status("307 Temporary Redirect", "location: mcp/\r\n", ""),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn an_empty_id_is_no_session() {
+    let server = Server::start(|seen| match seen.asks() {
+        "initialize" => welcome(seen, Some("")),
+        "tools/list" => Reply::result(seen, &tools()),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    runtime.shutdown(LONG).await;
+    let with_session = |seen: &Seen| seen.header("mcp-session-id").is_some();
+    assert!(!server.seen().iter().any(with_session));
+    assert_eq!(server.count("DELETE"), 0);
+}
