@@ -5,25 +5,25 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
-use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ColorChoice, CommandFactory, FromArgMatches};
 
 use crate::args::{Args, Command};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, Tty, is_dumb};
 use crate::{builtin, commands, logging};
 
 /// Runs the command that the process was started with.
 pub(crate) fn run() -> Exit {
-    let args = match Args::try_parse() {
+    let args = match parse() {
         Ok(args) => args,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(without_hidden(error)),
     };
     if let Command::BuiltinServer(server) = args.command {
         return builtin::run(server);
     }
-    if !args.command.is_screen() || !std::io::stderr().is_terminal() {
+    if !args.command.is_screen() || !std::io::stderr().is_terminal() || is_dumb() {
         logging::start(args.verbose);
     }
     let output = Output::new(args.json);
@@ -38,8 +38,22 @@ pub(crate) fn run() -> Exit {
     }
 }
 
+/// Reads the command line. Help and errors are coloured where our own lines are: clap by itself would
+/// colour them on a terminal that obeys nothing too, wherever it finds a variable `CI`.
+fn parse() -> Result<Args, clap::Error> {
+    let coloured = [Tty::of_stdout(), Tty::of_stderr()].contains(&Tty::Colours);
+    let choice = if coloured {
+        ColorChoice::Auto
+    } else {
+        ColorChoice::Never
+    };
+    let mut command = Args::command().color(choice);
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
 /// Help and version are answers, everything else is a wrong use.
-fn refuse(error: &clap::Error) -> Exit {
+fn refuse(error: clap::Error) -> Exit {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             let _ = error.print();
@@ -52,11 +66,45 @@ fn refuse(error: &clap::Error) -> Exit {
         .take_while(|arg| arg != OsStr::new("--"))
         .any(|arg| arg == OsStr::new("--json"));
     if json {
-        let text = error.render().to_string();
-        let line = text.lines().next().unwrap_or_default();
-        let message = line.strip_prefix("error: ").unwrap_or(line).to_owned();
-        return Output::new(true).failure(&Failure::usage(message));
+        return Output::new(true).failure(&Failure::usage(in_one_line(&error)));
     }
     let _ = error.print();
     Exit::Usage
+}
+
+/// What is wrong, with the names that are meant and without the usage.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.split("\n\nUsage:").next().unwrap_or_default();
+    let text = text.split("\n\nFor more").next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Commands that are no person's business are neither listed nor suggested.
+fn without_hidden(mut error: clap::Error) -> clap::Error {
+    let hidden: Vec<String> = Args::command()
+        .get_subcommands()
+        .filter(|command| command.is_hide_set())
+        .map(|command| command.get_name().to_owned())
+        .collect();
+    for kind in [
+        ContextKind::ValidSubcommand,
+        ContextKind::SuggestedSubcommand,
+    ] {
+        let named = match error.get(kind) {
+            Some(ContextValue::Strings(named)) => named.clone(),
+            Some(ContextValue::String(one)) => vec![one.clone()],
+            _ => continue,
+        };
+        let shown: Vec<String> = named
+            .into_iter()
+            .filter(|one| !hidden.contains(one))
+            .collect();
+        match shown.is_empty() {
+            true => drop(error.remove(kind)),
+            false => drop(error.insert(kind, ContextValue::Strings(shown))),
+        }
+    }
+    error
 }

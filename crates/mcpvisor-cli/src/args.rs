@@ -165,6 +165,10 @@ pub(crate) struct ApproveArgs {
     /// Only show what is held back, and what differs
     #[arg(long)]
     pub(crate) list: bool,
+
+    /// Only if the tool is still as --list showed it, with this hash
+    #[arg(long, requires = "tool")]
+    pub(crate) hash: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -240,7 +244,11 @@ pub(crate) struct OutArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    mcpvisor::config::parse_duration(text).map_err(|problem| problem.to_string())
+    let duration = mcpvisor::config::parse_duration(text).map_err(|problem| problem.to_string())?;
+    match duration.is_zero() {
+        true => Err("it must be longer than 0".to_owned()),
+        false => Ok(duration),
+    }
 }
 
 #[cfg(test)]

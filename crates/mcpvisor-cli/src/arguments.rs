@@ -3,6 +3,7 @@
 //! A plain value gets its type from the tool's schema; what cannot be read as its type stays the text
 //! that it is. Whether the whole fits is looked at in [`fit`].
 
+mod exact;
 mod fit;
 mod schema;
 
@@ -68,6 +69,18 @@ impl Arguments {
         ))
     }
 
+    /// The object to send where every argument is a text, as those of prompts are: what was written
+    /// as JSON is its text.
+    pub(crate) fn texts(self) -> Result<Map<String, Value>, String> {
+        let arguments = self.typed(&Map::new())?.into_iter();
+        let text = |value| match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let arguments = arguments.map(|(key, value)| (key, Value::String(text(value))));
+        Ok(arguments.collect())
+    }
+
     /// The object to send, typed by the tool's schema.
     pub(crate) fn typed(self, schema: &Map<String, Value>) -> Result<Map<String, Value>, String> {
         let mut arguments = self.whole;
@@ -101,10 +114,25 @@ pub(crate) fn takes(schema: &Map<String, Value>) -> String {
 }
 
 fn object(text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(text) {
+    let read = serde_json::from_str(text);
+    if read.is_ok() {
+        exactly(text)?;
+    }
+    match read {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err("--args must be a JSON object".to_owned()),
         Err(error) => Err(format!("--args is not valid JSON: {error}")),
+    }
+}
+
+/// Refuses what would be rounded.
+fn exactly(json: &str) -> Result<(), String> {
+    match exact::too_large(json) {
+        Some(number) => Err(format!(
+            "{number} is too large to be sent exactly; write it as a text in quotes, or with a point \
+             if it may be rounded"
+        )),
+        None => Ok(()),
     }
 }
 
@@ -127,7 +155,7 @@ fn pair(word: &str) -> Result<Pair, String> {
         return Ok(Pair::Text { key, value });
     }
     match serde_json::from_str(value) {
-        Ok(value) => Ok(Pair::Json { key, value }),
+        Ok(read) => exactly(value).map(|()| Pair::Json { key, value: read }),
         Err(error) => Err(format!("the value of {key:?} is not valid JSON: {error}")),
     }
 }
@@ -161,6 +189,14 @@ mod tests {
     }
 
     #[test]
+    fn where_all_are_texts_json_is_one_too() {
+        let words = ["a=5", "b:=5", "c:=\"x\"", "d:={\"y\":[1]}"].map(str::to_owned);
+        let texts = Arguments::read(&words, None).unwrap().texts().unwrap();
+        let expected = json!({"a": "5", "b": "5", "c": "x", "d": "{\"y\":[1]}"});
+        assert_eq!(Value::Object(texts), expected);
+    }
+
+    #[test]
     fn a_list_grows_with_every_word_and_other_keys_may_stand_once() {
         assert_eq!(
             typed(&["tags=a", "tags=b"], None).unwrap(),
@@ -177,6 +213,8 @@ mod tests {
             (vec!["k:=oops"], None),
             (vec![], Some("[1]")),
             (vec![], Some("oops")),
+            (vec!["k:=99999999999999999999"], None),
+            (vec![], Some(r#"{"k": [99999999999999999999]}"#)),
         ] {
             assert!(typed(&words, whole).is_err(), "{words:?} {whole:?}");
         }

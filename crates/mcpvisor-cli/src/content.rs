@@ -2,32 +2,31 @@
 
 use mcpvisor::rmcp::model::{ContentBlock, ResourceContents};
 
-use crate::failure::Failure;
 use crate::output::{Saved, printable, printable_lines};
 
 /// What is shown for content that a newer protocol may bring.
 const UNKNOWN: &str = "[content of an unknown kind]";
 
 /// One block of a result.
-pub(crate) fn block(block: &ContentBlock, saved: &Saved) -> Result<String, Failure> {
+pub(crate) fn block(block: &ContentBlock, saved: &Saved) -> String {
     match block {
-        ContentBlock::Text(text) => Ok(printable_lines(&text.text)),
+        ContentBlock::Text(text) => printable_lines(&text.text),
         ContentBlock::Image(image) => {
             saved.content("image", Some(&image.mime_type), None, &image.data)
         }
         ContentBlock::Audio(audio) => {
             saved.content("audio", Some(&audio.mime_type), None, &audio.data)
         }
-        ContentBlock::ResourceLink(link) => Ok(printable(&format!("[resource {}]", link.uri))),
+        ContentBlock::ResourceLink(link) => printable(&format!("[resource {}]", link.uri)),
         ContentBlock::Resource(embedded) => resource(&embedded.resource, saved),
-        _ => Ok(UNKNOWN.to_owned()),
+        _ => UNKNOWN.to_owned(),
     }
 }
 
 /// What a resource holds.
-pub(crate) fn resource(contents: &ResourceContents, saved: &Saved) -> Result<String, Failure> {
+pub(crate) fn resource(contents: &ResourceContents, saved: &Saved) -> String {
     match contents {
-        ResourceContents::TextResourceContents { text, .. } => Ok(printable_lines(text)),
+        ResourceContents::TextResourceContents { text, .. } => printable_lines(text),
         ResourceContents::BlobResourceContents {
             uri,
             mime_type,
@@ -37,6 +36,6 @@ pub(crate) fn resource(contents: &ResourceContents, saved: &Saved) -> Result<Str
             let kind = printable(&format!("resource {uri}"));
             saved.content(&kind, mime_type.as_deref(), Some(uri), blob)
         }
-        _ => Ok(UNKNOWN.to_owned()),
+        _ => UNKNOWN.to_owned(),
     }
 }

@@ -3,11 +3,14 @@
 //! The words of a failed call are the library's; here they get their code.
 
 use mcpvisor::config::{ConfigError, ConfigProblem};
-use mcpvisor::{CallError, FaultClass, Known, ServerStatus};
+use mcpvisor::{CallError, FaultClass, Known, ServerStatus, StateName};
 use serde::Serialize;
 
 use crate::exit::Exit;
 use crate::output::Drawn;
+
+/// The code of what a person has to authorize first.
+const AUTHORIZATION: &str = "authorization_needed";
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,10 +85,26 @@ impl Failure {
         Self::new(Exit::Interrupted, "interrupted", "interrupted")
     }
 
-    /// A server that could not be connected, or waits for a person.
+    /// A tool that a person has to look at first; nothing was sent.
+    pub(crate) fn held_back(message: impl Into<String>) -> Self {
+        Self::new(Exit::Unreachable, "held_back", message)
+    }
+
+    /// A server that its entry switches off; nothing was sent.
+    pub(crate) fn disabled(server: &str) -> Self {
+        let message = format!(
+            "{server}: not sent: the server is disabled; write \"enabled\": true in its entry, or \
+             remove \"disabled\" from it"
+        );
+        Self::new(Exit::Unreachable, "not_sent", message).at(server)
+    }
+
+    /// A server that could not be connected, waits for a person, or does not list what it has.
     pub(crate) fn unreachable(status: &ServerStatus) -> Self {
         let (exit, code) = if needs_authorization(status) {
-            (Exit::Authorization, "authorization_needed")
+            (Exit::Authorization, AUTHORIZATION)
+        } else if status.state == StateName::Connected {
+            (Exit::Unreachable, "listing_failed")
         } else {
             (Exit::Unreachable, "unreachable")
         };
@@ -93,7 +112,10 @@ impl Failure {
             .last_error
             .as_ref()
             .map(|fault| fault.message.as_str());
-        let mut message = format!("{}: cannot be reached ({})", status.name, status.state);
+        let mut message = match status.state {
+            StateName::Connected => format!("{} is connected, but not listed", status.name),
+            state => format!("{}: cannot be reached ({state})", status.name),
+        };
         for (before, part) in [(": ", fault), ("; ", status.action.as_deref())] {
             if let Some(part) = part {
                 message.push_str(before);
@@ -127,17 +149,34 @@ pub(crate) fn needs_authorization(status: &ServerStatus) -> bool {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        let exit = match &error {
-            CallError::Deadline { .. } => Exit::Deadline,
-            CallError::Cancelled { .. } => Exit::Interrupted,
-            CallError::InvalidRequest { .. } => Exit::Usage,
-            other => match other.known() {
-                Known::NotSent | Known::Refused => Exit::Unreachable,
-                Known::Unknown => Exit::Unknown,
-                Known::Answered => Exit::Failed,
-            },
+        let (exit, code) = match &error {
+            CallError::Refused {
+                class: FaultClass::Unauthorized,
+                ..
+            } => (Exit::Authorization, AUTHORIZATION),
+            other => (exit_of(other), other.code()),
         };
-        Self::new(exit, error.code(), error.to_string()).at(error.server().as_str())
+        let mut message = error.to_string();
+        if let CallError::Deadline { idle: true, .. } = &error {
+            message.push_str(
+                "; a server may be silent longer with \"timeouts\": { \"idle\": \"…\" } in its entry",
+            );
+        }
+        Self::new(exit, code, message).at(error.server().as_str())
+    }
+}
+
+/// What is known of a request as an exit code.
+fn exit_of(error: &CallError) -> Exit {
+    match error {
+        CallError::Deadline { .. } => Exit::Deadline,
+        CallError::Cancelled { .. } => Exit::Interrupted,
+        CallError::InvalidRequest { .. } => Exit::Usage,
+        other => match other.known() {
+            Known::NotSent | Known::Refused => Exit::Unreachable,
+            Known::Unknown => Exit::Unknown,
+            Known::Answered => Exit::Failed,
+        },
     }
 }
 

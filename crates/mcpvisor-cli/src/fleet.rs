@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use mcpvisor::config::Severity;
 use mcpvisor::{
     Callbacks, Config, FaultClass, Runtime, ServerHandle, ServerStatus, StartMode, StateName,
 };
@@ -10,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
+use crate::left_out;
 use crate::output::Output;
 use crate::state;
 
@@ -41,11 +41,9 @@ pub(crate) fn only(mut config: Config, server: &str) -> Result<Config, Failure> 
 
 /// A server that was left out has a reason; one that never was has neighbours.
 pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
-    let left_out = config.problems.iter().find(|problem| {
-        problem.severity == Severity::LeftOut && problem.server.as_deref() == Some(server)
-    });
-    if let Some(problem) = left_out {
-        return Failure::unusable(problem).at(server);
+    let mut left_out = left_out::of(config).into_iter();
+    if let Some(entry) = left_out.find(|entry| entry.name == server) {
+        return entry.failure();
     }
     let names: Vec<&str> = config
         .servers

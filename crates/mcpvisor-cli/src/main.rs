@@ -11,9 +11,11 @@ mod elicit;
 mod exit;
 mod failure;
 mod fleet;
+mod folder;
 #[cfg(test)]
 mod fuzz;
 mod interrupt;
+mod left_out;
 mod logging;
 mod nearest;
 mod output;

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use mcpvisor::rmcp::model::{LoggingMessageNotificationParam, ProgressNotificationParam};
-use mcpvisor::{EventKind, Events, EventsError};
+use mcpvisor::{Event, EventKind, Events, EventsError};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::output::{Output, Tty, cut, paint, printable};
+use crate::output::{Output, Screen, cut, hanging, paint, printable};
 
 /// Reports of progress that wait to be shown; more are skipped, the next one says more anyway.
 const BUFFER: usize = 64;
@@ -98,7 +98,7 @@ impl Progress {
                 biased;
                 Some(report) = self.reports.recv() => self.report(&report),
                 event = self.events.recv(), if told => match event {
-                    Ok(event) => self.tell(&event.kind),
+                    Ok(event) => self.tell(&event),
                     Err(EventsError::Lagged(_)) => {}
                     Err(_) => told = false,
                 },
@@ -107,7 +107,7 @@ impl Progress {
         };
         // What was said before the answer is shown before it.
         while let Ok(Some(event)) = self.events.try_recv() {
-            self.tell(&event.kind);
+            self.tell(&event);
         }
         self.voice.end();
         result
@@ -139,14 +139,18 @@ impl Progress {
         bar.set_message(cut(&printable(message), MAX_MESSAGE));
     }
 
-    fn tell(&self, event: &EventKind) {
-        let EventKind::Log(log) = event else { return };
-        let line = line(log);
+    fn tell(&self, event: &Event) {
+        let EventKind::Log(log) = &event.kind else {
+            return;
+        };
+        let server = event.server.as_ref().map_or("", |server| server.as_str());
+        let line = line(server, log);
         if self.output.json() {
             tracing::info!("{line}");
             return;
         }
-        let line = paint(Tty::of_stderr(), "2", &line);
+        let screen = Screen::of_stderr();
+        let line = paint(screen.tty, "2", &hanging(&line, screen));
         let write = || {
             let _ = writeln!(io::stderr(), "{line}");
         };
@@ -157,18 +161,20 @@ impl Progress {
     }
 }
 
-/// A log message as one harmless line.
-fn line(log: &LoggingMessageNotificationParam) -> String {
+/// A log message as one harmless line, which begins with who says it: a server also chooses the name
+/// of its logger.
+fn line(server: &str, log: &LoggingMessageNotificationParam) -> String {
     let text = match &log.data {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
     let level = format!("{:?}", log.level).to_lowercase();
-    let who = log
+    let logger = log
         .logger
         .as_deref()
-        .map_or(String::new(), |logger| format!("{logger} "));
-    cut(&printable(&format!("{who}{level}: {text}")), MAX_LOG)
+        .map_or(String::new(), |logger| format!("{logger}: "));
+    let line = format!("{server}: [{level}] {logger}{text}");
+    cut(&printable(&line), MAX_LOG)
 }
 
 fn bar() -> ProgressBar {
@@ -193,10 +199,10 @@ mod tests {
             LoggingLevel::Warning,
             Value::String("two\nlines\u{1b}[2J".to_owned()),
         );
-        assert_eq!(line(&log), "warning: two\\nlines\\u{1b}[2J");
+        assert_eq!(line("shop", &log), "shop: [warning] two\\nlines\\u{1b}[2J");
         log.logger = Some("db".to_owned());
         log.data = serde_json::json!({ "rows": 3 });
-        assert_eq!(line(&log), "db warning: {\"rows\":3}");
+        assert_eq!(line("shop", &log), "shop: [warning] db: {\"rows\":3}");
     }
 
     #[test]

@@ -73,8 +73,13 @@ impl Source {
         Ok(self.standing(&self.text()?) == Trust::Trusted)
     }
 
-    fn text(&self) -> Result<ConfigSource, Failure> {
-        ConfigSource::read(self.path()).map_err(|error| Failure::unreadable(&error))
+    /// What it says, secrets included.
+    pub(crate) fn text(&self) -> Result<ConfigSource, Failure> {
+        let read = match self {
+            Self::Named(path) => ConfigSource::read(path),
+            Self::Found(found) => found.read(),
+        };
+        read.map_err(|error| Failure::unreadable(&error))
     }
 
     /// Whoever names a file, or wrote it into the own config folder, means it.

@@ -44,7 +44,10 @@ impl<'w> Target<'w> {
             }),
             (_, [(server, tool)]) => Ok(Self { server, tool, rest }),
             (_, []) if named => Err(NoTarget::NoTool(first)),
-            (_, []) => Err(NoTarget::NoServer(server_part(first))),
+            (_, []) => Err(match unfinished(first, &is_server) {
+                Some(server) => NoTarget::NoTool(server),
+                None => NoTarget::NoServer(server_part(first)),
+            }),
             (_, _) => Err(NoTarget::Ambiguous(joined)),
         }
     }
@@ -62,6 +65,14 @@ fn readings<'w>(word: &'w str, is_server: &impl Fn(&str) -> bool) -> Vec<(&'w st
         }
     }
     readings
+}
+
+/// The server of a word that ends before the tool begins.
+fn unfinished<'w>(word: &'w str, is_server: &impl Fn(&str) -> bool) -> Option<&'w str> {
+    let mut servers = SEPARATORS
+        .iter()
+        .filter_map(|separator| word.strip_suffix(separator));
+    servers.find(|server| is_server(server))
 }
 
 fn is_pair(word: &str) -> bool {
@@ -124,6 +135,8 @@ mod tests {
             format!("{:?}", found.unwrap_err())
         };
         assert_eq!(read("git k=v", &["git"]), r#"NoTool("git")"#);
+        assert_eq!(read("git.", &["git"]), r#"NoTool("git")"#);
+        assert_eq!(read("my.srv__", &["my.srv"]), r#"NoTool("my.srv")"#);
         assert_eq!(read("gti.search", &["git"]), r#"NoServer("gti")"#);
         assert!(read("a.b.c", &["a", "a.b"]).starts_with("Ambiguous"));
     }

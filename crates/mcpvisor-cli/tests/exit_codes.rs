@@ -55,6 +55,7 @@ fn wrong_use_exits_1_and_starts_nothing() {
         vec!["bogus"],
         vec![],
         vec!["status", "--timeout", "10"],
+        vec!["status", "--timeout", "0s"],
         vec!["call", "lab"],
         vec!["call", "lab", "echo", "word"],
         vec!["call", "lab", "echo", "--args", "[1]"],
@@ -119,6 +120,31 @@ fn a_config_that_was_only_found_starts_nothing() {
         "{doctor:?}"
     );
     assert_eq!(folder.started(), [0; 0]);
+}
+
+#[test]
+fn a_found_config_that_is_no_file_is_an_error_and_is_not_waited_for() {
+    let folder = lab();
+    std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
+    let fifo = folder.path("mcpvisor.json");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    for args in [["list"], ["trust"], ["tools"]] {
+        let mut command = mcpvisor(&folder.path(""));
+        command.args(args);
+        run(command).exits(1).says("mcpvisor.json: it is no file");
+    }
+}
+
+#[test]
+fn a_config_of_the_own_config_folder_starts_from_within_it_too() {
+    let folder = lab();
+    let own = folder.path("config/mcpvisor");
+    std::fs::create_dir_all(&own).unwrap();
+    std::fs::rename(folder.path("mcp.json"), own.join("mcpvisor.json")).unwrap();
+    let mut command = mcpvisor(&folder.path(""));
+    command.current_dir(&own).args(["call", "lab", "pid"]);
+    run(command).exits(0);
 }
 
 #[test]

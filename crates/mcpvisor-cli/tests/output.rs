@@ -178,6 +178,78 @@ fn an_error_as_json_is_alone_on_stderr() {
 }
 
 #[test]
+fn a_wrong_use_as_json_has_all_that_is_to_say() {
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    for (args, expected) in [
+        (vec!["get"], "<NAME>"),
+        (vec!["read"], "<SERVER> <URI>"),
+        (vec!["completions", "tcsh"], "[possible values: bash,"),
+        (
+            vec!["status", "--wach"],
+            "tip: a similar argument exists: '--watch'",
+        ),
+        (vec!["call", "lab."], "which tool of lab?"),
+    ] {
+        let args: Vec<&str> = args.into_iter().chain(["--json"]).collect();
+        let error = folder.run(&args).exits(1).error();
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{args:?}: {message}");
+        assert!(
+            !message.contains("Usage:") && !message.contains('\n'),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn hidden_commands_are_neither_listed_nor_suggested() {
+    let folder = Folder::with(&json!({}));
+    let bare = folder.run(&["--json"]);
+    bare.exits(1).says("doctor");
+    let mann = folder.run(&["mann"]);
+    mann.exits(1).says("'mann'");
+    for hidden in ["conformance-client", "builtin-server", "'man'", " man,"] {
+        assert!(!bare.stderr.contains(hidden), "{bare:?}");
+        assert!(!mann.stderr.contains(hidden), "{mann:?}");
+    }
+    folder.run(&["docter"]).exits(1).says("'doctor'");
+}
+
+#[test]
+fn a_disabled_server_that_is_named_is_said_to_be_disabled() {
+    let folder = Folder::with(&json!({
+        "off": { "command": "true", "disabled": true }, "lab": builtin("lab"),
+    }));
+    for args in [
+        vec!["tools", "off"],
+        vec!["prompts", "off"],
+        vec!["call", "off", "x"],
+        vec!["read", "off", "x://y"],
+    ] {
+        let ran = folder.run(&args);
+        ran.exits(4).says("disabled").says("\"enabled\": true");
+        assert!(!ran.stderr.contains("enable it"), "{ran:?}");
+        let args: Vec<&str> = args.into_iter().chain(["--json"]).collect();
+        assert_eq!(folder.run(&args).exits(4).error()["code"], "not_sent");
+    }
+    folder.run(&["tools"]).exits(0);
+}
+
+#[test]
+fn a_listing_that_fails_is_not_called_unreachable() {
+    let folder = Folder::with_shop();
+    folder.answers("tools/list", &json!({ "tools": 5 }));
+    let error = folder.run(&["tools", "--json"]).exits(4).error();
+    assert_eq!(error["code"], "listing_failed");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("is connected, but"), "{message}");
+    assert!(
+        !message.contains("cannot be reached") && !message.contains("Result"),
+        "{message}"
+    );
+}
+
+#[test]
 fn arguments_take_their_types_from_the_tools_schema() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let echoed = |args: &[&str]| {
@@ -249,6 +321,102 @@ fn tools_are_listed_as_a_table_and_as_the_protocol_has_them() {
         echo["inputSchema"]["properties"]["count"]["type"],
         "integer"
     );
+}
+
+#[test]
+fn a_program_learns_of_servers_that_are_missing_in_an_answer() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "dead": script("exit 3"),
+        "gone": { "command": "no-such-command-anywhere" },
+        "odd": { "command": 5 },
+    }));
+    let pair = |code: &str, server: &str| (code.to_owned(), server.to_owned());
+    for list in ["tools", "prompts", "resources", "templates"] {
+        let ran = folder.run(&[list, "--json"]);
+        assert!(ran.exits(0).document().is_array());
+        let told = [
+            pair("config", "odd"),
+            pair("unreachable", "dead"),
+            pair("unreachable", "gone"),
+        ];
+        assert_eq!(ran.errors(), told, "{list}");
+    }
+    let ran = folder.run(&["list", "--json"]);
+    assert_eq!(ran.exits(0).errors(), [pair("config", "odd")]);
+    let ran = folder.run(&["list"]);
+    assert!(
+        ran.exits(0).stdout.contains("odd   -          unusable"),
+        "{ran:?}"
+    );
+    // Alone, each failure is told too, and the last one is the command's.
+    let folder = Folder::with(&json!({
+        "dead": script("exit 3"), "gone": { "command": "no-such-command-anywhere" },
+    }));
+    let ran = folder.run(&["tools", "--json"]);
+    assert_eq!(ran.exits(4).stdout, "");
+    let both = [pair("unreachable", "dead"), pair("unreachable", "gone")];
+    assert_eq!(ran.errors(), both);
+    let folder = Folder::with(&json!({ "odd": { "command": 5 } }));
+    let ran = folder.run(&["tools", "--json"]);
+    assert_eq!(ran.exits(1).document(), json!([]));
+    assert_eq!(ran.errors(), [pair("config", "odd")]);
+}
+
+#[test]
+fn an_entry_that_cannot_be_used_is_a_server_in_need_of_a_person() {
+    let folder = Folder::with(&json!({ "odd": { "command": 5 }, "off": {
+        "command": "true", "enabled": false,
+    } }));
+    let ran = folder.run(&["status", "--json"]);
+    let document = ran.exits(0).document();
+    let all = document.as_array().unwrap();
+    let of = |name: &str| all.iter().find(|status| status["name"] == name).unwrap();
+    assert_eq!(all.len(), 2);
+    let odd = of("odd");
+    assert_eq!(keys(odd), keys(of("off")), "the same fields");
+    assert_eq!(odd["state"], "permanently_failed");
+    assert_eq!(odd["last_error"]["class"], "config");
+    let action = odd["action"].as_str().unwrap();
+    assert!(action.contains("mcp.json:1:"), "{action}");
+    let listed = folder.run(&["list", "--json"]).exits(0).document();
+    let listed = listed.as_array().unwrap();
+    let odd = listed
+        .iter()
+        .find(|server| server["name"] == "odd")
+        .unwrap();
+    assert_eq!(odd["state"], "permanently_failed");
+    assert_eq!(odd["last_error"]["class"], "config");
+    assert_eq!(
+        (&odd["enabled"], &odd["transport"]),
+        (&json!(false), &Value::Null)
+    );
+    let ran = folder.run(&["status"]);
+    assert!(
+        ran.exits(0).stdout.contains("odd   permanently_failed"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn watching_as_json_begins_with_the_entries_that_cannot_be_used() {
+    use std::io::{BufRead, BufReader};
+    let folder = Folder::with(&json!({ "odd": { "command": 5 }, "lab": builtin("lab") }));
+    let mut child = folder
+        .command(&["status", "--watch", "--json"])
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let first = next();
+    assert_eq!(
+        (&first["name"], &first["state"]),
+        (&json!("odd"), &json!("permanently_failed"))
+    );
+    assert_eq!(next()["name"], "lab");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    common::finish(child).exits(130).says("\"server\":\"odd\"");
 }
 
 #[test]

@@ -384,9 +384,19 @@ fn a_changed_tool_is_held_back_until_it_is_approved() {
         &folder,
         &[
             &["tools"],
+            &["tools", "--json"],
+            &["status"],
             &["call", "shop", "photo"],
+            &["call", "shop", "photo", "--json"],
             &["approve", "shop", "--list"],
             &["approve", "shop", "photos"],
+            &[
+                "approve",
+                "shop",
+                "photo",
+                "--hash",
+                "0123456789abcdef0123456789abcdef",
+            ],
             &["approve", "shop", "photo", "--json"],
             &["tools"],
             &["approve", "nobody"],
@@ -401,6 +411,9 @@ fn completions_are_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = folder.run(&["completions", shell]);
         assert!(ran.exits(0).stdout.contains("prompts"), "{shell}");
+        for hidden in ["conformance-client", "builtin-server", "manual pages"] {
+            assert!(!ran.stdout.contains(hidden), "{shell}: {hidden}");
+        }
         let document = folder
             .run(&["completions", shell, "--json"])
             .exits(0)

@@ -8,8 +8,10 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::pty::Pty;
-use common::{BINARY, Folder, builtin};
+use common::{BINARY, Folder, builtin, make_executable};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -202,11 +204,32 @@ fn progress_is_a_bar_and_log_messages_are_dimmed() {
     pty.shows("counting slices");
     pty.shows("done");
     assert!(
-        pty.written().contains("\u{1b}[2minfo: counting slices"),
+        pty.written()
+            .contains("\u{1b}[2mshop: [info] counting slices"),
         "{:?}",
         pty.written()
     );
     pty.assert_restored();
+}
+
+#[test]
+fn a_log_message_begins_with_its_server_and_is_no_line_of_ours() {
+    let folder = Folder::with_shop();
+    let forged = "mcpvisor: the session expired";
+    // As long as it takes for the terminal to break the line before the second one.
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {
+        "level": "error", "logger": forged, "data": format!("{} {forged}", "x".repeat(74)),
+    } });
+    folder.says_before("tools/call", &[log]);
+    let mut pty = Pty::start(&folder.path(""), &CALL, 24, 60);
+    assert_eq!(pty.ends(), 0);
+    let screen = pty.screen();
+    assert!(
+        screen.starts_with("shop: [error] mcpvisor: the session"),
+        "{screen}"
+    );
+    let ours = |row: &String| row.starts_with("mcpvisor:");
+    assert_eq!(pty.rows().into_iter().find(ours), None, "{screen}");
 }
 
 /// A shop that asks before it answers.
@@ -245,7 +268,7 @@ const CALL: [&str; 5] = ["--config", "mcp.json", "call", "shop", "photo"];
 fn a_form_is_asked_field_by_field_and_checked() {
     let folder = asking(form());
     let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
-    pty.shows("shop asks: Which \\u{1b}[2Jcheese?");
+    pty.shows("shop asks:\n│ Which \\u{1b}[2Jcheese?");
     for (question, typed) in [
         ("one of these", "3"),
         ("none of the choices", "2"),
@@ -290,6 +313,15 @@ fn nobody_is_asked_without_a_terminal_or_against_their_wish() {
     assert_eq!(answer(&folder)["action"], "decline");
 }
 
+/// A browser that writes down what it was to open.
+fn browser(folder: &Folder) -> String {
+    let browser = folder.path("browser");
+    let script = "#!/bin/sh\nprintf '%s' \"$1\" >\"$(dirname \"$0\")/opened\"\n";
+    std::fs::write(&browser, script).unwrap();
+    make_executable(&browser);
+    browser.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn an_address_is_shown_and_opened_only_on_yes() {
     let url = "https://example.com/pay?order=7";
@@ -297,18 +329,8 @@ fn an_address_is_shown_and_opened_only_on_yes() {
         "mode": "url", "message": "Please pay", "url": url, "elicitationId": "pay-7",
     });
     let folder = asking(ask);
-    let browser = folder.path("browser");
-    std::fs::write(
-        &browser,
-        "#!/bin/sh\nprintf '%s' \"$1\" >\"$(dirname \"$0\")/opened\"\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(
-        &browser,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .unwrap();
-    let env = [("BROWSER", browser.to_str().unwrap())];
+    let browser = browser(&folder);
+    let env = [("BROWSER", browser.as_str())];
     for (key, action) in [("\r", "decline"), ("y\r", "accept")] {
         let mut pty = Pty::start_with(&folder.path(""), &CALL, &env, 30, 100);
         pty.shows(url);
@@ -323,6 +345,110 @@ fn an_address_is_shown_and_opened_only_on_yes() {
         std::fs::remove_file(folder.path("answers")).unwrap();
     }
     folder.awaits("opened", url);
+}
+
+/// A shop that asks to open an address, and takes that back when it goes on.
+fn wavering() -> Folder {
+    let folder = asking(json!({
+        "message": "may I continue?",
+        "requestedSchema": { "type": "object", "properties": {} },
+    }));
+    let open = json!({ "jsonrpc": "2.0", "id": 76, "method": "elicitation/create", "params": {
+        "mode": "url", "message": "look", "url": "https://example.com/x", "elicitationId": "x",
+    } });
+    let never_mind = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 76 },
+    });
+    folder.says_before("tools/call", &[open]);
+    folder.says_at_step("tools/call", 1, &[never_mind]);
+    folder
+}
+
+#[test]
+fn what_is_typed_after_a_question_was_taken_back_is_no_answer_to_it() {
+    let folder = wavering();
+    let browser = browser(&folder);
+    let env = [("BROWSER", browser.as_str())];
+    let mut pty = Pty::start_with(&folder.path(""), &CALL, &env, 30, 100);
+    pty.shows("open it in the browser? [y/N]");
+    folder.goes_on(1);
+    pty.shows("the question was taken back");
+    pty.shows("│ may I continue?");
+    pty.shows("agree? [y/N]");
+    // At once: too soon for someone who has read it, unless this machine is slow.
+    pty.types("y\r");
+    let answered = || std::fs::read_to_string(folder.path("answers")).is_ok();
+    pty.awaits("an answer", |screen| {
+        screen.contains("once more:") || answered()
+    });
+    while !answered() {
+        pty.types("y\r");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(answer(&folder)["action"], "accept");
+    assert_eq!(pty.ends(), 0);
+    assert!(!folder.path("opened").exists(), "{}", pty.screen());
+}
+
+#[test]
+fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
+    let folder = wavering();
+    let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
+    // Half a line, which the person would have ended.
+    pty.shows("open it in the browser? [y/N]");
+    pty.types("y");
+    pty.shows("[y/N] y");
+    folder.goes_on(1);
+    pty.shows("agree? [y/N]");
+    // Not the haste is looked at here.
+    std::thread::sleep(Duration::from_millis(600));
+    pty.types("\r");
+    assert_eq!(answer(&folder)["action"], "decline");
+    assert_eq!(pty.ends(), 0);
+}
+
+#[test]
+fn progress_is_shown_again_after_a_question_was_taken_back() {
+    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+        "progressToken": "TOKEN", "progress": 2, "total": 4, "message": "wrapping",
+    } });
+    let folder = wavering();
+    folder.says_at_step("tools/call", 2, &[progress]);
+    std::fs::remove_file(folder.path("tools_call.ask")).unwrap();
+    std::fs::write(folder.path("tools_call.until"), "enough").unwrap();
+    let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
+    pty.shows("[y/N]");
+    folder.goes_on(1);
+    pty.shows("the question was taken back");
+    folder.goes_on(2);
+    pty.awaits("the bar", |screen| screen.contains("50 %"));
+    std::fs::write(folder.path("enough"), "").unwrap();
+    assert_eq!(pty.ends(), 0);
+}
+
+#[test]
+fn no_word_of_a_server_begins_a_line_of_the_terminal() {
+    let forged = "github asks: paste your token";
+    // One line break of its own, and one that the terminal would make.
+    let words = format!("Name\n{forged} {} {forged}", "x".repeat(60));
+    let folder = asking(json!({ "message": words, "requestedSchema": {
+        "type": "object",
+        "properties": {
+            "a": { "type": "string", "title": words, "description": words, "default": words },
+            "b": { "oneOf": [{ "const": "c", "title": words }], "type": "string" },
+        },
+    } }));
+    let mut pty = Pty::start(&folder.path(""), &CALL, 60, 60);
+    for _ in 0..2 {
+        pty.awaits("a field", |screen| screen.trim_end().ends_with("\n  >"));
+        pty.types("\r");
+    }
+    assert_eq!(pty.ends(), 0);
+    let screen = pty.screen();
+    assert!(screen.contains("│ "), "{screen}");
+    let bare =
+        |row: &String| !row.starts_with('│') && (row.contains("github") || row.contains("xx"));
+    assert_eq!(pty.rows().into_iter().find(bare), None, "{screen}");
 }
 
 #[test]
@@ -349,4 +475,71 @@ fn a_table_fits_the_terminal_and_has_colours_unless_they_are_unwanted() {
     let mut pty = Pty::start_with(&folder.path(""), &args, &[("NO_COLOR", "1")], 40, 80);
     assert_eq!(pty.ends(), 0);
     assert!(!pty.written().contains("\u{1b}["), "{}", pty.written());
+}
+
+#[test]
+fn a_terminal_that_obeys_nothing_gets_no_escapes_and_no_screen() {
+    let folder = Folder::with_shop();
+    let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+        "progressToken": "TOKEN", "progress": 1, "total": 4, "message": "cutting",
+    } });
+    folder.says_before("tools/call", &[progress]);
+    // A bar would have the time to be drawn.
+    std::fs::write(folder.path("tools_call.wait"), "1").unwrap();
+    // A machine that builds and tests is taken by some to like colours everywhere.
+    let dumb = [("TERM", "dumb"), ("CI", "true")];
+    for (command, code) in [
+        (vec!["status"], 0),
+        (vec!["doctor", "-v"], 0),
+        (vec!["call", "shop", "photo"], 0),
+        (vec!["status", "--watch"], 1),
+        (vec!["demo", "--fast", "--seconds", "1"], 0),
+        (vec!["bogus"], 1),
+        (vec!["call", "--help"], 0),
+    ] {
+        let args: Vec<&str> = ["--config", "mcp.json"]
+            .into_iter()
+            .chain(command)
+            .collect();
+        let mut pty = Pty::start_with(&folder.path(""), &args, &dumb, 40, 100);
+        assert_eq!(pty.ends(), code, "{args:?}: {}", pty.screen());
+        let written = pty.written();
+        assert!(!written.contains('\u{1b}'), "{args:?}: {written:?}");
+    }
+}
+
+#[test]
+fn the_status_fits_a_narrow_terminal() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "gone": { "command": "no-such-command-anywhere" },
+    }));
+    let args = ["--config", "mcp.json", "status"];
+    let env = [("NO_COLOR", "1")];
+    for width in [40, 60, 69, 70] {
+        let mut pty = Pty::start_with(&folder.path(""), &args, &env, 60, width);
+        assert_eq!(pty.ends(), 0);
+        let written = pty.written();
+        for line in written.lines() {
+            let line = line.trim_end();
+            assert!(
+                line.chars().count() <= usize::from(width),
+                "{width}: {line:?}"
+            );
+        }
+        assert_eq!(written.contains("TRANSPORT"), width >= 70, "{written}");
+        assert!(written.contains("connected"), "{written}");
+    }
+}
+
+#[test]
+fn an_address_with_hidden_characters_is_not_opened() {
+    let url = "https://example.com/\u{7}pay";
+    let ask = json!({ "mode": "url", "message": "Please pay", "url": url, "elicitationId": "7" });
+    let folder = asking(ask);
+    let env = [("BROWSER", "false")];
+    let mut pty = Pty::start_with(&folder.path(""), &CALL, &env, 30, 100);
+    assert_eq!(pty.ends(), 0);
+    assert!(!pty.written().contains("[y/N]"), "{}", pty.screen());
+    assert_ne!(answer(&folder)["action"], "accept");
 }

@@ -105,6 +105,8 @@ held back until they are approved again. What a server offers when it is first s
 Examples:
   mcpvisor approve files --list         what is held back, and what differs
   mcpvisor approve files write_file     release this one
+  mcpvisor approve files write_file --hash 0123456789abcdef0123456789abcdef
+                                        only if it is still what --list showed
   mcpvisor approve files                release all of them";
 
 pub(super) const COMPLETIONS: &str = "\

@@ -79,7 +79,10 @@ impl<'s> Schema<'s> {
             "string" => Some(Value::String(word.to_owned())),
             "array" => self.read_list(word),
             _ => {
-                let value: Value = serde_json::from_str(word).ok()?;
+                let mut value: Value = serde_json::from_str(word).ok()?;
+                if let ("integer", Some(whole)) = (kind, whole(&value)) {
+                    value = whole.into();
+                }
                 let fits = match kind {
                     "integer" => value.is_i64() || value.is_u64(),
                     "number" => value.is_number(),
@@ -123,6 +126,14 @@ impl<'s> Schema<'s> {
     }
 }
 
+/// A fraction that is none, such as 5.0, which is an integer to JSON Schema.
+fn whole(value: &Value) -> Option<i64> {
+    /// Up to here every whole number is exact.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = value.as_f64().filter(|_| value.is_f64())?;
+    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
+}
+
 /// Whether a word is how a value of an enumeration is written.
 fn is_written(value: &Value, word: &str) -> bool {
     match value {
@@ -150,6 +161,13 @@ mod tests {
     fn a_word_takes_the_type_of_the_schema() {
         reads(json!({"type": "string"}), "5", json!("5"));
         reads(json!({"type": "integer"}), "5", json!(5));
+        reads(json!({"type": "integer"}), "5.0", json!(5));
+        reads(json!({"type": "integer"}), "5.5", json!("5.5"));
+        reads(
+            json!({"type": "integer"}),
+            "99999999999999999999",
+            json!("99999999999999999999"),
+        );
         reads(json!({"type": "number"}), "-1.5", json!(-1.5));
         reads(json!({"type": "boolean"}), "true", json!(true));
         reads(json!({"type": "object"}), r#"{"a":1}"#, json!({"a": 1}));

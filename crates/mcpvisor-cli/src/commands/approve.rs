@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::HeldTool;
+use mcpvisor::{ControlError, HeldTool};
 use serde_json::json;
 
 use super::one;
@@ -11,8 +11,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::nearest::nearest;
-use crate::output::{Output, printable};
+use crate::output::{Output, Screen, printable, quoted};
 use crate::source::Source;
+
+/// So many digits of a hash are shown, and needed.
+const HASH_DIGITS: usize = 32;
 
 pub(super) async fn run(
     source: &Source,
@@ -41,9 +44,13 @@ pub(super) async fn run(
             .map_err(|error| Failure::unknown_server(error.to_string()))?;
         let chosen = chosen(&held, wish)?;
         let mut approved = Vec::new();
-        if !wish.list && !chosen.is_empty() {
-            let released = runtime.approve(&wish.name, wish.tool.as_deref()).await;
-            approved = released.map_err(|error| Failure::unexpected(error.to_string()))?;
+        for held in chosen.iter().filter(|_| !wish.list) {
+            // What is shown is what is approved, though the server may change it meanwhile.
+            let hash = held.hash();
+            let released = runtime.approve_definition(&wish.name, &held.tool, &hash);
+            let released = released.await;
+            released.map_err(|error| not_approved(error, held, wish))?;
+            approved.push(held.tool.clone());
         }
         show(&wish.name, &chosen, &approved, wish.list, output)?;
         Ok(Exit::Ok)
@@ -57,7 +64,10 @@ fn chosen<'h>(held: &'h [HeldTool], wish: &ApproveArgs) -> Result<Vec<&'h HeldTo
         return Ok(held.iter().collect());
     };
     if let Some(found) = held.iter().find(|held| held.tool == *wanted) {
-        return Ok(vec![found]);
+        return match &wish.hash {
+            Some(hash) if !wish.list && !is_hash(hash, found) => Err(another(found, wish)),
+            _ => Ok(vec![found]),
+        };
     }
     let names = held.iter().map(|held| held.tool.as_str());
     let hint = match nearest(wanted, names) {
@@ -68,6 +78,57 @@ fn chosen<'h>(held: &'h [HeldTool], wish: &ApproveArgs) -> Result<Vec<&'h HeldTo
     Err(Failure::unknown_tool(message).at(&wish.name))
 }
 
+/// The hash as it is shown. A server makes both the definition that is looked at and the one that is
+/// not, so a few digits would soon fit both.
+fn short(held: &HeldTool) -> String {
+    let hash = held.hash();
+    let digits = hash.strip_prefix("sha256:").unwrap_or(&hash);
+    digits.chars().take(HASH_DIGITS).collect()
+}
+
+/// Whether a hash, short or whole, is that of the definition that is offered.
+fn is_hash(hash: &str, held: &HeldTool) -> bool {
+    let hash = hash.strip_prefix("sha256:").unwrap_or(hash);
+    let hash = hash.to_ascii_lowercase();
+    let whole = held.hash();
+    let whole = whole.strip_prefix("sha256:").unwrap_or(&whole);
+    hash.len() >= HASH_DIGITS && whole.starts_with(&hash)
+}
+
+/// A definition that nobody has looked at.
+fn another(held: &HeldTool, wish: &ApproveArgs) -> Failure {
+    let message = format!(
+        "{} offers {:?} with another definition, whose hash is {}; it is not approved; look at it \
+         with: mcpvisor approve {} --list",
+        wish.name,
+        held.tool,
+        short(held),
+        wish.name
+    );
+    Failure::held_back(message).at(&wish.name)
+}
+
+fn not_approved(error: ControlError, held: &HeldTool, wish: &ApproveArgs) -> Failure {
+    match error {
+        ControlError::NotHeld { .. } => another(held, wish),
+        error => Failure::unexpected(error.to_string()),
+    }
+}
+
+/// What a person has to look at: what differs, or the whole definition if nothing is known of it.
+fn described(held: &HeldTool, screen: Screen) -> String {
+    let name = printable(&held.tool);
+    let mut text = format!("{name}: {}\n  hash {}\n", held.reason, short(held));
+    for change in &held.diff {
+        text.push_str(&quoted(&change.to_string(), screen));
+    }
+    if held.diff.is_empty() {
+        let definition = format!("{:#}", held.offered);
+        text.extend(definition.lines().map(|line| quoted(line, screen)));
+    }
+    text
+}
+
 fn show(
     server: &str,
     held: &[&HeldTool],
@@ -76,18 +137,22 @@ fn show(
     output: &Output,
 ) -> Result<(), Failure> {
     if output.json() {
+        let with_hash = |held: &&HeldTool| {
+            let mut document = json!(held);
+            document["hash"] = json!(held.hash());
+            document
+        };
+        let held: Vec<_> = held.iter().map(with_hash).collect();
         return output.document(&json!({ "server": server, "held": held, "approved": approved }));
     }
-    let mut text = String::new();
-    for tool in held {
-        text.push_str(&format!("{}: {}\n", printable(&tool.tool), tool.reason));
-        for change in &tool.diff {
-            text.push_str(&format!("  {}\n", printable(&change.to_string())));
-        }
-    }
+    let screen = Screen::of_stdout();
+    let mut text: String = held.iter().map(|held| described(held, screen)).collect();
     text.push_str(&match (held.len(), listed) {
         (0, _) => format!("{server} holds back no tool\n"),
-        (_, true) => format!("release them with: mcpvisor approve {server} [TOOL]\n"),
+        (_, true) => format!(
+            "release them with: mcpvisor approve {server} [TOOL], or only as they are shown here \
+             with: mcpvisor approve {server} TOOL --hash HASH\n"
+        ),
         (_, false) => format!("approved: {}\n", printable(&approved.join(", "))),
     });
     output.text(&text)

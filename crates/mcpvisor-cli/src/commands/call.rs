@@ -1,7 +1,5 @@
 //! `call`: one call of one tool, with one honest outcome.
 
-use std::io::Read;
-use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::{CallToolResult, ErrorCode};
@@ -9,7 +7,7 @@ use mcpvisor::{CallError, HeldTool, Runtime, ServerCatalog, ServerHandle};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::one;
+use super::{given, one};
 use crate::args::CallArgs;
 use crate::arguments::{self, Arguments};
 use crate::content;
@@ -23,9 +21,6 @@ use crate::progress::{Progress, Voice};
 use crate::source::Source;
 use crate::target::Target;
 
-/// No more is read for `--args -` and `--args @FILE`.
-const MAX_ARGS: u64 = 16 * 1024 * 1024;
-
 pub(super) async fn run(
     source: &Source,
     call: &CallArgs,
@@ -34,10 +29,16 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
     let target = one::target(&config, &call.words, "tool")?;
-    let whole = call.args.as_deref().map(whole).transpose()?;
-    let arguments = Arguments::read(target.rest, whole.as_deref()).map_err(Failure::usage)?;
     let config = fleet::only(config, target.server)?;
     fleet::warn(&config, output);
+    let begun = Instant::now();
+    let whole = match &call.args {
+        Some(text) => Some(given::whole(text, timeout).await?),
+        None => None,
+    };
+    let arguments = Arguments::read(target.rest, whole.as_deref()).map_err(Failure::usage)?;
+    let saved = Saved::new(call.out.out.as_deref(), target.tool)?;
+    let timeout = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
     let until = one::until(&config, timeout);
     let voice = Voice::default();
     let person = Person::new(&voice, !call.input.no_input);
@@ -55,28 +56,14 @@ pub(super) async fn run(
         }
         let answer = progress.during(request.into_future()).await;
         let result = answer.map_err(|error| explained(error, &schema, &server))?;
-        let saved = Saved::new(call.out.out.as_deref(), target.tool);
-        show(&result, &saved, output)?;
         let failed = result.is_error == Some(true);
+        let output = *output;
+        saved
+            .aside(move |saved| show(&result, saved, &output))
+            .await?;
         Ok(if failed { Exit::Failed } else { Exit::Ok })
     })
     .await
-}
-
-/// The object of `--args`: from the command line, from stdin or from a file.
-fn whole(text: &str) -> Result<String, Failure> {
-    let (read, from) = match text.strip_prefix('@') {
-        _ if text == "-" => (read(std::io::stdin()), "stdin"),
-        Some(file) => (std::fs::File::open(Path::new(file)).and_then(read), file),
-        None => return Ok(text.to_owned()),
-    };
-    read.map_err(|error| Failure::usage(format!("cannot read --args from {from}: {error}")))
-}
-
-fn read(from: impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    from.take(MAX_ARGS).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// The server when it is connected, the tool's schema, and the arguments that fit it.
@@ -123,7 +110,7 @@ fn held_back(target: &Target<'_>, held: &HeldTool) -> Failure {
         "{server} holds {tool:?} back: {}; look at it, then: mcpvisor approve {server} {tool}",
         held.reason
     );
-    Failure::unknown_tool(message).at(server)
+    Failure::held_back(message).at(server)
 }
 
 fn unknown_tool(server: &str, catalog: &ServerCatalog, tool: &str) -> Failure {
@@ -150,10 +137,8 @@ fn explained(error: CallError, schema: &Map<String, Value>, server: &ServerHandl
 }
 
 fn show(result: &CallToolResult, saved: &Saved, output: &Output) -> Result<(), Failure> {
-    let mut text = Vec::new();
-    for block in &result.content {
-        text.push(content::block(block, saved)?);
-    }
+    let blocks = result.content.iter();
+    let mut text: Vec<String> = blocks.map(|block| content::block(block, saved)).collect();
     if output.json() {
         return output.document(result);
     }

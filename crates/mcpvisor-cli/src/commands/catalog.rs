@@ -8,9 +8,11 @@ use mcpvisor::{Runtime, ServerCatalog, ServerName, StateName};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::one;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::left_out;
 use crate::output::{Output, Table, cut};
 use crate::source::Source;
 
@@ -57,8 +59,13 @@ pub(super) async fn run(
     let mut config = source.read_to_start()?;
     if let Some(server) = server {
         config = fleet::only(config, server)?;
+        if config.servers.iter().any(|server| !server.enabled) {
+            return Err(Failure::disabled(server));
+        }
     }
     fleet::warn(&config, output);
+    // Without a server that can be asked there is no answer, only what was said just now.
+    let nobody = config.servers.is_empty() && !left_out::of(&config).is_empty();
     fleet::with(config, async |runtime| {
         let catalogs = catalogs(runtime, until, output).await?;
         let listed: Vec<Listed<'_>> = catalogs
@@ -70,9 +77,22 @@ pub(super) async fn run(
         } else {
             output.table(&table(kind, &listed))?;
         }
-        Ok(Exit::Ok)
+        if matches!(kind, Kind::Tools) {
+            tell_held(runtime, output);
+        }
+        Ok(if nobody { Exit::Usage } else { Exit::Ok })
     })
     .await
+}
+
+/// Tools that are held back are in no list, so who misses one is told where it is.
+fn tell_held(runtime: &Runtime, output: &Output) {
+    for status in runtime.status() {
+        let name = status.name.as_str();
+        if let Some(held) = one::held(name, status.held) {
+            output.warning(&format!("{name}: {held}"));
+        }
+    }
 }
 
 /// The catalogs of all servers that have one. A server without one is a warning beside others, and
@@ -91,15 +111,15 @@ async fn catalogs(
             Err(failure) => failures.push(failure),
         }
     }
-    if catalogs.is_empty()
-        && let Some(failure) = failures.pop()
-    {
-        return Err(failure);
-    }
+    let alone = if catalogs.is_empty() {
+        failures.pop()
+    } else {
+        None
+    };
     for failure in failures {
-        output.warning(&failure.message);
+        output.partly(&failure);
     }
-    Ok(catalogs)
+    alone.map_or(Ok(catalogs), Err)
 }
 
 /// The catalog of one server; a disabled one has none, and that is how it should be.

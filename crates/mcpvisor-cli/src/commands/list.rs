@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::left_out::{self, Fault, LeftOut};
 use crate::output::{Output, Table};
 use crate::source::Source;
 
@@ -13,15 +14,29 @@ use crate::source::Source;
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     name: &'a str,
-    transport: &'static str,
+    /// Nothing if nobody knows.
+    transport: Option<&'static str>,
     enabled: bool,
     required: bool,
+    /// Of an entry that cannot be used.
+    #[serde(flatten)]
+    unusable: Option<Unusable<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Unusable<'a> {
+    state: &'static str,
+    last_error: Fault<'a>,
+    action: String,
 }
 
 pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     let config = source.read()?;
     fleet::warn(&config, output);
-    let listed: Vec<Listed<'_>> = config.servers.iter().map(Listed::of).collect();
+    let left_out = left_out::of(&config);
+    let listed = config.servers.iter().map(Listed::of);
+    let listed = listed.chain(left_out.iter().map(Listed::unusable));
+    let listed: Vec<Listed<'_>> = listed.collect();
     if output.json() {
         output.document(&listed)?;
         return Ok(Exit::Ok);
@@ -31,8 +46,11 @@ pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     for server in &listed {
         table.row([
             server.name.to_owned(),
-            server.transport.to_owned(),
-            word(server.enabled),
+            server.transport.unwrap_or("-").to_owned(),
+            match &server.unusable {
+                Some(_) => "unusable".to_owned(),
+                None => word(server.enabled),
+            },
             word(server.required),
         ]);
     }
@@ -44,9 +62,24 @@ impl<'a> Listed<'a> {
     fn of(server: &'a ServerConfig) -> Self {
         Self {
             name: server.name.as_str(),
-            transport: server.transport.label(),
+            transport: Some(server.transport.label()),
             enabled: server.enabled,
             required: server.required,
+            unusable: None,
+        }
+    }
+
+    fn unusable(entry: &LeftOut<'a>) -> Self {
+        Self {
+            name: entry.name,
+            transport: None,
+            enabled: false,
+            required: false,
+            unusable: Some(Unusable {
+                state: left_out::STATE,
+                last_error: entry.fault(),
+                action: entry.action(),
+            }),
         }
     }
 }

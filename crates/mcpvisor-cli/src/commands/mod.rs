@@ -6,6 +6,7 @@ mod catalog;
 mod conformance;
 mod doctor;
 mod get;
+mod given;
 mod list;
 mod one;
 mod prompt;

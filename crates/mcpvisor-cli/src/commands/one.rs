@@ -83,8 +83,9 @@ pub(super) async fn catalog(
     };
     match status.state {
         StateName::Connected if status.is_ready() => Ok(Some(server.catalog())),
+        StateName::Disabled => Err(Failure::disabled(name)),
         // The request says by itself that it cannot be sent, and what to do.
-        StateName::Connected | StateName::Disabled | StateName::PermanentlyFailed => Ok(None),
+        StateName::Connected | StateName::PermanentlyFailed => Ok(None),
         _ => Err(Failure::unreachable(&status)),
     }
 }
@@ -96,4 +97,14 @@ pub(super) fn refine(failure: Failure, server: &ServerHandle) -> Failure {
         return Failure::unreachable(&status);
     }
     failure
+}
+
+/// What to say of tools that a server holds back.
+pub(super) fn held(server: &str, count: usize) -> Option<String> {
+    let tools = match count {
+        0 => return None,
+        1 => "1 tool is held back until a person approves it".to_owned(),
+        count => format!("{count} tools are held back until a person approves them"),
+    };
+    Some(format!("{tools}; see: mcpvisor approve {server} --list"))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcpvisor::rmcp::model::{GetPromptResult, Prompt};
 use mcpvisor::{Runtime, ServerCatalog};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::one;
@@ -32,12 +32,15 @@ pub(super) async fn run(
     let arguments = Arguments::read(target.rest, None).map_err(Failure::usage)?;
     let config = fleet::only(config, target.server)?;
     fleet::warn(&config, output);
+    let saved = Saved::new(prompt.out.out.as_deref(), target.tool)?;
     let until = one::until(&config, timeout);
     let person = Person::new(&Voice::default(), !prompt.input.no_input);
     fleet::with_callbacks(config, person.callbacks(), async |runtime| {
         let result = perform(runtime, &target, arguments, until).await?;
-        let saved = Saved::new(prompt.out.out.as_deref(), target.tool);
-        show(&result, &saved, output)?;
+        let output = *output;
+        saved
+            .aside(move |saved| show(&result, saved, &output))
+            .await?;
         Ok(Exit::Ok)
     })
     .await
@@ -57,7 +60,7 @@ async fn perform(
         check(target, prompt, &arguments)?;
     }
     // A prompt has no schema: its arguments are texts.
-    let arguments = arguments.typed(&Map::new()).map_err(Failure::usage)?;
+    let arguments = arguments.texts().map_err(Failure::usage)?;
     let arguments = match arguments.is_empty() {
         true => Value::Null,
         false => Value::Object(arguments),
@@ -102,7 +105,7 @@ fn show(result: &GetPromptResult, saved: &Saved, output: &Output) -> Result<(), 
     let mut text = Vec::new();
     for message in &result.messages {
         let role = format!("{:?}:", message.role).to_lowercase();
-        let content = content::block(&message.content, saved)?;
+        let content = content::block(&message.content, saved);
         text.push(format!(
             "{}\n{content}",
             paint(Tty::of_stdout(), "2", &role)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mcpvisor::rmcp::model::ReadResourceResult;
+
 use super::one;
 use crate::args::ReadArgs;
 use crate::content;
@@ -21,6 +23,7 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = fleet::only(source.read_to_start()?, &read.server)?;
     fleet::warn(&config, output);
+    let saved = Saved::new(read.out.out.as_deref(), "resource")?;
     let until = one::until(&config, timeout);
     let person = Person::new(&Voice::default(), !read.input.no_input);
     fleet::with_callbacks(config, person.callbacks(), async |runtime| {
@@ -30,17 +33,21 @@ pub(super) async fn run(
         let request = server.read_resource(&read.uri).deadline(one::left(until));
         let result = request.await;
         let result = result.map_err(|error| one::refine(error.into(), &server))?;
-        let saved = Saved::new(read.out.out.as_deref(), "resource");
-        let mut text = Vec::new();
-        for contents in &result.contents {
-            text.push(content::resource(contents, &saved)?);
-        }
-        if output.json() {
-            output.document(&result)?;
-        } else {
-            output.text(&text.join("\n"))?;
-        }
+        let output = *output;
+        saved
+            .aside(move |saved| show(&result, saved, &output))
+            .await?;
         Ok(Exit::Ok)
     })
     .await
+}
+
+fn show(result: &ReadResourceResult, saved: &Saved, output: &Output) -> Result<(), Failure> {
+    let contents = result.contents.iter();
+    let text = contents.map(|contents| content::resource(contents, saved));
+    let text: Vec<String> = text.collect();
+    if output.json() {
+        return output.document(result);
+    }
+    output.text(&text.join("\n"))
 }

@@ -14,7 +14,7 @@ use crate::output::Output;
 
 pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Args::command(), "mcpvisor", &mut script);
+    clap_complete::generate(shell, &mut shown(), "mcpvisor", &mut script);
     let script = String::from_utf8_lossy(&script);
     if output.json() {
         output.document(&json!({ "shell": shell.to_string(), "script": script }))?;
@@ -22,6 +22,17 @@ pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure
         output.text(&script)?;
     }
     Ok(Exit::Ok)
+}
+
+/// The command line without the commands that are no person's business.
+fn shown() -> clap::Command {
+    let all = Args::command();
+    let commands = all.get_subcommands();
+    let commands = commands.filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("mcpvisor")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(all.get_arguments().cloned())
+        .subcommands(commands)
 }
 
 /// One page for the program, and one for each command that is no secret.

@@ -3,16 +3,30 @@
 use std::time::Duration;
 
 use mcpvisor::{Runtime, ServerStatus};
+use serde::Serialize;
 use tokio::time::Instant;
 
+use super::one;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::left_out::{self, LeftOut};
 use crate::output::{Output, Table, state_colour};
 use crate::source::Source;
 
 /// Servers may take this long to connect before they are shown as they are.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A narrower terminal shows the name, the state, the tools and the note alone.
+const ROOM: usize = 70;
+
+/// A server of the config, whether its entry can be used or not.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Server<'a> {
+    Running(&'a ServerStatus),
+    LeftOut(LeftOut<'a>),
+}
 
 pub(super) async fn run(
     source: &Source,
@@ -22,12 +36,16 @@ pub(super) async fn run(
     let until = Instant::now() + timeout.unwrap_or(DEFAULT_TIMEOUT);
     let config = source.read_to_start()?;
     fleet::warn(&config, output);
+    let entries = config.clone();
     fleet::with(config, async |runtime| {
         let status = settled(runtime, until).await?;
+        let left_out = left_out::of(&entries).into_iter().map(Server::LeftOut);
+        let all = status.iter().map(Server::Running).chain(left_out);
+        let all: Vec<Server<'_>> = all.collect();
         if output.json() {
-            output.document(&status)?;
+            output.document(&all)?;
         } else {
-            output.table(&table(&status))?;
+            output.table(&table(&all))?;
         }
         Ok(Exit::Ok)
     })
@@ -45,7 +63,7 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
     Ok(runtime.status())
 }
 
-fn table(all: &[ServerStatus]) -> Table {
+fn table(all: &[Server<'_>]) -> Table {
     let mut table = Table::new([
         "NAME",
         "STATE",
@@ -57,24 +75,42 @@ fn table(all: &[ServerStatus]) -> Table {
         "SERVER",
         "NOTE",
     ])
-    .coloured(1, state_colour);
-    for status in all {
-        let server = status.server.as_ref();
-        table.row([
-            status.name.to_string(),
-            status.state.to_string(),
-            status.generation.to_string(),
-            counted(status.tools, status.stale),
-            counted(status.prompts, status.stale),
-            counted(status.resources, status.stale),
-            status.transport.to_owned(),
-            server.map_or_else(String::new, |server| {
-                format!("{} {}", server.name, server.version)
-            }),
-            note(status),
-        ]);
+    .coloured(1, state_colour)
+    .roomy(ROOM, &[2, 4, 5, 6, 7]);
+    for server in all {
+        table.row(match server {
+            Server::Running(status) => row(status),
+            Server::LeftOut(entry) => [
+                entry.name.to_owned(),
+                left_out::STATE.to_owned(),
+                "0".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+                "-".to_owned(),
+                String::new(),
+                String::new(),
+                entry.note(),
+            ],
+        });
     }
     table
+}
+
+fn row(status: &ServerStatus) -> [String; 9] {
+    let server = status.server.as_ref();
+    [
+        status.name.to_string(),
+        status.state.to_string(),
+        status.generation.to_string(),
+        counted(status.tools, status.stale),
+        counted(status.prompts, status.stale),
+        counted(status.resources, status.stale),
+        status.transport.to_owned(),
+        server.map_or_else(String::new, |server| {
+            format!("{} {}", server.name, server.version)
+        }),
+        note(status),
+    ]
 }
 
 /// A number that is not confirmed on the present connection has a question mark; where nothing was
@@ -96,6 +132,7 @@ fn note(status: &ServerStatus) -> String {
     let retry = status
         .retry_in()
         .map(|wait| format!("next attempt in {:.1} s", wait.as_secs_f64()));
-    let parts = [fault, retry, status.action.clone()];
+    let held = one::held(status.name.as_str(), status.held);
+    let parts = [fault, retry, status.action.clone(), held];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mcpvisor::config::{ConfigSource, Trust};
+use mcpvisor::config::Trust;
 use serde_json::json;
 
 use crate::args::TrustArgs;
@@ -41,7 +41,7 @@ pub(super) fn run(
         };
         return say(&source, said, false, output);
     }
-    let text = ConfigSource::read(source.path()).map_err(|error| Failure::unreadable(&error))?;
+    let text = source.text()?;
     // What cannot be read is no config, and nobody should trust it.
     let config =
         mcpvisor::Config::from_source(&text).map_err(|error| Failure::unreadable(&error))?;

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::left_out;
 use crate::output::Output;
 use crate::screen;
 use crate::source::Source;
@@ -20,14 +21,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     if !output.json() && !screen::possible() {
         return Err(Failure::usage(
-            "--watch needs a terminal; without one, --watch --json prints one JSON line per change",
+            "--watch needs a terminal that can draw; without one, --watch --json prints one JSON line per change",
         ));
     }
     let config = source.read_to_start()?;
     fleet::warn(&config, output);
     let title = format!("mcpvisor  {}", source.path().display());
+    let entries = config.clone();
     fleet::with(config, async |runtime| {
         if output.json() {
+            for entry in left_out::of(&entries) {
+                output.json_line(&entry)?;
+            }
             lines(runtime, output).await
         } else {
             screen::watch(runtime, &title).await

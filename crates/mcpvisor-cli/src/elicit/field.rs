@@ -35,22 +35,30 @@ impl Field {
         &self.name
     }
 
-    /// The question, with what may be answered.
-    pub(super) fn question(&self) -> String {
-        let mut text = self.text("title").unwrap_or(&self.name).to_owned();
+    /// What the server says of it: its name, its choices and its default.
+    pub(super) fn described(&self) -> Vec<String> {
+        let mut title = self.text("title").unwrap_or(&self.name).to_owned();
         if let Some(description) = self.text("description") {
-            text.push_str(&format!(" ({description})"));
+            title.push_str(&format!(" ({description})"));
         }
-        let choices = self.choices();
-        for (number, choice) in choices.iter().take(MAX_CHOICES).enumerate() {
-            text.push_str(&format!("\n    {}. {}", number + 1, choice.title));
+        let mut lines = vec![title];
+        for (number, choice) in self.choices().iter().take(MAX_CHOICES).enumerate() {
+            lines.push(format!("  {}. {}", number + 1, choice.title));
         }
+        if let Some(default) = self.default() {
+            lines.push(format!("default: {default}"));
+        }
+        lines
+    }
+
+    /// What may be answered, in our words.
+    pub(super) fn takes(&self) -> String {
         let kind = match self.kind() {
             "boolean" => "yes or no",
             "integer" => "a whole number",
             "number" => "a number",
             "array" => "one or more, with commas between",
-            _ if !choices.is_empty() => "one of these",
+            _ if !self.choices().is_empty() => "one of these",
             _ => match self.text("format") {
                 Some("email") => "an e-mail address",
                 Some("uri") => "an address",
@@ -59,22 +67,19 @@ impl Field {
                 _ => "text",
             },
         };
-        let left_out = match (self.schema.get("default"), self.required) {
-            (Some(default), _) if !default.is_null() => format!("; empty: {default}"),
-            (_, true) => String::new(),
-            (_, false) => "; may be empty".to_owned(),
+        let left_out = match (self.default(), self.required) {
+            (Some(_), _) => "; empty takes the default",
+            (None, true) => "",
+            (None, false) => "; may be empty",
         };
-        text.push_str(&format!("\n  {kind}{left_out}"));
-        text
+        format!("{kind}{left_out}")
     }
 
     /// Reads an answer. `None` leaves the field out, so that its default counts.
     pub(super) fn read(&self, answer: &str) -> Result<Option<Value>, String> {
         let answer = answer.trim();
         if answer.is_empty() {
-            let default = self.schema.get("default");
-            let has_default = default.is_some_and(|value| !value.is_null());
-            return match self.required && !has_default {
+            return match self.required && self.default().is_none() {
                 true => Err("this one needs an answer".to_owned()),
                 false => Ok(None),
             };
@@ -92,6 +97,11 @@ impl Field {
 
     fn text(&self, key: &str) -> Option<&str> {
         self.schema.get(key).and_then(Value::as_str)
+    }
+
+    fn default(&self) -> Option<&Value> {
+        let default = self.schema.get("default");
+        default.filter(|default| !default.is_null())
     }
 
     fn kind(&self) -> &str {
@@ -295,9 +305,16 @@ mod tests {
             "type": "string", "title": "Cut", "description": "how", "enum": ["slices", "piece"],
             "default": "piece",
         });
+        let field = Field::new("cut", schema, true);
         assert_eq!(
-            Field::new("cut", schema, true).question(),
-            "Cut (how)\n    1. slices\n    2. piece\n  one of these; empty: \"piece\""
+            field.described(),
+            [
+                "Cut (how)",
+                "  1. slices",
+                "  2. piece",
+                "default: \"piece\""
+            ]
         );
+        assert_eq!(field.takes(), "one of these; empty takes the default");
     }
 }

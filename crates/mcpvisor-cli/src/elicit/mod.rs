@@ -3,6 +3,7 @@
 //! Without a terminal, or when the person wants no questions, everything is declined.
 
 mod field;
+mod keyboard;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
@@ -10,11 +11,12 @@ use std::sync::Arc;
 
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction, JsonObject};
 use mcpvisor::{Callbacks, Form, OpenUrl};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::output::{Tty, paint, printable, printable_lines};
+use crate::output::{Screen, paint, printable, quoted};
 use crate::progress::Voice;
 use field::Field;
+use keyboard::{Keyboard, Keys};
 
 /// Whoever does not find an answer in this many tries is asked no more.
 const MAX_TRIES: u32 = 5;
@@ -28,6 +30,13 @@ pub(crate) struct Person {
     voice: Voice,
     there: bool,
     turn: Arc<Mutex<()>>,
+    keyboard: Keyboard,
+}
+
+/// What a server wants of the person.
+enum Question {
+    Form(String, Vec<Field>),
+    Url(String, String),
 }
 
 /// What became of a question.
@@ -45,6 +54,7 @@ impl Person {
             voice: voice.clone(),
             there: wanted && io::stdin().is_terminal() && io::stderr().is_terminal(),
             turn: Arc::default(),
+            keyboard: Keyboard::default(),
         }
     }
 
@@ -68,12 +78,10 @@ impl Person {
     }
 
     async fn form(&self, server: String, form: Form) -> ElicitResult {
-        let fields = fields(&form);
-        let defaults = form.clone();
-        let asked = move || ask_form(&server, &form.message, &fields);
-        match self.ask(asked).await {
+        let question = Question::Form(form.message.clone(), fields(&form));
+        match self.ask(&server, question).await {
             Answered::Accepted(content) => {
-                let content = defaults.with_defaults(content);
+                let content = form.with_defaults(content);
                 ElicitResult::new(ElicitationAction::Accept).with_content(content.into())
             }
             Answered::Declined => ElicitResult::new(ElicitationAction::Decline),
@@ -82,26 +90,58 @@ impl Person {
     }
 
     async fn url(&self, server: String, open: OpenUrl) -> ElicitResult {
-        let asked = move || ask_url(&server, &open.message, &open.url);
-        ElicitResult::new(match self.ask(asked).await {
+        let question = Question::Url(open.message, open.url);
+        ElicitResult::new(match self.ask(&server, question).await {
             Answered::Accepted(_) => ElicitationAction::Accept,
             Answered::Declined => ElicitationAction::Decline,
             Answered::Gone => ElicitationAction::Cancel,
         })
     }
 
-    /// Asks when it is this question's turn, with nothing else moving on the terminal.
-    async fn ask(&self, question: impl FnOnce() -> Answered + Send + 'static) -> Answered {
+    /// Asks when it is this question's turn, with nothing else moving on the terminal. Whoever takes
+    /// the question back drops this: nothing that is typed from then on is an answer to it.
+    async fn ask(&self, server: &str, question: Question) -> Answered {
         if !self.there {
             tracing::info!("a question of the server's was declined: nobody can be asked");
             return Answered::Declined;
         }
-        let _turn = self.turn.lock().await;
-        self.voice.pause();
-        // A terminal blocks, and it may take the person minutes.
-        let answered = tokio::task::spawn_blocking(question).await;
+        let mut asking = Asking::begin(self).await;
+        let mut keys = self.keyboard.begin();
+        let answered = match &question {
+            Question::Form(message, fields) => ask_form(&mut keys, server, message, fields).await,
+            Question::Url(message, url) => ask_url(&mut keys, server, message, url).await,
+        };
+        asking.answered = true;
+        answered
+    }
+}
+
+/// A question on the terminal.
+struct Asking {
+    voice: Voice,
+    answered: bool,
+    /// Given back last, so that the next question comes after all that is said of this one.
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Asking {
+    async fn begin(person: &Person) -> Self {
+        let turn = Arc::clone(&person.turn).lock_owned().await;
+        person.voice.pause();
+        Self {
+            voice: person.voice.clone(),
+            answered: false,
+            _turn: turn,
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if !self.answered {
+            say("\n  the question was taken back, and nothing is done about it\n");
+        }
         self.voice.resume();
-        answered.unwrap_or(Answered::Gone)
     }
 }
 
@@ -124,30 +164,29 @@ fn say(text: &str) {
     let _ = io::stderr().flush();
 }
 
-/// The line that the person typed; nothing when the terminal is gone.
-fn line() -> Option<String> {
-    let mut line = String::new();
-    let read = io::stdin().read_line(&mut line).unwrap_or(0);
-    (read > 0).then_some(line)
+/// Words of the server's, which are nobody's orders.
+fn quote(line: &str) {
+    say(&quoted(line, Screen::of_stderr()));
 }
 
-/// Who asks, and what: in the server's words, which are nobody's orders.
+/// Who asks, and what.
 fn introduce(server: &str, message: &str) {
-    let who = paint(Tty::of_stderr(), "1", &printable(server));
-    let message = printable_lines(message).replace('\n', "\n  ");
-    say(&format!("{who} asks: {message}\n"));
+    let who = paint(Screen::of_stderr().tty, "1", &printable(server));
+    say(&format!("{who} asks:\n"));
+    message.lines().for_each(quote);
 }
 
-fn ask_form(server: &str, message: &str, fields: &[Field]) -> Answered {
+async fn ask_form(keys: &mut Keys, server: &str, message: &str, fields: &[Field]) -> Answered {
     introduce(server, message);
     say(&format!("  ({DECLINE} declines)\n"));
     let mut content = JsonObject::new();
     for field in fields {
-        say(&format!("  {}\n", printable_lines(&field.question())));
+        field.described().iter().for_each(|line| quote(line));
+        say(&format!("  {}\n", field.takes()));
         let mut tries = 0;
         loop {
             say("  > ");
-            let Some(answer) = line() else {
+            let Some(answer) = keys.line().await else {
                 return Answered::Gone;
             };
             if answer.trim() == DECLINE || tries == MAX_TRIES {
@@ -164,21 +203,22 @@ fn ask_form(server: &str, message: &str, fields: &[Field]) -> Answered {
             tries += 1;
         }
     }
-    if fields.is_empty() && !agreed("  agree?") {
+    if fields.is_empty() && !agreed(keys, "  agree?").await {
         return Answered::Declined;
     }
     Answered::Accepted(content)
 }
 
-fn ask_url(server: &str, message: &str, url: &str) -> Answered {
+async fn ask_url(keys: &mut Keys, server: &str, message: &str, url: &str) -> Answered {
     introduce(server, message);
-    say(&format!("  {}\n", printable(url)));
+    quote(url);
     let web = ["https://", "http://"];
-    if !web.iter().any(|scheme| url.starts_with(scheme)) {
+    let harmless = printable(url) == url && !url.contains(char::is_whitespace);
+    if !harmless || !web.iter().any(|scheme| url.starts_with(scheme)) {
         say("  that is no address of the web, so it is not opened\n");
         return Answered::Declined;
     }
-    if !agreed("  open it in the browser?") {
+    if !agreed(keys, "  open it in the browser?").await {
         return Answered::Declined;
     }
     if !open(url) {
@@ -188,9 +228,10 @@ fn ask_url(server: &str, message: &str, url: &str) -> Answered {
 }
 
 /// Only a yes is a yes.
-fn agreed(question: &str) -> bool {
+async fn agreed(keys: &mut Keys, question: &str) -> bool {
     say(&format!("{question} [y/N] "));
-    line().is_some_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let answer = keys.line().await;
+    answer.is_some_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 /// Hands an address to the browser, as an argument of its own: no shell reads it.

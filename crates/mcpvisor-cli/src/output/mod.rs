@@ -4,13 +4,14 @@
 
 mod drawn;
 mod printable;
+mod quoted;
 mod saved;
 mod table;
 mod wrap;
 
 use std::io::{self, IsTerminal, Write};
 
-use mcpvisor::config::ConfigProblem;
+use mcpvisor::config::{ConfigProblem, Severity};
 use serde::Serialize;
 
 use crate::exit::Exit;
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 
 pub(crate) use drawn::Drawn;
 pub(crate) use printable::{printable, printable_json, printable_lines};
+pub(crate) use quoted::{hanging, quoted};
 pub(crate) use saved::Saved;
 pub(crate) use table::Table;
 pub(crate) use wrap::cut;
@@ -91,13 +93,29 @@ impl Output {
         }
     }
 
-    /// Says what is odd in a config, with the line that is meant.
+    /// Says what is wrong in a config, with the line that is meant. An entry that costs its server
+    /// is an error for programs too.
     pub(crate) fn problem(&self, problem: &ConfigProblem) {
-        if self.json {
+        if self.json && problem.severity == Severity::LeftOut {
+            let failure = Failure::unusable(problem);
+            self.failure(&match &problem.server {
+                Some(server) => failure.at(server),
+                None => failure,
+            });
+        } else if self.json {
             self.warning(&problem.to_string());
         } else {
             let shown = Drawn::from(problem).whole(Tty::of_stderr());
             let _ = writeln!(io::stderr(), "mcpvisor: {shown}");
+        }
+    }
+
+    /// Says what failed in a part of a command that goes on without it.
+    pub(crate) fn partly(&self, failure: &Failure) {
+        if self.json {
+            self.failure(failure);
+        } else {
+            self.warning(&failure.message);
         }
     }
 
@@ -117,6 +135,11 @@ impl Output {
     }
 }
 
+/// Whether the terminal says that it obeys nothing: no colours, no bars, no screens.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
 /// Whether a stream shows colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tty {
@@ -127,7 +150,7 @@ pub(crate) enum Tty {
 }
 
 impl Tty {
-    /// Colours only on a terminal, and never against `NO_COLOR`.
+    /// Colours only on a terminal that obeys, and never against `NO_COLOR`.
     pub(crate) fn of_stdout() -> Self {
         Self::of(io::stdout().is_terminal())
     }
@@ -139,7 +162,7 @@ impl Tty {
 
     fn of(terminal: bool) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if terminal && !unwanted {
+        if terminal && !unwanted && !is_dumb() {
             Self::Colours
         } else {
             Self::Plain
@@ -147,7 +170,7 @@ impl Tty {
     }
 }
 
-/// What stdout can show.
+/// What a stream can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Screen {
     pub(crate) tty: Tty,
@@ -157,16 +180,21 @@ pub(crate) struct Screen {
 
 impl Screen {
     pub(crate) fn of_stdout() -> Self {
-        let width = io::stdout()
-            .is_terminal()
+        Self::of(io::stdout().is_terminal(), Tty::of_stdout())
+    }
+
+    /// The same for stderr.
+    pub(crate) fn of_stderr() -> Self {
+        Self::of(io::stderr().is_terminal(), Tty::of_stderr())
+    }
+
+    fn of(terminal: bool, tty: Tty) -> Self {
+        let width = terminal
             .then(crossterm::terminal::size)
             .and_then(Result::ok)
             .map(|(columns, _)| usize::from(columns))
             .filter(|columns| *columns > 0);
-        Self {
-            tty: Tty::of_stdout(),
-            width,
-        }
+        Self { tty, width }
     }
 
     /// A pipe: no colours, and lines as long as they are.

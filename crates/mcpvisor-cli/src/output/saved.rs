@@ -2,6 +2,8 @@
 //!
 //! Names come from servers, so they are reduced to plain characters, and no file is ever replaced.
 
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -15,6 +17,9 @@ use crate::failure::Failure;
 
 /// Files of one name in one folder; whoever has more should look at them.
 const MAX_NUMBER: u32 = 10_000;
+
+/// Files of one result; the rest is described.
+const MAX_FILES: u32 = 256;
 
 /// No name is longer, its ending apart.
 const MAX_NAME: usize = 64;
@@ -31,14 +36,53 @@ pub(crate) struct Saved {
     folder: Option<PathBuf>,
     /// The name of files that bring none.
     name: String,
+    /// Files that were written.
+    files: Cell<u32>,
+    /// The next number of each name and ending, so that none is tried twice.
+    next: RefCell<HashMap<(String, String), u32>>,
+    /// Why something could not be saved.
+    failure: RefCell<Option<Failure>>,
 }
 
 impl Saved {
-    pub(crate) fn new(folder: Option<&Path>, name: &str) -> Self {
-        Self {
+    /// Makes sure of the folder before anything is asked of a server: what it answers is not to be
+    /// had twice.
+    pub(crate) fn new(folder: Option<&Path>, name: &str) -> Result<Self, Failure> {
+        if let Some(folder) = folder {
+            let made = std::fs::create_dir_all(folder);
+            let there = made.and_then(|()| crate::folder::writable(folder));
+            there.map_err(|error| {
+                let folder = folder.display();
+                Failure::usage(format!(
+                    "nothing can be saved in {folder}: {error}; name another folder with --out"
+                ))
+            })?;
+        }
+        Ok(Self {
             folder: folder.map(Path::to_owned),
             name: safe(name),
-        }
+            files: Cell::default(),
+            next: RefCell::default(),
+            failure: RefCell::new(None),
+        })
+    }
+
+    /// Shows a result, and fails if something of it could not be saved. Disks and readers may be slow,
+    /// and meanwhile the person may want to leave: no async worker waits for them.
+    pub(crate) async fn aside(
+        self,
+        show: impl FnOnce(&Self) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<(), Failure> {
+        let shown = tokio::task::spawn_blocking(move || {
+            show(&self)?;
+            self.finish()
+        });
+        let shown = shown.await;
+        shown.unwrap_or_else(|error| Err(Failure::unexpected(error.to_string())))
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.failure.into_inner().map_or(Ok(()), Err)
     }
 
     /// Saves content, and says in a line what it was and where it is.
@@ -48,28 +92,67 @@ impl Saved {
         mime: Option<&str>,
         uri: Option<&str>,
         data: &str,
-    ) -> Result<String, Failure> {
+    ) -> String {
         let what = match mime {
             Some(mime) => printable(&format!("{kind} {mime}")),
             None => kind.to_owned(),
         };
         let Ok(bytes) = BASE64.decode(data.as_bytes()) else {
-            return Ok(format!(
-                "[{what}: {} characters that are no base64]",
-                data.len()
-            ));
+            return format!("[{what}: {} characters that are no base64]", data.len());
         };
         let size = size(bytes.len());
         let Some(folder) = &self.folder else {
-            return Ok(format!("[{what}, {size}; save it with --out DIR]"));
+            return format!("[{what}, {size}; save it with --out DIR]");
         };
-        let (stem, ending) = self.named(mime, uri);
-        let path = write(folder, &stem, &ending, &bytes).map_err(|error| {
-            let folder = folder.display();
-            Failure::unexpected(format!("cannot save the {what} in {folder}: {error}"))
-        })?;
-        let path = printable(&path.display().to_string());
-        Ok(format!("[{what}, {size}: saved as {path}]"))
+        if self.files.get() == MAX_FILES {
+            let message = format!(
+                "the first {MAX_FILES} files of the result were saved, and no more; --json has all"
+            );
+            *self.failure.borrow_mut() = Some(Failure::unexpected(message));
+            return format!("[{what}, {size}: not saved]");
+        }
+        match self.write(folder, self.named(mime, uri), &bytes) {
+            Ok(path) => {
+                self.files.set(self.files.get() + 1);
+                let path = printable(&path.display().to_string());
+                format!("[{what}, {size}: saved as {path}]")
+            }
+            Err(error) => {
+                let folder = folder.display();
+                let message = format!("cannot save the {what} in {folder}: {error}");
+                *self.failure.borrow_mut() = Some(Failure::unexpected(message));
+                format!("[{what}, {size}: not saved]")
+            }
+        }
+    }
+
+    /// Writes a new file: `name.png`, `name-2.png` and so on.
+    fn write(&self, folder: &Path, name: (String, String), bytes: &[u8]) -> io::Result<PathBuf> {
+        std::fs::create_dir_all(folder)?;
+        let (stem, ending) = name.clone();
+        let mut next = self.next.borrow_mut();
+        let next = next.entry(name).or_insert(1);
+        while *next <= MAX_NUMBER {
+            let name = match *next {
+                1 => format!("{stem}.{ending}"),
+                number => format!("{stem}-{number}.{ending}"),
+            };
+            *next += 1;
+            let path = folder.join(name);
+            // A link that is there already counts as a file, whatever it points to.
+            match File::options().write(true).create_new(true).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(bytes)?;
+                    return Ok(path);
+                }
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            ErrorKind::AlreadyExists,
+            format!("there are {MAX_NUMBER} files named {stem} already"),
+        ))
     }
 
     /// The name of a file, and how it ends: as its address says, else as its kind does.
@@ -131,31 +214,6 @@ fn ending(mime: &str) -> &'static str {
     }
 }
 
-/// Writes a new file: `name.png`, `name-2.png` and so on.
-fn write(folder: &Path, stem: &str, ending: &str, bytes: &[u8]) -> io::Result<PathBuf> {
-    std::fs::create_dir_all(folder)?;
-    for number in 1..=MAX_NUMBER {
-        let name = match number {
-            1 => format!("{stem}.{ending}"),
-            number => format!("{stem}-{number}.{ending}"),
-        };
-        let path = folder.join(name);
-        // A link that is there already counts as a file, whatever it points to.
-        match File::options().write(true).create_new(true).open(&path) {
-            Ok(mut file) => {
-                file.write_all(bytes)?;
-                return Ok(path);
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::new(
-        ErrorKind::AlreadyExists,
-        format!("there are {MAX_NUMBER} files named {stem} already"),
-    ))
-}
-
 fn size(bytes: usize) -> String {
     match bytes {
         1 => "1 byte".to_owned(),
@@ -186,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_file_is_named_by_its_address_or_its_kind() {
-        let saved = Saved::new(None, "shot");
+        let saved = Saved::new(None, "shot").unwrap();
         let named = |mime, uri| {
             let (stem, ending) = saved.named(mime, uri);
             format!("{stem}.{ending}")
@@ -203,17 +261,21 @@ mod tests {
     #[test]
     fn nothing_is_overwritten_and_every_byte_is_kept() {
         let folder = std::env::temp_dir().join(format!("mcpvisor-saved-{}", std::process::id()));
-        let saved = Saved::new(Some(&folder), "shot");
+        let saved = Saved::new(Some(&folder), "shot").unwrap();
         let first = saved.content("image", Some("image/png"), None, "AAEC/w==");
         let second = saved.content("image", Some("image/png"), None, "AQ");
-        assert!(first.unwrap().contains("4 bytes: saved as"));
-        assert!(second.unwrap().contains("shot-2.png"));
+        assert!(first.contains("4 bytes: saved as"));
+        assert!(second.contains("shot-2.png"));
         assert_eq!(
             std::fs::read(folder.join("shot.png")).unwrap(),
             [0, 1, 2, 255]
         );
         assert_eq!(std::fs::read(folder.join("shot-2.png")).unwrap(), [1]);
-        let broken = saved.content("image", None, None, "not base64!").unwrap();
+        // No name is tried twice, however many files there are.
+        std::fs::remove_file(folder.join("shot.png")).unwrap();
+        let third = saved.content("image", Some("image/png"), None, "AQ");
+        assert!(third.contains("shot-3.png"), "{third}");
+        let broken = saved.content("image", None, None, "not base64!");
         assert!(broken.contains("no base64"), "{broken}");
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -25,6 +25,8 @@ pub(crate) type Colour = fn(&str) -> &'static str;
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     coloured: Option<(usize, Colour)>,
+    /// Columns that are shown only on terminals of this width and more.
+    roomy: Option<(usize, &'static [usize])>,
 }
 
 impl Table {
@@ -32,6 +34,7 @@ impl Table {
         Self {
             rows: vec![header.map(str::to_owned).into()],
             coloured: None,
+            roomy: None,
         }
     }
 
@@ -45,8 +48,37 @@ impl Table {
         self
     }
 
+    /// Leaves columns out where the terminal is narrower than this.
+    pub(crate) fn roomy(mut self, width: usize, columns: &'static [usize]) -> Self {
+        self.roomy = Some((width, columns));
+        self
+    }
+
+    /// The same table without some columns.
+    fn without(&self, columns: &[usize]) -> Self {
+        let kept = |row: &Vec<String>| {
+            let cells = row.iter().enumerate();
+            let cells = cells.filter(|(column, _)| !columns.contains(column));
+            cells.map(|(_, cell)| cell.clone()).collect()
+        };
+        let moved = self.coloured.map(|(column, colour)| {
+            let before = columns.iter().filter(|left_out| **left_out < column);
+            (column - before.count(), colour)
+        });
+        Self {
+            rows: self.rows.iter().map(kept).collect(),
+            coloured: moved,
+            roomy: None,
+        }
+    }
+
     /// The rows as lines; the last column is not padded.
     pub(crate) fn render(&self, screen: Screen) -> String {
+        if let (Some((least, columns)), Some(width)) = (self.roomy, screen.width)
+            && width < least
+        {
+            return self.without(columns).render(screen);
+        }
         let columns = self.rows.first().map_or(0, Vec::len);
         let widths = self.widths(screen.width, columns);
         let text_width = widths.last().copied().unwrap_or(0);
@@ -234,6 +266,28 @@ github  up\\u{1b}[0m
             narrow
                 .lines()
                 .all(|line| line.width() <= 3 * NARROWEST + 2 * GAP)
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_no_room_for_all_columns() {
+        let mut table = Table::new(["NAME", "GEN", "STATE", "NOTE"])
+            .coloured(2, |_| "32")
+            .roomy(30, &[1]);
+        table.row(["a", "7", "up", "well"].map(str::to_owned));
+        assert_eq!(
+            table.render(screen(29)),
+            "NAME  STATE  NOTE\na     up     well\n"
+        );
+        assert!(table.render(screen(30)).contains("GEN"));
+        assert!(table.render(Screen::pipe()).contains("GEN"));
+        let narrow = Screen {
+            tty: Tty::Colours,
+            width: Some(29),
+        };
+        assert!(
+            table.render(narrow).contains("\x1b[32mup"),
+            "the colour moves along"
         );
     }
 

@@ -12,10 +12,12 @@ mod view;
 
 use std::io::IsTerminal;
 
+use crate::output::is_dumb;
+
 pub(crate) use live::{Live, News, Story, watch};
 pub(crate) use model::{Meaning, Told};
 
 /// Whether there is a terminal to draw on and to read keys from.
 pub(crate) fn possible() -> bool {
-    std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
+    std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !is_dumb()
 }

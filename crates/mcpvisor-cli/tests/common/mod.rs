@@ -95,6 +95,12 @@ pub fn builtin(name: &str) -> Value {
     serde_json::json!({ "command": BINARY, "args": ["builtin-server", name, "--journal", "journal"] })
 }
 
+/// Lets everyone run a file.
+pub fn make_executable(file: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// The entry of a shell script.
 pub fn script(script: &str) -> Value {
     serde_json::json!({ "command": "sh", "args": ["-c", script] })
@@ -102,9 +108,11 @@ pub fn script(script: &str) -> Value {
 
 /// A server in shell that answers every request with what the folder's files say for its method:
 /// `tools_call.json` is the result, `tools_call.before` are lines that come before it, in which
-/// `TOKEN` is the request's progress token. After a line in `tools_call.ask` it waits for the answer
+/// `TOKEN` is the request's progress token, and `tools_call.step1`, `.step2` and so on are such lines
+/// that wait for a file `step1`, `step2`. After a line in `tools_call.ask` it waits for the answer
 /// to it, which becomes `ANSWER` in the result. With `tools_call.silent` it never
-/// answers, with `tools_call.wait` after so many seconds.
+/// answers, with `tools_call.wait` after so many seconds, with `tools_call.until` once there is the
+/// file that it names.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -113,6 +121,12 @@ while read -r line; do
     printf '%s\n' "$line" >>requests
     [ -n "$id" ] && [ -n "$method" ] && [ ! -f "$method.silent" ] || continue
     [ -f "$method.before" ] && sed "s/\"TOKEN\"/$token/" "$method.before"
+    step=1
+    while [ -f "$method.step$step" ]; do
+        until [ -f "step$step" ]; do sleep 0.02; done
+        sed "s/\"TOKEN\"/$token/" "$method.step$step"
+        step=$((step + 1))
+    done
     answer=
     if [ -f "$method.ask" ]; then
         cat "$method.ask"
@@ -120,6 +134,7 @@ while read -r line; do
         printf '%s\n' "$answer" >>answers
         answer=$(printf '%s' "$answer" | sed 's/["\\]/\\\\&/g')
     fi
+    [ -f "$method.until" ] && until [ -f "$(cat "$method.until")" ]; do sleep 0.02; done
     [ -f "$method.wait" ] && sleep "$(cat "$method.wait")"
     if [ -f "$method.json" ]; then
         printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$(sed "s|ANSWER|$answer|" "$method.json")"
@@ -148,6 +163,19 @@ impl Folder {
         let file = format!("{}.before", method.replace('/', "_"));
         std::fs::write(self.path(&file), lines.concat()).unwrap();
         self
+    }
+
+    /// What it says after that, step by step: each waits for [`Folder::goes_on`].
+    pub fn says_at_step(&self, method: &str, step: u32, lines: &[Value]) -> &Self {
+        let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
+        let file = format!("{}.step{step}", method.replace('/', "_"));
+        std::fs::write(self.path(&file), lines.concat()).unwrap();
+        self
+    }
+
+    /// Lets the scripted server take a step.
+    pub fn goes_on(&self, step: u32) {
+        std::fs::write(self.path(&format!("step{step}")), "").unwrap();
     }
 
     /// Waits until a file of the folder contains a text.
@@ -285,6 +313,21 @@ impl Ran {
         let error: Value =
             serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("{error}: {self:?}"));
         error["error"].clone()
+    }
+
+    /// The code and the server of each error that stderr has, as JSON lines, sorted.
+    #[track_caller]
+    pub fn errors(&self) -> Vec<(String, String)> {
+        let error = |line: &str| {
+            let line: Value =
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+            let text = |key: &str| line["error"][key].as_str().unwrap_or_default().to_owned();
+            assert!(!text("message").is_empty(), "{self:?}");
+            (text("code"), text("server"))
+        };
+        let mut errors: Vec<_> = self.stderr.lines().map(error).collect();
+        errors.sort();
+        errors
     }
 
     #[track_caller]

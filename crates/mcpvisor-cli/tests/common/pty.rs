@@ -80,6 +80,13 @@ impl Pty {
         self.parser.lock().unwrap().screen().contents()
     }
 
+    /// The lines of the screen, each as it begins there: also the rest of one that was too long.
+    pub fn rows(&self) -> Vec<String> {
+        let parser = self.parser.lock().unwrap();
+        let (_, columns) = parser.screen().size();
+        parser.screen().rows(0, columns.get()).collect()
+    }
+
     /// Everything that was ever written to the terminal.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.raw.lock().unwrap()).into_owned()

@@ -4,8 +4,10 @@
 use std::path::Path;
 
 use mcpvisor::Config;
+use mcpvisor::config::{ConfigProblem, Severity};
 
 use super::report::Check;
+use crate::folder;
 use crate::source::Source;
 use crate::state;
 
@@ -23,11 +25,18 @@ pub(super) fn config(source: &Source) -> Check {
     }
 }
 
-/// What is odd in the config beside its servers.
+/// What is odd in the config beside its servers, such as an entry that is as good as absent.
 pub(super) fn doubts(config: &Config, source: &Source) -> Vec<Check> {
     let path = source.path().display().to_string();
     let doubts = config.problems.iter();
-    let doubts = doubts.filter(|problem| problem.server.is_none());
+    let of_a_server = |problem: &&ConfigProblem| match &problem.server {
+        Some(name) => {
+            let mut servers = config.servers.iter();
+            problem.severity == Severity::LeftOut || servers.any(|s| s.name.as_str() == name)
+        }
+        None => false,
+    };
+    let doubts = doubts.filter(|problem| !of_a_server(problem));
     doubts
         .map(|problem| Check::problem("config", problem, &path))
         .collect()
@@ -63,7 +72,7 @@ pub(super) fn state_folder(config: Option<&Config>) -> Check {
         );
     };
     let shown = folder.display().to_string();
-    match writable(&folder) {
+    match can_be_written(&folder) {
         Ok(()) => Check::good("state folder", format!("{shown} can be written")),
         Err(error) => Check::bad(
             "state folder",
@@ -74,7 +83,7 @@ pub(super) fn state_folder(config: Option<&Config>) -> Check {
 }
 
 /// Tries it, in the nearest folder that exists: the doctor leaves nothing behind.
-fn writable(folder: &Path) -> std::io::Result<()> {
+fn can_be_written(folder: &Path) -> std::io::Result<()> {
     let mut there = folder;
     while !there.exists() {
         match there.parent() {
@@ -82,9 +91,7 @@ fn writable(folder: &Path) -> std::io::Result<()> {
             _ => there = Path::new("."),
         }
     }
-    let probe = there.join(format!(".mcpvisor-doctor-{}", std::process::id()));
-    std::fs::File::create_new(&probe)?;
-    std::fs::remove_file(probe)
+    folder::writable(there)
 }
 
 /// Servers of this config that run without a parent.

@@ -1,5 +1,6 @@
 //! `doctor`: looks at the config, at every server and at the machine, and says what to do.
 
+mod command;
 mod machine;
 mod report;
 mod server;

@@ -6,6 +6,8 @@ use mcpvisor::config::Severity;
 use mcpvisor::{Config, FaultClass, ServerConfig, ServerHandle, ServerStatus, StateName};
 use tokio::time::Instant;
 
+use super::super::one;
+use super::command;
 use super::report::{Check, ServerReport};
 use crate::failure::needs_authorization;
 use crate::fleet;
@@ -54,12 +56,7 @@ fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
         )],
         false => doubts,
     };
-    if let Some(command) = server.transport.as_stdio() {
-        checks.push(match command.locate() {
-            Ok(file) => Check::good("command", file.display().to_string()),
-            Err(problem) => Check::bad("command", problem, ""),
-        });
-    }
+    checks.extend(command::check(&server.transport));
     ServerReport {
         name: name.to_owned(),
         config: path.to_owned(),
@@ -118,8 +115,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
     let check = match status.state {
         StateName::Disabled => Some(Check::good("connection", "disabled, so not started")),
         _ if connected => Some(Check::good("connection", greeting(outcome))),
-        // The command has said so already.
-        _ if is_command(status) => None,
+        _ if is_command(status) && command_said_so(report) => None,
         _ => Some(failed(outcome, &report.transport)),
     };
     report.checks.extend(check);
@@ -130,6 +126,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
     }
     if connected {
         report.checks.push(catalog(status));
+        report.checks.extend(held(status));
     }
     let well = report.checks.iter().all(|check| check.ok);
     if !well && !outcome.stderr.trim().is_empty() {
@@ -141,7 +138,16 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
 
 fn is_command(status: &ServerStatus) -> bool {
     let class = status.last_error.as_ref().map(|fault| fault.class);
-    class == Some(FaultClass::CommandNotFound)
+    matches!(
+        class,
+        Some(FaultClass::CommandNotFound | FaultClass::InvalidCommand)
+    )
+}
+
+/// Whether the command was found wanting before it was started: one problem is told once.
+fn command_said_so(report: &ServerReport) -> bool {
+    let mut checks = report.checks.iter();
+    checks.any(|check| check.check == "command" && !check.ok)
 }
 
 fn greeting(outcome: &Outcome) -> String {
@@ -180,6 +186,13 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
         }
     });
     Check::bad("connection", detail, action)
+}
+
+/// Tools that wait for a person.
+fn held(status: &ServerStatus) -> Option<Check> {
+    let said = one::held(status.name.as_str(), status.held)?;
+    let (detail, action) = said.split_once("; ").unwrap_or((&said, ""));
+    Some(Check::bad("tools", detail, action))
 }
 
 fn catalog(status: &ServerStatus) -> Check {

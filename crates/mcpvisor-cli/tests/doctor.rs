@@ -1,0 +1,109 @@
+//! What the doctor finds, and what it does not overlook.
+
+mod common;
+
+use common::{Folder, builtin};
+use serde_json::{Value, json};
+
+/// The bad checks of one server in a report.
+fn bad(report: &Value, server: &str) -> Vec<String> {
+    let servers = report["servers"].as_array().into_iter().flatten();
+    let checks = servers
+        .filter(|one| one["name"] == server)
+        .flat_map(|one| one["checks"].as_array().into_iter().flatten());
+    checks
+        .filter(|check| check["ok"] == false)
+        .map(|check| format!("{} {}", check["check"], check["detail"]))
+        .collect()
+}
+
+#[test]
+fn a_command_with_a_path_is_looked_at_before_and_after_it_is_started() {
+    let folder = Folder::with(&json!({}));
+    std::fs::create_dir(folder.path("folder")).unwrap();
+    std::fs::write(folder.path("locked.sh"), "#!/bin/sh\n").unwrap();
+    let lost = "#!/no/such/interpreter\n";
+    std::fs::write(folder.path("lost.sh"), lost).unwrap();
+    common::make_executable(&folder.path("lost.sh"));
+    let entries = json!({
+        "absolute": { "command": "/no/such" },
+        "relative": { "command": "./rel.sh" },
+        "words": { "command": "python3 /path/srv.py" },
+        "folder": { "command": "./folder" },
+        "locked": { "command": "./locked.sh" },
+        "elsewhere": { "command": "./lost.sh", "cwd": "folder" },
+        "nowhere": { "command": "true", "cwd": "no-folder" },
+        "lost": { "command": "./lost.sh" },
+        "off": { "command": "/no/such", "enabled": false },
+        "well": builtin("lab"),
+    });
+    let config = json!({ "mcpServers": entries });
+    std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
+    let ran = folder.run(&["doctor", "--json"]);
+    let report = ran.exits(4).document();
+    for (server, expected) in [
+        ("absolute", "does not exist"),
+        ("relative", "does not exist"),
+        ("words", "does not exist"),
+        ("folder", "is a folder"),
+        ("locked", "is not executable"),
+        ("elsewhere", "does not exist"),
+        ("nowhere", "the folder that it starts in"),
+        ("lost", "interpreter"),
+        ("off", "does not exist"),
+    ] {
+        // One problem is told once.
+        let bad = bad(&report, server);
+        let [bad] = bad.as_slice() else {
+            panic!("{server}: {bad:?}");
+        };
+        assert!(bad.contains(expected), "{server}: {bad}");
+    }
+    assert_eq!(bad(&report, "well"), [""; 0]);
+    let text = folder.run(&["doctor", "words"]);
+    assert!(text.exits(4).stdout.contains("in \"args\""), "{text:?}");
+}
+
+#[test]
+fn an_entry_that_is_null_is_a_doubt() {
+    let folder = Folder::with(&json!({ "nothing": null, "well": builtin("lab") }));
+    let report = folder.run(&["doctor", "--json"]).exits(4).document();
+    let machine = report["machine"].to_string();
+    assert!(machine.contains("null"), "{machine}");
+    assert_eq!(bad(&report, "well"), [""; 0]);
+    let listed = folder.run(&["list", "--json"]).exits(0).document();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn tools_that_are_held_back_are_a_problem_with_its_remedy() {
+    let folder = Folder::with_shop();
+    let config = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["mcpServers"]["shop"]["pin"] = json!(true);
+    std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
+    folder.run(&["doctor"]).exits(0);
+    let other = json!({ "tools": [{ "name": "photo", "inputSchema": { "type": "object" } }] });
+    folder.answers("tools/list", &other);
+    let ran = folder.run(&["doctor"]);
+    let said = &ran.exits(4).stdout;
+    assert!(said.contains("1 tool is held back"), "{said}");
+    assert!(said.contains("mcpvisor approve shop --list"), "{said}");
+}
+
+#[test]
+fn what_a_variable_holds_is_not_shown_in_a_path() {
+    let folder =
+        Folder::with(&json!({ "well": { "command": "${OWN_SHELL}", "args": ["-c", ""] } }));
+    std::fs::create_dir(folder.path("s3cret-place")).unwrap();
+    let shell = folder.path("s3cret-place/sh");
+    std::os::unix::fs::symlink("/bin/sh", &shell).unwrap();
+    for args in [&["doctor"][..], &["doctor", "--json"]] {
+        let mut command = folder.command(args);
+        command.env("OWN_SHELL", &shell);
+        let ran = common::run(command);
+        assert!(ran.stdout.contains("command"), "{ran:?}");
+        assert!(!ran.stdout.contains("s3cret-place"), "{ran:?}");
+        assert!(!ran.stderr.contains("s3cret-place"), "{ran:?}");
+    }
+}
