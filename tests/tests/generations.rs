@@ -11,9 +11,12 @@ mod fleet;
 use std::future::IntoFuture;
 
 use fleet::{
-    DEADLINE, eager, millis, reaches, ready, ready_after, secs, server, settings, structured,
+    DEADLINE, eager, fleet, millis, reaches, ready, ready_after, secs, server, settings, structured,
 };
-use mcpvisor::rmcp::model::{CallToolResult, ListToolsResult};
+use mcpvisor::rmcp::model::{
+    CallToolResult, InitializeResult, ListToolsResult, ProtocolVersion, ServerCapabilities,
+    ServerResult,
+};
 use mcpvisor::{CallError, Generation, ServerHandle, StateName};
 use mcpvisor_testkit::eventually_in;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, ToolCall, tool};
@@ -266,4 +269,31 @@ async fn a_handle_of_a_removed_server_says_so_and_never_meets_its_namesake() {
     );
     assert_eq!(new.record().calls("echo"), []);
     structured(other.call_tool("other", json!({})).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_server_said_of_itself_is_kept_until_it_says_something_else() {
+    let saying = |text: &str| {
+        let said = InitializeResult::new(ServerCapabilities::default())
+            .with_protocol_version(ProtocolVersion::V_2025_06_18);
+        let said = ServerResult::InitializeResult(said.with_instructions(text));
+        Script::new().on("initialize", Behaviour::answer_with(said))
+    };
+    let scripted = ScriptedServer::new(saying("ask nicely"));
+    let runtime = fleet([server("a", scripted.transport())]).await;
+    let handle = runtime.server("a").unwrap();
+    assert!(
+        handle.info().is_none(),
+        "nothing before the first connection"
+    );
+    runtime.ready(DEADLINE).await.unwrap();
+    let said = || handle.info().unwrap().instructions.clone().unwrap();
+    assert_eq!(said(), "ask nicely");
+
+    runtime.disable("a").await.unwrap();
+    assert_eq!(said(), "ask nicely");
+    scripted.control().set_script(saying("do not ask"));
+    runtime.enable("a").await.unwrap();
+    reaches(&handle, StateName::Connected).await;
+    assert_eq!(said(), "do not ask");
 }

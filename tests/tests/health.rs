@@ -366,3 +366,27 @@ async fn a_server_that_answers_calls_needs_no_check() {
     sleep(secs(20)).await;
     assert_eq!(handle.status().generation.get(), 1);
 }
+
+/// A check that was overtaken is given up at the server too, and leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn checks_that_were_overtaken_do_not_pile_up() {
+    let (scripted, _runtime, handle) = started(sick(), a_minute()).await;
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = tasks();
+    for round in 1..=20 {
+        sleep(secs(65)).await;
+        assert_eq!(pings(&scripted), round);
+        structured(handle.call_tool("echo", json!({})).await);
+    }
+    sleep(secs(20)).await;
+    assert_eq!(handle.status().generation.get(), 1);
+    assert_eq!(
+        scripted.record().received("notifications/cancelled").len(),
+        20
+    );
+    assert!(tasks() <= before, "{} more tasks", tasks() - before);
+}

@@ -229,6 +229,93 @@ async fn tools_that_cannot_be_listed_are_not_called() {
     assert_eq!(git.record().received("tools/call").len(), 0);
 }
 
+/// Each refusal lets the next of the line in, which is refused too: a line of any length is no matter
+/// for the stack.
+#[tokio::test]
+async fn a_long_line_of_calls_that_are_all_held_back_is_answered() {
+    const CALLS: usize = 20_000;
+    let broken = script(&[("read", "reads")]).on(
+        "tools/list",
+        Behaviour::error(rmcp::model::ErrorData::internal_error("not today", None))
+            .after(millis(500)),
+    );
+    let git = ScriptedServer::new(broken);
+    let mut config = pinned(&git);
+    config.settings.admission.in_flight = 1;
+    config.settings.admission.waiting = CALLS;
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    let handle = runtime.server("git").unwrap();
+    let call = || handle.call_tool("read", Value::Null).into_future();
+    let calls: Vec<_> = (0..CALLS).map(|_| tokio::spawn(call())).collect();
+    for call in calls {
+        expect_held(&call.await.unwrap().unwrap_err());
+    }
+    assert_eq!(handle.status().restarts, 0);
+    assert_eq!(git.record().received("tools/call").len(), 0);
+}
+
+/// A server that names a tool twice shows a person the first: that is what is approved, by a person
+/// and at first sight, and nothing else.
+#[tokio::test]
+async fn of_two_tools_of_one_name_the_one_that_was_shown_is_approved() {
+    let git = ScriptedServer::new(script(&[("read", "reads"), ("read", "deletes")]));
+    let (runtime, handle) = start(pinned(&git), None).await;
+    assert_eq!(held(&runtime), [], "the first one was seen first");
+    let offer = |tools: &[(&str, &str)]| {
+        git.control().set_script(script(tools));
+        git.control().tools_changed();
+    };
+    let held_once = async |text: &str| {
+        eventually(DEADLINE, "it is held back", || {
+            let held = runtime.held("git").unwrap();
+            match held.first() {
+                Some(it) if it.offered["description"] == text => Ok(()),
+                _ => Err(held),
+            }
+        })
+        .await;
+    };
+    offer(&[("read", "deletes")]);
+    held_once("deletes").await;
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+
+    offer(&[("read", "reads more"), ("read", "deletes")]);
+    held_once("reads more").await;
+    runtime.approve("git", None).await.unwrap();
+    assert_eq!(held(&runtime), [], "it can be approved beside the other");
+    handle.call_tool("read", Value::Null).await.unwrap();
+    offer(&[("read", "deletes")]);
+    held_once("deletes").await;
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+}
+
+#[tokio::test]
+async fn a_definition_that_changed_since_it_was_looked_at_is_not_approved_by_its_hash() {
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (runtime, handle) = start(pinned(&git), None).await;
+    let offered = async |text: &str| {
+        git.control().set_script(script(&[("read", text)]));
+        git.control().tools_changed();
+        eventually(DEADLINE, "it is held back", || {
+            let held = runtime.held("git").unwrap();
+            match held.first() {
+                Some(it) if it.offered["description"] == text => Ok(it.hash()),
+                _ => Err(held),
+            }
+        })
+        .await
+    };
+    let looked_at = offered("reads more").await;
+    let newer = offered("deletes").await;
+    let refused = runtime.approve_definition("git", "read", &looked_at).await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, ControlError::NotHeld { .. }), "{refused}");
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+    let approved = runtime.approve_definition("git", "read", &newer).await;
+    approved.unwrap();
+    handle.call_tool("read", Value::Null).await.unwrap();
+}
+
 /// What was approved and listed on an earlier connection says nothing of what the server is now.
 #[tokio::test]
 async fn tools_that_cannot_be_listed_on_a_new_connection_are_not_called_on_it() {
@@ -333,6 +420,57 @@ async fn pins_can_be_switched_on_and_off_while_it_runs() {
     assert_eq!(shown(&handle), [""; 0]);
     reload(&off).await.unwrap();
     assert_eq!(shown(&handle), ["read"]);
+}
+
+/// Once the reload is done there is no moment in which a tool that was not approved is called.
+#[cfg(unix)]
+#[tokio::test]
+async fn pins_that_are_switched_on_hold_at_once() {
+    let folder = Folder::new("at-once");
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (runtime, _) = start(pinned(&git), Some(&folder)).await;
+    runtime.shutdown(DEADLINE).await;
+    let lock = eventually(DEADLINE, "the lock is kept", || fs::read(folder.lock())).await;
+    // A disk that takes its time.
+    fs::remove_file(folder.lock()).unwrap();
+    let pipe = std::process::Command::new("mkfifo")
+        .arg(folder.lock())
+        .status();
+    assert!(pipe.unwrap().success());
+    let path = folder.lock();
+    let disk = std::thread::spawn(move || {
+        std::thread::sleep(millis(300));
+        fs::write(path, lock).unwrap();
+    });
+
+    let git = ScriptedServer::new(script(&[("read", "deletes")]));
+    let (runtime, handle) = start(server("git", scripted(&git)), Some(&folder)).await;
+    let on = mcpvisor::Config::new().server(pinned(&git));
+    runtime.reload(on).await.unwrap();
+    let seen = (shown(&handle), held(&runtime));
+    let called = handle.call_tool("read", Value::Null).await;
+    disk.join().unwrap();
+    let changed = ("read".to_owned(), HeldReason::Changed);
+    assert_eq!(seen, (vec![], vec![changed]));
+    expect_held(&called.unwrap_err());
+    assert_eq!(git.record().received("tools/call").len(), 0);
+    runtime.shutdown(DEADLINE).await;
+}
+
+/// What is seen first is what the program of the config offers, not the one that it replaces.
+#[tokio::test]
+async fn pins_that_come_with_another_program_approve_what_that_one_offers() {
+    let marker = Marker::new("pins-another");
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (runtime, handle) = start(server("git", scripted(&git)), None).await;
+    let mut other = server("git", fixture(&marker, &[]));
+    other.pin = true;
+    let config = mcpvisor::Config::new().server(other);
+    runtime.reload(config).await.unwrap();
+    ready_after(&handle, 1).await;
+    assert_eq!(held(&runtime), []);
+    handle.call_tool("echo", Value::Null).await.unwrap();
+    runtime.shutdown(DEADLINE).await;
 }
 
 #[tokio::test]

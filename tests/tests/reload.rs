@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use fleet::*;
 use mcpvisor::{
     CallError, Config, ConfigWatch, EventKind, ReloadError, Runtime, ServerChange, ServerConfig,
-    ServerHandle, StateName, ToolFilter, Transport,
+    ServerHandle, StateName, StdioCommand, ToolFilter, Transport,
 };
 use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::processes::{MARKER, Marker};
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use serde_json::Value;
 
@@ -261,6 +262,25 @@ async fn servers_come_go_and_are_switched_as_the_config_says() {
     assert_eq!(runtime.catalog().tool_count(), 1);
 }
 
+/// Whoever gives up waiting for a reload gives up no half of it.
+#[tokio::test(start_paused = true)]
+async fn a_reload_that_nobody_waits_for_is_done_all_the_same() {
+    let one = ScriptedServer::new(Script::new());
+    let entry = server("one", scripted(&one));
+    let runtime = start(config([entry.clone()])).await;
+    let handle = runtime.server("one").unwrap();
+    let off = config([entry.enabled(false)]);
+    tokio::select! {
+        biased;
+        done = runtime.reload(off.clone()) => panic!("too soon: {done:?}"),
+        () = std::future::ready(()) => {}
+    }
+    in_state(&handle, StateName::Disabled).await;
+    let report = runtime.reload(off).await.unwrap();
+    assert_eq!(change(&report, "one"), ServerChange::Unchanged);
+    assert_eq!(handle.status().state, StateName::Disabled);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_budget_keeps_what_was_used_and_a_new_transport_wakes_what_had_failed() {
     let dead = ScriptedServer::new(Script::new().on("initialize", Behaviour::end()));
@@ -289,6 +309,46 @@ async fn the_budget_keeps_what_was_used_and_a_new_transport_wakes_what_had_faile
     runtime.reload(config([entry])).await.unwrap();
     runtime.ready(DEADLINE).await.unwrap();
     handle.call_tool("echo", Value::Null).await.unwrap();
+}
+
+/// The fixture server as a child that begins to answer after so many seconds.
+#[cfg(unix)]
+fn slow_to_start(marker: &Marker, seconds: &str) -> StdioCommand {
+    Transport::stdio("sh")
+        .args(["-c", "sleep \"$1\"; exec \"$0\""])
+        .args([env!("CARGO_BIN_EXE_fixture-server"), seconds])
+        .env(MARKER, marker.value())
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_reload_in_the_middle_of_a_handshake_is_not_lost() {
+    let (old, new) = (Marker::new("handshake-old"), Marker::new("handshake-new"));
+    let mut entry = server("slow", slow_to_start(&old, "2"));
+    entry.settings.close.stdin = millis(10);
+    let runtime = fleet([entry.clone()]).await;
+    let handle = runtime.server("slow").unwrap();
+    eventually(DEADLINE, "the old one is being connected", || {
+        let running = old.processes();
+        if running.is_empty() { Err(()) } else { Ok(()) }
+    })
+    .await;
+    assert_eq!(handle.status().state, StateName::Connecting);
+
+    entry.transport = slow_to_start(&new, "0").into();
+    let report = runtime.reload(config([entry])).await.unwrap();
+    let why = vec!["args", "env"];
+    assert_eq!(change(&report, "slow"), ServerChange::Restarted { why });
+    runtime.ready(DEADLINE).await.unwrap();
+    let answers = pid(&handle).await;
+    assert!(
+        new.processes().iter().any(|it| it.pid == answers),
+        "it is the one of the new config that answers"
+    );
+    let status = handle.status();
+    assert_eq!((status.generation.get(), status.attempts_used), (2, 0));
+    old.nobody_left(DEADLINE).await;
+    runtime.shutdown(DEADLINE).await;
 }
 
 async fn in_state(handle: &ServerHandle, state: StateName) {

@@ -203,6 +203,35 @@ async fn a_cold_start_serves_the_last_known_catalog_until_the_server_has_its_own
     runtime.shutdown(DEADLINE).await;
 }
 
+/// What one program listed is not kept as the lists of the one that a reload put in its place.
+#[tokio::test]
+async fn what_was_listed_is_kept_as_that_of_the_server_that_listed_it() {
+    let (folder, marker) = (Folder::new("whose"), Marker::new("sleep-whose"));
+    let of = |command| {
+        let mut config = server("one", command);
+        config.start = StartMode::Lazy;
+        config
+    };
+    let listed = || of(fixture(&marker, &[]));
+    let silent = || of(fixture(&marker, &["--mute-initialize"]));
+    let (runtime, handle) = start(listed(), &folder).await;
+    handle.call_tool("echo", Value::Null).await.unwrap();
+    let is_listed = || handle.catalog().tool("echo").is_some();
+    eventually(DEADLINE, "it is listed", is_listed).await;
+    runtime
+        .reload(Config::new().server(silent()))
+        .await
+        .unwrap();
+    runtime.shutdown(DEADLINE).await;
+
+    let (runtime, handle) = start(silent(), &folder).await;
+    assert!(handle.catalog().is_empty(), "it never listed anything");
+    runtime.shutdown(DEADLINE).await;
+    let (runtime, handle) = start(listed(), &folder).await;
+    assert!(handle.catalog().tool("echo").is_some());
+    runtime.shutdown(DEADLINE).await;
+}
+
 #[tokio::test]
 async fn a_kept_catalog_that_cannot_be_read_is_passed_over() {
     let folder = Folder::new("corrupt");

@@ -3,7 +3,7 @@
 use mcpvisor::rmcp::model::{
     ArgumentInfo, CompleteRequestParams, Reference, Tool, ToolAnnotations,
 };
-use mcpvisor::{CallError, Known, RetryWish};
+use mcpvisor::{CallError, Known, RetryWish, Runtime};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
 use serde_json::{Value, json};
@@ -158,6 +158,24 @@ async fn a_tool_that_changed_or_is_gone_is_not_repeated() {
         assert!(refused.to_string().contains("charge"), "{refused}");
         assert_eq!(scripted.record().calls("charge").len(), 1);
     }
+}
+
+/// A call that went out before the tools were first listed: nothing was known, so nothing changed.
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_was_not_known_when_it_was_called_is_repeated() {
+    let unlisted = losing(1).on("tools/list", Behaviour::silence());
+    let scripted = ScriptedServer::new(unlisted)
+        .on_generation(2, Script::new().tool("charge", Behaviour::answer()));
+    let config = server("a", scripted.transport()).settings(eager());
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    let handle = runtime.server("a").unwrap();
+    let charge = handle.call_tool("charge", json!({}));
+    structured(charge.retry(RetryWish::Always).await);
+    let calls = scripted.record().calls("charge");
+    assert_eq!(
+        calls.iter().map(|it| it.generation).collect::<Vec<_>>(),
+        [1, 2]
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -165,3 +165,30 @@ async fn calls_that_wait_are_refused_as_soon_as_waiting_is_in_vain() {
     let reason = not_sent(call.await.unwrap());
     assert!(matches!(reason, NotSentReason::Parked(Some(_))), "{reason}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_off_refuses_at_once_though_its_clients_quota_is_spent() {
+    let busy = ScriptedServer::new(Script::new().tool("slow", Behaviour::silence()));
+    let [off, goes_off] = [(), ()].map(|()| ScriptedServer::new(Script::new()));
+    let runtime = fleet([
+        server("busy", busy.transport()),
+        server("off", off.transport()),
+        server("goes-off", goes_off.transport()),
+    ])
+    .await;
+    runtime.ready(DEADLINE).await.unwrap();
+    runtime.disable("off").await.unwrap();
+    let client = runtime.client("planner").quota(1).build();
+    let slow = client.server("busy").unwrap().call_tool("slow", json!({}));
+    let _slow = spawn(slow);
+    received(&busy.record(), "slow", 1).await;
+
+    let begun = Instant::now();
+    let call = |name| client.server(name).unwrap().call_tool("echo", json!({}));
+    assert_eq!(not_sent(call("off").await), NotSentReason::Disabled);
+    let waits = spawn(call("goes-off"));
+    tokio::task::yield_now().await;
+    runtime.disable("goes-off").await.unwrap();
+    assert_eq!(not_sent(waits.await.unwrap()), NotSentReason::Disabled);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}

@@ -1,17 +1,19 @@
 //! Questions of servers of the older eras: answered by callbacks, or declined.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mcpvisor::{Callbacks, Runtime, ServerHandle};
-use mcpvisor_testkit::scripted::{Record, Script, ScriptedServer, What};
+use mcpvisor_testkit::scripted::{Behaviour, Record, Script, ScriptedServer, What};
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, CreateMessageRequest, CreateMessageResult,
-    ElicitRequest, ElicitResult, ElicitationAction, ErrorData, ListRootsRequest, LoggingLevel,
-    RequestId, Root, SamplingMessage, ServerNotification, ServerRequest,
+    CustomRequest, ElicitRequest, ElicitResult, ElicitationAction, ErrorData, ListRootsRequest,
+    LoggingLevel, RequestId, Root, SamplingMessage, ServerNotification, ServerRequest,
 };
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::fleet::*;
 
@@ -150,6 +152,27 @@ async fn what_nobody_implements_is_neither_advertised_nor_answered() {
 }
 
 #[tokio::test]
+async fn a_question_that_cannot_be_read_is_answered_with_what_is_wrong_with_it() {
+    let unreadable = |method: &str| {
+        let params = json!({ "messages": 7, "message": 7, "mode": "form" });
+        ServerRequest::CustomRequest(CustomRequest::new(method, Some(params)))
+    };
+    let (scripted, _runtime, _handle) = started(everything()).await;
+    for method in ["sampling/createMessage", "elicitation/create"] {
+        let refused = asked(&scripted, unreadable(method)).await.unwrap_err();
+        assert_eq!(refused.code.0, -32602, "{refused:?}");
+        let start = format!("the parameters of {method} cannot be read: ");
+        assert!(refused.message.starts_with(&start), "{refused:?}");
+    }
+    let unknown = asked(&scripted, unreadable("x/y")).await.unwrap_err();
+    assert_eq!(unknown.code.0, -32601);
+    let (scripted, _runtime, _handle) = started(Callbacks::new()).await;
+    let sampling = unreadable("sampling/createMessage");
+    let declined = asked(&scripted, sampling).await.unwrap_err();
+    assert_eq!(declined.code.0, -32601, "it is not offered at all");
+}
+
+#[tokio::test]
 async fn a_callback_that_fails_is_answered_with_its_error() {
     let callbacks = Callbacks::new()
         .roots(|_| async { Err(ErrorData::internal_error("not today", None)) })
@@ -184,6 +207,43 @@ async fn a_slow_callback_blocks_nothing_and_is_given_up_at_its_deadline() {
         .await;
     let given_up = answer_to(&scripted.record(), &id).unwrap().unwrap_err();
     assert_eq!(given_up.message, "nobody answered in time");
+}
+
+/// It is us who are silent then, not the server.
+#[tokio::test(start_paused = true)]
+async fn the_idle_time_of_calls_rests_while_the_server_waits_for_an_answer() {
+    let callbacks = Callbacks::new().roots(|_| async {
+        tokio::time::sleep(secs(25)).await;
+        Ok(Vec::new())
+    });
+    let (scripted, _runtime, handle) = started(callbacks).await;
+    let patient = Behaviour::answer().after(secs(30));
+    let script = Script::new().tool("patient", patient);
+    scripted
+        .control()
+        .set_script(script.tool("silent", Behaviour::silence()));
+    let begun = Instant::now();
+    let call = |tool| handle.call_tool(tool, json!({})).idle_timeout(secs(10));
+    let answered = tokio::spawn(call("patient").into_future());
+    let silent = tokio::spawn(call("silent").into_future());
+    let capped = tokio::spawn(call("silent").deadline(secs(20)).into_future());
+    let all = |record: &Record| record.calls("silent").len() + record.calls("patient").len() == 3;
+    scripted.record().until(DEADLINE, "the calls", all).await;
+    tokio::time::sleep(secs(9)).await;
+    scripted.control().request(roots());
+    // One that begins in between rests too.
+    tokio::time::sleep(secs(2)).await;
+    let hasty = call("silent").idle_timeout(secs(1));
+    let hasty = tokio::spawn(hasty.into_future());
+
+    assert!(capped.await.unwrap().is_err());
+    assert_eq!(begun.elapsed(), secs(20), "the deadline is a hard cap");
+    answered.await.unwrap().unwrap();
+    assert!(hasty.await.unwrap().is_err());
+    assert_eq!(begun.elapsed(), secs(35), "1 s after the answer");
+    let problem = silent.await.unwrap().unwrap_err();
+    assert_eq!(begun.elapsed(), secs(44), "10 s after the answer");
+    assert!(problem.to_string().contains("silent for 10s"), "{problem}");
 }
 
 #[tokio::test]

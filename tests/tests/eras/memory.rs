@@ -134,3 +134,28 @@ async fn a_server_that_dies_on_everything_is_started_twice_once_and_once_from_th
         "four of the budget, and one that asked otherwise"
     );
 }
+
+#[tokio::test]
+async fn what_an_old_command_taught_is_not_taken_for_a_new_one() {
+    let (marker, folder) = (Marker::new("eras-renewed"), Folder::new("renewed"));
+    let log = folder.file("received");
+    // It ends on the question for the modern era, and never answers the other.
+    let script = format!(
+        "read -r line; case $line in *discover*) exit 1;; esac; echo $$ x >> {}; cat > /dev/null",
+        log.display()
+    );
+    let command = mcpvisor::Transport::stdio("sh")
+        .args(["-c", &script])
+        .env(processes::MARKER, marker.value());
+    let runtime = fleet([server("a", command)]).await;
+    let handle = runtime.server("a").unwrap();
+    eventually(DEADLINE, "it is asked otherwise", || {
+        received(&log).len() == 1
+    })
+    .await;
+    let other = child(&marker, "both", &folder.file("other"), &[]);
+    let config = mcpvisor::Config::new().server(other);
+    runtime.reload(config).await.unwrap();
+    ready_after(&handle, 2).await;
+    assert_eq!(protocol(&handle), "2026-07-28");
+}

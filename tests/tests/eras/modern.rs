@@ -1,6 +1,8 @@
 //! A session of the modern era: what every request says, what is listened for, what is done
 //! otherwise.
 
+use std::time::Instant;
+
 use mcpvisor::{CallError, EventKind};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{self, Marker};
@@ -45,6 +47,18 @@ async fn every_request_says_who_we_are_and_what_we_offer() {
         .collect();
     assert_eq!(wrong, Vec::<String>::new());
     assert!(count(&log, "server/discover") >= 2, "a ping is a discovery");
+}
+
+#[tokio::test]
+async fn what_is_answered_without_the_server_does_not_prove_the_connection() {
+    let (marker, folder) = (Marker::new("eras-proof"), Folder::new("proof"));
+    let log = folder.file("received");
+    let (_runtime, handle) = started(child(&marker, "modern", &log, &[])).await;
+    handle.set_log_level(LoggingLevel::Debug).await.unwrap();
+    handle.unsubscribe("fixture://one").await.unwrap();
+    assert_eq!(handle.status().attempts_used, 1);
+    handle.call_tool("echo", json!({})).await.unwrap();
+    assert_eq!(handle.status().attempts_used, 0);
 }
 
 #[tokio::test]
@@ -95,6 +109,22 @@ async fn a_request_that_listens_is_issued_again_when_it_ends_either_way() {
     let listed = || handle.catalog().tool("after_burst").is_some();
     eventually(DEADLINE, "the new tool", listed).await;
     assert_eq!(count(&log, "subscriptions/listen"), 4);
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_request_that_listens_is_asked_ever_more_slowly() {
+    let (marker, folder) = (Marker::new("eras-ends-all"), Folder::new("ends-all"));
+    let log = folder.file("received");
+    let config = child(&marker, "modern", &log, &["--end-listen", "1000"]);
+    let begin = Instant::now();
+    let (_runtime, _handle) = started(config).await;
+    // Each is acknowledged before it is ended, and leaves a gap in which lists may have changed.
+    let six = || count(&log, "subscriptions/listen") >= 6;
+    eventually(DEADLINE, "the sixth request", six).await;
+    let took = begin.elapsed();
+    assert!(took >= millis(100 + 200 + 400 + 800 + 1_600), "{took:?}");
+    let listings = count(&log, "tools/list");
+    assert!(listings <= 1 + 6, "{listings}");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! Servers that speak 2026-07-28 over HTTP: no handshake, no session, and every request says what it
 //! is. What an answer means is another matter there, and so is how a call is given up.
 
-use mcpvisor::{CallError, Callbacks, EventKind, Known, Runtime, StateName, Transport};
+use mcpvisor::{
+    CallError, Callbacks, Config, EventKind, FaultClass, Known, Runtime, StateName, Transport,
+};
 use mcpvisor_testkit::eventually;
+use mcpvisor_testkit::eventually::eventually_in;
 use mcpvisor_testkit::http_server::{HttpEra, HttpManners, HttpServer};
 use rmcp::model::{ElicitResult, ElicitationAction};
 use serde_json::json;
@@ -360,5 +363,84 @@ async fn calls_in_flight_when_a_modern_server_dies_are_unknown_and_reads_are_rep
     reaches(&arena.handle, StateName::Reconnecting).await;
     arena.server.resume().await;
     ready_after(&arena.handle, 1).await;
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_could_not_be_reached_is_asked_in_the_modern_era_once_it_is_there() {
+    let server = HttpServer::start(HttpManners {
+        era: HttpEra::Both,
+        ..HttpManners::default()
+    })
+    .await;
+    server.stop().await;
+    let arena = Arena::start(server, quick()).await;
+    let refused = |status: &mcpvisor::ServerStatus| status.attempts_used >= 3;
+    eventually_in(
+        DEADLINE,
+        "it is not there",
+        &mut arena.handle.watch(),
+        refused,
+    )
+    .await;
+    arena.server.resume().await;
+    arena.runtime.ready(DEADLINE).await.unwrap();
+    let status = arena.handle.status();
+    assert_eq!(status.protocol.unwrap(), "2026-07-28");
+    assert_eq!(
+        status.generation.get(),
+        u64::from(status.attempts_used),
+        "every connect was counted"
+    );
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn what_is_known_of_the_era_of_one_server_is_not_taken_for_another() {
+    let arena = Arena::new(HttpManners::default()).await;
+    assert_eq!(arena.handle.status().protocol.unwrap(), "2025-11-25");
+    let both = HttpServer::start(HttpManners {
+        era: HttpEra::Both,
+        ..HttpManners::default()
+    })
+    .await;
+    let other = server("web", Transport::http(both.url())).settings(quick());
+    let reloaded = arena.runtime.reload(Config::new().server(other)).await;
+    assert!(!reloaded.unwrap().is_unchanged());
+    ready_after(&arena.handle, 1).await;
+    assert_eq!(arena.handle.status().protocol.unwrap(), "2026-07-28");
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_fails_on_the_question_for_the_modern_era_is_asked_for_the_other() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    server
+        .fault("http-status=500")
+        .on("server/discover")
+        .for_ever();
+    let arena = Arena::start(server, quick()).await;
+    arena.runtime.ready(DEADLINE).await.unwrap();
+    let status = arena.handle.status();
+    assert_eq!(status.protocol.unwrap(), "2025-11-25");
+    assert_eq!(status.generation.get(), 1, "on the same connection");
+    arena.end().await;
+}
+
+#[tokio::test]
+async fn a_modern_server_that_fails_for_a_while_is_said_to_fail_and_comes_back() {
+    let server = HttpServer::start(HttpManners::modern()).await;
+    server
+        .fault("http-status=500")
+        .on("server/discover")
+        .times(3);
+    let arena = Arena::start(server, quick()).await;
+    arena.runtime.ready(DEADLINE).await.unwrap();
+    let status = arena.handle.status();
+    assert_eq!(status.protocol.unwrap(), "2026-07-28");
+    let error = status.last_error.unwrap();
+    assert_eq!(error.class, FaultClass::ConnectFailed);
+    assert!(error.message.contains("500"), "{}", error.message);
+    assert_eq!(status.generation.get(), 4, "each failure is one");
     arena.end().await;
 }

@@ -186,7 +186,13 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
         let (gone, after) = answer(handle).await;
         assert!(matches!(gone, CallError::RuntimeGone { .. }), "{gone}");
         assert!(after < secs(1), "{after:?}");
+        assert_eq!(handle.status().state, StateName::Disabled);
+        assert_eq!(handle.catalog().tools.len(), 0);
     }
+    let started = Instant::now();
+    let problem = runtime.ready(DEADLINE).await.unwrap_err();
+    assert!(problem.to_string().contains("has shut down"), "{problem}");
+    assert!(started.elapsed() < secs(1), "{:?}", started.elapsed());
     let gone = [
         runtime.reconnect("a").await,
         runtime.disable("b").await,
@@ -203,4 +209,23 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
     }
     runtime.shutdown(secs(1)).await;
     marker.nobody_left(DEADLINE).await;
+}
+
+#[test]
+fn with_the_executor_every_handle_is_gone_too() {
+    let executor = || {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_all().build().unwrap()
+    };
+    let scripted = ScriptedServer::new(Script::new());
+    let theirs = executor();
+    let (runtime, handle) = theirs.block_on(ready(server("a", scripted.transport())));
+    drop(theirs);
+    assert_eq!(handle.status().state, StateName::Disabled);
+    executor().block_on(async {
+        let problem = runtime.ready(DEADLINE).await.unwrap_err();
+        assert!(problem.to_string().contains("has shut down"), "{problem}");
+        let gone = handle.call_tool("echo", json!({})).await.unwrap_err();
+        assert!(matches!(gone, CallError::RuntimeGone { .. }), "{gone}");
+    });
 }
