@@ -12,7 +12,7 @@ test *ARGS:
 ci *STEPS:
     .ci/run {{ STEPS }}
 
-# build and run the library in programs with features of their own
+# build and run the library in programs with features of their own (`.ci/run features` only builds them)
 hosts:
     .ci/run hosts
 
