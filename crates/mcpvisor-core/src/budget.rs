@@ -25,7 +25,7 @@ pub enum Verdict {
 /// A sliding window of connects, the backoff between them, and the parking when it is full.
 #[derive(Debug, Clone)]
 pub struct ReconnectBudget {
-    /// The newest connects, at most `attempts` of them.
+    /// The newest connects, at most `attempts` of them, and of those before the window only the last.
     connects: VecDeque<Instant>,
     attempts: u32,
     within: Duration,
@@ -55,6 +55,7 @@ impl ReconnectBudget {
 
     /// Counts one connect, or one restart of the actor.
     pub fn record(&mut self, now: Instant) {
+        self.forget_before(now);
         self.connects.push_back(now);
         self.forget_surplus();
     }
@@ -153,6 +154,14 @@ impl ReconnectBudget {
     fn may_retry_at_once(&self, now: Instant) -> bool {
         self.last_immediate
             .is_none_or(|last| now.saturating_duration_since(last) >= self.immediate_every)
+    }
+
+    /// What has left the window does not come back, however many connects a budget allows.
+    fn forget_before(&mut self, now: Instant) {
+        let has_left = |at: &Instant| now.saturating_duration_since(*at) >= self.within;
+        while self.connects.front().is_some_and(has_left) {
+            self.connects.pop_front();
+        }
     }
 
     /// Older connects than the newest `attempts` never change an answer.
@@ -254,6 +263,25 @@ mod tests {
         assert!(budget.is_spent(now + secs(299)));
         assert_eq!(budget.used(now + secs(300)), 9);
         assert!(!budget.is_spent(now + secs(300)));
+    }
+
+    #[test]
+    fn what_left_the_window_is_forgotten_but_for_the_last_one() {
+        let settings = BudgetSettings {
+            attempts: 1_000_000,
+            ..BudgetSettings::default()
+        };
+        let mut budget = ReconnectBudget::new(&BackoffSettings::default(), &settings);
+        let mut now = Instant::now();
+        for _ in 0..1_000 {
+            now += settings.within / 10;
+            budget.record(now);
+        }
+        assert_eq!((budget.used(now), budget.connects.len()), (10, 10));
+        let later = now + settings.within * 2;
+        assert_eq!((budget.used(later), budget.last()), (0, Some(now)));
+        budget.record(later);
+        assert_eq!((budget.last(), budget.connects.len()), (Some(later), 1));
     }
 
     #[test]
