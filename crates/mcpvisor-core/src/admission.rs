@@ -56,6 +56,11 @@ impl Waiting {
     fn is_before(&self, priority: Priority) -> bool {
         self.priority.is_none_or(|mine| mine >= priority)
     }
+
+    /// It had its place already, and came before the other.
+    fn came_back_before(&self, other: CallId) -> bool {
+        self.priority.is_none() && self.call < other
+    }
 }
 
 impl Admission {
@@ -112,18 +117,23 @@ impl Admission {
     /// of its client's queue, and its client's turn is next.
     ///
     /// The cap of the line does not apply: the call was admitted before, so that there are never
-    /// more of these than places. Several of one client keep their order when the last one is
-    /// given back first.
+    /// more of these than places. Several of them, of one client or of many, wait in the order in
+    /// which they first came, whichever is given back first.
     pub fn enter_front(&mut self, client: ClientId, call: CallId) {
         let queue = self.queues.entry(client).or_default();
         if !queue.is_empty() {
             self.turns.retain(|turn| *turn != client);
         }
-        queue.push_front(Waiting {
-            call,
-            priority: None,
+        let earlier = queue.iter().take_while(|it| it.came_back_before(call));
+        let place = earlier.count();
+        let priority = None;
+        queue.insert(place, Waiting { call, priority });
+        let first = queue.front().map_or(call, |it| it.call);
+        let earlier = self.turns.iter().take_while(|turn| {
+            let next = self.queues.get(turn).and_then(VecDeque::front);
+            next.is_some_and(|it| it.came_back_before(first))
         });
-        self.turns.push_front(client);
+        self.turns.insert(earlier.count(), client);
         self.waiting += 1;
     }
 
@@ -278,6 +288,19 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_come_back_one_by_one_keep_the_order_in_which_they_came() {
+        for back in [[1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3]] {
+            let mut admission = admission(4, 8);
+            admission.enter(A, CallId(9), High, false);
+            for call in back {
+                let client = if call < 4 { A } else { B };
+                admission.enter_front(client, CallId(call));
+            }
+            assert_eq!(drain(&mut admission), [1, 4, 2, 3, 9], "{back:?}");
+        }
+    }
+
+    #[test]
     fn a_returned_call_is_next_even_when_the_line_is_full() {
         let mut admission = admission(2, 2);
         admission.enter(A, CallId(1), Normal, true);
@@ -356,8 +379,14 @@ mod tests {
             let mut calls = vec![(0, call)];
             if let Some(place) = self.line.iter().position(|(owner, _)| *owner == client) {
                 calls.extend(self.line.remove(place).1);
+                // Those that came back first, in the order in which they came.
+                let back = calls.iter().filter(|(rank, _)| *rank == 0).count();
+                calls[..back].sort();
             }
-            self.line.insert(0, (client, calls));
+            let first = calls[0];
+            let place = self.line.iter().position(|(_, calls)| calls[0] >= first);
+            let place = place.unwrap_or(self.line.len());
+            self.line.insert(place, (client, calls));
         }
 
         fn next(&mut self) -> Option<CallId> {

@@ -245,3 +245,27 @@ fn a_server_that_is_off_refuses_at_once_and_says_why() {
     bench.step(ended(1, End::Hopeless(not_found())));
     refuse(&mut bench, NotSent::Failed(not_found()));
 }
+
+/// A server that dies right after the handshake takes none of those that waited for it.
+#[test]
+fn calls_that_could_not_be_delivered_are_sent_in_the_order_in_which_they_came() {
+    let mut bench = Bench::connected();
+    bench.step(lost(1, &[]));
+    bench.step(closed(1));
+    for call in 1..=3 {
+        bench.call(bench.read(call));
+    }
+    bench.tick();
+    bench.step(Input::PermitGranted);
+    let started = [start(1, 2), start(2, 2), start(3, 2)];
+    assert_eq!(about_calls(bench.step(up(2))), started);
+    for call in 1..=3 {
+        assert_eq!(about_calls(bench.step(undelivered(2, call))), []);
+    }
+    bench.step(lost(2, &[]));
+    bench.step(closed(2));
+    bench.tick();
+    bench.step(Input::PermitGranted);
+    let started = [start(1, 3), start(2, 3), start(3, 3)];
+    assert_eq!(about_calls(bench.step(up(3))), started);
+}
