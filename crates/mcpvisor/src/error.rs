@@ -124,23 +124,29 @@ pub enum CallError {
     },
     /// The tool's definition changed in a reconnect, so the call was not repeated.
     #[error(
-        "{server}: the tool {tool} changed while the connection was replaced; the first call's outcome is unknown, and it was not repeated"
+        "{server}: the tool {tool} changed while the connection was replaced; {}, and it was not repeated",
+        first_call(*.known)
     )]
     ToolChanged {
         /// Which server.
         server: ServerName,
         /// Which tool.
         tool: String,
+        /// What is known of the call from when it was sent.
+        known: Known,
     },
     /// The tool is gone after a reconnect, so the call was not repeated.
     #[error(
-        "{server}: the tool {tool} no longer exists after the connection was replaced; the first call's outcome is unknown"
+        "{server}: the tool {tool} no longer exists after the connection was replaced; {}",
+        first_call(*.known)
     )]
     ToolGone {
         /// Which server.
         server: ServerName,
         /// Which tool.
         tool: String,
+        /// What is known of the call from when it was sent.
+        known: Known,
     },
     /// The arguments are not what the protocol allows; nothing was sent.
     #[error("{server}: {problem}")]
@@ -248,6 +254,16 @@ fn list(problems: &[ArgumentProblem]) -> String {
     problems.join("; ")
 }
 
+/// What became of a call that is not repeated.
+fn first_call(known: Known) -> &'static str {
+    match known {
+        Known::NotSent => "the call was not sent",
+        Known::Unknown => "the first call's outcome is unknown",
+        Known::Refused => "the first call was refused before it ran",
+        Known::Answered => "the first call was answered",
+    }
+}
+
 fn whether_sent(sent: bool, cause: Option<&str>) -> String {
     match (sent, cause) {
         (true, _) => "it was sent, so it may have taken effect".to_owned(),
@@ -274,9 +290,8 @@ impl CallError {
             | Self::Deadline { sent: false, .. } => Known::NotSent,
             Self::OutcomeUnknown { .. }
             | Self::Deadline { sent: true, .. }
-            | Self::Cancelled { .. }
-            | Self::ToolChanged { .. }
-            | Self::ToolGone { .. } => Known::Unknown,
+            | Self::Cancelled { .. } => Known::Unknown,
+            Self::ToolChanged { known, .. } | Self::ToolGone { known, .. } => *known,
             Self::Refused { .. } => Known::Refused,
             Self::Answered { .. } | Self::Unreadable { .. } | Self::InputRequired { .. } => {
                 Known::Answered
@@ -412,13 +427,15 @@ impl Asked {
                 tool: self.tool.unwrap_or_default(),
                 reason,
             },
-            Failure::ToolChanged => CallError::ToolChanged {
+            Failure::ToolChanged(known) => CallError::ToolChanged {
                 server,
                 tool: self.tool.unwrap_or_default(),
+                known,
             },
-            Failure::ToolGone => CallError::ToolGone {
+            Failure::ToolGone(known) => CallError::ToolGone {
                 server,
                 tool: self.tool.unwrap_or_default(),
+                known,
             },
             Failure::ActorGone => CallError::NotSent {
                 server,

@@ -2,10 +2,11 @@
 //!
 //! A [`Reply`] moves with its request: from the caller to the actor, from there to the connection.
 //! Whoever drops it has answered it: *not sent* while nothing of it was written, *outcome unknown*
-//! after that. So no crash anywhere leaves a caller in silence.
+//! after that, and what was known before if only its retry was not written. So no crash anywhere leaves a caller in silence.
 
 use mcpvisor_core::Hidden;
 use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
+use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -33,10 +34,10 @@ pub(crate) enum Failure {
     HeldBack(String),
     /// The server asked for input that it did not get.
     NoInput(String),
-    /// The tool is another one now.
-    ToolChanged,
-    /// The tool is gone.
-    ToolGone,
+    /// The tool is another one now. What is known of the call from when it was sent before.
+    ToolChanged(Known),
+    /// The tool is gone. Likewise.
+    ToolGone(Known),
     /// The actor ended with the request in its hands.
     ActorGone,
     /// The server was removed.
@@ -50,6 +51,8 @@ pub(crate) enum Failure {
 pub(crate) struct Reply {
     caller: Option<oneshot::Sender<Answer>>,
     written: bool,
+    /// What is known of the request from when it was sent before, on another connection.
+    before: Known,
     /// The call's place among those that may run and wait; given back before the answer, so that
     /// a caller that asks again at once finds it free.
     entry: Option<OwnedSemaphorePermit>,
@@ -60,6 +63,7 @@ impl Reply {
         Self {
             caller: Some(caller),
             written: false,
+            before: Known::NotSent,
             entry: Some(entry),
         }
     }
@@ -69,9 +73,30 @@ impl Reply {
         self.written = written;
     }
 
+    /// The request is about to be sent, again if this is known of it. None of that is written yet.
+    pub(crate) fn set_before(&mut self, before: Known) {
+        self.before = before;
+        self.written = false;
+    }
+
     pub(crate) fn send(mut self, answer: Answer) {
         if let Some(caller) = self.caller.take() {
             self.answer(caller, answer);
+        }
+    }
+
+    /// What a caller is told of a request that nobody answers.
+    fn dropped(&self) -> Failure {
+        let fault = || {
+            let message = "the connection ended without an answer";
+            Fault::new(FaultClass::ConnectionLost, message)
+        };
+        match self.before {
+            _ if self.written => Failure::Outcome(Outcome::Unknown(fault())),
+            Known::NotSent => Failure::ActorGone,
+            Known::Unknown => Failure::Outcome(Outcome::Unknown(fault())),
+            Known::Refused => Failure::Outcome(Outcome::Refused(fault())),
+            Known::Answered => Failure::Outcome(Outcome::Answered(fault())),
         }
     }
 
@@ -85,14 +110,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(caller) = self.caller.take() {
-            let failure = if self.written {
-                Failure::Outcome(Outcome::Unknown(Fault::new(
-                    FaultClass::ConnectionLost,
-                    "the connection ended without an answer",
-                )))
-            } else {
-                Failure::ActorGone
-            };
+            let failure = self.dropped();
             self.answer(caller, Err(failure));
         }
     }
@@ -171,6 +189,27 @@ mod tests {
             answer.try_recv(),
             Ok(Err(Failure::Outcome(Outcome::Unknown(_))))
         ));
+    }
+
+    #[test]
+    fn a_retry_that_was_not_written_leaves_what_was_known_before_it() {
+        for (before, told) in [
+            (Known::Unknown, "Unknown"),
+            (Known::Refused, "Refused"),
+            (Known::Answered, "Answered"),
+        ] {
+            let (mut reply, mut answer, _) = reply();
+            reply.set_written(true);
+            reply.set_before(before);
+            reply.set_written(true);
+            reply.set_written(false);
+            drop(reply);
+            let Ok(Err(Failure::Outcome(outcome))) = answer.try_recv() else {
+                panic!("not sent");
+            };
+            let outcome = format!("{outcome:?}");
+            assert!(outcome.starts_with(told), "{outcome}");
+        }
     }
 
     #[test]

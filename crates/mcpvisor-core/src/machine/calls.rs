@@ -111,7 +111,7 @@ impl Machine {
         self.emit(Effect::StartCall {
             call,
             generation,
-            retried: false,
+            before: Known::NotSent,
         });
     }
 
@@ -145,7 +145,7 @@ impl Machine {
                 self.expire_one(now, id);
                 continue;
             }
-            let retried = call.sent();
+            let before = call.known;
             let idle_until = later(now.at, call.idle);
             self.calls.move_to(
                 id,
@@ -158,7 +158,7 @@ impl Machine {
             self.emit(Effect::StartCall {
                 call: id,
                 generation,
-                retried,
+                before,
             });
         }
     }

@@ -9,7 +9,7 @@ use super::state::{Fault, PermanentFailure, StateName};
 use crate::admission::Priority;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
-use crate::retry::{RetryWish, Safety, Trouble};
+use crate::retry::{Known, RetryWish, Safety, Trouble};
 use crate::settings::{CloseSettings, ServerSettings};
 
 /// One thing that happened, or that somebody wants.
@@ -259,8 +259,9 @@ pub enum Effect {
         call: CallId,
         /// The connection that takes it.
         generation: Generation,
-        /// It was sent before, so its tool must still be the same.
-        retried: bool,
+        /// What is known of it from when it was sent before. Where it was, its tool must still be the
+        /// same.
+        before: Known,
     },
     /// Answer a call that waits with the shell.
     Resolve {

@@ -33,8 +33,8 @@ impl Model {
             Effect::StartCall {
                 call,
                 generation,
-                retried,
-            } => self.starts(step.now, *call, *generation, *retried),
+                before,
+            } => self.starts(step.now, *call, *generation, *before != Known::NotSent),
             Effect::Resolve { call, outcome } => self.resolves(step, *call, outcome),
             Effect::Abandon {
                 call,

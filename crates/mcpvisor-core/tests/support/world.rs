@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::Durable;
+use mcpvisor_core::retry::Known;
 use mcpvisor_core::{
     CallId, Chance, Effect, FetchOutcome, Generation, Input, Machine, ServerSettings, StateName,
 };
@@ -297,8 +298,8 @@ impl World {
             Effect::StartCall {
                 call,
                 generation,
-                retried,
-            } => return self.start_call(call, generation, retried),
+                before,
+            } => return self.start_call(call, generation, before != Known::NotSent),
             Effect::Resolve { call, .. } | Effect::Forget { call } => {
                 self.replies.answer(call, Holder::Shell);
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use mcpvisor_core::machine::{FaultClass, Outcome};
+use mcpvisor_core::retry::Known;
 use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 
 use super::actor::{ServerState, Timer};
@@ -24,8 +25,8 @@ impl ServerState {
             Effect::StartCall {
                 call,
                 generation,
-                retried,
-            } => return self.start_call(call, generation, retried),
+                before,
+            } => return self.start_call(call, generation, before),
             Effect::Resolve { call, outcome } => self.resolve(call, outcome),
             Effect::Abandon { call, outcome, .. } => self.abandon(call, outcome),
             Effect::Forget { call } => drop(self.calls.remove(&call)),
@@ -89,15 +90,17 @@ impl ServerState {
             .filter(|held| held.generation == generation)
     }
 
-    fn start_call(&mut self, id: CallId, generation: Generation, retried: bool) -> Option<Input> {
+    fn start_call(&mut self, id: CallId, generation: Generation, before: Known) -> Option<Input> {
         let mut call = self.calls.remove(&id)?;
         if !retried && let Some(failure) = self.held_back(&call, generation) {
             call.reply.send(Err(failure));
             return Some(Input::CallLeft { call: id });
         }
+        let retried = before != Known::NotSent;
+        call.reply.set_before(before);
         if call.tool_name().is_some() {
             let catalog = self.slot.published();
-            if retried && let Some(failure) = not_the_same(&call, &catalog) {
+            if retried && let Some(failure) = not_the_same(&call, &catalog, before) {
                 call.reply.send(Err(failure));
                 return Some(Input::CallLeft { call: id });
             }
@@ -232,16 +235,16 @@ impl ServerState {
 
 /// Why a call of a tool is not repeated, if the tool is another one than when it was sent. What was
 /// not known then, because nothing was listed yet, cannot have changed.
-fn not_the_same(call: &Call, now: &ServerCatalog) -> Option<Failure> {
+fn not_the_same(call: &Call, now: &ServerCatalog, before: Known) -> Option<Failure> {
     let name = call.tool_name()?;
     if now.held(name).is_some() {
         // It is there, and waits for the approval of a person.
-        return Some(Failure::ToolChanged);
+        return Some(Failure::ToolChanged(before));
     }
     let was = call.seen.as_ref()?.tool(name)?;
     match now.tool(name) {
         Some(is) if is == was => None,
-        Some(_) => Some(Failure::ToolChanged),
-        None => Some(Failure::ToolGone),
+        Some(_) => Some(Failure::ToolChanged(before)),
+        None => Some(Failure::ToolGone(before)),
     }
 }

@@ -231,6 +231,8 @@ async fn a_tool_that_changed_with_the_session_is_not_called_again() {
     forgetful.forget();
     let error = call(&web).await.unwrap_err();
     assert!(matches!(error, CallError::ToolChanged { .. }), "{error:?}");
+    assert_eq!(error.known(), Known::Refused, "it was never run");
+    assert!(!error.to_string().contains("unknown"), "{error}");
     runtime.shutdown(LONG).await;
 }
 

@@ -10,7 +10,7 @@ use crate::machine::{
     CallEnd, Durable, Effect, End, Fault, FaultClass, Input, Machine, NewCall, NotSent, Outcome,
     PermanentFailure, Returned, State, StateName,
 };
-use crate::retry::{RetryWish, Safety, Trouble};
+use crate::retry::{Known, RetryWish, Safety, Trouble};
 use crate::settings::ServerSettings;
 
 /// A machine, the time, and the dice, which always fall on the middle.
@@ -359,7 +359,7 @@ pub(super) fn start(call: u64, number: u64) -> Effect {
     Effect::StartCall {
         call: CallId(call),
         generation: generation(number),
-        retried: false,
+        before: Known::NotSent,
     }
 }
 
@@ -367,7 +367,16 @@ pub(super) fn restart(call: u64, number: u64) -> Effect {
     Effect::StartCall {
         call: CallId(call),
         generation: generation(number),
-        retried: true,
+        before: Known::Unknown,
+    }
+}
+
+/// It is sent again, after the server refused it.
+pub(super) fn resend(call: u64, number: u64) -> Effect {
+    Effect::StartCall {
+        call: CallId(call),
+        generation: generation(number),
+        before: Known::Refused,
     }
 }
 

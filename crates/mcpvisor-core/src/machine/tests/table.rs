@@ -9,7 +9,7 @@ use super::bench::*;
 use super::situations::{code_of, columns, reach};
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, End, Input, NotSent, Outcome, StateName};
-use crate::retry::Trouble;
+use crate::retry::{Known, Trouble};
 use crate::settings::ServerSettings;
 
 /// The next situation. Facts are those of the newest generation; `call` is call 2, and the others
@@ -290,12 +290,12 @@ fn words(effect: &Effect) -> String {
         Effect::StartCall {
             call,
             generation,
-            retried: false,
+            before: Known::NotSent,
         } => format!("start {call} on {generation}"),
         Effect::StartCall {
             call,
             generation,
-            retried: true,
+            before: Known::Unknown | Known::Refused | Known::Answered,
         } => format!("restart {call} on {generation}"),
         Effect::Resolve { call, outcome } => format!("{call} is {}", known(outcome)),
         Effect::Abandon { call, outcome, .. } => format!("cancel {call}: {}", known(outcome)),

@@ -61,7 +61,7 @@ fn a_session_that_is_gone_is_replaced_once_and_every_call_is_retried_once() {
     let mut restarted: Vec<_> = about_calls(effects);
     assert_eq!(restarted.len(), 64);
     for call in 1..=64 {
-        let at = restarted.iter().position(|seen| *seen == restart(call, 2));
+        let at = restarted.iter().position(|seen| *seen == resend(call, 2));
         restarted.remove(at.expect("it is sent again"));
     }
 }
@@ -71,7 +71,7 @@ fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
     let mut bench = connected();
     bench.call(bench.tool(1));
     bench.step(call_failed(1, 1, Trouble::SessionGone));
-    assert_eq!(about_calls(comes_back(&mut bench, 2)), [restart(1, 2)]);
+    assert_eq!(about_calls(comes_back(&mut bench, 2)), [resend(1, 2)]);
     let effects = bench.step(call_failed(2, 1, Trouble::SessionGone));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
 }
@@ -86,7 +86,7 @@ fn the_switch_keeps_an_expired_tool_call_from_being_sent_again_but_not_the_recon
     let effects = bench.step(call_failed(1, 1, Trouble::SessionGone));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
     bench.step(call_failed(1, 2, Trouble::SessionGone));
-    assert_eq!(about_calls(comes_back(&mut bench, 2)), [restart(2, 2)]);
+    assert_eq!(about_calls(comes_back(&mut bench, 2)), [resend(2, 2)]);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_busy_server_gets_its_pause_and_then_the_call_again() {
     bench.call(bench.tool(1));
     assert_eq!(about_calls(bench.step(call_failed(1, 1, busy(7)))), []);
     assert_eq!(about_calls(bench.pass(secs(6))), []);
-    assert_eq!(about_calls(bench.pass(secs(1))), [restart(1, 1)]);
+    assert_eq!(about_calls(bench.pass(secs(1))), [resend(1, 1)]);
     let effects = bench.step(call_failed(1, 1, busy(7)));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
 }
@@ -189,7 +189,7 @@ fn a_pause_is_capped_and_one_beyond_the_deadline_is_not_waited_for() {
     let mut bench = Bench::connected_with(settings, TOOLS);
     bench.call(bench.tool(1));
     bench.step(call_failed(1, 1, busy(100_000)));
-    assert_eq!(about_calls(bench.pass(MAX_RETRY_AFTER)), [restart(1, 1)]);
+    assert_eq!(about_calls(bench.pass(MAX_RETRY_AFTER)), [resend(1, 1)]);
     let short = NewCall {
         deadline: bench.now + secs(5),
         ..bench.tool(2)
@@ -206,7 +206,7 @@ fn a_pause_that_outlives_its_connection_ends_on_the_next() {
     bench.step(call_failed(1, 1, busy(60)));
     bench.step(session_gone(1));
     assert_eq!(about_calls(comes_back(&mut bench, 2)), []);
-    assert_eq!(about_calls(bench.pass(secs(60))), [restart(1, 2)]);
+    assert_eq!(about_calls(bench.pass(secs(60))), [resend(1, 2)]);
 }
 
 #[test]
