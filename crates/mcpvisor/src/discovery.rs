@@ -12,13 +12,13 @@ use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
 use rmcp::model::{
     ClientRequest, ErrorCode, ListPromptsRequest, ListResourceTemplatesRequest,
-    ListResourcesRequest, ListToolsRequest, LoggingLevel, PaginatedRequestParams, PingRequest,
-    ServerResult, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
+    ListResourcesRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerResult,
 };
 
 use crate::catalog::Listed;
 use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
 use crate::server::message::{FetchFailure, ServerMessage};
+use crate::server::restoring::Restoring;
 use crate::server::slot::ServerSlot;
 
 /// Pings the server. What it means that nobody answered, the machine's own deadline says; here the
@@ -203,29 +203,16 @@ fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, Fet
     }
 }
 
-/// Restores subscriptions and the log level on a new connection. What the server no longer accepts
-/// is logged; the wish stays for the next connection.
+/// Restores subscriptions and the log level on a new connection, one by one. What the server no longer
+/// accepts is logged; the wish stays for the next connection.
 pub(crate) async fn restore(
     connection: OwnRequests,
     slot: Arc<ServerSlot>,
-    subscriptions: BTreeSet<String>,
-    log_level: Option<LoggingLevel>,
+    restoring: Arc<Restoring>,
 ) {
-    let mut requests = Vec::new();
-    if let Some(level) = log_level {
-        requests.push(ClientRequest::SetLevelRequest(SetLevelRequest::new(
-            SetLevelRequestParams::new(level),
-        )));
-    }
-    for uri in subscriptions {
-        requests.push(ClientRequest::SubscribeRequest(SubscribeRequest::new(
-            SubscribeRequestParams::new(uri),
-        )));
-    }
     let limit = slot.config().settings.timeouts.listing;
-    for request in requests {
-        let method = request.method().to_owned();
-        match tokio::time::timeout(limit, connection.ask(request)).await {
+    while let Some((method, asked)) = restoring.ask(&connection) {
+        match tokio::time::timeout(limit, asked.answer()).await {
             Ok(Some(Ok(_))) => {}
             Ok(None) => return,
             Ok(Some(Err(problem))) => {

@@ -160,3 +160,30 @@ async fn a_killed_child_reports_changes_and_logs_again_after_its_restart() {
     .await;
     runtime.shutdown(secs(5)).await;
 }
+
+/// What a caller asked for while there was no connection is newer than what is remembered.
+#[tokio::test(start_paused = true)]
+async fn what_callers_wait_to_change_is_not_restored_over_them() {
+    let (scripted, _runtime, handle) = start(full()).await;
+    for uri in ["test://a", "test://gone"] {
+        handle.subscribe(uri).await.unwrap();
+    }
+    handle.set_log_level(LoggingLevel::Error).await.unwrap();
+    scripted.control().update(|script| {
+        *script = full().on("initialize", Behaviour::answer().after(millis(300)));
+    });
+    scripted.control().end();
+    reaches(&handle, StateName::Reconnecting).await;
+    tokio::try_join!(
+        handle.set_log_level(LoggingLevel::Debug).into_future(),
+        handle.unsubscribe("test://gone").into_future(),
+        handle.subscribe("test://b").into_future(),
+    )
+    .unwrap();
+    // By then everything that is to be restored was asked for.
+    tokio::time::sleep(secs(60)).await;
+    let (levels, mut subscribed) = restored(&scripted, 2);
+    subscribed.sort_by_key(Value::to_string);
+    assert_eq!(levels, ["debug"]);
+    assert_eq!(subscribed, ["test://a", "test://b"]);
+}

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use mcpvisor::{CallError, EventKind};
+use mcpvisor::{CallError, EventKind, StateName};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{self, Marker};
 use rmcp::model::LoggingLevel;
@@ -98,6 +98,31 @@ async fn subscriptions_are_listened_for_again_after_a_reconnect() {
 }
 
 #[tokio::test]
+/// What a caller asked for while there was no connection is newer than what is remembered.
+#[tokio::test]
+async fn a_resource_that_a_waiting_caller_unsubscribes_is_not_listened_for_again() {
+    let (marker, folder) = (Marker::new("eras-left"), Folder::new("left"));
+    let log = folder.file("received");
+    let (runtime, handle) = started(child(&marker, "modern", &log, &[])).await;
+    handle.subscribe("fixture://one").await.unwrap();
+    handle.subscribe("fixture://two").await.unwrap();
+    processes::kill(pid(&handle).await);
+    reaches(&handle, StateName::Reconnecting).await;
+    handle.unsubscribe("fixture://one").await.unwrap();
+    // Acknowledged, so all that was to be listened for before it is too.
+    handle.subscribe("fixture://three").await.unwrap();
+    let mut events = runtime.events();
+    for uri in ["fixture://one", "fixture://two"] {
+        let touched = handle.call_tool("touch", json!({ "uri": uri }));
+        touched.await.unwrap();
+    }
+    let updated = next_event(&mut events, |event| match &event.kind {
+        EventKind::ResourceUpdated { uri } => Some(uri.clone()),
+        _ => None,
+    });
+    assert_eq!(updated.await, "fixture://two");
+}
+
 async fn a_request_that_listens_is_issued_again_when_it_ends_either_way() {
     let (marker, folder) = (Marker::new("eras-ends"), Folder::new("ends"));
     let log = folder.file("received");

@@ -110,6 +110,11 @@ impl OwnRequests {
     /// Sends a request and waits for its answer. `None`: the connection ended first. Dropped before
     /// that, the request is given up at the server too.
     pub(crate) async fn ask(&self, request: ClientRequest) -> Option<OwnAnswer> {
+        self.send(request)?.answer().await
+    }
+
+    /// Sends a request: what the connection is told after this goes out after it.
+    pub(crate) fn send(&self, request: ClientRequest) -> Option<AskedFor<'_>> {
         let (sender, answer) = oneshot::channel();
         let id = self.slot.next_call();
         let own = OwnRequest {
@@ -119,21 +124,28 @@ impl OwnRequests {
         };
         let commands = self.commands.upgrade()?;
         commands.send(Command::Own(Box::new(own))).ok()?;
-        drop(commands);
-        let mut asked = AskedFor {
+        Some(AskedFor {
             id: Some(id),
             commands: &self.commands,
-        };
-        let answer = answer.await.ok();
-        asked.id = None;
-        answer
+            answer,
+        })
     }
 }
 
-/// Whoever asked gives up when it is dropped before the answer.
-struct AskedFor<'a> {
+/// A request that was sent. Dropped before its answer, it is given up.
+pub(crate) struct AskedFor<'a> {
     id: Option<CallId>,
     commands: &'a mpsc::WeakUnboundedSender<Command>,
+    answer: oneshot::Receiver<OwnAnswer>,
+}
+
+impl AskedFor<'_> {
+    /// Waits for the answer. `None`: the connection ended first.
+    pub(crate) async fn answer(mut self) -> Option<OwnAnswer> {
+        let answer = (&mut self.answer).await.ok();
+        self.id = None;
+        answer
+    }
 }
 
 impl Drop for AskedFor<'_> {

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::call::Call;
 use super::message::{ControlReply, Renew, ServerMessage};
+use super::restoring::Restoring;
 use super::slot::ServerSlot;
 #[cfg(feature = "http")]
 use crate::connection::Command;
@@ -46,6 +47,10 @@ pub(crate) struct ServerState {
     pub(super) calls: CallMap<Box<Call>>,
     /// The guard: dropped with this state, the connection closes by itself.
     pub(super) connection: Option<Connection>,
+    /// What the last connection that came up has to be asked for again.
+    pub(super) restoring: Option<Arc<Restoring>>,
+    /// The connection on which that is yet to begin.
+    pub(super) to_restore: Option<Generation>,
     pub(super) info: Option<Arc<ServerPeerInfo>>,
     pub(super) timer: Option<Timer>,
     /// The governor was asked, and has not got its permit back.
@@ -127,6 +132,8 @@ impl ServerState {
             machine,
             calls: CallMap::default(),
             connection: None,
+            restoring: None,
+            to_restore: None,
             info: None,
             timer: None,
             asked_for_permit: false,
@@ -307,6 +314,9 @@ impl ServerState {
             next = follow_ups.pop_front();
         }
         self.effects = effects;
+        if let Some(generation) = self.to_restore.take() {
+            self.restore(generation);
+        }
         self.slot
             .set_gauges(self.machine.in_flight(), self.machine.waiting());
         self.slot.set_expiry(self.machine.lists_expire_at());

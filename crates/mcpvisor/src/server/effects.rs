@@ -11,6 +11,7 @@ use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 use super::actor::{ServerState, Timer};
 use super::call::Call;
 use super::message::ServerMessage;
+use super::restoring::Restoring;
 use crate::catalog::ServerCatalog;
 use crate::connection::{self, Command, Connection};
 use crate::discovery;
@@ -62,7 +63,10 @@ impl ServerState {
             }
             Effect::Check { generation } => self.check(generation),
             Effect::Fetch { generation, list } => self.fetch(generation, list),
-            Effect::Restore { generation } => self.restore(generation),
+            Effect::Restore { generation } => {
+                self.restoring = Restoring::of(&self.slot.memory()).map(Arc::new);
+                self.to_restore = Some(generation);
+            }
             Effect::StateChanged { from, to } => self.state_changed(from, to),
             Effect::Remember => {
                 self.slot.memory().durable = self.machine.durable().clone();
@@ -92,12 +96,12 @@ impl ServerState {
 
     fn start_call(&mut self, id: CallId, generation: Generation, before: Known) -> Option<Input> {
         let mut call = self.calls.remove(&id)?;
+        let retried = before != Known::NotSent;
+        call.reply.set_before(before);
         if !retried && let Some(failure) = self.held_back(&call, generation) {
             call.reply.send(Err(failure));
             return Some(Input::CallLeft { call: id });
         }
-        let retried = before != Known::NotSent;
-        call.reply.set_before(before);
         if call.tool_name().is_some() {
             let catalog = self.slot.published();
             if retried && let Some(failure) = not_the_same(&call, &catalog, before) {
@@ -112,6 +116,9 @@ impl ServerState {
     /// Hands a call to its connection, or takes it back if that takes no more.
     fn hand_over(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
         let id = call.id;
+        if let (Some(restoring), Some(request)) = (&self.restoring, &call.request) {
+            restoring.leave_to(request);
+        }
         let undelivered = match self.held(generation) {
             Some(held) => held.tell(Command::Start(call)).err(),
             None => Some(Command::Start(call)),
@@ -175,22 +182,17 @@ impl ServerState {
         });
     }
 
-    fn restore(&mut self, generation: Generation) {
-        let (subscriptions, log_level) = {
-            let memory = self.slot.memory();
-            (memory.subscriptions.clone(), memory.log_level)
-        };
-        let Some(held) = self.held(generation) else {
+    /// Restores what was agreed to, once the calls that waited for the connection are on their way:
+    /// what they ask for is newer.
+    pub(super) fn restore(&mut self, generation: Generation) {
+        let (Some(held), Some(restoring)) = (self.held(generation), &self.restoring) else {
             return;
         };
-        if !subscriptions.is_empty() || log_level.is_some() {
-            tokio::spawn(discovery::restore(
-                held.own_requests(),
-                Arc::clone(&self.slot),
-                subscriptions,
-                log_level,
-            ));
-        }
+        tokio::spawn(discovery::restore(
+            held.own_requests(),
+            Arc::clone(&self.slot),
+            Arc::clone(restoring),
+        ));
     }
 
     fn state_changed(&mut self, from: StateName, to: StateName) {

@@ -8,4 +8,5 @@ mod effects;
 pub(crate) mod message;
 mod publish;
 mod reports;
+pub(crate) mod restoring;
 pub(crate) mod slot;
