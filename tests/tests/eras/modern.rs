@@ -6,6 +6,7 @@ use std::time::Instant;
 use mcpvisor::{CallError, EventKind, StateName};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{self, Marker};
+use mcpvisor_testkit::scripted::{Behaviour, Record, Script, ScriptedServer};
 use rmcp::model::LoggingLevel;
 use serde_json::json;
 
@@ -97,7 +98,6 @@ async fn subscriptions_are_listened_for_again_after_a_reconnect() {
     assert_eq!(updated.await, "fixture://one");
 }
 
-#[tokio::test]
 /// What a caller asked for while there was no connection is newer than what is remembered.
 #[tokio::test]
 async fn a_resource_that_a_waiting_caller_unsubscribes_is_not_listened_for_again() {
@@ -123,6 +123,7 @@ async fn a_resource_that_a_waiting_caller_unsubscribes_is_not_listened_for_again
     assert_eq!(updated.await, "fixture://two");
 }
 
+#[tokio::test]
 async fn a_request_that_listens_is_issued_again_when_it_ends_either_way() {
     let (marker, folder) = (Marker::new("eras-ends"), Folder::new("ends"));
     let log = folder.file("received");
@@ -179,7 +180,7 @@ async fn an_idle_connection_is_checked_by_a_discovery() {
 
 #[tokio::test]
 async fn what_the_server_does_not_offer_is_an_invalid_request() {
-    let scripted = mcpvisor_testkit::scripted::ScriptedServer::new(modern_script());
+    let scripted = ScriptedServer::new(modern_script());
     let mut config = server("a", scripted.transport());
     config.protocol = Some(rmcp::model::ProtocolVersion::V_2026_07_28);
     let (_runtime, handle) = ready(config).await;
@@ -191,12 +192,76 @@ async fn what_the_server_does_not_offer_is_an_invalid_request() {
 }
 
 /// A scripted server that answers the discovery, without lists that change.
-fn modern_script() -> mcpvisor_testkit::scripted::Script {
-    use mcpvisor_testkit::scripted::{Behaviour, Script};
-    use rmcp::model::{DiscoverResult, ProtocolVersion, ServerCapabilities};
-    let discovered = DiscoverResult::new(
-        vec![ProtocolVersion::V_2026_07_28],
-        ServerCapabilities::default(),
-    );
-    Script::new().on("server/discover", Behaviour::answer_with(discovered))
+fn modern_script() -> Script {
+    modern_script_with(rmcp::model::ServerCapabilities::default())
+}
+
+/// Likewise, with these capabilities. It never ends what listens.
+fn modern_script_with(capabilities: rmcp::model::ServerCapabilities) -> Script {
+    use rmcp::model::{DiscoverResult, ProtocolVersion};
+    let discovered = DiscoverResult::new(vec![ProtocolVersion::V_2026_07_28], capabilities);
+    Script::new()
+        .on("server/discover", Behaviour::answer_with(discovered))
+        .on("subscriptions/listen", Behaviour::silence())
+}
+
+/// Acknowledges the so manieth request that listens, and gives its id.
+async fn acknowledge(scripted: &ScriptedServer, nth: usize) -> serde_json::Value {
+    use rmcp::model::SubscriptionsAcknowledgedNotification as Acknowledged;
+    let record = scripted.record();
+    let listening = record
+        .until(DEADLINE, "the request that listens", |record| {
+            let mut listening = record.received("subscriptions/listen").into_iter();
+            listening.nth(nth).ok_or("none")
+        })
+        .await;
+    let id = json!(listening.id);
+    let told: Acknowledged = serde_json::from_value(json!({
+        "method": "notifications/subscriptions/acknowledged",
+        "params": {
+            "notifications": listening.params["notifications"],
+            "_meta": { "io.modelcontextprotocol/subscriptionId": id },
+        },
+    }))
+    .unwrap();
+    scripted.control().notify(told);
+    id
+}
+
+#[tokio::test]
+async fn nobody_listens_any_more_once_the_last_resource_is_unsubscribed() {
+    let scripted = ScriptedServer::new(modern_script_with(resources_alone()));
+    let mut config = server("a", scripted.transport());
+    config.protocol = Some(rmcp::model::ProtocolVersion::V_2026_07_28);
+    let (runtime, handle) = ready(config).await;
+    for (nth, uri) in ["x://y", "x://z"].into_iter().enumerate() {
+        let subscribed = tokio::spawn(handle.subscribe(uri).into_future());
+        let id = acknowledge(&scripted, nth).await;
+        subscribed.await.unwrap().unwrap();
+        let mut events = runtime.events();
+        scripted.control().resource_updated(uri);
+        next_event(&mut events, |event| match &event.kind {
+            EventKind::ResourceUpdated { .. } => Some(()),
+            _ => None,
+        })
+        .await;
+        handle.unsubscribe(uri).await.unwrap();
+        let cancelled = |record: &Record| match record.cancelled() {
+            all if all.contains(&id) => Ok(()),
+            all => Err(all),
+        };
+        let record = scripted.record();
+        record.until(DEADLINE, "the cancellation", cancelled).await;
+    }
+    let listened = scripted.record().received("subscriptions/listen");
+    assert_eq!(listened.len(), 2);
+}
+
+/// A server that tells of resources, and whose lists never change.
+fn resources_alone() -> rmcp::model::ServerCapabilities {
+    let mut resources = rmcp::model::ResourcesCapability::default();
+    resources.subscribe = Some(true);
+    let mut capabilities = rmcp::model::ServerCapabilities::default();
+    capabilities.resources = Some(resources);
+    capabilities
 }

@@ -17,6 +17,9 @@ use crate::link::request_id;
 /// The least time between two such requests.
 const PACE: Duration = Duration::from_millis(100);
 
+/// A request that is not acknowledged for so long is replaced, if another set is wanted.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
 /// The longest time between two, where the server keeps ending them.
 const SLOWEST: Duration = Duration::from_secs(30);
 
@@ -33,7 +36,8 @@ pub(super) struct Listen {
     uris: BTreeSet<String>,
     /// The request that counts now.
     current: Option<Issued>,
-    /// One that was replaced, until the new one is acknowledged.
+    /// The last one that was acknowledged, if it was replaced: it is heard until the new one is
+    /// acknowledged too.
     replaced: Option<CallId>,
     issue_at: Option<Instant>,
     last: Option<Instant>,
@@ -113,17 +117,21 @@ impl Listen {
         self.issue_at
     }
 
-    /// The next request, which goes out under this id, and the one that it replaces.
-    pub(super) fn issue(&mut self, now: Instant, id: CallId) -> ClientRequest {
+    /// The next request, which goes out under this id, and an older one that is over.
+    pub(super) fn issue(&mut self, now: Instant, id: CallId) -> (ClientRequest, Option<CallId>) {
         let mut asked = self.lists.clone();
         if self.offers_resources && !self.uris.is_empty() {
             asked.resource_subscriptions = Some(self.uris.iter().cloned().collect());
         }
         self.issue_at = None;
         self.last = Some(now);
+        let mut over = None;
         if let Some(old) = self.current.take() {
             self.note(now, &old);
-            self.replaced = Some(old.id);
+            match old.acknowledged_at {
+                Some(_) => over = self.replaced.replace(old.id),
+                None => over = Some(old.id),
+            }
         }
         self.current = Some(Issued {
             id,
@@ -132,7 +140,8 @@ impl Listen {
             acknowledged_at: None,
         });
         let params = SubscriptionsListenRequestParams::new(asked);
-        ClientRequest::SubscriptionsListenRequest(SubscriptionsListenRequest::new(params))
+        let request = SubscriptionsListenRequest::new(params);
+        (ClientRequest::SubscriptionsListenRequest(request), over)
     }
 
     /// A caller wants to hear of a resource.
@@ -156,11 +165,19 @@ impl Listen {
         Wish::Pending
     }
 
-    /// A caller no longer wants to hear of a resource.
-    pub(super) fn unsubscribe(&mut self, now: Instant, uri: &str) {
-        if self.uris.remove(uri) && self.wants_anything() {
-            self.reissue(now);
+    /// A caller no longer wants to hear of a resource. Says which requests are over, because nothing
+    /// is left to listen for.
+    pub(super) fn unsubscribe(&mut self, now: Instant, uri: &str) -> Vec<CallId> {
+        if !self.uris.remove(uri) {
+            return Vec::new();
         }
+        if self.wants_anything() {
+            self.reissue(now);
+            return Vec::new();
+        }
+        self.issue_at = None;
+        let current = self.current.take().map(|it| it.id);
+        current.into_iter().chain(self.replaced.take()).collect()
     }
 
     /// A resource that the server does not tell of is not asked for again.
@@ -181,7 +198,14 @@ impl Listen {
         if self.absent || backs_off {
             return;
         }
-        let soonest = self.last.map_or(now, |last| now.max(last + PACE));
+        // Each is a stream of its own, so there are two at most: one that is heard, and one that the
+        // server has not acknowledged yet.
+        let is_under_way = |it: &Issued| it.acknowledged_at.is_none();
+        let pace = match &self.current {
+            Some(current) if is_under_way(current) => UNACKNOWLEDGED,
+            Some(_) | None => PACE,
+        };
+        let soonest = self.last.map_or(now, |last| now.max(last + pace));
         self.issue_at = Some(self.issue_at.map_or(soonest, |at| at.min(soonest)));
     }
 
@@ -215,6 +239,10 @@ impl Listen {
         let missing = missing(&current.asked, &accepted);
         current.accepted = Some(accepted);
         current.acknowledged_at.get_or_insert(now);
+        if self.issue_at.is_some() {
+            // What came meanwhile waited for this.
+            self.reissue(now);
+        }
         Some(Acknowledged {
             over: self.replaced.take(),
             missing,
@@ -340,7 +368,7 @@ mod tests {
         let mut listen = listening(now);
         assert_eq!(listen.subscribe(now, "x://y"), Wish::Pending);
         assert_eq!(listen.due(), Some(now + PACE));
-        let ClientRequest::SubscriptionsListenRequest(request) =
+        let (ClientRequest::SubscriptionsListenRequest(request), None) =
             listen.issue(now + PACE, CallId(2))
         else {
             panic!("another request");
@@ -362,6 +390,52 @@ mod tests {
         assert_eq!(acknowledged.unheard, []);
         assert!(listen.accepts("x://y"));
         assert_eq!(listen.subscribe(now, "x://y"), Wish::Granted);
+    }
+
+    /// Each that is under way is a stream of its own.
+    #[test]
+    fn a_request_that_is_not_acknowledged_yet_is_not_replaced_by_the_next_one() {
+        let now = Instant::now();
+        let mut listen = listening(now);
+        listen.subscribe(now, "x://1");
+        listen.issue(now + PACE, CallId(2));
+        assert_eq!(listen.subscribe(now + PACE, "x://2"), Wish::Pending);
+        let slow = now + PACE * 20;
+        assert!(listen.due().is_none_or(|due| due > slow), "it is under way");
+        let accepted = SubscriptionFilter::builder().tools_list_changed().build();
+        let named = request_id(CallId(2));
+        listen.acknowledged(slow, Some(&named), &accepted).unwrap();
+        assert_eq!(listen.due(), Some(slow), "and now it is time for the next");
+    }
+
+    #[test]
+    fn a_request_that_nobody_acknowledges_is_over_when_the_next_is_issued() {
+        let now = Instant::now();
+        let mut listen = listening(now);
+        listen.subscribe(now, "x://1");
+        assert_eq!(listen.issue(now + PACE, CallId(2)).1, None);
+        listen.subscribe(now + PACE, "x://2");
+        let due = now + PACE + UNACKNOWLEDGED;
+        assert_eq!(listen.due(), Some(due));
+        assert_eq!(listen.issue(due, CallId(3)).1, Some(CallId(2)));
+        assert_eq!(listen.is(&request_id(CallId(1))), Some(CallId(1)));
+        assert_eq!(listen.is(&request_id(CallId(2))), None);
+        assert_eq!(acknowledge(&mut listen, due).over, Some(CallId(1)));
+    }
+
+    #[test]
+    fn nothing_is_listened_for_once_the_last_resource_is_unsubscribed() {
+        let now = Instant::now();
+        let mut capabilities = capabilities();
+        capabilities.tools = None;
+        let mut listen = Listen::new(&capabilities, BTreeSet::new(), now);
+        listen.subscribe(now, "x://1");
+        listen.issue(now, CallId(1));
+        listen.subscribe(now, "x://2");
+        assert_eq!(listen.unsubscribe(now, "x://1"), []);
+        assert_eq!(listen.unsubscribe(now, "x://2"), [CallId(1)]);
+        assert_eq!(listen.due(), None);
+        assert_eq!(listen.unsubscribe(now, "x://2"), []);
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::reply::{Answer, Failure};
 use crate::server::actor::now;
 use crate::server::call::Call;
 
+/// Why a request that listens is cancelled when another took its place.
+const REPLACED: &str = "replaced by a newer one";
+
 impl<L: Link> Session<'_, L> {
     /// Makes a call one of the session's era. What is not sent at all does not come back.
     pub(super) fn prepare(&mut self, mut call: Box<Call>) -> Option<Box<Call>> {
@@ -43,12 +46,34 @@ impl<L: Link> Session<'_, L> {
                 }
             },
             Meaning::Unsubscribe(uri) => {
-                modern.listen.unsubscribe(now(), &uri);
+                self.unsubscribe(&uri);
                 self.finish_here(call, Ok(ServerResult::empty(())));
                 self.listen_if_due();
             }
         }
         None
+    }
+
+    /// A resource is no longer listened for. Who still waits to hear of it waits for nothing.
+    fn unsubscribe(&mut self, uri: &str) {
+        let Some(modern) = &mut self.modern else {
+            return;
+        };
+        let over = modern.listen.unsubscribe(now(), uri);
+        let waiting = modern.subscribing.extract_if(.., |(it, _)| it == uri);
+        let waiting: Vec<_> = waiting.map(|(_, call)| call).collect();
+        for id in over {
+            self.stop_listening(id, "nothing is listened for any more");
+        }
+        for call in waiting {
+            let problem = format!("{uri} was unsubscribed before the server acknowledged it");
+            self.finish_here(call, Err(Failure::Invalid(problem)));
+        }
+    }
+
+    fn stop_listening(&mut self, id: CallId, why: &str) {
+        self.pending.remove(id);
+        self.link.cancel(id, why);
     }
 
     /// Likewise for a request of the runtime's own.
@@ -83,13 +108,16 @@ impl<L: Link> Session<'_, L> {
             return;
         }
         let id = self.task.slot.next_call();
-        let mut request = modern.listen.issue(at, id);
+        let (mut request, over) = modern.listen.issue(at, id);
         modern.sign(&mut request);
         match self.link.push_request(id, &mut Some(request), false) {
             Ok(position) => self
                 .pending
                 .insert(id, Expect::Any, position, Holder::Listen),
             Err(problem) => self.listen_ended(id, &Err(ErrorData::internal_error(problem, None))),
+        }
+        if let Some(over) = over {
+            self.stop_listening(over, REPLACED);
         }
     }
 
@@ -124,8 +152,7 @@ impl<L: Link> Session<'_, L> {
             }
         }
         if let Some(over) = acknowledged.over {
-            self.pending.remove(over);
-            self.link.cancel(over, "replaced by a newer one");
+            self.stop_listening(over, REPLACED);
         }
         self.changed(&acknowledged.unheard);
         for (call, answer) in answers {
