@@ -2,7 +2,8 @@
 //!
 //! Each server's actor hands in what its callers may see, which costs what its own server has. The
 //! first reader after that merges all that was handed in, so that a large fleet which starts is not
-//! copied once for every change of every server; the others load a pointer.
+//! copied once for every change of every server; the others load a pointer. What a client sees of it
+//! is made when that client reads, so that nobody waits for the views of others.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,54 +15,57 @@ use mcpvisor_core::{Filter, ServerName, exposed_name};
 use super::fleet::{FleetCatalog, ServerView};
 use super::server::ServerCatalog;
 
-/// The catalog of a fleet, and what some clients see of it.
+/// The catalog of a fleet, and what was handed in for it.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogPublisher {
     fleet: ArcSwap<FleetCatalog>,
     /// Something was handed in that is not merged yet.
     behind: AtomicBool,
-    /// Held by whoever hands in or merges.
+    /// Held for a moment by whoever hands in, or takes what was handed in.
     desk: Mutex<Desk>,
+    /// Held by whoever merges. No server waits for it.
+    merging: Mutex<()>,
 }
-
-/// So many views are not worth a look for those that nobody has any more.
-const FEW_VIEWS: usize = 32;
 
 /// What the writers share.
 #[derive(Debug, Default)]
 struct Desk {
-    /// The newest views of servers that changed since the last merge; none for one that is gone.
-    changed: BTreeMap<ServerName, Option<Arc<ServerView>>>,
+    changed: Changed,
     /// Changes since the beginning, merged or not.
     revision: u64,
-    /// Clients that are gone leave at the next merge, or when there are twice as many as were left.
-    views: Vec<Weak<ClientView>>,
-    /// So many views there are before those of clients that are gone are looked for.
-    enough: usize,
 }
 
-impl Desk {
-    fn add_view(&mut self, view: &Arc<ClientView>) {
-        if self.views.len() >= self.enough {
-            self.views.retain(|view| view.strong_count() > 0);
-            self.enough = (2 * self.views.len()).max(FEW_VIEWS);
-        }
-        self.views.push(Arc::downgrade(view));
-    }
-}
+/// The newest views of servers that changed since the last merge; none for one that is gone.
+type Changed = BTreeMap<ServerName, Option<Arc<ServerView>>>;
 
 /// What one client sees: the tools that pass its filter.
 #[derive(Debug)]
 pub(crate) struct ClientView {
     pub(crate) filter: Filter,
-    published: ArcSwap<FleetCatalog>,
+    published: ArcSwap<Narrowed>,
     publisher: Arc<CatalogPublisher>,
+    /// Held by whoever narrows.
+    narrowing: Mutex<()>,
+}
+
+/// The catalog of a fleet as a client saw it last.
+#[derive(Debug, Default)]
+struct Narrowed {
+    catalog: Arc<FleetCatalog>,
+    /// What each view in it was made of. Nothing that the fleet has given up is kept alive by it.
+    of: Vec<Weak<ServerView>>,
 }
 
 impl ClientView {
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
         self.publisher.catch_up();
-        self.published.load_full()
+        let revision = self.publisher.fleet.load().revision;
+        let seen = self.published.load();
+        if seen.catalog.revision == revision {
+            return Arc::clone(&seen.catalog);
+        }
+        drop(seen);
+        self.catch_up()
     }
 
     /// The catalog of one server, as this client sees it.
@@ -71,12 +75,43 @@ impl ClientView {
         view.map_or_else(Arc::default, |view| Arc::clone(view.catalog()))
     }
 
+    /// Narrows what changed since the client looked last.
+    fn catch_up(&self) -> Arc<FleetCatalog> {
+        let _turn = held(&self.narrowing);
+        let fleet = self.publisher.fleet.load_full();
+        let before = self.published.load_full();
+        if before.catalog.revision == fleet.revision {
+            return Arc::clone(&before.catalog);
+        }
+        let servers = fleet.servers.iter().map(|view| self.again(view, &before));
+        let catalog = Arc::new(FleetCatalog {
+            revision: fleet.revision,
+            servers: servers.collect(),
+        });
+        self.published.store(Arc::new(Narrowed {
+            catalog: Arc::clone(&catalog),
+            of: fleet.servers.iter().map(Arc::downgrade).collect(),
+        }));
+        catalog
+    }
+
+    /// What the client sees of one server, taken over where that did not change.
+    fn again(&self, view: &Arc<ServerView>, before: &Narrowed) -> Arc<ServerView> {
+        match before.catalog.find(view.server().as_str()) {
+            Ok(index) if before.of[index].as_ptr() == Arc::as_ptr(view) => {
+                Arc::clone(&before.catalog.servers[index])
+            }
+            Ok(index) => self.narrow(view, Some(&before.catalog.servers[index])),
+            Err(_) => self.narrow(view, None),
+        }
+    }
+
     /// What the client sees of one server.
-    fn narrow(&self, view: &ServerView, before: Option<&ServerView>) -> Arc<ServerView> {
+    fn narrow(&self, view: &Arc<ServerView>, before: Option<&ServerView>) -> Arc<ServerView> {
         let passes = |name: &str| self.filter.passes(name);
         let all = view.tools().iter().all(|tool| passes(tool.exposed()));
         if all && view.catalog().held.is_empty() {
-            return Arc::new(view.clone());
+            return Arc::clone(view);
         }
         let shown = view.tools().iter().filter(|tool| passes(tool.exposed()));
         let mut catalog = ServerCatalog::clone(view.catalog());
@@ -105,12 +140,12 @@ impl CatalogPublisher {
     pub(crate) fn publish(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
         let before = self.last_view(server);
         let view = Arc::new(ServerView::new(server, catalog, before.as_deref()));
-        self.hand_in(&mut self.lock(), server, Some(view));
+        self.hand_in(server, Some(view));
     }
 
-    /// The newest view of a server, merged or not.
+    /// The newest view of a server, merged or not; while it is being merged, the one before it.
     fn last_view(&self, server: &ServerName) -> Option<Arc<ServerView>> {
-        if let Some(view) = self.lock().changed.get(server) {
+        if let Some(view) = held(&self.desk).changed.get(server) {
             return view.clone();
         }
         let fleet = self.fleet.load();
@@ -120,91 +155,68 @@ impl CatalogPublisher {
 
     /// A server is gone.
     pub(crate) fn withdraw(&self, server: &ServerName) {
-        self.hand_in(&mut self.lock(), server, None);
+        self.hand_in(server, None);
     }
 
-    fn hand_in(&self, desk: &mut Desk, server: &ServerName, view: Option<Arc<ServerView>>) {
+    fn hand_in(&self, server: &ServerName, view: Option<Arc<ServerView>>) {
+        let mut desk = held(&self.desk);
         desk.revision += 1;
-        desk.changed.insert(server.clone(), view);
+        let overtaken = desk.changed.insert(server.clone(), view);
         self.behind.store(true, Ordering::Release);
+        drop(desk);
+        // It may be large, so nobody waits until it is taken apart.
+        drop(overtaken);
     }
 
     /// The view of a client from now on.
     pub(crate) fn view(self: &Arc<Self>, filter: Filter) -> Arc<ClientView> {
-        self.catch_up();
-        let mut desk = self.lock();
-        let fleet = self.fleet.load();
-        let mut view = ClientView {
+        Arc::new(ClientView {
             filter,
             published: ArcSwap::default(),
             publisher: Arc::clone(self),
-        };
-        let servers = fleet.servers().map(|server| view.narrow(server, None));
-        let narrowed = FleetCatalog {
-            revision: fleet.revision,
-            servers: servers.collect(),
-        };
-        view.published = ArcSwap::from_pointee(narrowed);
-        let view = Arc::new(view);
-        desk.add_view(&view);
-        view
+            narrowing: Mutex::default(),
+        })
     }
 
-    /// Merges what was handed in: the catalog of the fleet, then those of the clients.
+    /// Merges what was handed in into the catalog of the fleet.
     fn catch_up(&self) {
         if !self.behind.load(Ordering::Acquire) {
             return;
         }
-        let mut desk = self.lock();
-        let changed = std::mem::take(&mut desk.changed);
+        let _turn = held(&self.merging);
+        let (changed, revision) = {
+            let mut desk = held(&self.desk);
+            (std::mem::take(&mut desk.changed), desk.revision)
+        };
         if !changed.is_empty() {
-            self.merge(&mut desk, &changed);
+            self.merge(revision, changed);
         }
-        // Whoever hands in holds the desk, so nothing came meanwhile. Not before the merge: another
-        // reader, who may know of the change already, waits for it.
-        self.behind.store(false, Ordering::Release);
+        // Not before the merge: another reader, who may know of the change already, waits for it. What
+        // was handed in meanwhile is left to the next reader.
+        let desk = held(&self.desk);
+        if desk.changed.is_empty() {
+            self.behind.store(false, Ordering::Release);
+        }
     }
 
-    fn merge(&self, desk: &mut Desk, changed: &BTreeMap<ServerName, Option<Arc<ServerView>>>) {
-        let revision = desk.revision;
-        rewrite(&self.fleet, revision, changed, |view, _| Arc::clone(view));
-        desk.views.retain(|view| {
-            let Some(view) = view.upgrade() else {
-                return false;
-            };
-            let narrow =
-                |it: &Arc<ServerView>, before: Option<&ServerView>| view.narrow(it, before);
-            rewrite(&view.published, revision, changed, narrow);
-            true
-        });
-    }
-
-    /// A panic of a writer leaves the catalog before it.
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn merge(&self, revision: u64, changed: Changed) {
+        let mut next = FleetCatalog::clone(&self.fleet.load());
+        next.revision = revision;
+        for (server, view) in changed {
+            match (next.find(server.as_str()), view) {
+                (Ok(index), Some(view)) => next.servers[index] = view,
+                (Err(index), Some(view)) => next.servers.insert(index, view),
+                (Ok(index), None) => drop(next.servers.remove(index)),
+                (Err(_), None) => {}
+            }
+        }
+        self.fleet.store(Arc::new(next));
     }
 }
 
-fn rewrite(
-    published: &ArcSwap<FleetCatalog>,
-    revision: u64,
-    changed: &BTreeMap<ServerName, Option<Arc<ServerView>>>,
-    shown: impl Fn(&Arc<ServerView>, Option<&ServerView>) -> Arc<ServerView>,
-) {
-    let mut next = FleetCatalog::clone(&published.load());
-    next.revision = revision;
-    for (server, view) in changed {
-        let place = next.find(server.as_str());
-        match (place, view) {
-            (Ok(index), Some(view)) => {
-                next.servers[index] = shown(view, Some(&next.servers[index]));
-            }
-            (Err(index), Some(view)) => next.servers.insert(index, shown(view, None)),
-            (Ok(index), None) => drop(next.servers.remove(index)),
-            (Err(_), None) => {}
-        }
-    }
-    published.store(Arc::new(next));
+/// A panic of a writer leaves the catalog before it.
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -245,11 +257,10 @@ mod tests {
         let view = || publisher.view(Filter::default());
         let stay: Vec<_> = (0..100).map(|_| view()).collect();
         (0..10_000).for_each(|_| drop(view()));
-        let left = publisher.lock().views.len();
-        assert!((stay.len()..=2 * stay.len()).contains(&left), "{left}");
+        let left = Arc::strong_count(&publisher) + Arc::weak_count(&publisher);
+        assert_eq!(left, stay.len() + 1);
         publisher.publish(&name("a"), some(&["x"]));
-        publisher.catch_up();
-        let all = stay.iter().map(|view| view.published.load_full());
+        let all = stay.iter().map(|view| view.catalog());
         assert!(all.into_iter().all(|it| exposed(&it) == ["a__x"]));
     }
 
@@ -299,13 +310,12 @@ mod tests {
         assert_eq!(exposed(&view.catalog()), ["git__search", "git__fork"]);
         assert_eq!(view.server(&name("git")).tools.len(), 2);
         assert_eq!(view.catalog().revision(), publisher.catalog().revision());
-        drop(view);
+        let last = Arc::downgrade(&view.catalog().servers[1]);
         publisher.withdraw(&name("git"));
-        publisher.catalog();
-        assert!(
-            publisher.lock().views.is_empty(),
-            "a client that is gone is forgotten"
-        );
+        assert_eq!(exposed(&view.catalog()), [""; 0]);
+        drop(view);
+        assert_eq!(Arc::strong_count(&publisher), 1);
+        assert!(last.upgrade().is_none(), "what is gone is kept for nobody");
     }
 
     #[test]
@@ -356,6 +366,60 @@ mod tests {
         over.store(true, Ordering::Relaxed);
         other.join().unwrap();
         assert_eq!(behind, 0);
+    }
+
+    #[test]
+    fn a_client_shares_what_did_not_change_since_it_looked_last() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        let view = publisher.view(Filter::from_patterns(["!*secret*"]));
+        publisher.publish(&name("a"), some(&["x", "secret"]));
+        publisher.publish(&name("b"), some(&["x", "secret"]));
+        let first = view.catalog();
+        publisher.publish(&name("b"), some(&["x", "y", "secret"]));
+        let second = view.catalog();
+        assert_eq!(exposed(&second), ["a__x", "b__x", "b__y"]);
+        assert!(Arc::ptr_eq(&first.servers[0], &second.servers[0]));
+        assert!(Arc::ptr_eq(&second, &view.catalog()));
+    }
+
+    /// Whoever merges or narrows may take its time.
+    #[test]
+    fn a_server_publishes_while_others_merge_and_narrow() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        let view = publisher.view(Filter::default());
+        let (_merging, _narrowing) = (held(&publisher.merging), held(&view.narrowing));
+        let (done, is_done) = std::sync::mpsc::channel();
+        let server = Arc::clone(&publisher);
+        std::thread::spawn(move || {
+            server.publish(&name("a"), some(&["x"]));
+            server.withdraw(&name("b"));
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+
+    /// One agent that reads, or a server that publishes, does not pay for what all others see.
+    #[test]
+    fn whoever_reads_makes_no_view_but_its_own() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        let filter = || Filter::from_patterns(["!*t7*"]);
+        let views: Vec<_> = (0..100).map(|_| publisher.view(filter())).collect();
+        let many = |from: usize| tools((from..from + 500).map(|number| format!("t{number}")));
+        let rounds = (0..5).map(|round| {
+            let catalog = many(round);
+            let began = Instant::now();
+            publisher.publish(&name("a"), catalog);
+            assert_eq!(publisher.catalog().tool_count(), 500);
+            let alone = began.elapsed();
+            let began = Instant::now();
+            for view in &views {
+                assert!(view.catalog().tool_count() < 500);
+            }
+            (alone, began.elapsed())
+        });
+        let rounds: Vec<_> = rounds.collect();
+        let cheap = |(alone, all): &(Duration, Duration)| *alone * 10 < *all;
+        assert!(rounds.iter().any(cheap), "{rounds:?}");
     }
 
     /// 200 servers of 200 tools: the merge after a change of one, and a read. The figures are those of
