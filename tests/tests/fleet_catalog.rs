@@ -296,3 +296,43 @@ async fn arguments_that_do_not_fit_the_schema_are_not_sent() {
     let (_runtime, handle) = ready(config).await;
     handle.call_tool("search", json!({ "q": 7 })).await.unwrap();
 }
+
+/// A schema that takes so long to check that nobody waits for it.
+fn slow_schema() -> rmcp::model::JsonObject {
+    const DEPTH: usize = 22;
+    let mut definitions = serde_json::Map::new();
+    for level in 0..DEPTH {
+        let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
+        definitions.insert(format!("d{level}"), json!({ "anyOf": [next, next] }));
+    }
+    definitions.insert(format!("d{DEPTH}"), json!({ "type": "string" }));
+    let schema = json!({ "$ref": "#/$defs/d0", "$defs": definitions });
+    schema.as_object().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_deadline_covers_the_check_of_the_arguments() {
+    let script = ["one", "two", "three"]
+        .into_iter()
+        .fold(Script::bare(), |script, name| {
+            script.on_call(name, Behaviour::answer())
+        });
+    let slow = ["one", "two", "three"].map(|name| rmcp::model::Tool::new(name, "", slow_schema()));
+    let git = ScriptedServer::new(script.tools(Listing::of(slow)));
+    let mut config = server("git", scripted(&git));
+    config.check_arguments = true;
+    let (_runtime, handle) = ready(config).await;
+    let began = std::time::Instant::now();
+    let calls = ["one", "two", "three"].map(|name| {
+        let call = handle.call_tool(name, json!({})).deadline(millis(100));
+        tokio::spawn(call.into_future())
+    });
+    for call in calls {
+        let late = call.await.unwrap().unwrap_err();
+        assert_eq!((late.known(), late.code()), (Known::NotSent, "deadline"));
+    }
+    // A check alone may take a second, and the third waited for one of the others.
+    let took = began.elapsed();
+    assert!(took < millis(900), "{took:?}");
+    assert_eq!(git.record().received("tools/call").len(), 0);
+}

@@ -14,6 +14,7 @@ use jsonschema::{Draft, PatternOptions, Validator};
 use rmcp::model::JsonObject;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 use crate::error::ArgumentProblem;
 
@@ -97,10 +98,23 @@ impl ArgumentChecks {
                 found.unwrap_or_default()
             }
         });
+        // A task of its own, so that what takes too long is known as such though its caller has no
+        // time to wait for that.
+        let judged = Arc::clone(self).judge(tool.to_owned(), Arc::clone(schema), checked);
+        tokio::spawn(judged).await.unwrap_or_default()
+    }
+
+    /// Waits for a check. A schema that takes too long is not checked any more.
+    async fn judge(
+        self: Arc<Self>,
+        tool: String,
+        schema: Arc<JsonObject>,
+        checked: JoinHandle<Vec<ArgumentProblem>>,
+    ) -> Vec<ArgumentProblem> {
         match tokio::time::timeout(LONGEST_CHECK, checked).await {
             Ok(problems) => problems.unwrap_or_default(),
             Err(_) => {
-                self.keep(tool, schema, None);
+                self.keep(&tool, &schema, None);
                 Vec::new()
             }
         }

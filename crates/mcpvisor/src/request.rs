@@ -210,10 +210,9 @@ impl<R: FromResult> Request<R> {
         let due = now() + deadline.min(LONGEST_DEADLINE);
         #[cfg(feature = "schema-check")]
         if config.check_arguments
-            && let Err(problems) = fits(&slot, &request).await
+            && let Err(failure) = fits(&slot, &request, due).await
         {
-            let asked = asked(tool.map(String::from));
-            return Err(asked.error(Failure::InvalidArguments(problems)));
+            return Err(asked(tool.map(String::from)).error(failure));
         }
         let submission = Submission {
             slot: &slot,
@@ -234,12 +233,10 @@ impl<R: FromResult> Request<R> {
     }
 }
 
-/// Whether the arguments of a call fit the schema of its tool, as far as it is known.
+/// Whether the arguments of a call fit the schema of its tool, as far as it is known. A schema that
+/// takes long to check costs a call its time as anything else does.
 #[cfg(feature = "schema-check")]
-async fn fits(
-    slot: &ServerSlot,
-    request: &ClientRequest,
-) -> Result<(), Vec<crate::error::ArgumentProblem>> {
+async fn fits(slot: &ServerSlot, request: &ClientRequest, due: Instant) -> Result<(), Failure> {
     let ClientRequest::CallToolRequest(call) = request else {
         return Ok(());
     };
@@ -249,11 +246,10 @@ async fn fits(
     };
     let arguments = call.params.arguments.as_ref();
     let checked = slot.checks.check(&tool.name, &tool.input_schema, arguments);
-    let problems = checked.await;
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(problems)
+    match tokio::time::timeout_at(due.into(), checked).await {
+        Ok(problems) if problems.is_empty() => Ok(()),
+        Ok(problems) => Err(Failure::InvalidArguments(problems)),
+        Err(_) => Err(not_in_time()),
     }
 }
 
