@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use fleet::*;
 use mcpvisor::{
     CallError, ControlError, EventKind, HeldReason, Known, Runtime, ServerConfig, ServerHandle,
-    StdioCommand,
+    StartMode, StdioCommand,
 };
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
@@ -471,6 +471,28 @@ async fn pins_that_come_with_another_program_approve_what_that_one_offers() {
     assert_eq!(held(&runtime), []);
     handle.call_tool("echo", Value::Null).await.unwrap();
     runtime.shutdown(DEADLINE).await;
+}
+
+#[tokio::test]
+async fn an_approval_of_nothing_changes_nothing() {
+    let folder = Folder::new("nothing");
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    // Nothing was seen yet, so nothing is held back, and what is seen first is still approved.
+    let mut lazy = pinned(&git);
+    lazy.start = StartMode::Lazy;
+    let builder = Runtime::builder().server(lazy).state_dir(&folder.0);
+    let runtime = builder.start().await.unwrap();
+    assert_eq!(runtime.approve("git", None).await.unwrap(), [""; 0]);
+    let handle = runtime.server("git").unwrap();
+    handle.call_tool("read", Value::Null).await.unwrap();
+    runtime.shutdown(DEADLINE).await;
+    let approved = eventually(DEADLINE, "the lock is kept", || fs::read(folder.lock())).await;
+
+    // Where nothing is pinned nothing is held back either, and nobody looked at the file.
+    let (runtime, _) = start(server("git", scripted(&git)), Some(&folder)).await;
+    assert_eq!(runtime.approve("git", None).await.unwrap(), [""; 0]);
+    runtime.shutdown(DEADLINE).await;
+    assert_eq!(fs::read(folder.lock()).unwrap(), approved);
 }
 
 #[tokio::test]

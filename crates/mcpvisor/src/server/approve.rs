@@ -54,10 +54,14 @@ impl ServerState {
                 && hash.as_ref().is_none_or(|hash| *hash == it.hash())
         };
         let approved: Vec<&HeldTool> = shown.held.iter().filter(is_wanted).collect();
-        if let (Some(tool), true) = (&tool, approved.is_empty()) {
-            let tool = tool.clone();
+        if approved.is_empty() {
+            // What is approved may not be known here, so that it must not be written anew.
             let server = self.slot.name().clone();
-            let _ = reply.send(Err(ControlError::NotHeld { server, tool }));
+            let nothing = tool.map_or_else(
+                || Ok(Vec::new()),
+                |tool| Err(ControlError::NotHeld { server, tool }),
+            );
+            let _ = reply.send(nothing);
             return;
         }
         let config = self.slot.config();
