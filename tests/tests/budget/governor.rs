@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::ToolListChangedNotification;
-use mcpvisor::{GovernorSettings, Runtime, ServerSettings};
+use mcpvisor::{GovernorSettings, Runtime, ServerSettings, Transport};
+use mcpvisor_testkit::processes::{MARKER, Marker};
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::fleet::{DEADLINE, millis, ready_after, secs, server, settings, structured};
+use crate::fleet::{DEADLINE, fixture, millis, ready_after, secs, server, settings, structured};
 
 async fn governed<'a>(
     governor: GovernorSettings,
@@ -140,4 +141,28 @@ async fn servers_that_are_lost_all_at_once_come_back_one_after_the_other() {
     // A tenth of the fleet in any 100 ms, and no slower than that.
     assert_eq!(most_within(&servers, millis(100), 2..=2), FLEET / 10);
     assert!(begun.elapsed() <= millis(1_000), "{:?}", begun.elapsed());
+}
+
+/// What a server did not say within the second that it has for the question of its era is no byte.
+#[tokio::test]
+async fn silence_is_no_first_byte() {
+    let marker = Marker::new("governor-silence");
+    let silent = Transport::stdio("sleep")
+        .args(["60"])
+        .env(MARKER, marker.value());
+    let begun = Instant::now();
+    let runtime = Runtime::builder()
+        .governor(GovernorSettings {
+            max_stdio: 1,
+            ..GovernorSettings::default()
+        })
+        .server(server("a-silent-one", silent))
+        .server(server("the-good-one", fixture(&marker, &[])))
+        .start()
+        .await
+        .unwrap();
+    ready_after(&runtime.server("the-good-one").unwrap(), 0).await;
+    let waited = begun.elapsed();
+    assert!(waited >= secs(2), "{waited:?}");
+    runtime.shutdown(secs(5)).await;
 }

@@ -143,12 +143,14 @@ impl<L: Link> Handshake<'_, L> {
                 }
                 Answer::Stop(stop) => return Err(stop),
             };
+            // Silence is no byte: the server may still be starting, and keeps its slot meanwhile.
+            let is_byte = heard != Heard::Silence;
             match self.negotiation.hear(heard) {
                 Next::Say(say) => {
-                    self.first_byte();
+                    self.first_byte_if(is_byte);
                     self.say(say)?;
                 }
-                Next::Wait => self.first_byte(),
+                Next::Wait => self.first_byte_if(is_byte),
                 Next::Agreed(Era::Modern) => return self.agree_modern(),
                 Next::Agreed(Era::Legacy) => {
                     let info = initialized.ok_or_else(|| nonsense("no answer"))?;
@@ -211,9 +213,13 @@ impl<L: Link> Handshake<'_, L> {
         }
     }
 
-    /// The end of the handshake says as much by itself.
     fn first_byte(&mut self) {
-        if !std::mem::replace(&mut self.heard, true) {
+        self.first_byte_if(true);
+    }
+
+    /// The end of the handshake says as much by itself.
+    fn first_byte_if(&mut self, is_byte: bool) {
+        if is_byte && !std::mem::replace(&mut self.heard, true) {
             self.task.report.say(Report::FirstByte);
         }
     }
