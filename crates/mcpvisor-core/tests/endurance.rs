@@ -43,7 +43,11 @@ struct Stage {
 impl Stage {
     /// Started, with the default settings. Without dice every delay is as configured.
     fn new(broken: Broken, dice: Option<Dice>) -> Self {
-        let settings = ServerSettings::default();
+        Self::with(ServerSettings::default(), broken, dice)
+    }
+
+    /// Started, with settings of its own.
+    fn with(settings: ServerSettings, broken: Broken, dice: Option<Dice>) -> Self {
         let begin = Instant::now();
         let durable = Durable::new(&settings, true);
         let mut stage = Self {
@@ -177,20 +181,37 @@ const BUDGET: [u128; 9] = [
 const FIRST_PROBES: [u128; 4] = [30_000, 60_000, 120_000, 240_000];
 const SLOWEST_PROBE: u128 = 300_000;
 
+/// The times between the connects of a dead server in a day.
+fn a_day_of_the_dead() -> Vec<u128> {
+    let probes = (DAY.as_millis() - 571_500) / SLOWEST_PROBE;
+    let probes = std::iter::repeat_n(SLOWEST_PROBE, usize::try_from(probes).unwrap());
+    let paced = BUDGET.into_iter().chain(FIRST_PROBES);
+    paced.chain(probes).collect()
+}
+
 #[test]
 fn a_dead_server_gets_its_budget_and_then_only_slow_probes_for_a_day() {
     let mut stage = Stage::new(Broken::Dead, None);
     stage.pass(DAY);
-    let probes = (DAY.as_millis() - 571_500) / SLOWEST_PROBE;
-    let probes = std::iter::repeat_n(SLOWEST_PROBE, usize::try_from(probes).unwrap());
-    let gaps: Vec<_> = BUDGET
-        .into_iter()
-        .chain(FIRST_PROBES)
-        .chain(probes)
-        .collect();
-    assert_eq!(stage.gaps(), gaps);
+    assert_eq!(stage.gaps(), a_day_of_the_dead());
     assert_eq!(stage.connects.len(), 300);
     assert_eq!(stage.state(), StateName::Disconnected);
+}
+
+#[test]
+fn control_a_budget_without_end_is_not_what_is_promised_of_a_dead_server() {
+    let mut settings = ServerSettings::default();
+    settings.budget.attempts = 1_000_000;
+    let mut stage = Stage::with(settings, Broken::Dead, None);
+    stage.pass(DAY);
+    assert_ne!(stage.gaps(), a_day_of_the_dead());
+    let gaps = stage.gaps();
+    assert!(
+        gaps[BUDGET.len()..].iter().all(|gap| *gap == 30_000),
+        "never slower than the backoff"
+    );
+    assert!(stage.connects.len() > 2_800, "{}", stage.connects.len());
+    assert_ne!(stage.state(), StateName::Disconnected);
 }
 
 #[test]
@@ -238,6 +259,19 @@ fn a_server_that_lives_for_seconds_runs_out_of_budget_too() {
         (stage.connects.len(), stage.state()),
         (10, StateName::Disconnected)
     );
+}
+
+#[test]
+fn control_where_every_connection_is_proven_a_server_that_flaps_is_never_parked() {
+    let mut settings = ServerSettings::default();
+    settings.budget.proven_after = Duration::ZERO;
+    let lives = Broken::Flapping(Duration::from_secs(10));
+    let mut stage = Stage::with(settings, lives, None);
+    while stage.now - stage.begin < DAY {
+        stage.pass(Duration::from_secs(1));
+        assert_ne!(stage.state(), StateName::Disconnected);
+    }
+    assert!(stage.connects.len() > 5_000, "{}", stage.connects.len());
 }
 
 /// Thirty seconds for the handshake and thirty for the backoff: ten of these never meet in one window,

@@ -14,6 +14,7 @@ mod support;
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hasher};
+use std::panic;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{
@@ -26,10 +27,14 @@ use mcpvisor_core::{
 };
 use support::from_env;
 use support::model::{Model, Place};
+use support::sabotage::Sabotage;
 use support::world::whole;
 
 /// Inputs after each beginning: a few seconds for all, in a build for development.
 const DEPTH: usize = 5;
+
+/// Inputs until every machine that is wrong has shown it.
+const CONTROL_DEPTH: usize = 3;
 
 /// One node in so many is told something late; all of them would take most of the time.
 const LATE_EVERY: usize = 5;
@@ -77,6 +82,13 @@ fn settings() -> ServerSettings {
     settings
 }
 
+/// The same, where the tools are looked at before anybody may call one.
+fn careful() -> ServerSettings {
+    let mut settings = settings();
+    settings.listing.before_calls = true;
+    settings
+}
+
 /// A machine and what is known of it.
 #[derive(Clone)]
 struct Node {
@@ -85,17 +97,21 @@ struct Node {
     now: Instant,
     /// Where it stands in the [`Trail`].
     place: usize,
+    /// What is wrong with the machine.
+    sabotage: Sabotage,
 }
 
 impl Node {
-    fn begin() -> Self {
+    fn begin(settings: ServerSettings, sabotage: Sabotage) -> Self {
         let now = Instant::now();
-        let durable = Durable::new(&settings(), true);
+        let believed = sabotage.settings(settings.clone());
+        let durable = Durable::new(&believed, true);
         Self {
-            machine: Machine::new(settings(), durable, now),
-            model: Model::new(settings(), now),
+            machine: Machine::new(believed, durable, now),
+            model: Model::new(settings, now),
             now,
             place: 0,
+            sabotage,
         }
     }
 
@@ -105,9 +121,15 @@ impl Node {
             self.now = self.now.max(due);
         }
         let mut effects = Vec::new();
-        self.machine
-            .handle(self.now, Chance::MIDDLE, input.clone(), &mut effects);
+        if let Some(heard) = self.sabotage.input(input, self.model.newest) {
+            self.machine
+                .handle(self.now, Chance::MIDDLE, heard, &mut effects);
+        }
+        self.sabotage.effects(&mut effects);
         self.model.observe(self.now, input, &effects, &self.machine);
+        if self.model.stopping && self.model.connection.is_none() {
+            assert!(self.model.stopped, "nothing is left, and it does not stop");
+        }
     }
 
     /// What makes it another node than one that was seen.
@@ -116,8 +138,8 @@ impl Node {
         let (machine, model) = (&self.machine, &self.model);
         let written = write!(
             digest,
-            "{machine:?}{:?}{:?}{:?}",
-            self.now, model.connection, model.over
+            "{machine:?}{:?}{:?}{:?}{:?}",
+            self.now, model.connection, model.over, model.watched
         );
         assert!(written.is_ok());
         digest.0.finish()
@@ -370,8 +392,8 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
 }
 
 /// Leads a new machine to a beginning.
-fn lead(words: &str) -> Node {
-    let mut node = Node::begin();
+fn lead(words: &str, settings: ServerSettings, sabotage: Sabotage) -> Node {
+    let mut node = Node::begin(settings, sabotage);
     node.step(&Input::Start);
     for word in words.split_whitespace() {
         let generation = node.model.newest;
@@ -434,7 +456,7 @@ fn explore(node: Node, depth: usize) -> (usize, usize) {
 fn nothing_that_two_callers_and_a_server_can_do_breaks_a_promise() {
     let depth = from_env("MCPVISOR_DEPTH").map_or(DEPTH, |depth| depth as usize);
     for (name, words, state) in BEGINNINGS {
-        let node = lead(words);
+        let node = lead(words, settings(), Sabotage::None);
         assert_eq!(node.machine.state().name(), state, "{name}");
         let (nodes, steps) = explore(node, depth);
         println!("{name}: {nodes} nodes and {steps} steps within {depth} inputs");
@@ -442,5 +464,21 @@ fn nothing_that_two_callers_and_a_server_can_do_breaks_a_promise() {
             nodes > 50 * depth,
             "there is more to see than {nodes} nodes"
         );
+    }
+    let (nodes, steps) = explore(lead("permit up", careful(), Sabotage::None), depth);
+    println!("careful: {nodes} nodes and {steps} steps within {depth} inputs");
+}
+
+#[test]
+fn control_a_machine_that_is_wrong_is_caught() {
+    for sabotage in Sabotage::ALL {
+        let explored = || {
+            for (_, words, _) in BEGINNINGS {
+                explore(lead(words, settings(), sabotage), CONTROL_DEPTH);
+            }
+            explore(lead("permit up", careful(), sabotage), CONTROL_DEPTH);
+        };
+        let is_caught = panic::catch_unwind(explored).is_err();
+        assert!(is_caught, "{sabotage:?} goes unnoticed");
     }
 }
