@@ -272,7 +272,7 @@ fn a_second_interrupt_does_not_wait_for_servers_that_will_not_close() {
     finish(child).exits(130);
     // Politeness alone would take the four seconds of its grace.
     assert!(
-        begun.elapsed() < Duration::from_millis(1_500),
+        begun.elapsed() < Duration::from_secs(3),
         "{:?}",
         begun.elapsed()
     );

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{Folder, builtin, run, script};
+use common::{BINARY, Folder, LIMIT, builtin, run, script};
 use serde_json::{Value, json};
-use std::io::Write;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdout, Stdio};
+use std::sync::mpsc;
 
 /// The keys of an object; none if it is something else.
 fn keys(value: &Value) -> Vec<&str> {
@@ -72,23 +73,41 @@ fn status_shows_what_it_has_when_the_time_is_up() {
     assert!(ran.exits(0).stdout.contains("connecting"), "{ran:?}");
 }
 
+/// The next line of a pipe, and the pipe again.
+fn next_line(mut pipe: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
+    let (give, take) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = pipe.read_line(&mut line);
+        let _ = give.send(read.map(|_| (line, pipe)));
+    });
+    let read = take.recv_timeout(LIMIT).expect("no line came in time");
+    read.unwrap()
+}
+
 #[test]
 fn watching_as_json_is_one_line_per_change() {
-    use std::io::{BufRead, BufReader};
-    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    // It starts when it is told to, so that nobody misses how it is before.
+    let waiting = format!(
+        "until [ -f go ]; do sleep 0.02; done; exec {BINARY} builtin-server lab --journal journal"
+    );
+    let folder = Folder::with(&json!({ "lab": script(&waiting) }));
     let mut child = folder
         .command(&["status", "--watch", "--json"])
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut pipe = child.stdout.take().map(BufReader::new);
     let mut next = |wanted: &dyn Fn(&Value) -> bool| loop {
-        let status: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let (line, rest) = next_line(pipe.take().unwrap());
+        pipe = Some(rest);
+        let status: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(status["name"], "lab");
         if wanted(&status) {
             return status;
         }
     };
     next(&|status| status["state"] == "connecting");
+    std::fs::write(folder.path("go"), "").unwrap();
     let listed = next(&|status| status["state"] == "connected" && status["tools"] == 7);
     assert_eq!(listed["generation"], 1);
     let pid = *folder.started().last().unwrap();
@@ -104,7 +123,7 @@ fn watching_as_json_is_one_line_per_change() {
     let back = next(&|status| status["state"] == "connected");
     assert_eq!(back["generation"], 2);
     // A reader that has seen enough ends it, at the latest with the next change.
-    drop(lines);
+    drop(pipe);
     mcpvisor_testkit::processes::kill(*folder.started().last().unwrap());
     assert_eq!(common::finish(child).exits(0).stderr, "");
     folder.assert_nothing_left();

@@ -302,7 +302,8 @@ fn the_doctor_on_the_well_and_on_the_sick() {
     let sick = Folder::with(&json!({
         "gone": { "command": "no-such-command-anywhere" },
         "dead": script("echo the cellar is wet >&2; exit 3"),
-        "off": { "command": "sh", "enabled": false },
+        // Of a plain `sh` anybody may have left one behind.
+        "off": { "command": "sh", "args": ["never-started-by-anybody"], "enabled": false },
         "odd": { "command": 5 },
     }));
     let text = transcript(&sick, &[&["doctor"], &["doctor", "gone", "--json"]]);

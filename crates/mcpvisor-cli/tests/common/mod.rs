@@ -23,6 +23,26 @@ pub const BINARY: &str = env!("CARGO_BIN_EXE_mcpvisor");
 /// No command of a test may take longer, however busy the machine is.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// What the caller's environment may have that changes what the binary says or does.
+pub const OF_THE_CALLER: &[&str] = &[
+    "RUST_LOG",
+    "CI",
+    "TERM",
+    "NO_COLOR",
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLORTERM",
+    "BROWSER",
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+];
+
 /// A folder of one test, with its config; removed at the end.
 pub struct Folder(PathBuf);
 
@@ -33,6 +53,8 @@ impl Folder {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mcpvisor-cli-test-{}-{number}", std::process::id());
         let folder = Self(std::env::temp_dir().join(name));
+        // Of a process that had this number before, and was killed.
+        let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
         let config = serde_json::json!({ "mcpServers": servers });
         std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
@@ -280,13 +302,14 @@ pub fn mcpvisor(folder: &Path) -> Command {
     let mut command = Command::new(BINARY);
     command
         .current_dir(folder)
-        .env_remove("RUST_LOG")
-        .env_remove("NO_COLOR")
         .env("MCPVISOR_STATE_DIR", folder.join("state"))
         .env("XDG_CONFIG_HOME", folder.join("config"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    for name in OF_THE_CALLER {
+        command.env_remove(name);
+    }
     command
 }
 

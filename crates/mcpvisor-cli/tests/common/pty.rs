@@ -11,11 +11,12 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 
-use super::{BINARY, LIMIT};
+use super::{BINARY, LIMIT, OF_THE_CALLER};
 
 /// A process on a terminal of its own.
 pub struct Pty {
@@ -24,6 +25,8 @@ pub struct Pty {
     writer: Box<dyn Write + Send>,
     parser: Arc<Mutex<vt100::Parser>>,
     raw: Arc<Mutex<Vec<u8>>>,
+    /// Reads until nobody has the terminal any more.
+    reading: JoinHandle<()>,
     /// The settings of the terminal before the process had it.
     before: String,
 }
@@ -45,8 +48,9 @@ impl Pty {
         let mut command = CommandBuilder::new(BINARY);
         command.cwd(folder);
         command.args(args);
-        command.env_remove("RUST_LOG");
-        command.env_remove("NO_COLOR");
+        for name in OF_THE_CALLER {
+            command.env_remove(name);
+        }
         command.env("TERM", "xterm-256color");
         command.env("MCPVISOR_STATE_DIR", folder.join("state"));
         for (name, value) in env {
@@ -58,7 +62,7 @@ impl Pty {
         let raw = Arc::new(Mutex::new(Vec::new()));
         let mut reader = pair.master.try_clone_reader().unwrap();
         let (shown, kept) = (Arc::clone(&parser), Arc::clone(&raw));
-        std::thread::spawn(move || {
+        let reading = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = reader.read(&mut buffer) {
                 shown.lock().unwrap().process(&buffer[..read]);
@@ -71,6 +75,7 @@ impl Pty {
             master: pair.master,
             parser,
             raw,
+            reading,
             before,
         }
     }
@@ -137,8 +142,7 @@ impl Pty {
         let until = Instant::now() + LIMIT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                // What it wrote last is still on its way.
-                std::thread::sleep(Duration::from_millis(100));
+                self.is_read_to_its_end(until);
                 return status.exit_code();
             }
             if Instant::now() > until {
@@ -146,6 +150,16 @@ impl Pty {
                 panic!("the command did not end:\n{}", self.screen());
             }
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits for what the process wrote last, which may still be on its way.
+    #[track_caller]
+    fn is_read_to_its_end(&self, until: Instant) {
+        while !self.reading.is_finished() {
+            let screen = self.screen();
+            assert!(Instant::now() < until, "someone keeps it:\n{screen}");
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
