@@ -36,7 +36,10 @@ struct Folder(PathBuf);
 impl Folder {
     fn new() -> Self {
         let name = format!("mcpvisor-killed-{}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        let folder = std::env::temp_dir().join(name);
+        // Of a process that had this number before, and was killed.
+        let _ = fs::remove_dir_all(&folder);
+        Self(folder)
     }
 
     /// The files of one kind.

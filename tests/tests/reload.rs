@@ -457,6 +457,8 @@ impl Folder {
     fn new(test: &str) -> Self {
         let name = format!("mcpvisor-reload-{}-{test}", std::process::id());
         let path = std::env::temp_dir().join(name);
+        // Of a process that had this number before, and was killed.
+        let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }

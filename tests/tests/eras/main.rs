@@ -34,6 +34,8 @@ impl Folder {
     fn new(name: &str) -> Self {
         let path =
             std::env::temp_dir().join(format!("mcpvisor-eras-{}-{name}", std::process::id()));
+        // Of a process that had this number before, and was killed.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }

@@ -43,6 +43,8 @@ impl SecretFolder {
     fn new() -> Self {
         let name = format!("mcpvisor-{}-{}", canary("folder"), std::process::id());
         let folder = std::env::temp_dir().join(name);
+        // Of a process that had this number before, and was killed.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
     }

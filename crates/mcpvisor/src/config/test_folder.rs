@@ -9,6 +9,8 @@ impl TestFolder {
     pub(crate) fn new(test: &str) -> Self {
         let name = format!("mcpvisor-config-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(name);
+        // Of a process that had this number before, and was killed.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder.canonicalize().unwrap())
     }
