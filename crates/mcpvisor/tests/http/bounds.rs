@@ -1,6 +1,6 @@
 //! Answers that break a bound, make no sense or should not be seen (I2, I3).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcpvisor::{CallError, Known, Transport};
 use serde_json::json;
@@ -128,9 +128,10 @@ async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_wa
         _ => manners(seen),
     })
     .await;
+    let begun = Instant::now();
     let (runtime, web) = connected(&server).await;
     until("the event before it is heard", || {
-        server.count("tools/list") == 2
+        server.count("tools/list") >= 2
     })
     .await;
     // Only one large message grows at a time, and that event would be the one.
@@ -138,7 +139,10 @@ async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_wa
         let request = web.call_tool("echo", json!({}));
         request.deadline(LONG / 4).await.unwrap();
     }
-    assert_eq!(server.count("GET"), 1, "such a stream is not opened again");
+    // Such a stream is opened again after 1 s, then 2 s and so on.
+    let (opened, passed) = (server.count("GET"), begun.elapsed().as_secs());
+    let most = 1 + (passed + 1).ilog2() as usize;
+    assert!(opened <= most, "{opened} streams in {passed} s");
     runtime.shutdown(LONG).await;
 }
 

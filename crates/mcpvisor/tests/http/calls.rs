@@ -161,9 +161,13 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
     })
     .await;
     let (runtime, web) = connected(&server).await;
-    let given_up =
-        tokio::time::timeout(Duration::from_millis(300), web.call_tool("echo", json!({})));
-    assert!(given_up.await.is_err());
+    let given_up = tokio::spawn(web.call_tool("echo", json!({})).into_future());
+    until("the call is at the server", || {
+        server.count("tools/call") == 1
+    })
+    .await;
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
     until("the server is told", || {
         server.count("notifications/cancelled") == 1
     })

@@ -39,7 +39,7 @@ async fn calls_in_flight_have_their_outcome_as_soon_as_the_server_is_gone() {
             let (answer, at) = call.await.unwrap();
             assert_eq!(known(answer), Known::Unknown);
             // On an idle machine it is a millisecond; this one may be busy.
-            assert!(at - stopped < Duration::from_secs(2), "{:?}", at - stopped);
+            assert!(at - stopped < Duration::from_secs(5), "{:?}", at - stopped);
         }
         runtime.shutdown(LONG).await;
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use mcpvisor::{Config, FaultClass, HttpEndpoint, Runtime, ServerChange, StateName, Transport};
+use tokio::sync::watch;
 
 use crate::server::{Reply, Seen, Server, manners};
 use crate::{LONG, call, reaches, started, until, web};
@@ -31,17 +31,10 @@ fn calls(server: &Server) -> Vec<Seen> {
 
 #[tokio::test]
 async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_call_is_dropped() {
-    let released = Arc::new(AtomicBool::new(false));
-    let until_released = Arc::clone(&released);
+    let (release, released) = watch::channel(false);
     let server = Server::start(move |seen| match seen.asks() {
         // The first call is answered after the reload.
-        "tools/call" if !until_released.load(Ordering::Relaxed) => {
-            let Reply::Parts(mut parts) = manners(seen) else {
-                unreachable!("good manners are parts")
-            };
-            parts[0].0 = Duration::from_millis(500);
-            Reply::Parts(parts)
-        }
+        "tools/call" if seen.header("x-old").is_some() => manners(seen).held(&released),
         _ => manners(seen),
     })
     .await;
@@ -61,8 +54,8 @@ async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_cal
 
     let new = || endpoint().header("Authorization", "Bearer new-token");
     assert_eq!(reload(&runtime, new()).await, adjusted());
-    released.store(true, Ordering::Relaxed);
     assert_eq!(call(&handle).await.unwrap(), "hello");
+    release.send_replace(true);
     assert_eq!(slow.await.unwrap().unwrap(), "hello", "it was in flight");
     assert_eq!(reload(&runtime, new()).await, ServerChange::Unchanged);
 
@@ -157,24 +150,21 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
     runtime.shutdown(LONG).await;
 }
 
-/// A server that takes a while for `initialize`, unless it comes with the new token.
-async fn slow() -> Server {
-    Server::start(|seen| match seen.asks() {
+/// A server that answers `initialize` when it is told to, unless it comes with the new token.
+async fn slow() -> (Server, watch::Sender<bool>) {
+    let (release, released) = watch::channel(false);
+    let server = Server::start(move |seen| match seen.asks() {
         "initialize" if seen.header("authorization") != Some("Bearer new-token") => {
-            let Reply::Parts(mut parts) = manners(seen) else {
-                unreachable!("good manners are parts")
-            };
-            parts[0].0 = Duration::from_millis(700);
-            Reply::Parts(parts)
+            manners(seen).held(&released)
         }
         _ => manners(seen),
-    })
-    .await
+    });
+    (server.await, release)
 }
 
 #[tokio::test]
 async fn headers_that_change_in_the_middle_of_a_handshake_are_those_of_the_connection() {
-    let server = slow().await;
+    let (server, release) = slow().await;
     let with = |token: &str| {
         Transport::http(server.url()).header("Authorization", format!("Bearer {token}"))
     };
@@ -184,6 +174,7 @@ async fn headers_that_change_in_the_middle_of_a_handshake_are_those_of_the_conne
     })
     .await;
     assert_eq!(reload(&runtime, with("new-token")).await, adjusted());
+    release.send_replace(true);
     assert_eq!(call(&handle).await.unwrap(), "hello");
     let calls = calls(&server);
     assert_eq!(calls[0].header("authorization"), Some("Bearer new-token"));
@@ -193,7 +184,7 @@ async fn headers_that_change_in_the_middle_of_a_handshake_are_those_of_the_conne
 
 #[tokio::test]
 async fn an_address_that_changes_in_the_middle_of_a_handshake_is_that_of_the_connection() {
-    let (old, new) = (slow().await, Server::start(manners).await);
+    let ((old, release), new) = (slow().await, Server::start(manners).await);
     let (runtime, handle) = started(Transport::http(old.url())).await;
     until("the handshake is under way", || {
         old.count("initialize") == 1
@@ -202,6 +193,7 @@ async fn an_address_that_changes_in_the_middle_of_a_handshake_is_that_of_the_con
     let why = vec!["url"];
     let change = reload(&runtime, Transport::http(new.url())).await;
     assert_eq!(change, ServerChange::Restarted { why });
+    release.send_replace(true);
     assert_eq!(call(&handle).await.unwrap(), "hello");
     assert_eq!((old.count("tools/call"), new.count("tools/call")), (0, 1));
     runtime.shutdown(LONG).await;

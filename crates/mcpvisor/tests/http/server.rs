@@ -40,6 +40,8 @@ impl Seen {
 pub enum Reply {
     /// These bytes, one part after the other, each after a pause.
     Parts(Vec<(Duration, String)>),
+    /// These bytes, once the test says so.
+    Held(watch::Receiver<bool>, String),
     /// Nothing, for ever.
     Hang,
     /// Nothing, and the connection is closed after these bytes.
@@ -52,6 +54,15 @@ impl Reply {
         Self::raw(format!(
             "HTTP/1.1 {line}\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
         ))
+    }
+
+    /// The same, but not before the test says so.
+    pub fn held(self, released: &watch::Receiver<bool>) -> Self {
+        let Self::Parts(parts) = self else {
+            unreachable!("only parts are held")
+        };
+        let text = parts.into_iter().map(|(_, part)| part).collect();
+        Self::Held(released.clone(), text)
     }
 
     pub fn raw(text: String) -> Self {
@@ -193,6 +204,13 @@ async fn connection(mut stream: TcpStream, log: Arc<Mutex<Vec<Seen>>>, handler: 
                     if stream.write_all(part.as_bytes()).await.is_err() {
                         return;
                     }
+                }
+            }
+            Reply::Held(mut released, text) => {
+                if released.wait_for(|released| *released).await.is_err()
+                    || stream.write_all(text.as_bytes()).await.is_err()
+                {
+                    return;
                 }
             }
             // Until the other side closes it.
