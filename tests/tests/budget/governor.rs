@@ -4,8 +4,9 @@ use std::future::IntoFuture;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use mcpvisor::rmcp::model::ToolListChangedNotification;
+use mcpvisor::rmcp::model::{ProtocolVersion, ToolListChangedNotification};
 use mcpvisor::{GovernorSettings, Runtime, ServerSettings, Transport};
+use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{MARKER, Marker};
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use serde_json::json;
@@ -79,6 +80,52 @@ async fn silent_servers_are_started_a_few_at_a_time_and_hold_up_no_other_for_lon
     assert_eq!(most_within(&servers, millis(1_999), 1..=1), 4);
     let opened = |scripted: &ScriptedServer| scripted.record().opened() == [1];
     assert!(servers.iter().all(opened), "all were tried");
+}
+
+/// The most of six children that never say anything which are there at once, within less than a slot
+/// is held, when so many may be started at once. In the end all of them are there.
+async fn most_mute_children(max_stdio: usize) -> usize {
+    let marker = Marker::new("governed");
+    let mut builder = Runtime::builder().governor(GovernorSettings {
+        max_stdio,
+        ..GovernorSettings::default()
+    });
+    // Before anybody has a slot.
+    let begun = Instant::now();
+    for number in 0..6 {
+        let mute = Transport::stdio("sleep").arg("600");
+        let mute = mute.env(MARKER, marker.value());
+        let mut config = server(&format!("mute-{number}"), mute);
+        // One question is asked, and never another.
+        config.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        builder = builder.server(config);
+    }
+    let runtime = builder.start().await.unwrap();
+    let mut most = 0;
+    loop {
+        let now = marker.processes().len();
+        // It takes a while to look.
+        if begun.elapsed() > millis(1_900) {
+            break;
+        }
+        most = most.max(now);
+        tokio::time::sleep(millis(20)).await;
+    }
+    eventually(DEADLINE, "all six", || marker.processes().len() == 6).await;
+    runtime.shutdown(secs(5)).await;
+    assert_eq!(marker.processes(), []);
+    most
+}
+
+#[tokio::test]
+async fn children_that_say_nothing_are_started_a_few_at_a_time() {
+    assert_eq!(most_mute_children(2).await, 2);
+}
+
+#[tokio::test]
+async fn control_children_that_may_are_started_all_at_once() {
+    let most = most_mute_children(6).await;
+    assert!(most > 2, "{most}");
 }
 
 #[tokio::test(start_paused = true)]

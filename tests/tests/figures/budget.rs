@@ -2,24 +2,28 @@
 
 use std::time::Duration;
 
-use mcpvisor::{Runtime, StateName};
-use mcpvisor_testkit::processes::Marker;
+use mcpvisor::{GovernorSettings, Runtime, ServerSettings, StateName};
+use mcpvisor_testkit::processes::{self, Marker};
 use mcpvisor_testkit::scripted::{Script, ScriptedServer};
 use tokio::time::Instant;
 
 use crate::fleet::*;
+
+/// Six connects, a few milliseconds apart.
+fn few() -> ServerSettings {
+    settings(|settings| {
+        settings.budget.attempts = 6;
+        settings.backoff.initial = millis(5);
+        settings.backoff.max = millis(5);
+    })
+}
 
 #[tokio::test]
 async fn a_child_that_dies_after_every_handshake_runs_out_of_budget() {
     let marker = Marker::new("flap");
     let log = std::env::temp_dir().join(marker.value());
     let flags = ["--flap", "--received", log.to_str().unwrap()];
-    let few = settings(|settings| {
-        settings.budget.attempts = 6;
-        settings.backoff.initial = millis(5);
-        settings.backoff.max = millis(5);
-    });
-    let config = server("one", fixture(&marker, &flags)).settings(few);
+    let config = server("one", fixture(&marker, &flags)).settings(few());
     let runtime = fleet([config]).await;
     let handle = runtime.server("one").unwrap();
     reaches(&handle, StateName::Disconnected).await;
@@ -36,13 +40,33 @@ async fn a_child_that_dies_after_every_handshake_runs_out_of_budget() {
     std::fs::remove_file(log).unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_hundred_servers_that_are_lost_at_once_come_back_spread() {
+#[tokio::test]
+async fn control_where_every_connection_is_proven_at_once_it_never_runs_out() {
+    let marker = Marker::new("flap-control");
+    let mut settings = few();
+    settings.budget.proven_after = Duration::ZERO;
+    settings.budget.first_probe = secs(3_600);
+    settings.backoff.immediate_every = Duration::ZERO;
+    let config = server("one", fixture(&marker, &[])).settings(settings);
+    let (runtime, handle) = ready(config).await;
+    // Thrice the budget. It dies a moment later than such a child, so that the proof was noticed.
+    for round in 1..=18 {
+        let [child] = &marker.processes()[..] else {
+            panic!("one child in round {round}");
+        };
+        processes::kill(child.pid);
+        ready_after(&handle, round).await;
+    }
+    runtime.shutdown(secs(5)).await;
+    assert_eq!(marker.processes(), []);
+}
+
+/// When each of a hundred servers was opened again that are lost at once.
+async fn back_after_a_mass_loss(governor: GovernorSettings) -> Vec<Duration> {
     let servers: Vec<_> = (0..100)
         .map(|_| ScriptedServer::new(Script::new()))
         .collect();
-    // The governor of every runtime, as it is by default.
-    let mut builder = Runtime::builder();
+    let mut builder = Runtime::builder().governor(governor);
     for (number, scripted_server) in servers.iter().enumerate() {
         let name = format!("server-{number}");
         builder = builder.server(server(&name, scripted(scripted_server)));
@@ -70,12 +94,25 @@ async fn a_hundred_servers_that_are_lost_at_once_come_back_spread() {
         .map(|scripted_server| scripted_server.record().openings()[1] - lost)
         .collect();
     openings.sort();
-    for eleven in openings.windows(11) {
-        let within = eleven[10] - eleven[0];
-        assert!(
-            within >= millis(100),
-            "eleven within {within:?}: {eleven:?}"
-        );
-    }
+    openings
+}
+
+/// Eleven of them, more than a tenth, that were opened within 100 ms.
+fn crowded(openings: &[Duration]) -> Option<&[Duration]> {
+    let mut elevens = openings.windows(11);
+    elevens.find(|eleven| eleven[10] - eleven[0] < millis(100))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_servers_that_are_lost_at_once_come_back_spread() {
+    // The governor of every runtime, as it is by default.
+    let openings = back_after_a_mass_loss(GovernorSettings::default()).await;
+    assert_eq!(crowded(&openings), None);
     assert!(openings[99] <= secs(1), "and yet soon: {openings:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn control_without_a_governor_they_come_back_all_at_once() {
+    let openings = back_after_a_mass_loss(no_governor()).await;
+    assert!(crowded(&openings).is_some(), "{openings:?}");
 }
