@@ -13,18 +13,18 @@ pub(crate) type BareClient = RunningService<RoleClient, ClientConfig>;
 
 /// A client that keeps connections for the next request.
 pub(crate) fn pooled() -> Outcome<reqwest::Client> {
-    Ok(reqwest::Client::builder().build()?)
+    Ok(reqwest::Client::builder().no_proxy().build()?)
 }
 
 /// A client that closes a connection after its request, as rmcp's default does.
 pub(crate) fn unpooled() -> Outcome<reqwest::Client> {
     let client = reqwest::Client::builder().pool_max_idle_per_host(0);
-    Ok(client.build()?)
+    Ok(client.no_proxy().build()?)
 }
 
-/// Connects with rmcp's default client, and does the handshake.
+/// Connects as rmcp's default client does, and does the handshake.
 pub(crate) async fn connect(url: &str) -> Outcome<BareClient> {
-    shake_hands(StreamableHttpClientTransport::from_uri(url)).await
+    connect_with(unpooled()?, url).await
 }
 
 /// Connects with a client that is there, and does the handshake.

@@ -7,10 +7,10 @@ use mcpvisor::{CallError, ServerSettings};
 use rmcp::model::CallToolResult;
 use tokio::time::Instant;
 
-use crate::fleet::{eager, in_full};
+use crate::fleet::{eager, in_full, size};
 
 /// How much later than promised an outcome may come.
-const TOLERANCE: Duration = Duration::from_millis(100);
+pub(crate) const TOLERANCE: Duration = Duration::from_millis(100);
 
 /// What a machine that is busy with other things may add to it. At full size nothing: figures are
 /// taken on a machine that is not.
@@ -80,6 +80,23 @@ fn assert_late(
         "{what}: {took:?}"
     );
     took - SHORT
+}
+
+/// How late something is when the machine lets it: within what is promised. Each try may be as
+/// late as a busy machine makes it, five of them not. At full size the first one counts.
+pub(crate) async fn at_best(
+    promised: Duration,
+    mut measure: impl AsyncFnMut() -> Duration,
+) -> Duration {
+    let mut best = measure().await;
+    for _ in 1..size(5, 1) {
+        if best <= promised {
+            break;
+        }
+        best = best.min(measure().await);
+    }
+    assert!(best <= promised, "{best:?} instead of {promised:?}");
+    best
 }
 
 /// How long something takes.

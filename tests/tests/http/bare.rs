@@ -8,6 +8,7 @@ use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RunningService, ServiceError,
 };
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Value, json};
 
@@ -16,6 +17,15 @@ pub(crate) const HANG: Duration = Duration::from_secs(4);
 
 /// A connected client.
 pub(crate) struct Bare<H: ClientHandler = ClientConfig>(pub(crate) RunningService<RoleClient, H>);
+
+/// The client that rmcp makes by itself, but that it goes no other way than to the server: neither
+/// through a proxy of the environment nor after a redirect.
+pub(crate) fn client() -> reqwest::Client {
+    mcpvisor_tests::provide_tls();
+    let client = reqwest::Client::builder().pool_max_idle_per_host(0);
+    let client = client.redirect(reqwest::redirect::Policy::none());
+    client.no_proxy().build().unwrap()
+}
 
 /// Shakes hands.
 pub(crate) async fn serve(
@@ -31,8 +41,8 @@ pub(crate) async fn serve_with<H: ClientHandler>(
     handler: H,
     server: &HttpServer,
 ) -> Result<RunningService<RoleClient, H>, ClientInitializeError> {
-    mcpvisor_tests::provide_tls();
-    let transport = StreamableHttpClientTransport::from_uri(server.url());
+    let config = StreamableHttpClientTransportConfig::with_uri(server.url());
+    let transport = StreamableHttpClientTransport::with_client(client(), config);
     handler
         .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
         .await

@@ -6,9 +6,10 @@ use rmcp::model::ClientConfig;
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use serde_json::json;
 
-use crate::bare::Bare;
+use crate::bare::{self, Bare};
 use crate::fleet::DEADLINE;
 
 #[tokio::test]
@@ -39,8 +40,8 @@ async fn a_client_of_others_works_with_it_in_either_kind_of_reply() {
 #[tokio::test]
 async fn a_client_of_2026_07_28_works_with_it_without_a_session() {
     let server = HttpServer::start(HttpManners::modern()).await;
-    mcpvisor_tests::provide_tls();
-    let transport = StreamableHttpClientTransport::from_uri(server.url());
+    let config = StreamableHttpClientTransportConfig::with_uri(server.url());
+    let transport = StreamableHttpClientTransport::with_client(bare::client(), config);
     let lifecycle = ClientLifecycleMode::Discover {
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
     };

@@ -54,7 +54,8 @@ async fn control_a_client_that_keeps_its_connections_and_does_nothing_stalls() {
     let server = HttpServer::start(lazy()).await;
     mcpvisor_tests::provide_tls();
     let config = StreamableHttpClientTransportConfig::with_uri(server.url());
-    let transport = StreamableHttpClientTransport::with_client(reqwest::Client::new(), config);
+    let pooled = reqwest::Client::builder().no_proxy().build().unwrap();
+    let transport = StreamableHttpClientTransport::with_client(pooled, config);
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let client = ClientConfig::default().with_protocol_version(legacy);
     let client = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use mcpvisor::Transport;
+use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
 use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
@@ -47,12 +48,10 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
     let rounds = size(1, 20);
     for method in methods.repeat(rounds) {
         let server = HttpServer::start(HttpManners::default()).await;
+        server.fault("http-redirect").on(method).for_ever();
         let arena = with_canaries(server).await;
         if method == "tools/call" {
             arena.runtime.ready(DEADLINE).await.unwrap();
-        }
-        arena.server.fault("http-redirect").on(method).for_ever();
-        if method == "tools/call" {
             let error = arena.run("never").await.unwrap_err();
             says(&error, &["web"]);
             assert!(!error.to_string().contains(CANARY), "{error}");
@@ -64,7 +63,13 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
             let _ = call.await;
         }
         let server = arena.server.clone();
+        // The end of a session is the end of it all.
+        if method != "DELETE" {
+            let redirected = || server.struck(method) > 0;
+            eventually(DEADLINE, method, redirected).await;
+        }
         arena.end().await;
+        assert!(server.struck(method) > 0, "{method} was sent elsewhere");
         assert_eq!(server.elsewhere(), Vec::<String>::new(), "{method}");
         let sent = format!("{:?}", server.received());
         assert!(sent.contains(CANARY), "at home the canaries are sent");
@@ -100,15 +105,20 @@ async fn control_figure_23_a_plain_client_gives_its_headers_away() {
     let name = "x-api-key".parse().unwrap();
     config.custom_headers = HashMap::from([(name, CANARY.parse().unwrap())]);
     mcpvisor_tests::provide_tls();
-    let plain = reqwest::Client::new();
+    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
     let transport = StreamableHttpClientTransport::with_client(plain, config);
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let client = ClientConfig::default().with_protocol_version(legacy);
     let client = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
     let bare = Bare(client.await.unwrap());
     server.fault("http-redirect").once();
-    let call = bare.call("echo", json!({}));
-    let _ = tokio::time::timeout(SHORT, call).await;
-    let elsewhere = server.elsewhere().concat();
-    assert!(elsewhere.contains(CANARY), "{elsewhere:?}");
+    let arrived = eventually(DEADLINE, "the canary, elsewhere", || {
+        server.elsewhere().concat().contains(CANARY)
+    });
+    tokio::pin!(arrived);
+    // What becomes of the call is another matter.
+    tokio::select! {
+        () = &mut arrived => {}
+        _ = bare.call("echo", json!({})) => arrived.await,
+    }
 }

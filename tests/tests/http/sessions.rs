@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mcpvisor::{CallError, Known, RetryWish, StateName};
+use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
 use mcpvisor_testkit::processes::Marker;
 use rmcp::model::{ClientConfig, ProtocolVersion};
@@ -134,10 +135,15 @@ async fn unrelated_errors_take_no_way_of_sessions() {
 #[tokio::test]
 async fn a_caller_that_leaves_takes_no_way_of_sessions() {
     let arena = Arena::new(HttpManners::default()).await;
-    for _ in 0..5 {
+    for number in 1..=5 {
         let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
-        let left = tokio::time::timeout(millis(50), call.into_future()).await;
-        assert!(left.is_err());
+        let call = tokio::spawn(call.into_future());
+        eventually(DEADLINE, "the call at the server", || {
+            arena.server.requests("tools/call") == number
+        })
+        .await;
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
     }
     arena.recovers(1).await;
     assert_eq!(arena.server.sessions_opened(), 1);
@@ -299,7 +305,7 @@ async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhil
             early.spawn(async move { structured(arena.run_for(&key, 700).await) });
         }
         let runs = || arena.server.all_runs() == CALLERS as u64 / 2;
-        mcpvisor_testkit::eventually(DEADLINE, "the calls at work", runs).await;
+        eventually(DEADLINE, "the calls at work", runs).await;
         arena.server.forget_sessions();
         let mut late = JoinSet::new();
         for caller in 0..CALLERS / 2 {
@@ -320,8 +326,7 @@ async fn control_figure_9_a_client_that_does_not_recover_loses_every_call() {
     let server = HttpServer::start(HttpManners::default()).await;
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
     config.reinit_on_expired_session = false;
-    mcpvisor_tests::provide_tls();
-    let transport = StreamableHttpClientTransport::from_config(config);
+    let transport = StreamableHttpClientTransport::with_client(bare::client(), config);
     let legacy = ProtocolVersion::LATEST_WITH_INITIALIZE;
     let client = ClientConfig::default().with_protocol_version(legacy);
     let client = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);

@@ -42,11 +42,13 @@ async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent() {
     let mut latest = Duration::ZERO;
     for round in 0..size(1, 20) {
         for fault in ["http-stall-headers", "http-half-open"] {
-            latest = latest.max(never_connects(fault).await);
+            let late = at_best(TOLERANCE, async || never_connects(fault).await).await;
+            latest = latest.max(late);
         }
         for manners in [HttpManners::default(), HttpManners::sse()] {
             for fault in ["http-stall-headers", "http-stall-body", "http-slow-drip=50"] {
-                latest = latest.max(goes_on(manners, fault).await);
+                let late = at_best(TOLERANCE, async || goes_on(manners, fault).await).await;
+                latest = latest.max(late);
             }
         }
         println!("figure 7, http: round {round}, at most {latest:?} after the deadline");
@@ -68,7 +70,7 @@ async fn figure_7_a_request_that_is_accepted_and_never_answered_has_an_outcome()
 async fn figure_7_a_half_open_socket_holds_nobody_beyond_the_deadline_and_is_found_by_the_check() {
     let mut settings = quick();
     settings.health.keepalive = millis(300);
-    settings.health.keepalive_timeout = millis(300);
+    settings.health.keepalive_timeout = secs(2);
     let arena = Arena::with(HttpManners::default(), settings).await;
     arena.recovers(1).await;
     arena.server.freeze(true);

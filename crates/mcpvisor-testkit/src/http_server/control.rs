@@ -266,6 +266,12 @@ impl HttpServer {
         of_method.count()
     }
 
+    /// How often a fault that was armed struck a request of this method.
+    pub fn struck(&self, method: &str) -> u64 {
+        let record = self.0.shared.record();
+        record.struck.get(method).copied().unwrap_or(0)
+    }
+
     /// All HTTP requests, in the order in which they came.
     pub fn received(&self) -> Vec<Received> {
         self.0.shared.record().received.clone()
@@ -413,7 +419,11 @@ impl Shared {
         };
         let armed = state.armed.iter_mut().find(|armed| strikes(armed))?;
         armed.left = armed.left.map(|left| left - 1);
-        Some(armed.fault)
+        let fault = armed.fault;
+        drop(state);
+        let mut record = self.record();
+        *record.struck.entry(method.to_owned()).or_default() += 1;
+        Some(fault)
     }
 
     /// Keeps an answer until its stream is resumed after this event.

@@ -38,6 +38,8 @@ pub(super) struct Record {
     pub(super) sessions_opened: u64,
     pub(super) sessions_deleted: u64,
     pub(super) received: Vec<Received>,
+    /// How often an armed fault struck a request of each method.
+    pub(super) struck: BTreeMap<String, u64>,
     /// What was wrong with requests of 2026-07-28.
     pub(super) complaints: Vec<String>,
     /// Calls whose clients left before the answer.
