@@ -207,7 +207,10 @@ async fn a_deadline_that_passes_in_the_moment_of_the_loss_is_one_outcome() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_has_one_honest_outcome_while_everything_happens_at_once() {
     const CALLERS: u64 = 32;
-    const EACH: u64 = 60;
+    const AT_LEAST: u64 = 60;
+    const AT_MOST: u64 = 1_000_000;
+    // So much happens while they call.
+    const GENERATIONS: u64 = 10;
     let script = Script::new().tool("work", Behaviour::answer().after(millis(1)));
     let (scripted, runtime, handle) = started(script, eager()).await;
     let mut callers = JoinSet::new();
@@ -215,7 +218,11 @@ async fn every_call_has_one_honest_outcome_while_everything_happens_at_once() {
         let handle = handle.clone();
         callers.spawn(async move {
             let mut answers = Vec::new();
-            for number in caller * EACH..(caller + 1) * EACH {
+            for done in 0..AT_MOST {
+                if done >= AT_LEAST && handle.status().generation.get() >= GENERATIONS {
+                    break;
+                }
+                let number = caller * AT_MOST + done;
                 let call = handle.call_tool("work", json!({ "n": number }));
                 answers.push((number, call.deadline(DEADLINE).await));
             }
@@ -239,6 +246,8 @@ async fn every_call_has_one_honest_outcome_while_everything_happens_at_once() {
     let answers = tokio::time::timeout(DEADLINE, callers.join_all()).await;
     let answers = answers.expect("a call without an outcome");
     chaos.abort();
+    let generation = handle.status().generation.get();
+    assert!(generation >= GENERATIONS, "{generation} connections");
     runtime.shutdown(secs(5)).await;
 
     let mut runs = HashMap::<u64, usize>::new();
@@ -248,10 +257,12 @@ async fn every_call_has_one_honest_outcome_while_everything_happens_at_once() {
             .or_default() += 1;
     }
     let answers: Vec<_> = answers.into_iter().flatten().collect();
-    assert_eq!(answers.len() as u64, CALLERS * EACH);
-    for (number, answer) in answers {
-        honest(number, &answer, runs.get(&number).copied().unwrap_or(0));
-    }
+    assert!(answers.len() as u64 >= CALLERS * AT_LEAST);
+    let known = |(number, answer): (u64, Answer)| {
+        honest(number, &answer, runs.get(&number).copied().unwrap_or(0))
+    };
+    let known: Vec<_> = answers.into_iter().map(known).collect();
+    assert!(known.contains(&Known::Unknown), "nobody was hit");
 }
 
 #[tokio::test]

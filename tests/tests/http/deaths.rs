@@ -120,6 +120,9 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
         });
     }
     for _ in 0..size(5, 100) {
+        // Callers are back at work, and stay so for a while.
+        let before = arena.server.all_runs();
+        eventually(DEADLINE, "calls", || arena.server.all_runs() > before + 16).await;
         tokio::time::sleep(millis(100)).await;
         arena.server.stop().await;
         tokio::time::sleep(millis(20)).await;
@@ -132,6 +135,9 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
     let unknown = unknown.load(Ordering::Relaxed);
     println!("figure 11, under load: {answered} answered, {unknown} unknown");
     assert!(answered > 0);
+    assert!(unknown > 0, "no restart hit a call");
+    let generation = arena.generation();
+    assert!(generation > size(5, 100) as u64, "{generation} connections");
     assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
 }
 
