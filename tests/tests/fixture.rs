@@ -22,12 +22,12 @@ fn marked(marker: &str) -> RawClient {
 }
 
 #[test]
-fn it_starts_within_milliseconds_and_ends_at_the_end_of_its_input() {
+fn it_starts_soon_and_ends_at_the_end_of_its_input() {
     let started = Instant::now();
     let mut fixture = start(&[]);
     fixture.ask("initialize", json!({ "protocolVersion": "2025-11-25" }));
     let answer = fixture.message();
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(5));
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
     assert_eq!(answer["result"]["serverInfo"]["name"], "fixture-server");
     assert!(fixture.end().success());

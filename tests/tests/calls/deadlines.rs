@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::fleet::{
-    DEADLINE, eager, fixture, fleet, millis, ready, secs, server, settings, structured,
-};
+use crate::fleet::{DEADLINE, eager, fixture, fleet, ready, secs, server, settings, structured};
 use crate::{deadline_of, losing, received, spawn, started};
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +172,7 @@ async fn a_child_is_told_of_a_call_that_is_given_up() {
     let (runtime, handle) = ready(server("a", fixture(&marker, &flags))).await;
     let sleeping = || handle.call_tool("sleep", json!({ "ms": 600_000 }));
     let cancelled = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
-    sleeping().deadline(millis(20)).await.unwrap_err();
+    sleeping().deadline(secs(1)).await.unwrap_err();
     eventually(DEADLINE, "the deadline reached the child", || {
         cancelled() == 1
     })

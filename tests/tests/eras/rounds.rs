@@ -87,19 +87,19 @@ async fn what_nobody_answers_fails_the_call_with_the_reason() {
 async fn the_rounds_of_a_call_share_its_deadline_but_not_its_idle_time() {
     let (marker, folder) = (Marker::new("eras-deadline"), Folder::new("deadline"));
     let slow = Callbacks::new().elicitation_form(|_| async {
-        tokio::time::sleep(millis(600)).await;
+        tokio::time::sleep(millis(2_500)).await;
         Ok(ElicitResult::new(ElicitationAction::Decline))
     });
     let (_runtime, handle) = started(&marker, &folder, slow).await;
     let call = handle.call_tool("ask", json!({ "rounds": 1 }));
-    let result = call.idle_timeout(millis(300)).await;
+    let result = call.idle_timeout(secs(2)).await;
     assert_eq!(
         structured(result)["inputs"],
         json!({ "who": { "action": "decline" } }),
         "it is we who were silent, not the server"
     );
     let call = handle.call_tool("ask", json!({ "rounds": 8 }));
-    let error = call.deadline(millis(1_000)).await.unwrap_err();
+    let error = call.deadline(secs(4)).await.unwrap_err();
     assert!(
         matches!(error, CallError::Deadline { sent: true, .. }),
         "{error}"

@@ -78,7 +78,7 @@ async fn a_call_to_a_stopped_server_ends_at_its_deadline() {
 async fn a_stopped_server_is_found_by_the_check_and_replaced() {
     let mut settings = quick();
     settings.health.keepalive = millis(300);
-    settings.health.keepalive_timeout = millis(300);
+    settings.health.keepalive_timeout = secs(2);
     let arena = Arena::start(&[], settings).await;
     arena.recovers(1).await;
     let stopped = pid(&arena.bad).await;

@@ -104,6 +104,8 @@ async fn the_era_is_remembered_so_that_the_next_connect_asks_nothing_needless() 
 #[tokio::test]
 async fn the_era_is_remembered_from_one_run_to_the_next() {
     let folder = std::env::temp_dir().join(format!("mcpvisor-http-era-{}", std::process::id()));
+    // Of a process that had this number before, and was killed.
+    let _ = std::fs::remove_dir_all(&folder);
     let server = HttpServer::start(HttpManners::default()).await;
     for questions in [1, 1] {
         let web = crate::fleet::server("web", Transport::http(server.url()));
@@ -325,7 +327,7 @@ async fn a_call_is_given_up_by_closing_its_stream() {
 async fn an_idle_connection_is_checked_by_a_discovery_and_one_that_fails_is_replaced() {
     let mut settings = quick();
     settings.health.keepalive = millis(100);
-    settings.health.keepalive_timeout = SHORT;
+    settings.health.keepalive_timeout = secs(2);
     let arena = Arena::with(HttpManners::modern(), settings).await;
     let checked = || arena.server.requests("server/discover") >= 4;
     eventually(DEADLINE, "three checks", checked).await;

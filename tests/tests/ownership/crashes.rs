@@ -185,14 +185,14 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
         .await;
         let (gone, after) = answer(handle).await;
         assert!(matches!(gone, CallError::RuntimeGone { .. }), "{gone}");
-        assert!(after < secs(1), "{after:?}");
+        assert!(after < secs(5), "{after:?}");
         assert_eq!(handle.status().state, StateName::Disabled);
         assert_eq!(handle.catalog().tools.len(), 0);
     }
     let started = Instant::now();
     let problem = runtime.ready(DEADLINE).await.unwrap_err();
     assert!(problem.to_string().contains("has shut down"), "{problem}");
-    assert!(started.elapsed() < secs(1), "{:?}", started.elapsed());
+    assert!(started.elapsed() < secs(5), "{:?}", started.elapsed());
     let gone = [
         runtime.reconnect("a").await,
         runtime.disable("b").await,

@@ -8,9 +8,12 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
     isolated(name, async || {
         let warm_up = Marker::new("warm-up");
         let (runtime, _) = ready(server("one", fixture(&warm_up, &[]))).await;
-        let impatient = || {
+        let impatient = |silent: bool| {
             settings(|settings| {
-                settings.timeouts.connect = millis(300);
+                // The others have all the time that they need to say what they say.
+                if silent {
+                    settings.timeouts.connect = millis(300);
+                }
                 settings.close.stdin = millis(100);
                 settings.close.terminate = millis(100);
                 settings.backoff.initial = millis(10);
@@ -36,7 +39,8 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
             ),
         ];
         for (name, flags, _) in failing {
-            let config = server(name, fixture(&marker, flags)).settings(impatient());
+            let silent = flags.contains(&"--mute-initialize");
+            let config = server(name, fixture(&marker, flags)).settings(impatient(silent));
             runtime.add(config).await.unwrap();
         }
         let mut handles = Vec::new();
@@ -154,12 +158,18 @@ fn a_dropped_tokio_runtime_kills_the_groups() {
         let answer = structured(handle.call_tool("spawn_grandchild", json!({})).await);
         (runtime, answer["pid"].as_u64().unwrap() as u32)
     });
-    assert_eq!(marker.processes().len(), 2);
-    drop(host);
     let watcher = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .unwrap();
+    watcher.block_on(async {
+        // Until it has started its program, the grandchild carries no marker.
+        eventually(DEADLINE, "the child and the grandchild", || {
+            marker.processes().len() == 2
+        })
+        .await;
+    });
+    drop(host);
     watcher.block_on(async {
         marker.nobody_left(DEADLINE).await;
         // Who is ending has no environment any more, and is there for a moment still.

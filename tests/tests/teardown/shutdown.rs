@@ -18,7 +18,11 @@ fn a_shutdown_runs_all_servers_at_once_and_leaves_nothing() {
         runtime.ready(DEADLINE).await.unwrap();
         let grandchild = runtime.server("server-0").unwrap();
         structured(grandchild.call_tool("spawn_grandchild", json!({})).await);
-        assert_eq!(marker.processes().len(), 9);
+        // Until they have started their program, they carry no marker.
+        eventually(DEADLINE, "eight children and a grandchild", || {
+            marker.processes().len() == 9
+        })
+        .await;
 
         let begin = Instant::now();
         let report = runtime.shutdown(secs(20)).await;
@@ -47,12 +51,12 @@ async fn a_short_limit_shrinks_every_step() {
     let call = tokio::spawn(request.into_future());
     eventually(DEADLINE, "the call", || handle.status().in_flight == 1).await;
     let begin = Instant::now();
-    let report = runtime.shutdown(millis(900)).await;
+    let report = runtime.shutdown(secs(2)).await;
     let took = begin.elapsed();
     assert_eq!(marker.processes(), []);
-    assert!(took < millis(900) + SLACK, "{took:?}");
+    assert!(took < secs(2) + SLACK, "{took:?}");
     assert!(
-        took >= millis(800),
+        took >= millis(1_800),
         "every step was given its share: {took:?}"
     );
     let how = &report.servers[0].how;
@@ -169,32 +173,26 @@ async fn a_shutdown_ends_what_a_crashed_actor_left_behind() {
     handle.crash_actor();
     eventually(DEADLINE, "the restart", || handle.status().restarts == 1).await;
     let begin = Instant::now();
-    runtime.shutdown(millis(500)).await;
+    runtime.shutdown(secs(2)).await;
     assert_eq!(marker.processes(), []);
-    assert!(
-        begin.elapsed() < millis(500) + SLACK,
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < secs(2) + SLACK, "{:?}", begin.elapsed());
 }
 
 #[tokio::test]
 async fn a_later_wish_with_more_patience_does_not_prolong_a_shutdown() {
     let marker = Marker::new("twice");
-    let (runtime, handle) = ready(server("one", fixture(&marker, &STUBBORN))).await;
+    let patient = close_within(secs(20), secs(20));
+    let config = server("one", fixture(&marker, &STUBBORN)).settings(patient);
+    let (runtime, handle) = ready(config).await;
     let begin = Instant::now();
     let first = tokio::spawn({
         let runtime = runtime.clone();
-        async move { runtime.shutdown(millis(900)).await }
+        async move { runtime.shutdown(secs(2)).await }
     });
     reaches(&handle, StateName::Disabling).await;
     runtime.shutdown(secs(60)).await;
     first.await.unwrap();
-    assert!(
-        begin.elapsed() < millis(900) + SLACK,
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < secs(2) + SLACK, "{:?}", begin.elapsed());
     assert_eq!(marker.processes(), []);
 }
 
@@ -210,14 +208,10 @@ async fn a_later_wish_with_less_patience_shortens_a_shutdown() {
         async move { runtime.shutdown(secs(60)).await }
     });
     reaches(&handle, StateName::Disabling).await;
-    runtime.shutdown(millis(300)).await;
+    runtime.shutdown(secs(2)).await;
     assert_eq!(marker.processes(), []);
     first.await.unwrap();
-    assert!(
-        begin.elapsed() < millis(300) + SLACK,
-        "{:?}",
-        begin.elapsed()
-    );
+    assert!(begin.elapsed() < secs(2) + SLACK, "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
