@@ -244,6 +244,12 @@ pub enum NotSentReason {
     /// The connection did not come back in time.
     #[error("no connection in time{}; try again, or see the server's status", cause(.0.as_ref()))]
     NoConnection(Option<Fault>),
+    /// The server does not read what is sent to it, and so much waits for it that there is no room for
+    /// more.
+    #[error(
+        "the server does not read what is sent to it, and there is no room for more; try again later, or reconnect it"
+    )]
+    NotRead,
     /// The actor of the server crashed while the request waited.
     #[error("the server's actor restarted while the request waited; ask again")]
     ActorRestarted,
@@ -436,6 +442,10 @@ impl Asked {
                 server,
                 tool: self.tool.unwrap_or_default(),
                 known,
+            },
+            Failure::NoRoom => CallError::NotSent {
+                server,
+                reason: NotSentReason::NotRead,
             },
             Failure::ActorGone => CallError::NotSent {
                 server,

@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     Unreadable(String),
     /// The request cannot be written down.
     Invalid(String),
+    /// Too much waits for the server to read it.
+    NoRoom,
     /// A filter hides the tool: whose, and why.
     Hidden(&'static str, Hidden),
     /// The arguments do not fit the tool's schema.

@@ -10,6 +10,9 @@
     reason = "the helpers of a test fail as the test does"
 )]
 
+#[path = "hostile/closing.rs"]
+mod closing;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -175,6 +175,10 @@ impl<'a, L: Link> Session<'a, L> {
     /// Sends a call under an id, its own or another.
     pub(super) fn send(&mut self, id: CallId, mut call: Box<Call>) {
         let expect = call.request.as_ref().map_or(Expect::Any, Expect::of);
+        if !self.link.has_room() {
+            self.finish_here(call, Err(Failure::NoRoom));
+            return self.flush();
+        }
         let asked_back = self.modern.is_some() && may_be_asked_back(call.request.as_ref());
         let keep = call.keep || asked_back;
         match self.link.push_request(id, &mut call.request, keep) {
@@ -475,7 +479,12 @@ impl<'a, L: Link> Session<'a, L> {
     /// Gives every unanswered request back to the actor, with what is known of its way out.
     fn hand_back(&mut self, fault: Fault) {
         let mut returned = Vec::new();
+        let mut unwritten = None;
         for (id, entry) in self.pending.drain() {
+            if !self.link.is_written(id, entry.position) {
+                let first = unwritten.unwrap_or(entry.position);
+                unwritten = Some(entry.position.min(first));
+            }
             // The runtime's own requests end by dropping their sender.
             if let Holder::Caller(mut call) = entry.holder {
                 let written = self.link.is_written(id, entry.position);
@@ -486,6 +495,10 @@ impl<'a, L: Link> Session<'a, L> {
         for (mut call, written) in self.drain_held() {
             call.reply.set_written(written);
             returned.push((call, written));
+        }
+        // What is said not to be sent must not be sent by the close.
+        if let Some(first) = unwritten {
+            self.link.withdraw(first);
         }
         self.task.commands.close();
         while let Ok(command) = self.task.commands.try_recv() {

@@ -63,6 +63,15 @@ pub(crate) trait Link: Send {
         position < self.sent()
     }
 
+    /// Nothing that was pushed at this position or behind it is written any more. Whoever asks for it
+    /// has been told that it was not, and must be right.
+    fn withdraw(&mut self, _from: u64) {}
+
+    /// Whether there is room for another request. A link that has none may have some later.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Both sides agreed on a version of the protocol.
     fn negotiated(&mut self, _version: &ProtocolVersion) {}
 

@@ -464,6 +464,14 @@ impl Link for StdioLink {
         self.outbox.written()
     }
 
+    fn withdraw(&mut self, from: u64) {
+        self.outbox.withdraw(from);
+    }
+
+    fn has_room(&self) -> bool {
+        self.outbox.has_room()
+    }
+
     fn next(
         &mut self,
         expect: &impl Expectations,
@@ -476,7 +484,8 @@ impl Link for StdioLink {
     }
 
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
-        // What the pipe takes at once is still sent; a child that does not read has had its chance.
+        // What the pipe takes at once is still sent, such as cancellations; a child that does not read
+        // has had its chance. Calls that were handed back are no longer there.
         poll_fn(|cx| {
             self.poll_write(cx);
             Poll::Ready(())

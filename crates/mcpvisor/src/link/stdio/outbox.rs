@@ -45,8 +45,7 @@ impl Outbox {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
     ) -> Result<u64, String> {
-        let waiting = self.bytes.len() - self.written;
-        if waiting >= MAX_QUEUED {
+        if !self.has_room() {
             return Err(format!(
                 "{} MiB wait for the server, which does not read them",
                 MAX_QUEUED / 1024 / 1024
@@ -61,6 +60,19 @@ impl Outbox {
         write(&mut self.bytes)
             .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
         Ok(position)
+    }
+
+    /// Whether another message is taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes.len() - self.written < MAX_QUEUED
+    }
+
+    /// Forgets what was pushed at this position or behind it. A message that was written in part
+    /// stays, so that no other one ends up in its middle.
+    pub(super) fn withdraw(&mut self, from: u64) {
+        let keep = from.saturating_sub(self.earlier);
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        self.bytes.truncate(keep.max(self.written));
     }
 
     /// How many bytes were written so far.
@@ -90,5 +102,68 @@ impl Outbox {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::PingRequest;
+
+    use super::*;
+    use crate::link::cancelled;
+
+    /// Takes so many bytes, and then no more.
+    struct Narrow(usize, Vec<u8>);
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            self.1.extend_from_slice(&bytes[..taken]);
+            match taken {
+                0 => Poll::Pending,
+                taken => Poll::Ready(Ok(taken)),
+            }
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn write(outbox: &mut Outbox, pipe: &mut Narrow) {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let _ = outbox.poll_write(&mut cx, pipe);
+    }
+
+    #[test]
+    fn what_is_withdrawn_is_not_written_and_what_was_begun_is_ended() {
+        let ping = || PingRequest::default().into();
+        for taken in [0, 5, 60, 1_000] {
+            let mut outbox = Outbox::default();
+            let mut pipe = Narrow(taken, Vec::new());
+            outbox.push_request(CallId(1), &ping()).unwrap();
+            outbox.push(&cancelled(CallId(1), "given up")).unwrap();
+            write(&mut outbox, &mut pipe);
+            let position = outbox.push_request(CallId(2), &ping()).unwrap();
+            outbox.push(&cancelled(CallId(2), "behind it")).unwrap();
+            outbox.withdraw(position);
+            pipe.0 = usize::MAX;
+            write(&mut outbox, &mut pipe);
+            let written = String::from_utf8(pipe.1).unwrap();
+            let lines: Vec<&str> = written.lines().collect();
+            assert_eq!(lines.len(), 2, "{written}");
+            assert!(lines[1].contains("given up") && written.ends_with('\n'));
+            assert_eq!(outbox.written(), written.len() as u64);
+            assert!(outbox.is_empty());
+        }
     }
 }
