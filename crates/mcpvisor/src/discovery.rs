@@ -3,10 +3,13 @@
 //! Each runs as a task of its own and comes back to the actor with a message. None of them holds
 //! the connection: when it ends, they end.
 
+mod weight;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mcpvisor_core::machine::{MAX_MESSAGE, cut};
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
@@ -20,6 +23,9 @@ use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
 use crate::server::message::{FetchFailure, ServerMessage};
 use crate::server::restoring::Restoring;
 use crate::server::slot::ServerSlot;
+
+/// All pages of one listing together may take so much memory, in bytes, by the estimate of `weight`.
+const MAX_LISTING: usize = 128 * 1024 * 1024;
 
 /// Pings the server. What it means that nobody answered, the machine's own deadline says; here the
 /// ping is only given up, since nobody waits for it any more.
@@ -83,6 +89,7 @@ async fn pages(
     let mut good_for = None;
     let mut cursor: Option<String> = None;
     let mut seen = BTreeSet::new();
+    let mut weight: usize = 0;
     for _ in 0..settings.listing.max_pages {
         let request = page_request(list, cursor.take());
         let asked = connection.ask(request);
@@ -111,6 +118,16 @@ async fn pages(
             }
         };
         good_for = shorter(good_for, time_to_live(&page));
+        // A list of one page is bounded as the line that it came in, and need not be weighed.
+        if weight > 0 || has_next(&page) {
+            weight = weight.saturating_add(weight::weigh(&page));
+        }
+        if weight > MAX_LISTING {
+            return Err(FetchFailure::Refused(format!(
+                "more than {} MiB",
+                MAX_LISTING / 1024 / 1024
+            )));
+        }
         let next = append(&mut listed, page)?;
         if listed.len() > settings.listing.max_items {
             return Err(FetchFailure::Refused(format!(
@@ -178,6 +195,16 @@ fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
     }
 }
 
+fn has_next(page: &ServerResult) -> bool {
+    match page {
+        ServerResult::ListToolsResult(page) => page.next_cursor.is_some(),
+        ServerResult::ListPromptsResult(page) => page.next_cursor.is_some(),
+        ServerResult::ListResourcesResult(page) => page.next_cursor.is_some(),
+        ServerResult::ListResourceTemplatesResult(page) => page.next_cursor.is_some(),
+        _ => false,
+    }
+}
+
 /// Appends a page and says where the next one begins.
 fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, FetchFailure> {
     match (listed, page) {
@@ -216,7 +243,8 @@ pub(crate) async fn restore(
             Ok(Some(Ok(_))) => {}
             Ok(None) => return,
             Ok(Some(Err(problem))) => {
-                let problem = slot.hide(format!("{problem:?}"));
+                let mut problem = slot.hide(format!("{problem:?}")).into_owned();
+                cut(&mut problem, MAX_MESSAGE);
                 tracing::warn!(server = %slot.name(), method, %problem, "could not be restored");
             }
             Err(_) => {

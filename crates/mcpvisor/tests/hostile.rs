@@ -12,6 +12,8 @@
 
 #[path = "hostile/closing.rs"]
 mod closing;
+#[path = "hostile/said.rs"]
+mod said;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

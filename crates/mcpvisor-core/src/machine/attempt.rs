@@ -5,8 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::fault::{Fault, FaultClass};
 use super::io::{Effect, End, NotSent};
-use super::state::{Attempt, Fault, FaultClass, Live, NextTry, PermanentFailure, State};
+use super::state::{Attempt, Live, NextTry, PermanentFailure, State};
 use super::waiting::GiveUp;
 use super::{Machine, Now, Wanted, later};
 use crate::budget::Verdict;

@@ -4,8 +4,9 @@
 //! forgotten because its caller left. The order in the waiting line is [`crate::admission`]'s.
 
 use super::call::{Call, Place};
+use super::fault::{Fault, FaultClass};
 use super::io::{CallEnd, Effect, NewCall, NotSent, Outcome};
-use super::state::{AfterTeardown, Attempt, Fault, FaultClass, State, TeardownPhase};
+use super::state::{AfterTeardown, Attempt, State, TeardownPhase};
 use super::{Machine, Now, later};
 use crate::admission::Entry;
 use crate::ids::{CallId, Generation};

@@ -5,8 +5,9 @@
 
 use super::call::Place;
 use super::calls::outcome_of;
+use super::fault::Fault;
 use super::io::{Effect, NotSent};
-use super::state::{Fault, NextTry};
+use super::state::NextTry;
 use super::waiting::GiveUp;
 use super::{Machine, Now, later};
 use crate::discovery::ListKind;

@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::{Fault, PermanentFailure, StateName};
+use super::fault::Fault;
+use super::state::{PermanentFailure, StateName};
 use crate::admission::Priority;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};

@@ -4,10 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::fault::{Fault, FaultClass};
 use super::io::{CallEnd, Effect, Returned};
-use super::state::{
-    Attempt, Check, CheckReason, Fault, FaultClass, Live, Nap, NextTry, State, TeardownPhase,
-};
+use super::state::{Attempt, Check, CheckReason, Live, Nap, NextTry, State, TeardownPhase};
 use super::{Machine, Now, later};
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::Generation;

@@ -8,6 +8,7 @@ mod attempt;
 mod call;
 mod calls;
 mod failed;
+mod fault;
 mod io;
 mod live;
 mod sleep;
@@ -20,10 +21,11 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+pub use fault::{Fault, FaultClass, MAX_MESSAGE, cut};
 pub use io::{CallEnd, Effect, End, Input, NewCall, NotSent, Outcome, Returned};
 pub use state::{
-    AfterTeardown, Attempt, Check, CheckReason, Fault, FaultClass, Live, Nap, NextTry, Patience,
-    PermanentFailure, State, StateName, Teardown, TeardownPhase,
+    AfterTeardown, Attempt, Check, CheckReason, Live, Nap, NextTry, Patience, PermanentFailure,
+    State, StateName, Teardown, TeardownPhase,
 };
 
 use self::call::Calls;

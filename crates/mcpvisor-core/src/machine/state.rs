@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::fault::Fault;
 use super::{Now, later};
 use crate::ids::Generation;
 use crate::settings::CloseSettings;
@@ -317,68 +318,4 @@ pub struct PermanentFailure {
     pub fault: Fault,
     /// What a person should do about it.
     pub action: String,
-}
-
-/// What went wrong, for status, errors and logs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
-    /// The kind of fault, one word in snake_case.
-    pub class: FaultClass,
-    /// What happened, in a sentence fragment.
-    pub message: String,
-}
-
-impl Fault {
-    /// A fault of a class, with its message.
-    pub fn new(class: FaultClass, message: impl Into<String>) -> Self {
-        Self {
-            class,
-            message: message.into(),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-/// The kinds of fault that a status shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum FaultClass {
-    /// The command does not exist.
-    CommandNotFound,
-    /// The command, its folder or its arguments cannot be used.
-    InvalidCommand,
-    /// The address, a header or a certificate cannot be used.
-    InvalidAddress,
-    /// The server could not be started or reached.
-    ConnectFailed,
-    /// The server did not answer in time.
-    Timeout,
-    /// The server's process ended.
-    Exited,
-    /// The connection ended.
-    ConnectionLost,
-    /// The server broke the protocol.
-    Protocol,
-    /// No protocol version is shared.
-    IncompatibleVersion,
-    /// The server refused the handshake.
-    Refused,
-    /// The server forgot the session.
-    SessionExpired,
-    /// The server failed a request, or broke its answer off.
-    ServerFault,
-    /// The server has to be authorized by a person.
-    Unauthorized,
-    /// The server's listings cannot be read.
-    Discovery,
-    /// The actor of the server panicked.
-    ActorCrashed,
-    /// Closing was not clean.
-    Close,
 }

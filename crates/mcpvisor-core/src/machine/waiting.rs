@@ -5,8 +5,8 @@
 
 use super::call::{Call, Place};
 use super::calls::outcome_of;
+use super::fault::Fault;
 use super::io::{Effect, NotSent, Outcome, Returned};
-use super::state::Fault;
 use super::{Machine, Now, later};
 use crate::discovery::FetchOutcome;
 use crate::ids::{CallId, ClientId, Generation};

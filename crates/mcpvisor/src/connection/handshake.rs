@@ -17,6 +17,7 @@ use rmcp::model::{
 };
 
 use super::era::{self, LEGACY, MODERN};
+use super::introduced;
 use super::session::{answer_server, refuse_unread};
 use super::stop::Stop;
 use super::{Command, Task, sleep_until};
@@ -389,7 +390,8 @@ impl<L: Link> Handshake<'_, L> {
     fn initialized(&mut self, result: Result<ServerResult, ErrorData>) -> Answer {
         match result {
             Ok(ServerResult::InitializeResult(info)) => Answer::Initialized(Box::new(info)),
-            Ok(other) => Answer::Stop(Stop::Nonsense(format!("{other:?}"))),
+            // What it is instead may be as long as a line, and is no help.
+            Ok(_) => Answer::Stop(nonsense("a result of another kind")),
             Err(error) => {
                 self.refusal = Some(Stop::Refused(error));
                 Answer::Heard(Heard::NotInitialized)
@@ -440,7 +442,8 @@ impl<L: Link> Handshake<'_, L> {
     }
 }
 
-fn welcome(info: ServerPeerInfo, era: Era) -> Welcome {
+fn welcome(mut info: ServerPeerInfo, era: Era) -> Welcome {
+    introduced::shorten(&mut info);
     Welcome {
         lists: lists(&info.capabilities),
         info: Arc::new(info),

@@ -8,6 +8,7 @@ mod asked;
 mod era;
 mod handshake;
 mod headers;
+mod introduced;
 mod listen;
 mod modern;
 mod newer;
@@ -23,7 +24,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{End, Fault, FaultClass, Outcome, PermanentFailure};
+use mcpvisor_core::machine::{End, Fault, FaultClass, MAX_MESSAGE, Outcome, PermanentFailure, cut};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, Generation};
 use ractor::ActorRef;
@@ -364,6 +365,10 @@ const GIVING_UP: Duration = Duration::from_millis(200);
 /// The part of stderr that an error repeats, in bytes.
 const STDERR_IN_ERRORS: usize = 600;
 
+/// What an error says before that is cut here, in bytes, so that the end of stderr finds its place in
+/// a message of [`MAX_MESSAGE`].
+const BEFORE_STDERR: usize = MAX_MESSAGE - STDERR_IN_ERRORS - 64;
+
 /// What went wrong, with the end of what the server wrote on stderr, and without its secrets.
 pub(super) fn with_stderr(message: &str, slot: &ServerSlot) -> String {
     let message = slot.hide(message);
@@ -373,6 +378,8 @@ pub(super) fn with_stderr(message: &str, slot: &ServerSlot) -> String {
     if tail.is_empty() {
         return message.into_owned();
     }
+    let mut message = message.into_owned();
+    cut(&mut message, BEFORE_STDERR);
     let mut start = tail.len().saturating_sub(STDERR_IN_ERRORS);
     while !tail.is_char_boundary(start) {
         start += 1;

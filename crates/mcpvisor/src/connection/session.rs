@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, Outcome};
+use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, MAX_MESSAGE, Outcome, cut};
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, CallMap, Era, ListKind};
 use rmcp::ErrorData;
@@ -319,7 +319,9 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
-        let problem = self.task.slot.hide(problem).into_owned();
+        let mut problem = self.task.slot.hide(problem).into_owned();
+        // It may repeat what cannot be read.
+        cut(&mut problem, MAX_MESSAGE);
         match entry.holder {
             Holder::Caller(call) => {
                 self.aliases.remove(&call.id);

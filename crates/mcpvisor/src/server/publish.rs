@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mcpvisor_core::discovery::FetchOutcome;
-use mcpvisor_core::machine::{Fault, FaultClass};
+use mcpvisor_core::machine::{Fault, FaultClass, MAX_MESSAGE, cut};
 use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
@@ -30,15 +30,13 @@ impl ServerState {
                 FetchOutcome::Fetched
             }
             Err(FetchFailure::Refused(problem)) => {
-                let problem = self.slot.hide(problem);
-                tracing::warn!(server = %self.slot.name(), %list, %problem, "listing refused");
-                self.not_listed(generation, list, &problem);
+                let problem = self.not_listed(generation, list, problem);
+                tracing::warn!(server = %self.slot.name(), %list, problem, "listing refused");
                 FetchOutcome::Refused
             }
             Err(FetchFailure::Failed(problem)) => {
-                let problem = self.slot.hide(problem);
-                tracing::warn!(server = %self.slot.name(), %list, %problem, "listing failed");
-                self.not_listed(generation, list, &problem);
+                let problem = self.not_listed(generation, list, problem);
+                tracing::warn!(server = %self.slot.name(), %list, problem, "listing failed");
                 FetchOutcome::Failed
             }
         };
@@ -52,11 +50,14 @@ impl ServerState {
         self.refresh_staleness();
     }
 
-    /// Remembers why a list is not what it should be, for the status.
-    fn not_listed(&mut self, generation: Generation, list: ListKind, problem: &str) {
+    /// Remembers why a list is not what it should be, for the status. Returns it as it may be shown.
+    fn not_listed(&mut self, generation: Generation, list: ListKind, problem: String) -> String {
+        let mut problem = self.slot.hide(problem).into_owned();
+        cut(&mut problem, MAX_MESSAGE);
         let message = format!("its {list} cannot be listed: {problem}");
         let fault = Fault::new(FaultClass::Discovery, message);
         self.unlisted.insert(list, (generation, fault));
+        problem
     }
 
     /// What went wrong: on the present connection, or before it.
