@@ -61,7 +61,7 @@ pub(crate) fn decode(
     expect: &impl Expectations,
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
-    let line = line.trim_ascii();
+    let line = trimmed(line);
     if line.is_empty() {
         return Decoded::Nothing;
     }
@@ -76,6 +76,16 @@ pub(crate) fn decode(
         Ok(text) if is_batch => decode_batch(text, expect, room),
         Ok(text) => decode_text(text, expect, room),
         Err(problem) => broken(line, &problem, &Told::by_ends(line, line), expect, room),
+    }
+}
+
+/// A line without the white space around it and without the mark of its encoding (U+FEFF), which some
+/// runtimes write before their first line.
+fn trimmed(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii();
+    match line.strip_prefix("\u{feff}".as_bytes()) {
+        Some(marked) => marked.trim_ascii_start(),
+        None => line,
     }
 }
 
@@ -106,7 +116,7 @@ pub(crate) fn decode_nameless(text: &[u8]) -> Option<ErrorData> {
 }
 
 fn decode_error_of(text: &[u8], fits: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
-    let text = text.trim_ascii();
+    let text = trimmed(text);
     let Some(Verdict::Fine) = super::judge_here(text) else {
         return None;
     };

@@ -329,6 +329,41 @@ fn an_empty_line_is_nothing() {
 }
 
 #[test]
+fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
+    let marked = format!("\u{feff}{}", reply(json!({"content": []})));
+    for line in [
+        marked.clone(),
+        format!(" {marked}\r"),
+        format!("\u{feff} \u{feff}"),
+    ] {
+        let inbound = inbound(line.as_bytes(), Expect::CallTool);
+        let is_noise = line.ends_with('\u{feff}');
+        match inbound {
+            Some(Inbound::Response { id: CallId(7), .. }) => assert!(!is_noise, "{line}"),
+            other => assert!(is_noise && is_stray(&other.unwrap()), "{line}"),
+        }
+    }
+    assert!(inbound("\u{feff}\r".as_bytes(), Expect::Any).is_none());
+    let batch = format!("\u{feff}[{}]", reply(json!({"content": []})));
+    let decoded = decode(
+        batch.as_bytes(),
+        judge(batch.as_bytes()),
+        &Seven(Expect::CallTool),
+        |_| true,
+    );
+    assert!(matches!(decoded, Decoded::Batch(messages) if messages.len() == 1));
+}
+
+#[cfg(feature = "http")]
+#[test]
+fn an_error_behind_the_mark_of_an_encoding_is_read() {
+    let line =
+        "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-1,\"message\":\"m\"}}";
+    let error = super::decode::decode_refusal(line.as_bytes()).unwrap();
+    assert_eq!((error.code.0, &*error.message), (-1, "m"));
+}
+
+#[test]
 fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
     let deep = "[".repeat(200) + &"]".repeat(200);
     let lines: [Vec<u8>; 6] = [
