@@ -14,6 +14,13 @@ use crate::link::StderrRing;
 /// So much is read at once. It is part of the task of every child, so it is small.
 const CHUNK: usize = 2 * 1024;
 
+/// After so many bytes, which is as much as a pipe holds, it is left alone for a moment: the child waits
+/// then, and leaves the processor to other servers.
+const REST_AFTER: usize = 64 * 1024;
+
+/// For so long.
+const REST: Duration = Duration::from_millis(1);
+
 /// The task that reads a child's stderr to its end; aborted when dropped.
 #[derive(Debug)]
 pub(super) struct StderrDrain {
@@ -60,10 +67,57 @@ impl Drop for StderrDrain {
 
 async fn drain(mut stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>) {
     let mut chunk = [0; CHUNK];
+    let mut unrested = 0;
     loop {
         match stderr.read(&mut chunk).await {
             Ok(0) | Err(_) => return,
-            Ok(length) => ring.push(&chunk[..length]),
+            Ok(length) => {
+                ring.push(&chunk[..length]);
+                unrested += length;
+            }
         }
+        if unrested >= REST_AFTER {
+            unrested = 0;
+            tokio::time::sleep(REST).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::ReadBuf;
+
+    use super::*;
+
+    /// Says more than anyone can read, and ends only so that a reader that never rests does, too.
+    struct Flood(Arc<AtomicUsize>);
+
+    const ALL: usize = 256 * 1024 * 1024;
+
+    impl AsyncRead for Flood {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<std::io::Result<()>> {
+            let read = buffer.remaining();
+            if self.0.fetch_add(read, Ordering::Relaxed) < ALL {
+                buffer.initialize_unfilled();
+                buffer.advance(read);
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_read_with_rests() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let drain = StderrDrain::start(Flood(Arc::clone(&read)), Arc::default());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let read = read.load(Ordering::Relaxed);
+        assert!((REST_AFTER..=101 * REST_AFTER).contains(&read), "{read}");
+        drop(drain);
     }
 }
