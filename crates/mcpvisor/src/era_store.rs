@@ -4,12 +4,17 @@
 //! address is another server. What cannot be read is learned again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mcpvisor_core::{Era, KnownEra};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::server::slot::ServerSlot;
+
+/// A file system that takes longer is not waited for: the connection that asks hears nothing meanwhile,
+/// not even that it shall close.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What a file says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,15 +36,16 @@ pub(crate) async fn load(slot: &Arc<ServerSlot>) -> KnownEra {
         return KnownEra::Unknown;
     };
     let path = state.path(&file);
-    let read = tokio::task::spawn_blocking(move || state.read(&file)).await;
-    let problem = match read {
-        Ok(Ok(None)) => return KnownEra::Unknown,
-        Ok(Ok(Some(contents))) => match serde_json::from_slice::<Kept>(&contents) {
+    let read = tokio::task::spawn_blocking(move || state.read(&file));
+    let problem = match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(Ok(None))) => return KnownEra::Unknown,
+        Ok(Ok(Ok(Some(contents)))) => match serde_json::from_slice::<Kept>(&contents) {
             Ok(kept) => return kept.into(),
             Err(problem) => problem.to_string(),
         },
+        Ok(Ok(Err(problem))) => problem.to_string(),
         Ok(Err(problem)) => problem.to_string(),
-        Err(problem) => problem.to_string(),
+        Err(_) => format!("no answer within {PATIENCE:?}"),
     };
     tracing::warn!(server = %slot.name(), path = %path.display(), problem, "the remembered era cannot be read, and is learned again");
     KnownEra::Unknown

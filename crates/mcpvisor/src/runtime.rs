@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -39,6 +39,9 @@ use crate::supervisor::{
 
 /// How long a forced end of a connection is waited for.
 const FORCED_END: Duration = Duration::from_secs(1);
+
+/// How long the start of a fleet waits for what earlier runs have kept.
+const RECALL: Duration = Duration::from_secs(2);
 
 /// So long there is at least for what is written down for the next run.
 const LAST_WRITES: Duration = Duration::from_secs(1);
@@ -179,12 +182,25 @@ impl RuntimeBuilder {
     }
 }
 
-/// Takes up what was kept of earlier runs, before anybody asks for it.
+/// Takes up what was kept of earlier runs, before anybody asks for it. A file system that does not
+/// answer is not waited for: all of it can be learned again.
 async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
-    if host.state.is_some() {
-        let read = move || slots.iter().for_each(|slot| slot.recall(show));
-        // Whatever happens there, all of it can be learned again.
-        let _ = tokio::task::spawn_blocking(read).await;
+    if host.state.is_none() {
+        return;
+    }
+    let too_late = Arc::new(AtomicBool::new(false));
+    let given_up = Arc::clone(&too_late);
+    let read = move || {
+        for slot in &slots {
+            slot.recall(show, &given_up);
+        }
+    };
+    if tokio::time::timeout(RECALL, tokio::task::spawn_blocking(read))
+        .await
+        .is_err()
+    {
+        too_late.store(true, Ordering::Release);
+        tracing::warn!("the state folder does not answer; the fleet starts without what is kept");
     }
 }
 

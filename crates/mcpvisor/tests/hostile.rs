@@ -14,6 +14,8 @@
 mod closing;
 #[path = "hostile/said.rs"]
 mod said;
+#[path = "hostile/slow_folder.rs"]
+mod slow_folder;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

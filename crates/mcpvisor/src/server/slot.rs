@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -240,8 +240,10 @@ impl ServerSlot {
         visible(listed, sight)
     }
 
-    /// Takes up what was kept of the run before. Blocks: not for an async worker.
-    pub(crate) fn recall(&self, show: bool) {
+    /// Takes up what was kept of the run before, unless it is too late for a catalog: the server may have
+    /// listed its own by then. Until the approvals were read nothing of a pinned server is approved.
+    /// Blocks: not for an async worker.
+    pub(crate) fn recall(&self, show: bool, too_late: &AtomicBool) {
         let config = self.config();
         if config.pin {
             self.pins.load();
@@ -254,6 +256,9 @@ impl ServerSlot {
         let shown = Arc::new(shown);
         {
             let mut memory = self.memory();
+            if too_late.load(Ordering::Acquire) {
+                return;
+            }
             memory.listed = Arc::new(listed);
             memory.listed_with = Arc::clone(&config);
             memory.last_good = Arc::clone(&shown);

@@ -1,0 +1,105 @@
+//! A state folder on a file system that does not answer. A pipe without a writer stands for it:
+//! whoever opens it waits.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A folder of its own, removed in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let name = format!("mcpvisor-slow-{name}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    /// The files of one kind that were kept.
+    fn files(&self, kind: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.0.join(kind)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A file that does not answer, until this is dropped.
+struct Stuck(PathBuf);
+
+impl Stuck {
+    fn instead_of(path: &Path) -> Self {
+        std::fs::remove_file(path).unwrap();
+        let made = Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        // Whoever waits for a writer has one, and finds nothing.
+        let options = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(&self.0);
+        std::thread::sleep(Duration::from_millis(50));
+        drop(options);
+    }
+}
+
+fn decent() -> ServerConfig {
+    let decent = script(r#"answer "$id" '{"content":[]}'"#, "");
+    server("hostile", sh(&decent))
+}
+
+async fn start(folder: &Folder) -> Runtime {
+    let builder = Runtime::builder().state_dir(&folder.0).server(decent());
+    tokio::time::timeout(DEADLINE, builder.start())
+        .await
+        .expect("the start waits for the folder")
+        .unwrap()
+}
+
+/// One run that keeps all that there is to keep.
+async fn first_run(folder: &Folder) {
+    let runtime = start(folder).await;
+    runtime.ready(DEADLINE).await.unwrap();
+    runtime.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_kept_catalog_that_cannot_be_had_holds_up_no_start() {
+    let folder = Folder::new("catalog");
+    first_run(&folder).await;
+    let stuck = Stuck::instead_of(&folder.files("catalogs")[0]);
+    let runtime = start(&folder).await;
+    runtime.ready(DEADLINE).await.unwrap();
+    let add = ServerConfig::new("more", sh(&script("", ""))).unwrap();
+    let added = tokio::time::timeout(DEADLINE, runtime.add(add)).await;
+    added.expect("so does a server that is added").unwrap();
+    drop(stuck);
+    runtime.shutdown(BUSY).await;
+}
+
+#[tokio::test]
+async fn an_era_that_cannot_be_had_is_asked_for_and_holds_up_no_close() {
+    let folder = Folder::new("era");
+    first_run(&folder).await;
+    let stuck = Stuck::instead_of(&folder.files("eras")[0]);
+    let runtime = start(&folder).await;
+    let hostile = runtime.server("hostile").unwrap();
+    gone("a child that was not started", || {
+        hostile.stderr_tail().contains("pid ")
+    })
+    .await;
+    let disabled = tokio::time::timeout(DEADLINE, runtime.disable("hostile")).await;
+    disabled.expect("it hears of the close").unwrap();
+    runtime.enable("hostile").await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    drop(stuck);
+    runtime.shutdown(BUSY).await;
+}
