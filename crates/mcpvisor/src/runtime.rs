@@ -557,6 +557,7 @@ impl Runtime {
             // It has ended already.
             Err(_) => ShutdownReport::default(),
         };
+        report.complete(&slots);
         write_down(&slots, due).await;
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {

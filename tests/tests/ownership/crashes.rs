@@ -207,8 +207,24 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
             "{answer:?}"
         );
     }
-    runtime.shutdown(secs(1)).await;
+    let report = runtime.shutdown(secs(1)).await;
+    assert!(
+        !report.is_clean(),
+        "nobody closed them as asked: {report:?}"
+    );
+    let told: Vec<_> = report.servers.iter().map(|it| it.server.as_str()).collect();
+    assert_eq!(told, ["a", "b"]);
     marker.nobody_left(DEADLINE).await;
+}
+
+#[tokio::test]
+async fn a_second_shutdown_says_how_the_first_one_closed() {
+    let scripted = ScriptedServer::new(Script::new());
+    let (runtime, _) = ready(server("a", scripted.transport())).await;
+    let first = runtime.shutdown(secs(5)).await;
+    let second = runtime.shutdown(secs(5)).await;
+    assert!(first.is_clean(), "{first:?}");
+    assert_eq!(first.servers, second.servers);
 }
 
 #[test]

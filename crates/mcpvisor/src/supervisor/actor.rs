@@ -406,8 +406,11 @@ impl SupervisorState {
         let Some(child) = self.children.remove(name) else {
             return;
         };
-        let closed = child.slot.memory().closed.take();
-        let how = closed.unwrap_or(CloseOutcome::Forced);
+        let how = {
+            // It stays, for whoever asks once the supervisor is gone too.
+            let mut memory = child.slot.memory();
+            memory.closed.get_or_insert(CloseOutcome::Forced).clone()
+        };
         show_gone(&child.slot);
         match &mut self.ending {
             Some(ending) => {

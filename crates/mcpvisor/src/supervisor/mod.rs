@@ -38,6 +38,21 @@ impl ShutdownReport {
             .iter()
             .all(|closed| closed.how == CloseOutcome::Clean)
     }
+
+    /// Adds the servers that a supervisor which had ended before could not tell of.
+    pub(crate) fn complete(&mut self, slots: &[Arc<ServerSlot>]) {
+        for slot in slots {
+            let name = slot.name();
+            if self.servers.iter().any(|closed| closed.server == *name) {
+                continue;
+            }
+            let unasked = || CloseOutcome::Problem("its supervisor had ended before".to_owned());
+            let how = slot.memory().closed.clone().unwrap_or_else(unasked);
+            let server = name.clone();
+            self.servers.push(ServerClosed { server, how });
+        }
+        self.servers.sort_by(|a, b| a.server.cmp(&b.server));
+    }
 }
 
 /// How one server ended.
