@@ -142,11 +142,56 @@ fn links_between_documents_lead_somewhere() {
 
 #[test]
 fn the_library_shows_the_readme_of_the_project() {
-    // A copy, because a package cannot hold what is outside of it.
-    let ours = read(&root().join("README.md"));
-    let copy = read(&root().join("crates/mcpvisor/README.md"));
+    // A copy, because a package cannot hold what is outside of it, whose links lead to the repository,
+    // because the package is shown elsewhere.
+    let ours = elsewhere(&read(&root().join("README.md")));
+    let path = root().join("crates/mcpvisor/README.md");
+    if std::env::var("MCPVISOR_RENEW").is_ok_and(|value| value == "1") {
+        fs::write(&path, &ours).unwrap();
+    }
     assert!(
-        ours == copy,
-        "renew it: cp README.md crates/mcpvisor/README.md"
+        ours == read(&path),
+        "renew it: MCPVISOR_RENEW=1 cargo test --workspace --test docs"
     );
+    let stays = links(&ours).find(|link| !link.contains("://"));
+    assert_eq!(stays, None, "it leads nowhere on docs.rs");
+}
+
+/// A text of the root folder as it is shown elsewhere: links to files lead to the repository.
+fn elsewhere(text: &str) -> String {
+    const REPOSITORY: &str = "https://github.com/mcpvisor/mcpvisor";
+    let mut parts = text.split("](");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let target = part.split(')').next().unwrap_or_default();
+        let is_image = shown
+            .rfind('[')
+            .is_some_and(|at| shown[..at].ends_with('!'));
+        shown.push_str("](");
+        if !target.contains("://") && !target.starts_with('#') {
+            let kind = match is_image {
+                true => "raw",
+                false if target.ends_with('/') => "tree",
+                false => "blob",
+            };
+            shown.push_str(&format!("{REPOSITORY}/{kind}/main/"));
+        }
+        shown.push_str(part);
+    }
+    shown
+}
+
+#[test]
+fn every_package_holds_the_licences() {
+    for package in [
+        "mcpvisor",
+        "mcpvisor-core",
+        "mcpvisor-cli",
+        "mcpvisor-testkit",
+    ] {
+        for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            let copy = root().join("crates").join(package).join(licence);
+            assert_eq!(read(&copy), read(&root().join(licence)), "{package}");
+        }
+    }
 }
