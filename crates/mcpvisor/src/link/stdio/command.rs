@@ -41,11 +41,15 @@ const INHERITED_ANY_CASE: &[&str] = &["http_proxy", "https_proxy", "no_proxy", "
 /// search path, home, locale, terminal, time zone, proxies, certificates), those named by
 /// [`StdioCommand::inherit_env`], and those set by [`StdioCommand::env`].
 ///
-/// The child leads a process group of its own, which ends with the connection, and on Linux also with
-/// the host, however that ends. Out of reach are a grandchild that leaves the group (`setsid`), what
-/// runs in a container that the child started, and on Linux the direct children that gain privileges
-/// when they start (setuid and the like), should the host be killed. A host must not reap children
-/// that are not its own. Needs a Unix system; only Linux is tested.
+/// The child leads a process group of its own, which ends with the connection. Should the host be killed,
+/// then on Linux the child itself is killed with it, unless it gained privileges when it started (setuid
+/// and the like); the rest of the group, and children on other systems, are not: they end if they end
+/// when their stdin does. Out of reach at any time are a grandchild that leaves the group (`setsid`) and
+/// what runs in a container that the child started.
+///
+/// A host must not reap children that are not its own, and must leave SIGPIPE ignored, as Rust's runtime
+/// has it: a child that closes its stdin would end a host with the signal's default action. Needs a Unix
+/// system; only Linux is tested.
 ///
 /// Printing one shows neither arguments nor values, because they may be secrets. Values of variables
 /// that its config names, and what [`StdioCommand::secret`] names, are also taken out of errors, of
