@@ -392,10 +392,8 @@ async fn pins_can_be_switched_on_and_off_while_it_runs() {
     let folder = Folder::new("switched");
     let git = ScriptedServer::new(script(&[("read", "reads")]));
     let on = pinned(&git);
-    let off = ServerConfig {
-        pin: false,
-        ..on.clone()
-    };
+    let mut off = on.clone();
+    off.pin = false;
     let (runtime, handle) = start(off.clone(), Some(&folder)).await;
     let reload =
         |config: &ServerConfig| runtime.reload(mcpvisor::Config::new().server(config.clone()));

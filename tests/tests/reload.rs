@@ -229,12 +229,9 @@ async fn a_config_that_cannot_be_used_changes_nothing() {
 async fn servers_come_go_and_are_switched_as_the_config_says() {
     let scripted_server = ScriptedServer::new(Script::new());
     let of = |name: &str| server(name, scripted(&scripted_server));
-    let (off, on) = (of("switched").enabled(false), of("switched").enabled(true));
+    let (off, mut on) = (of("switched").enabled(false), of("switched").enabled(true));
     // The same transport: only the switch differs.
-    let on = ServerConfig {
-        transport: off.transport.clone(),
-        ..on
-    };
+    on.transport = off.transport.clone();
     let stays = of("stays");
     let runtime = start(config([stays.clone(), of("goes"), off])).await;
     let goes = runtime.server("goes").unwrap();

@@ -123,10 +123,7 @@ async fn people_wake_a_sleeping_server_and_switch_it_off() {
     in_state(&handle, StateName::Connected).await;
     // An eager server from now on: it has no reason to sleep.
     let (runtime, handle) = ready(lazy(&one)).await;
-    let eager = ServerConfig {
-        start: StartMode::Eager,
-        ..lazy(&one)
-    };
+    let eager = lazy(&one).start(StartMode::Eager);
     runtime.reload(Config::new().server(eager)).await.unwrap();
     in_state(&handle, StateName::Connected).await;
 }

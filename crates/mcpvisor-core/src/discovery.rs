@@ -14,7 +14,8 @@ use crate::backoff::{Backoff, LONGEST_DELAY};
 use crate::chance::Chance;
 use crate::settings::{BackoffSettings, ListingSettings};
 
-/// One of the lists that a server may have.
+/// One of the lists that a server may have. Another one would be a breaking change, so that whoever
+/// matches on it notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListKind {

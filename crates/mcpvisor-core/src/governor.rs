@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::LONGEST_DELAY;
 
-/// The bounds across a fleet.
+/// The bounds across a fleet. Begin with the default and change what should be other.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct GovernorSettings {
     /// Slots that are held at once.
     pub max_connects: usize,

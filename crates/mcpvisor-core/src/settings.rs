@@ -280,6 +280,7 @@ impl Default for ListingSettings {
 /// A setting that would make the runtime misbehave.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the setting {name} {problem}")]
+#[non_exhaustive]
 pub struct InvalidSetting {
     /// Which setting, as it is written in a config file.
     pub name: &'static str,
@@ -287,10 +288,17 @@ pub struct InvalidSetting {
     pub problem: &'static str,
 }
 
+impl InvalidSetting {
+    /// A setting, and what is wrong with it.
+    pub fn new(name: &'static str, problem: &'static str) -> Self {
+        Self { name, problem }
+    }
+}
+
 impl ServerSettings {
     /// Refuses settings that would spin, storm or stand still.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let refuse = |name, problem| Err(InvalidSetting { name, problem });
+        let refuse = |name, problem| Err(InvalidSetting::new(name, problem));
         if self.backoff.initial.is_zero() {
             return refuse("reconnect.initialDelay", "must be longer than 0");
         }

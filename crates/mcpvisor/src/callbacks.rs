@@ -110,7 +110,9 @@ type Listening<P> = Arc<dyn Fn(Ask<P>) -> BoxFuture<'static, ()> + Send + Sync>;
 ///
 /// Each callback is an async function. A question of a server's gets its result, or the error that
 /// the callback returns. Callbacks run in tasks of their own, a bounded number at once and within a
-/// deadline, so that a slow one holds up neither its connection nor another server.
+/// deadline, so that a slow one holds up neither its connection nor another server. One that needs the
+/// runtime holds a [`WeakRuntime`](crate::WeakRuntime): with the runtime itself, or a handle of it, it
+/// would keep it for ever.
 ///
 /// ```
 /// use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};

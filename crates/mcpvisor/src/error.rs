@@ -499,6 +499,7 @@ pub enum StartError {
 /// There is no server of this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no server named {name:?}{}", known_names(.known))]
+#[non_exhaustive]
 pub struct UnknownServer {
     /// The name that was asked for.
     pub name: String,
@@ -519,6 +520,7 @@ fn known_names(known: &[ServerName]) -> String {
 #[error(
     "there is no tool named {name:?}; the catalog has the names of those that there are, as server__tool"
 )]
+#[non_exhaustive]
 pub struct UnknownTool {
     /// The name that was asked for.
     pub name: String,
@@ -580,18 +582,39 @@ pub enum ControlError {
 /// Servers that were not ready in time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not ready in time: {}", states(.servers))]
+#[non_exhaustive]
 pub struct NotReady {
-    /// Each of them, with its state and what last went wrong.
-    pub servers: Vec<(ServerName, StateName, Option<String>)>,
+    /// Each of them.
+    pub servers: Vec<ServerNotReady>,
 }
 
-fn states(servers: &[(ServerName, StateName, Option<String>)]) -> String {
-    let parts: Vec<String> = servers
-        .iter()
-        .map(|(name, state, fault)| match fault {
-            Some(fault) => format!("{name} is {state} ({fault})"),
-            None => format!("{name} is {state}"),
-        })
-        .collect();
+/// A server that was not ready in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerNotReady {
+    /// Which server.
+    pub server: ServerName,
+    /// Its state.
+    pub state: StateName,
+    /// The kind of what last went wrong.
+    pub class: Option<FaultClass>,
+    /// What last went wrong.
+    pub problem: Option<String>,
+    /// What a person should do about it.
+    pub action: Option<String>,
+}
+
+impl fmt::Display for ServerNotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}", self.server, self.state)?;
+        match &self.problem {
+            Some(problem) => write!(f, " ({problem})"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn states(servers: &[ServerNotReady]) -> String {
+    let parts: Vec<String> = servers.iter().map(ToString::to_string).collect();
     parts.join(", ")
 }

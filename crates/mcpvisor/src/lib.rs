@@ -67,8 +67,8 @@ pub use catalog::{
 pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use error::{
-    ArgumentProblem, CallError, ControlError, NotReady, NotSentReason, StartError, UnknownServer,
-    UnknownTool,
+    ArgumentProblem, CallError, ControlError, NotReady, NotSentReason, ServerNotReady, StartError,
+    UnknownServer, UnknownTool,
 };
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use handle::{ServerHandle, ToolHandle};
@@ -76,7 +76,7 @@ pub use link::in_process::ServerEnd;
 pub use pins::{DefinitionChange, HeldReason, HeldTool};
 pub use reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
 pub use request::{FromResult, Request};
-pub use runtime::{Runtime, RuntimeBuilder};
+pub use runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 pub use status::ServerStatus;
 pub use supervisor::{CloseOutcome, ServerClosed, ShutdownReport};
 #[cfg(feature = "http")]

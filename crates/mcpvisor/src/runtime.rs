@@ -3,6 +3,8 @@
 //! Nothing here is global: two runtimes in one process never meet. Handles only send messages and
 //! read snapshots.
 
+mod weak;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,11 +20,14 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+pub use self::weak::WeakRuntime;
 use crate::callbacks::Callbacks;
 use crate::catalog::{CatalogPublisher, ClientView, FleetCatalog};
 use crate::client::{self, ClientBuilder};
 use crate::config::{Config, ServerConfig};
-use crate::error::{ControlError, NotReady, StartError, UnknownServer, UnknownTool};
+use crate::error::{
+    ControlError, NotReady, ServerNotReady, StartError, UnknownServer, UnknownTool,
+};
 use crate::events::{EventBus, Events};
 use crate::handle::ServerHandle;
 use crate::host::Host;
@@ -33,7 +38,7 @@ use crate::server::slot::{Mailbox, Readiness, ServerSlot};
 use crate::state_dir::StateDir;
 use crate::status::ServerStatus;
 use crate::supervisor::{
-    CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, Supervisor,
+    CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, SupervisorActor,
     SupervisorArguments, SupervisorMessage,
 };
 
@@ -48,8 +53,11 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
+/// It runs on a tokio runtime with the time and the I/O driver, as `#[tokio::main]` has them and
+/// `enable_all()` of tokio's builder gives them. Without one of them its tasks panic.
+///
 /// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle asks for a
-/// shutdown that nobody waits for.
+/// shutdown that nobody waits for; [`Runtime::downgrade`] gives a reference that keeps nothing.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     lifeline: Arc<Lifeline>,
@@ -165,7 +173,7 @@ impl RuntimeBuilder {
             events: Arc::clone(&events),
             governor: self.governor.unwrap_or_else(default_governor),
         };
-        let (supervisor, _) = Actor::spawn(None, Supervisor, arguments)
+        let (supervisor, _) = Actor::spawn(None, SupervisorActor, arguments)
             .await
             .map_err(|problem| StartError::Supervisor(problem.to_string()))?;
         Ok(Runtime {
@@ -206,10 +214,9 @@ async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
 
 fn default_governor() -> GovernorSettings {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    GovernorSettings {
-        max_stdio: cores * 4,
-        ..GovernorSettings::default()
-    }
+    let mut settings = GovernorSettings::default();
+    settings.max_stdio = cores * 4;
+    settings
 }
 
 fn validate(config: &ServerConfig) -> Result<(), StartError> {
@@ -276,19 +283,6 @@ impl Runtime {
     /// A handle of a server.
     pub fn server(&self, name: &str) -> Result<ServerHandle, UnknownServer> {
         Ok(self.handle(self.slot(name)?, ClientId::DEFAULT, None, None))
-    }
-
-    /// A reference that does not keep the runtime.
-    #[cfg(feature = "config-files")]
-    pub(crate) fn downgrade(&self) -> std::sync::Weak<Lifeline> {
-        Arc::downgrade(&self.lifeline)
-    }
-
-    /// The runtime, if somebody still has it.
-    #[cfg(feature = "config-files")]
-    pub(crate) fn upgrade(lifeline: &std::sync::Weak<Lifeline>) -> Option<Self> {
-        let lifeline = lifeline.upgrade()?;
-        Some(Self { lifeline })
     }
 
     #[cfg(feature = "config-files")]
@@ -396,11 +390,18 @@ impl Runtime {
             .map(|slot| (slot.status(), slot.is_gone()))
             .filter(|(status, gone)| *gone || !status.is_ready())
             .map(|(status, gone)| {
-                let fault = match gone {
-                    true => Some(ControlError::RuntimeGone.to_string()),
-                    false => status.last_error.map(|fault| fault.message),
+                let fault = status.last_error.filter(|_| !gone);
+                let (class, problem) = match fault {
+                    Some(fault) => (Some(fault.class), Some(fault.message)),
+                    None => (None, gone.then(|| ControlError::RuntimeGone.to_string())),
                 };
-                (status.name, status.state, fault)
+                ServerNotReady {
+                    server: status.name,
+                    state: status.state,
+                    class,
+                    problem,
+                    action: status.action,
+                }
             })
             .collect();
         if servers.is_empty() {

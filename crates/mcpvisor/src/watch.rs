@@ -6,7 +6,7 @@
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, ConfigError};
 use crate::events::EventKind;
 use crate::reload::{ReloadError, ReloadReport};
-use crate::runtime::{Lifeline, Runtime};
+use crate::runtime::{Runtime, WeakRuntime};
 
 /// The file is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -125,7 +125,7 @@ fn look(path: &Path) -> Option<Look> {
 struct Watcher {
     path: PathBuf,
     seen: Option<Look>,
-    runtime: Weak<Lifeline>,
+    runtime: WeakRuntime,
     outcomes: mpsc::Sender<Result<ReloadReport, RejectedConfig>>,
 }
 
@@ -133,7 +133,7 @@ impl Watcher {
     async fn run(mut self) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if self.runtime.strong_count() == 0 {
+            if self.runtime.is_gone() {
                 return;
             }
             let now = self.look().await;
@@ -181,7 +181,7 @@ impl Watcher {
             Ok(read) => read.map_err(|problem| RejectedConfig::Unreadable(Arc::new(problem)))?,
             Err(_) => return Err(ReloadError::RuntimeGone.into()),
         };
-        let runtime = Runtime::upgrade(&self.runtime).ok_or(ReloadError::RuntimeGone)?;
+        let runtime = self.runtime.upgrade().ok_or(ReloadError::RuntimeGone)?;
         Ok(runtime.reload(config).await?)
     }
 
@@ -190,7 +190,7 @@ impl Watcher {
             Ok(report) => tracing::info!(unchanged = report.is_unchanged(), "config reloaded"),
             Err(problem) => {
                 tracing::warn!(%problem, "config not reloaded");
-                if let Some(runtime) = Runtime::upgrade(&self.runtime) {
+                if let Some(runtime) = self.runtime.upgrade() {
                     let problem = problem.to_string();
                     runtime.emit(EventKind::ConfigRejected { problem });
                 }

@@ -14,10 +14,8 @@ pub(crate) async fn connect(url: &str) -> Outcome<Ours> {
     let mut settings = ServerSettings::default();
     settings.budget.attempts = ATTEMPTS;
     settings.backoff.immediate_every = Duration::ZERO;
-    let governor = GovernorSettings {
-        burst_floor: usize::MAX,
-        ..GovernorSettings::default()
-    };
+    let mut governor = GovernorSettings::default();
+    governor.burst_floor = usize::MAX;
     let server = server("bench", url)?.settings(settings);
     Ours::start(Runtime::builder().governor(governor).server(server)).await
 }

@@ -54,10 +54,8 @@ async fn silent_servers_are_started_a_few_at_a_time_and_hold_up_no_other_for_lon
         .map(|_| ScriptedServer::new(silent.clone()))
         .collect();
     let good = ScriptedServer::new(Script::new());
-    let governor = GovernorSettings {
-        max_connects: 4,
-        ..GovernorSettings::default()
-    };
+    let mut governor = GovernorSettings::default();
+    governor.max_connects = 4;
     let patient = settings(|settings| settings.timeouts.connect = secs(3_600));
     let hasty = settings(|settings| settings.timeouts.connect = secs(1));
     let mut fleet: Vec<_> = servers
@@ -135,10 +133,8 @@ async fn the_first_byte_of_a_slow_server_frees_its_slot() {
     let slow = Behaviour::answer().after(secs(20)).notifying(news);
     let slow = ScriptedServer::new(Script::new().on("initialize", slow));
     let next = ScriptedServer::new(Script::new());
-    let governor = GovernorSettings {
-        max_connects: 1,
-        ..GovernorSettings::default()
-    };
+    let mut governor = GovernorSettings::default();
+    governor.max_connects = 1;
     let both = [
         ("a".to_owned(), &slow, ServerSettings::default()),
         ("b".to_owned(), &next, ServerSettings::default()),

@@ -126,12 +126,11 @@ pub(crate) fn eager() -> ServerSettings {
 
 /// A governor that never holds anybody up.
 pub(crate) fn no_governor() -> GovernorSettings {
-    GovernorSettings {
-        max_connects: 1_000,
-        max_stdio: 1_000,
-        burst_floor: 1_000_000,
-        ..GovernorSettings::default()
-    }
+    let mut governor = GovernorSettings::default();
+    governor.max_connects = 1_000;
+    governor.max_stdio = 1_000;
+    governor.burst_floor = 1_000_000;
+    governor
 }
 
 pub(crate) async fn fleet(servers: impl IntoIterator<Item = ServerConfig>) -> Runtime {

@@ -227,6 +227,26 @@ async fn a_second_shutdown_says_how_the_first_one_closed() {
     assert_eq!(first.servers, second.servers);
 }
 
+#[tokio::test]
+async fn a_weak_reference_keeps_no_runtime() {
+    let marker = Marker::new("o4-weak");
+    let held = std::sync::Arc::new(std::sync::OnceLock::<mcpvisor::WeakRuntime>::new());
+    let known = std::sync::Arc::clone(&held);
+    let callbacks = mcpvisor::Callbacks::new().roots(move |_| {
+        let runtime = known.get().and_then(mcpvisor::WeakRuntime::upgrade);
+        async move { Ok(runtime.map(|_| Vec::new()).unwrap_or_default()) }
+    });
+    let builder = mcpvisor::Runtime::builder().callbacks(callbacks);
+    let builder = builder.server(server("a", fixture(&marker, &[])));
+    let runtime = builder.start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    held.set(runtime.downgrade()).unwrap();
+    assert!(held.get().unwrap().upgrade().is_some());
+    drop(runtime);
+    assert!(held.get().unwrap().upgrade().is_none());
+    marker.nobody_left(DEADLINE).await;
+}
+
 #[test]
 fn with_the_executor_every_handle_is_gone_too() {
     let executor = || {

@@ -12,7 +12,8 @@ use super::{Now, later};
 use crate::ids::Generation;
 use crate::settings::CloseSettings;
 
-/// The name of a state, as JSON and the command line spell it.
+/// The name of a state, as JSON and the command line spell it. There is no variant for states to come:
+/// whoever matches on it shall notice a new one, which is a breaking change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
@@ -36,7 +37,7 @@ pub enum StateName {
 
 impl StateName {
     /// Every state, in the order of the documentation.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: &'static [Self] = &[
         Self::Connecting,
         Self::Connected,
         Self::Reconnecting,

@@ -51,6 +51,7 @@ pub use trust::{Trust, TrustStore, Trusted};
 /// # Ok::<(), mcpvisor::InvalidServerName>(())
 /// ```
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Config {
     /// The servers, in the order in which they were named.
     pub servers: Vec<ServerConfig>,
@@ -124,6 +125,7 @@ impl Config {
 /// # Ok::<(), mcpvisor::InvalidServerName>(())
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// What callers name it.
     pub name: ServerName,
@@ -288,16 +290,15 @@ fn validate(
     // No request could be answered in no time.
     let zero = timeouts.iter().find(|(_, timeout)| timeout.is_zero());
     zero.map_or(Ok(()), |(name, _)| {
-        Err(InvalidSetting {
-            name,
-            problem: "must be longer than 0; leave it out for the default",
-        })
+        let problem = "must be longer than 0; leave it out for the default";
+        Err(InvalidSetting::new(name, problem))
     })
 }
 
 /// Something in a config that a person should look at. It never holds a value of the config, only
 /// names and keys, so that it can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConfigProblem {
     /// The server that it is about, as the config spells it.
     pub server: Option<String>,

@@ -35,7 +35,7 @@ const SHUTDOWN_MARGIN: Duration = Duration::from_millis(500);
 pub(crate) const QUIET_SHUTDOWN: Duration = Duration::from_secs(10);
 
 /// The supervisor of one runtime.
-pub(crate) struct Supervisor;
+pub(crate) struct SupervisorActor;
 
 /// What the supervisor starts with.
 pub(crate) struct SupervisorArguments {
@@ -97,7 +97,7 @@ impl Drop for SupervisorState {
 }
 
 #[ractor::actor(message = SupervisorMessage, state = SupervisorState, arguments = SupervisorArguments)]
-impl Supervisor {
+impl SupervisorActor {
     async fn pre_start(
         &self,
         _myself: ActorRef<SupervisorMessage>,

@@ -6,7 +6,7 @@
 mod actor;
 mod message;
 
-pub(crate) use actor::{LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Supervisor, SupervisorArguments};
+pub(crate) use actor::{LONGEST_SHUTDOWN, QUIET_SHUTDOWN, SupervisorActor, SupervisorArguments};
 pub(crate) use message::SupervisorMessage;
 
 use std::collections::BTreeMap;

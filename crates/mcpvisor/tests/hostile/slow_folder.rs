@@ -58,10 +58,11 @@ fn decent() -> ServerConfig {
 
 async fn start(folder: &Folder) -> Runtime {
     let builder = Runtime::builder().state_dir(&folder.0).server(decent());
-    tokio::time::timeout(DEADLINE, builder.start())
-        .await
-        .expect("the start waits for the folder")
-        .unwrap()
+    let started = tokio::time::timeout(DEADLINE, builder.start()).await;
+    let Ok(started) = started else {
+        panic!("the start waits for the folder");
+    };
+    started.unwrap()
 }
 
 /// One run that keeps all that there is to keep.

@@ -64,10 +64,10 @@ async fn examine(
         config = match fleet::only(config.clone(), only) {
             Ok(config) => config,
             // An entry that was left out is what the doctor is for.
-            Err(failure) if failure.code == "config" => Config {
-                servers: Vec::new(),
-                ..config
-            },
+            Err(failure) if failure.code == "config" => {
+                config.servers.clear();
+                config
+            }
             Err(failure) => return Err(failure),
         };
     }

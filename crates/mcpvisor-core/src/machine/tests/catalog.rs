@@ -98,7 +98,8 @@ fn a_list_that_changes_after_the_loss_fetches_nothing() {
 #[test]
 fn a_state_that_cannot_serve_publishes_nothing() {
     let publishing: Vec<_> = StateName::ALL
-        .into_iter()
+        .iter()
+        .copied()
         .filter(|name| name.publishes())
         .collect();
     assert_eq!(

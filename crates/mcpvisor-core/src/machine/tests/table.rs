@@ -413,5 +413,5 @@ fn the_columns_cover_every_state() {
         .into_iter()
         .map(|code| reach(code).name())
         .collect();
-    assert_eq!(names, StateName::ALL.into_iter().collect());
+    assert_eq!(names, StateName::ALL.iter().copied().collect());
 }

@@ -334,7 +334,7 @@ fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
     for line in [
         marked.clone(),
         format!(" {marked}\r"),
-        format!("\u{feff} \u{feff}"),
+        "\u{feff} \u{feff}".to_owned(),
     ] {
         let inbound = inbound(line.as_bytes(), Expect::CallTool);
         let is_noise = line.ends_with('\u{feff}');

@@ -35,6 +35,7 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 /// The connection lasts until the server's future ends or drops `outgoing`, or until `incoming` has
 /// no more messages because the client closed it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ServerEnd {
     /// What the client says.
     pub incoming: mpsc::UnboundedReceiver<ClientJsonRpcMessage>,
