@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, and nobody links it"
 )]
 
+mod answered;
 mod batches;
 mod bounds;
 mod calls;

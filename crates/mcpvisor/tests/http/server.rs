@@ -46,6 +46,24 @@ pub enum Reply {
     Hang,
     /// Nothing, and the connection is closed after these bytes.
     Close(String),
+    /// These bytes, and once something is so, these; then the connection is closed.
+    Until(String, Condition, String),
+}
+
+/// What a reply waits for.
+#[derive(Clone)]
+pub struct Condition(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Condition {
+    pub fn new(is_so: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(is_so))
+    }
+}
+
+impl std::fmt::Debug for Condition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Condition")
+    }
 }
 
 impl Reply {
@@ -217,6 +235,14 @@ async fn connection(mut stream: TcpStream, log: Arc<Mutex<Vec<Seen>>>, handler: 
             Reply::Hang => while matches!(stream.read(&mut [0; 64]).await, Ok(1..)) {},
             Reply::Close(text) => {
                 let _ = stream.write_all(text.as_bytes()).await;
+                return;
+            }
+            Reply::Until(first, Condition(is_so), last) => {
+                let _ = stream.write_all(first.as_bytes()).await;
+                while !is_so() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                let _ = stream.write_all(last.as_bytes()).await;
                 return;
             }
         }

@@ -99,6 +99,8 @@ pub(crate) struct HttpLink {
     listen: Listen,
     /// Requests that were answered, and whose streams are still open, oldest first.
     lingering: VecDeque<CallId>,
+    /// Requests that were taken without an answer, which may come on the server's own stream.
+    accepted: Vec<CallId>,
     /// Requests that never left.
     unsent: Vec<CallId>,
     large: Arc<Semaphore>,
@@ -154,6 +156,7 @@ impl HttpLink {
             messages_on_way: 0,
             listen: Listen::default(),
             lingering: VecDeque::new(),
+            accepted: Vec::new(),
             unsent: Vec::new(),
             large: Arc::new(Semaphore::new(1)),
             heavy: None,
@@ -261,32 +264,32 @@ impl HttpLink {
     /// The next message of what has come. `Ready(None)`: nothing is on its way.
     ///
     /// After an answer, what came with it is looked at before it is told: most often that is the end
-    /// of its stream, and the connection is free for whatever is asked next.
+    /// of its stream, and the connection is free for whatever is asked next. Meanwhile the answer
+    /// stands first among what is to be said.
     fn poll_exchanges(
         &mut self,
         cx: &mut Context<'_>,
         expect: &impl Expectations,
         turn: &mut usize,
     ) -> Poll<Option<Inbound>> {
-        let mut answer = None;
+        let mut answered = false;
         while *turn > 0 {
             *turn -= 1;
-            if answer.is_none()
-                && let Some(inbound) = self.ready.pop_front()
-            {
+            if !answered && let Some(inbound) = self.ready.pop_front() {
                 return Poll::Ready(Some(inbound));
             }
             let came = match self.poll_exchange(cx, expect) {
                 Poll::Ready(Some(came)) => came,
-                Poll::Ready(None) if answer.is_none() => return Poll::Ready(None),
-                Poll::Pending if answer.is_none() => return Poll::Pending,
+                Poll::Ready(None) if !answered => return Poll::Ready(None),
+                Poll::Pending if !answered => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => break,
             };
             match came {
-                Some(inbound @ Inbound::Response { .. }) if answer.is_none() => {
-                    answer = Some(inbound);
+                Some(inbound @ Inbound::Response { .. }) if !answered => {
+                    self.ready.push_front(inbound);
+                    answered = true;
                 }
-                Some(inbound) if answer.is_none() => return Poll::Ready(Some(inbound)),
+                Some(inbound) if !answered => return Poll::Ready(Some(inbound)),
                 Some(inbound) => {
                     self.ready.push_back(inbound);
                     break;
@@ -294,7 +297,10 @@ impl HttpLink {
                 None => {}
             }
         }
-        answer.map_or(Poll::Pending, |answer| Poll::Ready(Some(answer)))
+        if answered {
+            return Poll::Ready(self.ready.pop_front());
+        }
+        Poll::Pending
     }
 
     /// One thing that came of what is on its way; inside, a message if it is one.

@@ -62,6 +62,10 @@ impl HttpLink {
         expect: &impl Expectations,
     ) -> Option<Inbound> {
         self.lingering.retain(|lingering| *lingering != id);
+        // Its answer may be there, and not told yet.
+        if self.ready.iter().any(|said| said.answers() == Some(id)) {
+            return None;
+        }
         expect.expect(id)?;
         match how {
             End::Unsent(problem) => {
@@ -83,7 +87,11 @@ impl HttpLink {
                 problem: "what came is no answer to this request".to_owned(),
             }),
             // The answer may come on the other stream; its deadline watches over that.
-            End::Accepted if self.listen.is_on() => None,
+            End::Accepted if self.listen.is_on() => {
+                self.accepted.retain(|id| expect.expect(*id).is_some());
+                self.accepted.push(id);
+                None
+            }
             End::Accepted => Some(Inbound::Failed {
                 id,
                 trouble: Trouble::ServerFault,
@@ -97,18 +105,27 @@ impl HttpLink {
             End::Refused(refusal) => {
                 let held = self.session != Session::None;
                 let failed = status::failed(id, &refusal, held, self.modern);
-                Some(self.with_session_in_mind(failed))
+                if is_session_gone(&failed) {
+                    self.session = Session::Gone;
+                }
+                Some(failed)
             }
         }
     }
 
     /// A stream that could not be taken up again says nothing about the request: it was accepted. A
-    /// server that is busy or broken may let it be taken up later.
+    /// server that is busy or broken may let it be taken up later; one that answers with something
+    /// else than a stream has none.
     fn resumed(&mut self, how: End, resume: Option<Resume>) -> (End, Option<Resume>) {
         let refusal = match how {
             End::Refused(refusal) => refusal,
             End::Unsent(problem) => {
                 self.unreachable(problem.clone());
+                return (End::Broken(problem), None);
+            }
+            End::Unreadable(problem) => return (End::Broken(problem), None),
+            End::Accepted => {
+                let problem = "it cannot be taken up again: there is no stream".to_owned();
                 return (End::Broken(problem), None);
             }
             other => return (other, resume),
@@ -218,28 +235,31 @@ impl HttpLink {
     fn listen_over(&mut self, how: End, resume: Option<Resume>) -> Option<Inbound> {
         match how {
             End::Unsent(problem) => {
-                self.listen.stop();
+                self.stop_listening();
                 self.unreachable(problem);
                 None
             }
             End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {
-                self.listen.stop();
+                self.stop_listening();
                 let gone = self.session_gone(status::gone(&refusal));
                 self.give_back(&status::gone(&refusal));
                 gone
             }
             End::Refused(refusal) if !self.may_listen_later(refusal.status) => {
-                self.listen.stop();
+                self.stop_listening();
                 self.release();
                 None
             }
             End::Accepted | End::Unreadable(_) => {
-                self.listen.stop();
+                self.stop_listening();
                 self.release();
                 None
             }
             End::Broken(_) => {
                 let wait = self.listen.broke(resume, Instant::now());
+                if self.listen.place().last_id.is_none() {
+                    self.miss_accepted();
+                }
                 self.listen_again(wait);
                 if wait.is_zero() {
                     self.doubt(About::Session, DOUBT);
@@ -254,6 +274,20 @@ impl HttpLink {
                 self.release();
                 None
             }
+        }
+    }
+
+    /// There is no stream of the server's own, or none any more.
+    fn stop_listening(&mut self) {
+        self.listen.stop();
+        self.miss_accepted();
+    }
+
+    /// What was accepted can have been answered on a stream that nobody can take up, or never will be.
+    fn miss_accepted(&mut self) {
+        for id in std::mem::take(&mut self.accepted) {
+            let problem = "the server accepted it, and the stream for its answer is gone";
+            self.ready.push_back(fault(id, problem.to_owned()));
         }
     }
 
@@ -286,7 +320,8 @@ impl HttpLink {
         held.then_some(Inbound::SessionGone { message })
     }
 
-    /// An error of the server's may say that the session is gone.
+    /// An error of the server's may say that the session is gone. This is for messages of a success:
+    /// what a refusal means depends on its status.
     pub(super) fn with_session_in_mind(&mut self, inbound: Inbound) -> Inbound {
         match inbound {
             Inbound::Response {
@@ -302,13 +337,6 @@ impl HttpLink {
                     error: Some(error),
                 }
             }
-            Inbound::Failed {
-                trouble: Trouble::SessionGone,
-                ..
-            } => {
-                self.session = Session::Gone;
-                inbound
-            }
             other => other,
         }
     }
@@ -317,6 +345,11 @@ impl HttpLink {
 /// A server that is busy or broken may have the stream later.
 fn is_passing(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+fn is_session_gone(inbound: &Inbound) -> bool {
+    let gone = Trouble::SessionGone;
+    matches!(inbound, Inbound::Failed { trouble, .. } if *trouble == gone)
 }
 
 fn fault(id: CallId, message: String) -> Inbound {

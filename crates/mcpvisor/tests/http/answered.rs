@@ -1,0 +1,122 @@
+//! What ends after an answer, what is taken up in vain, and what was accepted and never answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mcpvisor::Known;
+use serde_json::{Value, json};
+
+use crate::server::{
+    Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome,
+};
+use crate::{LONG, call, connected, until};
+
+/// The answer to a request as one event with a number.
+fn numbered(seen: &Seen, result: &Value) -> String {
+    let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": result});
+    sse_head() + &chunk(&format!("id: 7\n{}", event(&answer)))
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_after_its_answer_is_not_taken_up_again() {
+    // It ends as it should, or breaks off; both at once with the answer.
+    let ends: [fn(String) -> Reply; 2] = [|text| Reply::raw(text + "0\r\n\r\n"), Reply::Close];
+    for end in ends {
+        let server = Server::start(move |seen| match seen.asks() {
+            "initialize" => {
+                let Reply::Parts(parts) = welcome(seen, Some("session-1")) else {
+                    unreachable!()
+                };
+                let body = parts[0].1.split("\r\n\r\n").nth(1).unwrap();
+                let body: Value = serde_json::from_str(body).unwrap();
+                let text = numbered(seen, &body["result"]);
+                end(text.replacen("\r\n", "\r\nmcp-session-id: session-1\r\n", 1))
+            }
+            "tools/list" => end(numbered(seen, &tools())),
+            "tools/call" => end(numbered(seen, &said("whole"))),
+            "GET" if seen.header("last-event-id").is_some() => {
+                Reply::status("404 Not Found", "", "")
+            }
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        for _ in 0..20 {
+            assert_eq!(call(&web).await.unwrap(), "whole");
+        }
+        runtime.shutdown(LONG).await;
+        let seen = server.seen();
+        assert_eq!(seen[1].asks(), "notifications/initialized");
+        let resumed = seen
+            .iter()
+            .filter(|it| it.header("last-event-id").is_some());
+        assert_eq!(resumed.count(), 0, "everything was answered");
+        assert_eq!(server.count("initialize"), 1, "the session is there");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_taken_up_with_anything_but_a_stream_leaves_the_outcome_unknown() {
+    let others: [fn() -> Reply; 4] = [
+        || Reply::status("200 OK", "content-type: text/html\r\n", "<html>"),
+        || Reply::status("200 OK", "content-type: application/json\r\n", "{}"),
+        || Reply::status("202 Accepted", "", ""),
+        || Reply::raw("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
+    ];
+    for other in others {
+        let server = Server::start(
+            move |seen| match (seen.asks(), seen.header("last-event-id")) {
+                ("tools/call", _) => Reply::events(&["id: 1\ndata:\n\n".to_owned()]),
+                ("GET", Some(_)) => other(),
+                // The server has a stream of its own, on which no answer comes.
+                ("GET", None) => Reply::raw(sse_head()),
+                _ => manners(seen),
+            },
+        )
+        .await;
+        let (runtime, web) = connected(&server).await;
+        let error = call(&web).await.unwrap_err();
+        assert_eq!(
+            (error.code(), error.known()),
+            ("outcome_unknown", Known::Unknown),
+            "{error}"
+        );
+        assert_eq!(server.count("tools/call"), 1);
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn what_was_accepted_is_not_waited_for_when_the_stream_for_its_answer_is_gone() {
+    // Refused for good once it has ended, or broken off in the middle.
+    for breaks in [false, true] {
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (opened, taken) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&accepted));
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" => {
+                taken.fetch_add(1, Ordering::SeqCst);
+                Reply::status("202 Accepted", "", "")
+            }
+            "GET" if opened.fetch_add(1, Ordering::SeqCst) == 0 => {
+                let end = if breaks { "" } else { "0\r\n\r\n" };
+                let (taken, end) = (Arc::clone(&taken), end.to_owned());
+                let is_taken = Condition::new(move || taken.load(Ordering::SeqCst) == 1);
+                Reply::Until(sse_head(), is_taken, end)
+            }
+            "GET" if breaks => Reply::raw(sse_head()),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        until("the stream is open", || server.count("GET") == 1).await;
+        let error = call(&web).await.unwrap_err();
+        assert_eq!(
+            (error.code(), error.known()),
+            ("outcome_unknown", Known::Unknown),
+            "{error}"
+        );
+        assert_eq!(server.count("tools/call"), 1);
+        assert_eq!(web.status().generation.get(), 1);
+        runtime.shutdown(LONG).await;
+    }
+}
