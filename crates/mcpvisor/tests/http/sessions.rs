@@ -323,3 +323,24 @@ async fn a_session_is_opened_by_a_good_answer_to_initialize_and_by_nothing_else(
     assert_eq!(ids, ["session-1"]);
     assert_eq!(server.count("DELETE"), 1);
 }
+
+#[tokio::test]
+async fn a_failure_that_speaks_of_another_session_is_no_session_that_is_gone() {
+    for status in [
+        "500 Internal Server Error",
+        "403 Forbidden",
+        "502 Bad Gateway",
+    ] {
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" => error(status, "upstream database session expired"),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        let failed = call(&web).await.unwrap_err();
+        assert_eq!(failed.known(), Known::Answered, "{status}: {failed}");
+        assert_eq!(server.count("tools/call"), 1, "{status}: it may have run");
+        assert_eq!(server.count("initialize"), 1, "{status}");
+        runtime.shutdown(LONG).await;
+    }
+}
