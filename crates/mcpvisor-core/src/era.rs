@@ -10,7 +10,8 @@ use std::time::Duration;
 /// How long a server of which nothing is known may be silent on the question for the modern era.
 pub const PROBE_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a server that spoke the modern era before may be silent on it.
+/// How long a server that spoke the modern era before may be silent on it, and one that refused the
+/// other era.
 pub const REMEMBERED_WAIT: Duration = Duration::from_secs(10);
 
 /// An era of the protocol.
@@ -106,8 +107,8 @@ pub struct Negotiation {
     discover_answered: bool,
     /// It was answered, after `initialize` had been sent.
     discovered_late: bool,
-    /// `initialize` was refused.
-    refused: bool,
+    /// `initialize` was refused, and what that comes to if the other way is closed too.
+    refused: Option<Next>,
     /// A version that the server named was tried already.
     retried: bool,
 }
@@ -140,7 +141,7 @@ impl Negotiation {
             },
             discover_answered: false,
             discovered_late: false,
-            refused: false,
+            refused: None,
             retried: false,
         };
         (negotiation, say)
@@ -152,6 +153,8 @@ impl Negotiation {
             (_, KnownEra::Pinned(_)) | (Waiting::Initialize, _) => None,
             // It speaks the modern era, and does not answer the other.
             (Waiting::Both, _) => self.discovered_late.then_some(PROBE_WAIT),
+            // It may be of the modern era alone, and take its time.
+            (Waiting::Discover, _) if self.refused.is_some() => Some(REMEMBERED_WAIT),
             (Waiting::Discover, KnownEra::Remembered(_)) => Some(REMEMBERED_WAIT),
             (Waiting::Discover, KnownEra::Unknown | KnownEra::Assumed(_)) => Some(PROBE_WAIT),
         }
@@ -173,8 +176,8 @@ impl Negotiation {
             Heard::ModernRefusal => Next::Refused,
             Heard::NotDiscovered => self.not_discovered(),
             Heard::Initialized => Next::Agreed(Era::Legacy),
-            Heard::OtherVersion => Next::Incompatible,
-            Heard::NotInitialized => self.not_initialized(),
+            Heard::OtherVersion => self.not_initialized(Next::Incompatible),
+            Heard::NotInitialized => self.not_initialized(Next::Refused),
             Heard::Silence => self.silence(),
             Heard::Lost => self.lost(),
             Heard::Unreached => Next::Unreached,
@@ -183,12 +186,13 @@ impl Negotiation {
 
     fn other_versions(&mut self, modern: bool, legacy: bool) -> Next {
         if self.waiting != Waiting::Discover {
+            self.discover_answered = true;
             return Next::Wait;
         }
         if modern && !std::mem::replace(&mut self.retried, true) {
             return Next::Say(Say::Discover);
         }
-        if legacy && !self.refused && !self.is_pinned() {
+        if legacy && self.refused.is_none() && !self.is_pinned() {
             return self.initialize();
         }
         Next::Incompatible
@@ -196,51 +200,56 @@ impl Negotiation {
 
     fn not_discovered(&mut self) -> Next {
         let waited = std::mem::replace(&mut self.discover_answered, true);
-        match self.waiting {
-            Waiting::Both | Waiting::Initialize => Next::Wait,
-            Waiting::Discover if self.is_pinned() => Next::Incompatible,
-            Waiting::Discover if self.refused || waited => Next::Refused,
-            Waiting::Discover => self.initialize(),
+        match (self.waiting, self.refused) {
+            (Waiting::Both | Waiting::Initialize, _) => Next::Wait,
+            (Waiting::Discover, _) if self.is_pinned() => Next::Incompatible,
+            (Waiting::Discover, Some(verdict)) => verdict,
+            (Waiting::Discover, None) if waited => Next::Refused,
+            (Waiting::Discover, None) => self.initialize(),
         }
     }
 
-    fn not_initialized(&mut self) -> Next {
-        if std::mem::replace(&mut self.refused, true) {
-            return Next::Refused;
+    /// `initialize` led to nothing. Nothing is concluded from that while the server still has the
+    /// other question: over HTTP a refusal may overtake the answer that is being worked on.
+    fn not_initialized(&mut self, verdict: Next) -> Next {
+        if self.refused.replace(verdict).is_some() {
+            return verdict;
         }
         if self.discovered_late {
             return Next::Agreed(Era::Modern);
         }
-        match self.known {
+        if self.waiting == Waiting::Both && !self.discover_answered {
+            self.waiting = Waiting::Discover;
+            return Next::Wait;
+        }
+        match (self.known, verdict) {
             // What is known may be out of date.
-            KnownEra::Assumed(_) | KnownEra::Remembered(_) if !self.discover_answered => {
+            (KnownEra::Assumed(_) | KnownEra::Remembered(_), Next::Refused)
+                if !self.discover_answered =>
+            {
                 self.waiting = Waiting::Discover;
                 Next::Say(Say::Discover)
             }
-            KnownEra::Assumed(_)
-            | KnownEra::Remembered(_)
-            | KnownEra::Unknown
-            | KnownEra::Pinned(_) => Next::Refused,
+            _ => verdict,
         }
     }
 
     fn silence(&mut self) -> Next {
-        match self.waiting {
-            Waiting::Discover if self.refused => Next::Refused,
-            Waiting::Discover => {
+        match (self.waiting, self.refused) {
+            (Waiting::Discover, Some(verdict)) => verdict,
+            (Waiting::Discover, None) => {
                 self.waiting = Waiting::Both;
                 Next::Say(Say::Initialize)
             }
-            Waiting::Both if self.discovered_late => Next::Agreed(Era::Modern),
-            Waiting::Both | Waiting::Initialize => Next::Wait,
+            (Waiting::Both, _) if self.discovered_late => Next::Agreed(Era::Modern),
+            (Waiting::Both | Waiting::Initialize, _) => Next::Wait,
         }
     }
 
     fn lost(&self) -> Next {
+        let unanswered = !self.discover_answered && self.refused.is_none();
         match (self.known, self.waiting) {
-            (KnownEra::Unknown, Waiting::Discover | Waiting::Both) if !self.discover_answered => {
-                Next::OtherEra
-            }
+            (KnownEra::Unknown, Waiting::Discover | Waiting::Both) if unanswered => Next::OtherEra,
             _ => Next::Lost,
         }
     }
@@ -411,6 +420,43 @@ mod tests {
                     MODERN
                 )
             );
+        }
+    }
+
+    #[test]
+    fn a_slow_answer_is_waited_for_though_the_other_way_is_closed_and_not_for_ever() {
+        for known in [Unknown, MODERN] {
+            for (refusal, verdict) in [
+                (NotInitialized, Next::Refused),
+                (OtherVersion, Next::Incompatible),
+            ] {
+                assert_eq!(
+                    course(known, &[Silence, refusal]).1,
+                    Next::Wait,
+                    "{known:?}: nothing is concluded yet"
+                );
+                assert_eq!(
+                    course(known, &[Silence, refusal, Discovered]),
+                    (
+                        vec![Discover, Initialize],
+                        Next::Agreed(Era::Modern),
+                        MODERN
+                    )
+                );
+                assert_eq!(
+                    course(known, &[Silence, Discovered, refusal]).1,
+                    Next::Agreed(Era::Modern)
+                );
+                for end in [Silence, NotDiscovered] {
+                    assert_eq!(course(known, &[Silence, refusal, end]).1, verdict);
+                    assert_eq!(course(known, &[Silence, NotDiscovered, refusal]).1, verdict);
+                }
+                let (mut negotiation, _) = Negotiation::begin(known);
+                negotiation.hear(Silence);
+                negotiation.hear(refusal);
+                assert_eq!(negotiation.patience(), Some(REMEMBERED_WAIT));
+                assert_eq!(negotiation.hear(Lost), Next::Lost, "it refused the other");
+            }
         }
     }
 

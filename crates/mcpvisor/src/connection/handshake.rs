@@ -159,7 +159,7 @@ impl<L: Link> Handshake<'_, L> {
                 }
                 Next::Incompatible => return Err(self.incompatible()),
                 Next::Refused | Next::Lost | Next::Unreached | Next::OtherEra => {
-                    return Err(self.refusal.take().unwrap_or_else(|| nonsense("no answer")));
+                    return Err(self.refused());
                 }
             }
         }
@@ -241,7 +241,8 @@ impl<L: Link> Handshake<'_, L> {
                 Some(Answer::Heard(Heard::NotDiscovered))
             }
             Inbound::Unreadable { id, problem } if self.sent.initialize == Some(id) => {
-                Some(Answer::Stop(Stop::Nonsense(problem)))
+                self.sent.initialize = None;
+                Some(self.not_initialized(Stop::Nonsense(problem)))
             }
             Inbound::Failed {
                 id,
@@ -284,7 +285,8 @@ impl<L: Link> Handshake<'_, L> {
     }
 
     /// A question met trouble over HTTP. A server that refuses the modern one with a status alone
-    /// speaks the other era; one that cannot be reached, or wants a person, says nothing of eras.
+    /// speaks the other era, and one that fails on it may; one that is busy, or wants a person, says
+    /// nothing of eras.
     fn failed(
         &mut self,
         id: CallId,
@@ -298,6 +300,7 @@ impl<L: Link> Handshake<'_, L> {
             status,
             message,
         };
+        let waits = matches!(trouble, Trouble::Unauthorized | Trouble::Busy { .. });
         if self.sent.initialize == Some(id) {
             self.sent.initialize = None;
             return Some(match error {
@@ -306,7 +309,8 @@ impl<L: Link> Handshake<'_, L> {
                     self.refusal = Some(stop);
                     Answer::Heard(Heard::NotInitialized)
                 }
-                _ => Answer::Stop(stop),
+                _ if waits => Answer::Stop(stop),
+                _ => self.not_initialized(stop),
             });
         }
         if self.sent.discover != Some(id) {
@@ -319,8 +323,9 @@ impl<L: Link> Handshake<'_, L> {
                 self.refusal = Some(stop);
                 Answer::Heard(Heard::NotDiscovered)
             }
-            // Some throw on a method that they do not know.
-            None if status == Some(500) && self.negotiation.is_open() => {
+            // Some throw on a method that they do not know, and what stands before them may say
+            // anything then.
+            None if !waits && self.negotiation.is_open() => {
                 self.fault = Some(stop);
                 Answer::Heard(Heard::NotDiscovered)
             }
@@ -391,11 +396,38 @@ impl<L: Link> Handshake<'_, L> {
         match result {
             Ok(ServerResult::InitializeResult(info)) => Answer::Initialized(Box::new(info)),
             // What it is instead may be as long as a line, and is no help.
-            Ok(_) => Answer::Stop(nonsense("a result of another kind")),
+            Ok(_) => self.not_initialized(nonsense("a result of another kind")),
             Err(error) => {
                 self.refusal = Some(Stop::Refused(error));
                 Answer::Heard(Heard::NotInitialized)
             }
+        }
+    }
+
+    /// Nothing sensible came of `initialize`. That is the end of it, unless the server may still be
+    /// met in the modern era.
+    fn not_initialized(&mut self, stop: Stop) -> Answer {
+        if self.sent.discover.is_none() && self.discovered.is_none() {
+            return Answer::Stop(stop);
+        }
+        self.refusal = Some(stop);
+        Answer::Heard(Heard::NotInitialized)
+    }
+
+    /// Why the server refused. One that still has the question for the modern era may answer it the
+    /// next time, whatever it said of the other.
+    fn refused(&mut self) -> Stop {
+        match self.refusal.take() {
+            Some(Stop::Refused(error)) if self.sent.discover.is_some() => Stop::Failed {
+                trouble: Trouble::ServerFault,
+                status: None,
+                message: format!(
+                    "did not answer server/discover in time, and refused initialize: {} (code {})",
+                    error.message, error.code.0
+                ),
+            },
+            Some(stop) => stop,
+            None => nonsense("no answer"),
         }
     }
 
@@ -424,12 +456,14 @@ impl<L: Link> Handshake<'_, L> {
     fn agree_modern(&mut self) -> Result<Welcome, Stop> {
         let discovered = self.discovered.take();
         let discovered = discovered.ok_or_else(|| nonsense("no answer"))?;
+        self.let_go_of_the_rest();
         self.link.negotiated(&MODERN);
         let info = ServerPeerInfo::from_discover_result(MODERN, discovered);
         Ok(welcome(info, Era::Modern))
     }
 
     fn agree_legacy(&mut self, info: InitializeResult) -> Result<Welcome, Stop> {
+        self.let_go_of_the_rest();
         self.link.negotiated(&info.protocol_version);
         let initialized = ClientNotification::InitializedNotification(InitializedNotification {
             method: Default::default(),
@@ -439,6 +473,14 @@ impl<L: Link> Handshake<'_, L> {
             .push(ClientJsonRpcMessage::notification(initialized))
             .map_err(Stop::Nonsense)?;
         Ok(welcome(info.into(), Era::Legacy))
+    }
+
+    /// What was agreed on makes the other question pointless.
+    fn let_go_of_the_rest(&mut self) {
+        let open = [self.sent.discover.take(), self.sent.initialize.take()];
+        for id in open.into_iter().flatten() {
+            self.link.let_go(id);
+        }
     }
 }
 

@@ -79,6 +79,9 @@ pub(crate) trait Link: Send {
     #[cfg(feature = "http")]
     fn renew(&mut self, _endpoint: &http::HttpEndpoint) {}
 
+    /// Nobody waits for the answer to this request any more, and the server need not know.
+    fn let_go(&mut self, _id: CallId) {}
+
     /// Gives a pending request up at the server, which may have answered it already.
     fn cancel(&mut self, id: CallId, reason: &str) {
         // What cannot be written any more needs no cancelling either.

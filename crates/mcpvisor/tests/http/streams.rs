@@ -123,7 +123,7 @@ async fn streams_that_stay_open_after_their_answer_do_not_pile_up() {
 }
 
 /// Our sockets to a port that are open.
-fn sockets(port: u16) -> usize {
+pub fn sockets(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let remote = format!("0100007F:{port:04X}");
     let open = |line: &&str| {

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use crate::server::{Reply, Seen, Server, manners, said, tools};
 use crate::{LONG, call, started_with, until};
 
-fn error(seen: &Seen, status: &str, error: &Value) -> Reply {
+pub fn error(seen: &Seen, status: &str, error: &Value) -> Reply {
     let body = json!({"jsonrpc": "2.0", "id": seen.id(), "error": error});
     let headers = "content-type: application/json\r\n";
     Reply::status(status, headers, &body.to_string())
 }
 
 /// A server of 2026-07-28 alone.
-fn modern(seen: &Seen) -> Reply {
+pub fn modern(seen: &Seen) -> Reply {
     let meta = &seen.body["params"]["_meta"];
     if meta["io.modelcontextprotocol/protocolVersion"] != "2026-07-28" {
         let supported = json!({"supported": ["2026-07-28"], "requested": "2025-06-18"});
@@ -49,7 +49,7 @@ fn modern(seen: &Seen) -> Reply {
 }
 
 /// A server with sessions, to which everything else is a bad request.
-fn legacy(seen: &Seen) -> Reply {
+pub fn legacy(seen: &Seen) -> Reply {
     let lost = seen.header("mcp-session-id").is_none() && seen.asks() != "initialize";
     if seen.method == "POST" && lost {
         let refused =
@@ -59,7 +59,7 @@ fn legacy(seen: &Seen) -> Reply {
     manners(seen)
 }
 
-type Manners = fn(&Seen) -> Reply;
+pub type Manners = fn(&Seen) -> Reply;
 
 struct Swap {
     server: Server,

@@ -43,6 +43,8 @@ impl HttpLink {
                 return missed.then_some(Inbound::Unheard);
             }
             Purpose::Initialized => self.greeted(true),
+            // Whoever speaks the newer protocol has none.
+            _ if self.modern => {}
             _ => {
                 if let Some(id) = session.filter(headers::is_session) {
                     self.set_header(headers::SESSION, id);

@@ -90,6 +90,9 @@ impl Link for HttpLink {
 
     fn negotiated(&mut self, version: &ProtocolVersion) {
         self.modern = !version.has_initialize();
+        if self.modern {
+            self.without_session();
+        }
         if let Ok(value) = HeaderValue::from_str(version.as_str()) {
             self.set_header(headers::VERSION, value);
         }
@@ -97,6 +100,10 @@ impl Link for HttpLink {
 
     fn renew(&mut self, endpoint: &HttpEndpoint) {
         self.renew_headers(endpoint);
+    }
+
+    fn let_go(&mut self, id: CallId) {
+        self.cut_off(id);
     }
 
     fn cancel(&mut self, id: CallId, reason: &str) {

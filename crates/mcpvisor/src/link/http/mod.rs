@@ -212,6 +212,12 @@ impl HttpLink {
         Arc::make_mut(&mut self.headers).insert(name, value);
     }
 
+    /// There are no sessions in this version, though a server of both may have begun one.
+    fn without_session(&mut self) {
+        self.session = Session::None;
+        Arc::make_mut(&mut self.headers).remove(headers::SESSION);
+    }
+
     /// From the next request on these headers of the endpoint are sent, and what the session added.
     fn renew_headers(&mut self, endpoint: &HttpEndpoint) {
         let Ok(fresh) = Target::check(endpoint, |name| std::env::var_os(name)) else {
@@ -257,7 +263,7 @@ impl HttpLink {
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
-        let down = ready!(self.poll_end(cx));
+        let down = ready!(self.poll_end(cx, expect));
         Poll::Ready(self.gate.take_report().ok_or(down))
     }
 
@@ -355,14 +361,15 @@ impl HttpLink {
         }
     }
 
-    /// Waits for the end.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<LinkDown> {
+    /// Waits for the end, as long as an answer may come for which somebody waits.
+    fn poll_end(&mut self, cx: &mut Context<'_>, expect: &impl Expectations) -> Poll<LinkDown> {
         let down = match &mut self.end {
             Ending::Open => return Poll::Pending,
             Ending::Down(down) => return Poll::Ready(down.clone()),
             Ending::Near(down, patience) => {
-                let mut others = self.exchanges.iter();
-                if others.any(|other| other.purpose.request().is_some() && other.is_awaited()) {
+                let others = self.exchanges.iter().filter(|other| other.is_awaited());
+                let mut requests = others.filter_map(|other| other.purpose.request());
+                if requests.any(|id| expect.expect(id).is_some()) {
                     ready!(patience.as_mut().poll(cx));
                 }
                 down.clone()

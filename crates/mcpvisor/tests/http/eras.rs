@@ -1,0 +1,204 @@
+//! Which era a server speaks, where it takes its time, fails on the question or answers both.
+
+use std::time::{Duration, Instant};
+
+use mcpvisor::{Runtime, ServerHandle, StateName, Transport};
+use serde_json::json;
+
+use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
+use crate::streams::sockets;
+use crate::swapped::{Manners, error, legacy, modern};
+use crate::{LONG, call, connected, started_with, until};
+
+/// A server of which nothing is known.
+async fn unknown(server: &Server) -> (Runtime, ServerHandle) {
+    started_with(Transport::http(server.url()), |config| {
+        config.protocol = None;
+        config.settings.backoff.initial = Duration::from_millis(10);
+    })
+    .await
+}
+
+/// The same reply, some time later.
+fn later(after: Duration, reply: Reply) -> Reply {
+    let Reply::Parts(mut parts) = reply else {
+        unreachable!()
+    };
+    parts[0].0 = after;
+    Reply::Parts(parts)
+}
+
+/// The same reply, after which the connection is closed.
+fn last(reply: Reply) -> Reply {
+    let Reply::Parts(parts) = reply else {
+        unreachable!()
+    };
+    let text = parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    Reply::Close(text)
+}
+
+/// More than the silence after which the other era is tried.
+const SLOW: Duration = Duration::from_millis(1_500);
+
+#[tokio::test]
+async fn a_modern_server_that_takes_its_time_is_waited_for_though_it_refuses_the_other_era() {
+    // With an error of its era, with one of any era, with nonsense, and by failing.
+    let refusals: [Manners; 4] = [
+        modern,
+        |seen| {
+            let unknown = json!({"code": -32601, "message": "no such protocol version"});
+            error(seen, "404 Not Found", &unknown)
+        },
+        |_| Reply::status("200 OK", "content-type: text/html\r\n", "<html>"),
+        |_| Reply::status("500 Internal Server Error", "", ""),
+    ];
+    for refusal in refusals {
+        let server = Server::start(move |seen| match seen.asks() {
+            "server/discover" => later(SLOW, modern(seen)),
+            "initialize" => refusal(seen),
+            _ => modern(seen),
+        })
+        .await;
+        let (runtime, web) = unknown(&server).await;
+        until("it is there", || {
+            let state = web.status().state;
+            assert_ne!(state, StateName::PermanentlyFailed, "{:?}", web.status());
+            state == StateName::Connected
+        })
+        .await;
+        assert_eq!(web.status().generation.get(), 1, "the first time");
+        assert_eq!(web.status().protocol.as_deref(), Some("2026-07-28"));
+        assert_eq!(call(&web).await.unwrap(), "hello from the new one");
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_never_says_what_it_speaks_is_asked_again() {
+    let server = Server::start(move |seen| match seen.asks() {
+        "server/discover" => Reply::Hang,
+        _ => modern(seen),
+    })
+    .await;
+    let (runtime, web) = unknown(&server).await;
+    until("another try", || web.status().generation.get() >= 2).await;
+    let fault = web.status().last_error.unwrap();
+    assert!(fault.message.contains("server/discover"), "{fault}");
+    runtime.shutdown(LONG).await;
+}
+
+/// It speaks both, each slowly, and gives a session to whoever asks for the older one.
+fn both(seen: &Seen) -> Reply {
+    match seen.asks() {
+        "server/discover" => later(SLOW, modern(seen)),
+        "initialize" => later(2 * SLOW, welcome(seen, Some("session-1"))),
+        "tools/call" => {
+            let unknown = json!({"code": -32601, "message": "Unknown tool"});
+            error(seen, "404 Not Found", &unknown)
+        }
+        _ => modern(seen),
+    }
+}
+
+#[tokio::test]
+async fn the_late_answer_to_the_other_question_gives_a_modern_connection_no_session() {
+    let server = Server::start(both).await;
+    let (runtime, web) = unknown(&server).await;
+    runtime.ready(LONG).await.unwrap();
+    assert_eq!(web.status().protocol.as_deref(), Some("2026-07-28"));
+    let begun = Instant::now();
+    let mut calls = 0;
+    while begun.elapsed() < 3 * SLOW {
+        assert!(call(&web).await.is_err());
+        calls += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(server.count("tools/call"), calls, "none was sent again");
+    let seen = server.seen();
+    let with_session = seen
+        .iter()
+        .filter(|it| it.header("mcp-session-id").is_some());
+    assert_eq!(with_session.count(), 0);
+    assert_eq!(web.status().generation.get(), 1);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn a_server_that_fails_on_the_question_in_any_way_is_asked_for_the_other_era() {
+    let failures: [Manners; 5] = [
+        |_| Reply::Close(String::new()),
+        |_| Reply::status("502 Bad Gateway", "content-type: text/html\r\n", "<html>"),
+        |_| Reply::status("409 Conflict", "", ""),
+        |_| Reply::status("403 Forbidden", "content-type: text/html\r\n", "<html>"),
+        |_| Reply::status("408 Request Timeout", "", ""),
+    ];
+    for failure in failures {
+        let server = Server::start(move |seen| match seen.asks() {
+            "server/discover" => failure(seen),
+            _ => legacy(seen),
+        })
+        .await;
+        let (runtime, web) = unknown(&server).await;
+        assert_eq!(call(&web).await.unwrap(), "hello");
+        assert_eq!(web.status().generation.get(), 1, "on the same connection");
+        assert_eq!(server.count("server/discover"), 1);
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_or_wants_somebody_else_is_not_asked_for_another_era() {
+    for status in ["401 Unauthorized", "429 Too Many", "503 Unavailable"] {
+        let server = Server::start(move |seen| match seen.asks() {
+            "server/discover" => Reply::status(status, "", ""),
+            _ => legacy(seen),
+        })
+        .await;
+        let (runtime, web) = unknown(&server).await;
+        until("it is refused", || web.status().last_error.is_some()).await;
+        assert_eq!(server.count("initialize"), 0, "{status}");
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_was_never_answered_keeps_no_socket() {
+    let server = Server::start(|seen| match seen.asks() {
+        "server/discover" => Reply::Hang,
+        _ => last(legacy(seen)),
+    })
+    .await;
+    let (runtime, web) = unknown(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "hello");
+    until("every socket is closed", || sockets(server.port) == 0).await;
+    assert_eq!(web.status().state, StateName::Connected);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn streams_that_were_answered_hold_up_no_reconnect() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("open")});
+            let text = sse_head() + &chunk(&event(&answer));
+            Reply::Parts(vec![(Duration::ZERO, text), (LONG, String::new())])
+        }
+        _ => last(manners(seen)),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    assert_eq!(call(&web).await.unwrap(), "open");
+    server.refuse_others();
+    let begun = Instant::now();
+    let request = web.call_tool("echo", json!({}));
+    let caller = tokio::spawn(async move { request.deadline(LONG).await });
+    until("the loss is noticed", || {
+        web.status().state != StateName::Connected
+    })
+    .await;
+    // What may still be answered is waited for 5 s.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    caller.abort();
+    runtime.shutdown(LONG).await;
+}
