@@ -4,6 +4,7 @@
 //! not be used at all. Sending the headers is left to the link.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rmcp::model::{CallToolRequest, JsonObject, Tool};
 use serde_json::Value;
@@ -66,6 +67,35 @@ impl ParamHeaders {
         });
         let headers = RequestHeaders(headers.collect());
         call.extensions.insert(headers);
+    }
+}
+
+/// Whether a call that meant a tool as it was may go to the one of its name that is listed now. Other
+/// marks only say how the same arguments travel; where tools are pinned, a person approves those too.
+/// What was not known when the call was sent cannot have changed.
+pub(super) fn is_meant(was: Option<&Tool>, now: Option<&Tool>, pinned: bool) -> bool {
+    match (was, now) {
+        (Some(was), Some(now)) if pinned => was == now,
+        (Some(was), Some(now)) => was == now || unmarked(was) == unmarked(now),
+        (None, Some(_)) => !pinned,
+        (_, None) => false,
+    }
+}
+
+/// The tool without its marks.
+fn unmarked(tool: &Tool) -> Tool {
+    let mut tool = tool.clone();
+    unmark(Arc::make_mut(&mut tool.input_schema));
+    tool
+}
+
+fn unmark(schema: &mut JsonObject) {
+    schema.remove(MARK);
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for property in properties.into_iter().flatten() {
+        if let Value::Object(schema) = property.1 {
+            unmark(schema);
+        }
     }
 }
 
@@ -175,8 +205,6 @@ fn text(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use rmcp::model::CallToolRequestParams;
     use serde_json::json;
 
@@ -226,6 +254,32 @@ mod tests {
         let expected =
             expected.map(|(name, value)| (format!("Mcp-Param-{name}"), value.to_owned()));
         assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn a_tool_with_other_marks_alone_is_the_same_where_nobody_approves_it() {
+        let marked = |mark: &str, kind: &str| {
+            let zone = json!({ "type": kind, "x-mcp-header": mark });
+            let place = json!({ "type": "object", "properties": { "zone": zone } });
+            tool(
+                "t",
+                json!({ "type": "object", "properties": { "where": place } }),
+            )
+        };
+        let was = marked("Zone", "string");
+        let other = marked("Area", "string");
+        let changed = marked("Zone", "integer");
+        for (now, loose, pinned) in [
+            (Some(&was), true, true),
+            (Some(&other), true, false),
+            (Some(&changed), false, false),
+            (None, false, false),
+        ] {
+            assert_eq!(is_meant(Some(&was), now, false), loose);
+            assert_eq!(is_meant(Some(&was), now, true), pinned);
+        }
+        assert!(is_meant(None, Some(&was), false), "nothing was known");
+        assert!(!is_meant(None, Some(&was), true), "nothing was approved");
     }
 
     #[test]

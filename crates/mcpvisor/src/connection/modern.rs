@@ -9,7 +9,7 @@ use std::time::Instant;
 use mcpvisor_core::CallId;
 use rmcp::model::{
     ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, LoggingLevel, NumberOrString,
-    PingRequest, ProgressToken, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult,
+    PingRequest, ProgressToken, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult, Tool,
 };
 
 use super::era;
@@ -30,6 +30,8 @@ pub(super) struct Modern {
     /// Calls that wait for a new list of tools, because their headers were wrong, and what the
     /// server said of them.
     pub(super) mismatched: Vec<(Box<Call>, rmcp::ErrorData)>,
+    /// The tools of the runtime's own listing that is under way, as far as it has come.
+    pub(super) listing: Vec<Tool>,
     /// Whether it still is a modern server was asked.
     pub(super) doubt: Option<Doubt>,
 }
@@ -62,6 +64,7 @@ impl Modern {
                 .then(ParamHeaders::default),
             subscribing: Vec::new(),
             mismatched: Vec::new(),
+            listing: Vec::new(),
             doubt: None,
         };
         if let Some(level) = level {

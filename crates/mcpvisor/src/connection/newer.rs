@@ -5,9 +5,10 @@ use mcpvisor_core::{CallId, ListKind};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientRequest, ErrorCode, ListToolsResult, NotificationMetaObject, ServerResult,
-    SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotification, Tool,
 };
 
+use super::headers;
 use super::listen::Wish;
 use super::modern::{Meaning, is_of_unknown_type, renew_progress, translate_back};
 use super::pending::{Holder, OwnFailure, OwnRequest};
@@ -81,6 +82,9 @@ impl<L: Link> Session<'_, L> {
         let Some(modern) = &mut self.modern else {
             return Some(own);
         };
+        if is_first_page(&own.request) {
+            modern.listing.clear();
+        }
         match modern.translate(&mut own.request) {
             Meaning::Send => return Some(own),
             Meaning::Subscribe(uri) => {
@@ -227,21 +231,28 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// A listing of the runtime's own: after its last page, calls whose headers were wrong go out
-    /// again.
+    /// again, if the tool is still the one that was meant.
     pub(super) fn listed(&mut self, result: &mut ServerResult) {
-        let last = match result {
-            ServerResult::ListToolsResult(page) => {
-                self.learn_headers(page);
-                page.next_cursor.is_none()
-            }
-            _ => return,
-        };
-        let Some(modern) = self.modern.as_mut().filter(|_| last) else {
+        let ServerResult::ListToolsResult(page) = result else {
             return;
         };
-        for (mut call, _) in std::mem::take(&mut modern.mismatched) {
-            call.relisted = true;
-            self.send_again(call);
+        self.learn_headers(page);
+        let Some(modern) = self.modern.as_mut().filter(|it| it.headers.is_some()) else {
+            return;
+        };
+        modern.listing.extend(page.tools.iter().cloned());
+        if page.next_cursor.is_some() {
+            return;
+        }
+        let tools = std::mem::take(&mut modern.listing);
+        let pinned = self.task.slot.config().pin;
+        for (mut call, error) in std::mem::take(&mut modern.mismatched) {
+            if is_still_meant(&call, &tools, pinned) {
+                call.relisted = true;
+                self.send_again(call);
+            } else {
+                self.finish(call, Err(Failure::Error(error)));
+            }
         }
     }
 
@@ -254,6 +265,7 @@ impl<L: Link> Session<'_, L> {
         if expect != Expect::ListTools {
             return;
         }
+        modern.listing.clear();
         for (call, error) in std::mem::take(&mut modern.mismatched) {
             self.finish(call, Err(Failure::Error(error)));
         }
@@ -332,6 +344,25 @@ impl<L: Link> Session<'_, L> {
         }
         held
     }
+}
+
+/// Whether the tool of a call is still the one that was meant, among the tools of now.
+fn is_still_meant(call: &Call, tools: &[Tool], pinned: bool) -> bool {
+    let Some(name) = call.tool_name() else {
+        return false;
+    };
+    let was = call.seen.as_ref().and_then(|seen| seen.tool(name));
+    let now = tools.iter().find(|tool| tool.name == name);
+    headers::is_meant(was, now, pinned)
+}
+
+/// Whether a listing of tools begins with it.
+fn is_first_page(request: &ClientRequest) -> bool {
+    let ClientRequest::ListToolsRequest(list) = request else {
+        return false;
+    };
+    let params = list.params.as_ref();
+    params.is_none_or(|params| params.cursor.is_none())
 }
 
 fn no_subscriptions() -> String {

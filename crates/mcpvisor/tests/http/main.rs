@@ -17,6 +17,7 @@ mod eras;
 #[cfg(target_os = "linux")]
 mod idle;
 mod liveness;
+mod marked;
 mod memory;
 mod renewed;
 mod server;

@@ -1,0 +1,76 @@
+//! Calls whose headers a modern server refuses, because its tools are others than it said.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mcpvisor::rmcp::model::ProtocolVersion;
+use mcpvisor::{Known, Transport};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Server};
+use crate::swapped::{error, modern};
+use crate::{LONG, started_with};
+
+fn tool(name: &str, description: &str, mark: &str) -> Value {
+    let region = json!({"type": "string", "x-mcp-header": mark});
+    let schema = json!({"type": "object", "properties": {"region": region}});
+    json!({"name": name, "description": description, "inputSchema": schema})
+}
+
+/// The same result with what every one has in this era.
+fn complete(mut result: Value) -> Value {
+    result["resultType"] = json!("complete");
+    result["ttlMs"] = json!(0);
+    result["cacheScope"] = json!("private");
+    result
+}
+
+/// How often a call is sent, whose first try is refused by a server that has this tool from then on;
+/// and what is known of it in the end.
+async fn calls(pin: bool, now: Value) -> (usize, Result<(), Known>) {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/list" => {
+            let tool = match count.load(Ordering::SeqCst) {
+                0 => tool("echo", "says it", "Region"),
+                _ => now.clone(),
+            };
+            Reply::result(seen, &complete(json!({"tools": [tool]})))
+        }
+        "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
+            let differ = json!({"code": -32020, "message": "headers and body differ"});
+            error(seen, "400 Bad Request", &differ)
+        }
+        _ => modern(seen),
+    })
+    .await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.protocol = Some(ProtocolVersion::V_2026_07_28);
+        config.pin = pin;
+    })
+    .await;
+    runtime.ready(LONG).await.unwrap();
+    let call = web.call_tool("echo", json!({"region": "south"}));
+    let outcome = call.deadline(LONG).await;
+    let outcome = outcome.map(drop).map_err(|error| error.known());
+    let sent = server.count("tools/call");
+    runtime.shutdown(LONG).await;
+    (sent, outcome)
+}
+
+#[tokio::test]
+async fn a_call_whose_headers_were_wrong_is_sent_again_only_to_the_tool_that_was_meant() {
+    let same = || tool("echo", "says it", "Region");
+    let marked = || tool("echo", "says it", "Zone");
+    let again = (2, Ok(()));
+    assert_eq!(calls(false, same()).await, again);
+    assert_eq!(calls(false, marked()).await, again, "the mark is followed");
+    assert_eq!(calls(true, same()).await, again, "it is the approved one");
+    let once = (1, Err(Known::Answered));
+    let other = tool("echo", "says it to everybody", "Region");
+    assert_eq!(calls(false, other).await, once, "another tool");
+    let gone = tool("other", "says it", "Region");
+    assert_eq!(calls(false, gone).await, once, "it is gone");
+    assert_eq!(calls(true, marked()).await, once, "nobody approved that");
+}
