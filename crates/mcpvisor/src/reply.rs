@@ -70,7 +70,16 @@ impl Reply {
         }
     }
 
-    /// Whether the server may have seen the request, should this reply be dropped.
+    /// The request goes to the server. One that goes there again on the same connection, with what
+    /// the server asked for, was seen before, whatever becomes of it now.
+    pub(crate) fn set_sent(&mut self) {
+        if self.written && self.before == Known::NotSent {
+            self.before = Known::Unknown;
+        }
+        self.written = true;
+    }
+
+    /// Whether the server may have seen what was sent last, should this reply be dropped.
     pub(crate) fn set_written(&mut self, written: bool) {
         self.written = written;
     }
@@ -79,6 +88,11 @@ impl Reply {
     pub(crate) fn set_before(&mut self, before: Known) {
         self.before = before;
         self.written = false;
+    }
+
+    /// Whether the request may have run though what was sent last never left.
+    pub(crate) fn may_have_run_before(&self) -> bool {
+        matches!(self.before, Known::Unknown | Known::Answered)
     }
 
     pub(crate) fn send(mut self, answer: Answer) {

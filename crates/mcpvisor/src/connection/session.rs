@@ -183,7 +183,7 @@ impl<'a, L: Link> Session<'a, L> {
         let keep = call.keep || asked_back;
         match self.link.push_request(id, &mut call.request, keep) {
             Ok(position) => {
-                call.reply.set_written(true);
+                call.reply.set_sent();
                 self.pending
                     .insert(id, expect, position, Holder::Caller(call));
             }
@@ -219,9 +219,12 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
-        self.link.cancel(id, reason(&outcome));
+        let reached = self.link.cancel(id, reason(&outcome));
         match entry.holder {
-            Holder::Caller(call) => call.reply.send(Err(Failure::Outcome(outcome))),
+            Holder::Caller(call) if reached || call.reply.may_have_run_before() => {
+                call.reply.send(Err(Failure::Outcome(outcome)));
+            }
+            Holder::Caller(call) => call.reply.send(Err(Failure::Outcome(unsent(outcome)))),
             Holder::Own(_) => {
                 self.not_listed(entry.expect);
                 self.flush();
@@ -349,9 +352,12 @@ impl<'a, L: Link> Session<'a, L> {
             return self.swapped(id, entry, ErrorData::invalid_request(message, None));
         }
         match entry.holder {
-            Holder::Caller(call) => {
+            Holder::Caller(mut call) => {
                 if trouble == Trouble::Denied && era::may_be_another(status) {
                     self.doubt();
+                }
+                if trouble == Trouble::NotWritten {
+                    call.reply.set_written(false);
                 }
                 self.aliases.remove(&call.id);
                 self.observed.failed.push(FailedCall {
@@ -563,6 +569,19 @@ fn reason(outcome: &Outcome) -> &'static str {
         | Outcome::Unknown(_)
         | Outcome::Refused(_)
         | Outcome::Answered(_) => "given up",
+    }
+}
+
+/// The outcome of a call that turns out not to have left.
+fn unsent(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Deadline { idle, .. } => Outcome::Deadline { sent: false, idle },
+        Outcome::Cancelled
+        | Outcome::NotSent(_)
+        | Outcome::Busy
+        | Outcome::Unknown(_)
+        | Outcome::Refused(_)
+        | Outcome::Answered(_) => outcome,
     }
 }
 

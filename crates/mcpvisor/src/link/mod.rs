@@ -82,10 +82,12 @@ pub(crate) trait Link: Send {
     /// Nobody waits for the answer to this request any more, and the server need not know.
     fn let_go(&mut self, _id: CallId) {}
 
-    /// Gives a pending request up at the server, which may have answered it already.
-    fn cancel(&mut self, id: CallId, reason: &str) {
+    /// Gives a pending request up at the server, which may have answered it already. Says whether any
+    /// of it may have reached the server, or will.
+    fn cancel(&mut self, id: CallId, reason: &str) -> bool {
         // What cannot be written any more needs no cancelling either.
         let _ = self.push(cancelled(id, reason));
+        true
     }
 
     /// Writes what is queued and waits for the next message.

@@ -16,6 +16,7 @@ mod calls;
 mod eras;
 #[cfg(target_os = "linux")]
 mod idle;
+mod leaving;
 mod liveness;
 mod marked;
 mod memory;

@@ -10,6 +10,7 @@ use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage,
     ProtocolVersion,
 };
+use tokio::time::Instant;
 
 use super::exchange::{Exchange, Purpose};
 use super::waiting::Held;
@@ -106,17 +107,20 @@ impl Link for HttpLink {
         self.cut_off(id);
     }
 
-    fn cancel(&mut self, id: CallId, reason: &str) {
+    fn cancel(&mut self, id: CallId, reason: &str) -> bool {
         if let Some(at) = self.held.iter().position(|held| held.id == id) {
             self.held.remove(at);
-            return;
+            return false;
         }
         // What was accepted and waits for its answer on another stream has no exchange any more.
-        let written = self.cut_off(id).unwrap_or(true);
+        let written = self
+            .cut_off(id)
+            .unwrap_or_else(|| !self.unsent.contains(&id));
         // A server of the newer protocol takes the closed stream for the wish.
         if written && !self.modern {
             let _ = self.push(cancelled(id, reason));
         }
+        written
     }
 
     fn next(
@@ -136,10 +140,13 @@ impl Link for HttpLink {
     }
 
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
+        self.drop_all_but_messages();
+        let begun = Instant::now();
+        // Half of the time at most: the end of the session is the server's memory.
+        let said = poll_fn(|cx| self.poll_last_messages(cx));
+        let _ = tokio::time::timeout(grace.stdin / 2, said).await;
         self.exchanges.clear();
-        self.held.clear();
         self.messages.clear();
-        self.heavy = None;
         let reachable = matches!(self.end, Ending::Open);
         if self.session == Session::Held && reachable && !grace.stdin.is_zero() {
             self.session = Session::Gone;
@@ -147,7 +154,8 @@ impl Link for HttpLink {
             self.deleting = Some(self.exchange(Purpose::Delete, outgoing));
         }
         let deleted = poll_fn(|cx| self.poll_delete(cx));
-        let deleted = tokio::time::timeout(grace.stdin, deleted).await;
+        let left = grace.stdin.saturating_sub(begun.elapsed());
+        let deleted = tokio::time::timeout(left, deleted).await;
         self.deleting = None;
         self.idle.clear();
         deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
