@@ -148,6 +148,19 @@ impl Server {
         port: u16,
         handler: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
     ) -> Self {
+        Self::start_as(port, usize::MAX, handler).await
+    }
+
+    /// Serves one connection, and the next one when that is closed.
+    pub async fn one_at_a_time(handler: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start_as(0, 1, handler).await
+    }
+
+    async fn start_as(
+        port: u16,
+        at_once: usize,
+        handler: impl Fn(&Seen) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.bind(([127, 0, 0, 1], port).into()).unwrap();
@@ -168,6 +181,9 @@ impl Server {
                 let Ok((stream, _)) = accepted else { break };
                 count.fetch_add(1, Ordering::Relaxed);
                 connections.spawn(connection(stream, Arc::clone(&log), Arc::clone(&handler)));
+                while connections.len() >= at_once {
+                    connections.join_next().await;
+                }
             }
             drop(listener);
             while connections.join_next().await.is_some() {}

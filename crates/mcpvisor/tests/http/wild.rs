@@ -8,7 +8,7 @@ use mcpvisor::{CallError, Known, Transport};
 use serde_json::{Value, json};
 
 use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome};
-use crate::{LONG, call, connected, known, started, until};
+use crate::{LONG, call, connected, known, started, started_with, until};
 
 /// So often something was asked for, counted from one.
 #[derive(Clone, Default)]
@@ -372,4 +372,25 @@ async fn an_empty_id_is_no_session() {
     let with_session = |seen: &Seen| seen.header("mcp-session-id").is_some();
     assert!(!server.seen().iter().any(with_session));
     assert_eq!(server.count("DELETE"), 0);
+}
+
+#[tokio::test]
+async fn a_server_that_serves_one_connection_at_a_time_is_of_use() {
+    let begun = Instant::now();
+    let server = Server::one_at_a_time(manners).await;
+    // Nothing that takes too long is given up, and connections are closed only after a minute.
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.timeouts.listing = 5 * LONG;
+    })
+    .await;
+    runtime.ready(LONG).await.unwrap();
+    until("its tools are listed", || web.status().tools == 1).await;
+    for _ in 0..3 {
+        assert_eq!(call(&web).await.unwrap(), "hello");
+    }
+    assert_eq!(web.status().generation.get(), 1);
+    runtime.shutdown(LONG).await;
+    assert_eq!(server.count("DELETE"), 1);
+    let took = begun.elapsed();
+    assert!(took < LONG / 2, "{took:?}");
 }

@@ -385,9 +385,12 @@ impl Exchange {
             Ok(kind) => kind,
             Err(problem) => return Some(self.over(End::Unreadable(problem))),
         };
+        // The end of the handshake is taken for good when its answer is whole, so that its connection
+        // is free for what follows; a stream may stay open.
+        let lasts = self.purpose != Purpose::Initialized || matches!(kind, Kind::Events(_));
         let reading = Reading::new(conn, body, kind, Arc::clone(&self.large));
         self.step = Step::Read(Box::new(reading));
-        let wants_head = std::mem::take(&mut self.wants_head) && status.is_success();
+        let wants_head = std::mem::take(&mut self.wants_head) && status.is_success() && lasts;
         wants_head.then(|| Out::Head(head.headers.get("mcp-session-id").cloned()))
     }
 }

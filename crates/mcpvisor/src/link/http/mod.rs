@@ -179,7 +179,12 @@ impl HttpLink {
     }
 
     fn exchange(&mut self, purpose: Purpose, outgoing: Outgoing) -> Exchange {
-        let conn = self.idle.take();
+        // The server's own stream takes its connection for long. Some servers serve one at a time:
+        // what they answer on stays free for requests.
+        let conn = match purpose {
+            Purpose::Listen => None,
+            _ => self.idle.take(),
+        };
         let target = Arc::clone(&self.target);
         Exchange::start(purpose, target, outgoing, conn, Arc::clone(&self.large))
     }
