@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use fleet::*;
 use mcpvisor::{
     CallError, Config, ConfigWatch, EventKind, ReloadError, Runtime, ServerChange, ServerConfig,
-    ServerHandle, StateName, StdioCommand, ToolFilter, Transport,
+    ServerHandle, StartMode, StateName, StdioCommand, ToolFilter, Transport,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{MARKER, Marker};
@@ -259,6 +259,37 @@ async fn servers_come_go_and_are_switched_as_the_config_says() {
     assert_eq!(runtime.catalog().tool_count(), 1);
 }
 
+/// What the config says of the switch is where the server begins, not where the host left it.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_the_host_switched_on_is_restarted_as_the_report_says() {
+    let old = ScriptedServer::new(Script::bare().tool("old", Behaviour::answer()));
+    let new = ScriptedServer::new(Script::bare().tool("new", Behaviour::answer()));
+    let entry = server("a", scripted(&old)).enabled(false);
+    let runtime = start(config([entry.clone()])).await;
+    let handle = runtime.server("a").unwrap();
+    runtime.enable("a").await.unwrap();
+    ready_after(&handle, 0).await;
+    handle.call_tool("old", Value::Null).await.unwrap();
+
+    let mut edited = entry.clone();
+    edited.transport = scripted(&new);
+    let report = runtime.reload(config([edited.clone()])).await.unwrap();
+    let why = vec!["transport"];
+    assert_eq!(change(&report, "a"), ServerChange::Restarted { why });
+    ready_after(&handle, 1).await;
+    handle.call_tool("new", Value::Null).await.unwrap();
+
+    // One that is off stays off, and is another one once it is on.
+    runtime.disable("a").await.unwrap();
+    let report = runtime.reload(config([entry])).await.unwrap();
+    let why = vec!["transport"];
+    assert_eq!(change(&report, "a"), ServerChange::Restarted { why });
+    assert_eq!(handle.status().state, StateName::Disabled);
+    runtime.enable("a").await.unwrap();
+    ready_after(&handle, 2).await;
+    handle.call_tool("old", Value::Null).await.unwrap();
+}
+
 /// Whoever gives up waiting for a reload gives up no half of it.
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_nobody_waits_for_is_done_all_the_same() {
@@ -377,6 +408,12 @@ impl Dice {
             server.settings.admission.in_flight = self.dice.usize(1..4);
             let filters: [&[&str]; 4] = [&[], &["x*"], &["?"], &["*"]];
             server.tools = deny(self.dice.choice(filters).unwrap());
+            if self.dice.u8(0..10) < 3 {
+                server.start = StartMode::Lazy;
+            }
+            if self.dice.bool() {
+                server.sleep_after = Some(secs(600));
+            }
             servers.push(server);
         }
         config(servers)
@@ -403,6 +440,16 @@ async fn settled(runtime: &Runtime) {
         let done = |it: &mcpvisor::ServerStatus| it.is_ready() || it.state == StateName::Disabled;
         mcpvisor_testkit::eventually::eventually_in(DEADLINE, what, &mut handle.watch(), done)
             .await;
+    }
+}
+
+/// A lazy server that is not asleep may stay awake, so those are compared awake.
+async fn roused(runtime: &Runtime, config: &Config) {
+    let lazy = |it: &&ServerConfig| it.enabled && it.start == StartMode::Lazy;
+    for server in config.servers.iter().filter(lazy) {
+        runtime.enable(server.name.as_str()).await.unwrap();
+        let handle = runtime.server(server.name.as_str()).unwrap();
+        in_state(&handle, StateName::Connected).await;
     }
 }
 
@@ -436,9 +483,16 @@ async fn a_reload_from_one_config_to_another_equals_a_fresh_start_with_the_other
             if dice.dice.bool() {
                 continue;
             }
-            let fresh = Runtime::builder().config(next).start().await.unwrap();
-            settled(&reloaded).await;
-            settled(&fresh).await;
+            let fresh = Runtime::builder()
+                .config(next.clone())
+                .start()
+                .await
+                .unwrap();
+            for runtime in [&reloaded, &fresh] {
+                settled(runtime).await;
+                roused(runtime, &next).await;
+                settled(runtime).await;
+            }
             assert_eq!(seen(&reloaded), seen(&fresh), "seed {seed}");
             fresh.shutdown(DEADLINE).await;
         }

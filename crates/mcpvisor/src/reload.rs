@@ -304,9 +304,12 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let name = slot.name().clone();
         let (before, enabled) = (slot.config().enabled, config.enabled);
-        let renew = match enabled {
-            true => renewed(change),
-            false => Renew::Nothing,
+        let renew = match (before, enabled, renewed(change)) {
+            // It is switched off next, so nothing is opened for it.
+            (true, false, Renew::Connection) => Renew::Knowledge,
+            (true, false, _) => Renew::Nothing,
+            // A host may have switched it on, whatever the config says.
+            (_, _, renew) => renew,
         };
         if config.pin {
             // Known before the rule holds, so that there is no moment in which it cannot be kept.

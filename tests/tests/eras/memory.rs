@@ -147,15 +147,37 @@ async fn what_an_old_command_taught_is_not_taken_for_a_new_one() {
     let command = mcpvisor::Transport::stdio("sh")
         .args(["-c", &script])
         .env(processes::MARKER, marker.value());
-    let runtime = fleet([server("a", command)]).await;
+    let entry = server("a", command);
+    let runtime = fleet([entry.clone()]).await;
     let handle = runtime.server("a").unwrap();
-    eventually(DEADLINE, "it is asked otherwise", || {
-        received(&log).len() == 1
-    })
-    .await;
+    let asked_otherwise = async |times| {
+        eventually(DEADLINE, "it is asked otherwise", || {
+            received(&log).len() == times
+        })
+        .await;
+    };
+    asked_otherwise(1).await;
     let other = child(&marker, "both", &folder.file("other"), &[]);
-    let config = mcpvisor::Config::new().server(other);
+    let config = mcpvisor::Config::new().server(other.clone());
     runtime.reload(config).await.unwrap();
     ready_after(&handle, 2).await;
     assert_eq!(protocol(&handle), "2026-07-28");
+
+    // It makes no difference whether that was said with it switched off, or when it was.
+    for before in [true, false] {
+        let old = mcpvisor::Config::new().server(entry.clone());
+        let times = received(&log).len() + 1;
+        runtime.reload(old.clone()).await.unwrap();
+        asked_otherwise(times).await;
+        if !before {
+            let off = mcpvisor::Config::new().server(entry.clone().enabled(false));
+            runtime.reload(off).await.unwrap();
+        }
+        let off = mcpvisor::Config::new().server(other.clone().enabled(false));
+        runtime.reload(off).await.unwrap();
+        let generation = handle.status().generation.get();
+        runtime.enable("a").await.unwrap();
+        ready_after(&handle, generation).await;
+        assert_eq!(protocol(&handle), "2026-07-28", "{before}");
+    }
 }

@@ -28,7 +28,9 @@ impl Machine {
         match self.durable.wanted.clone() {
             Wanted::Disabled => self.state = State::Disabled,
             Wanted::Failed(failure) => self.state = State::PermanentlyFailed(failure),
-            Wanted::Enabled if again && self.durable.asleep => self.stay_asleep(),
+            Wanted::Enabled if again && self.durable.asleep && self.may_sleep() => {
+                self.stay_asleep();
+            }
             Wanted::Enabled if again => self.resume(now),
             Wanted::Enabled if self.settings.rest.lazy => self.stay_asleep(),
             Wanted::Enabled => self.ask(),
@@ -38,6 +40,7 @@ impl Machine {
 
     /// Goes on after a crash, as after a lost connection.
     fn resume(&mut self, now: Now) {
+        self.durable.asleep = false;
         let proven = std::mem::take(&mut self.durable.proven);
         self.last_fault = Some(Fault::new(
             FaultClass::ActorCrashed,

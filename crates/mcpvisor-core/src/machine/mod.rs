@@ -250,8 +250,7 @@ impl Machine {
         self.settings = settings;
         self.remember();
         self.admit(now);
-        let rest = &self.settings.rest;
-        if !rest.lazy && rest.sleep_after.is_none() {
+        if !self.may_sleep() {
             self.rouse(now);
         }
     }

@@ -11,6 +11,13 @@ use super::{Machine, Now, later};
 use crate::ids::Generation;
 
 impl Machine {
+    /// Whether a server that is asleep would be so by these settings. One that was never met sleeps
+    /// because it was lazy; where it is so no longer, it is met and its lists are fetched first.
+    pub(super) fn may_sleep(&self) -> bool {
+        let rest = &self.settings.rest;
+        rest.lazy || (rest.sleep_after.is_some() && self.durable.met)
+    }
+
     /// When a live connection is closed for want of calls, if nothing happens before.
     pub(super) fn sleeps_at(&self, live: &Live) -> Option<Instant> {
         let after = self.settings.rest.sleep_after?;

@@ -263,6 +263,7 @@ impl ServerState {
         match renew {
             Renew::Nothing => {}
             Renew::Headers => self.renew_headers(),
+            Renew::Knowledge => self.slot.forget_era(),
             // One that is switched off stays so; the machine sees to that.
             Renew::Connection => {
                 self.slot.forget_era();

@@ -113,6 +113,8 @@ pub(crate) enum Renew {
     Headers,
     /// The connection itself: the server is reached in another way.
     Connection,
+    /// The connection, which is closed anyway: only what was learned of the server is forgotten.
+    Knowledge,
 }
 
 /// Where the outcome of a wish goes.

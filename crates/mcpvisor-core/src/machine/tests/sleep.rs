@@ -33,6 +33,37 @@ fn a_lazy_server_connects_at_its_first_call() {
     assert_eq!(bench.name(), StateName::Connecting);
 }
 
+fn reconfigured(bench: &mut Bench, settings: ServerSettings) {
+    let settings = Box::new(settings);
+    bench.step(Input::Reconfigure { settings });
+}
+
+/// As it would if it were started with these settings, whether it may sleep later or not.
+#[test]
+fn a_lazy_server_that_was_never_met_connects_once_it_is_lazy_no_longer() {
+    let mut lazy = sleepy();
+    lazy.rest.lazy = true;
+    let mut bench = Bench::with(lazy.clone());
+    bench.step(Input::Start);
+    reconfigured(&mut bench, lazy.clone());
+    assert_eq!(bench.name(), StateName::Sleeping);
+    reconfigured(&mut bench, sleepy());
+    assert_eq!(bench.name(), StateName::Connecting);
+
+    // A crash of the actor in between loses nothing of it.
+    let mut bench = Bench::with(lazy);
+    bench.step(Input::Start);
+    let durable = bench.machine.durable().clone();
+    bench.machine = Machine::new(sleepy(), durable, bench.now);
+    bench.step(Input::Start);
+    assert_ne!(bench.name(), StateName::Sleeping);
+
+    // One that was met, and fell asleep for want of calls, has a catalog and sleeps on.
+    let mut bench = asleep();
+    reconfigured(&mut bench, sleepy());
+    assert_eq!(bench.name(), StateName::Sleeping);
+}
+
 #[test]
 fn an_idle_server_sleeps_and_wakes_for_a_call() {
     let mut bench = Bench::connected_with(sleepy(), &[]);
