@@ -643,4 +643,11 @@ async fn an_entry_that_became_unusable_leaves_its_server_as_it_was() {
     assert_eq!(change(&report, "c"), ServerChange::Added);
     assert_eq!(report.problems.len(), 1);
     assert_eq!(names(&runtime), ["a", "b", "c"]);
+
+    // An entry that another one of the same name supersedes is not taken up in its place.
+    let text = r#"{"mcpServers":{"a":{"command":"y"},"a":{"command":7}}}"#;
+    fs::write(&path, text).unwrap();
+    let report = next(&mut watch).await.unwrap();
+    assert_eq!(change(&report, "a"), ServerChange::Kept);
+    assert_eq!(report.problems.len(), 2);
 }

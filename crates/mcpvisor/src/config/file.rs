@@ -37,7 +37,7 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use super::{Config, ConfigProblem, ConfigSource, ServerConfig, Severity};
+use super::{Config, ConfigProblem, ConfigSource, Severity};
 use draft::Draft;
 use reader::Reader;
 use text::Text;
@@ -223,15 +223,27 @@ impl<'n> Document<'n> {
         if let Some(node) = self.state_dir {
             config.state_dir = Some(state_dir(node, lookup).map_err(wrong)?);
         }
-        let mut known = HashMap::new();
-        for entry in self.servers {
+        let counting = counting(self.servers);
+        for (index, entry) in self.servers.iter().enumerate() {
             if entry.node.is_null() {
                 config.problems.push(null_entry(entry, text));
                 continue;
             }
+            let (last, times) = counting
+                .get(entry.key.as_str())
+                .copied()
+                .unwrap_or_default();
+            if last != index {
+                continue;
+            }
+            if times > 1 {
+                config.problems.push(twice(entry, text));
+            }
             let (server, mut problems) = entry::read(entry, &defaults, &variables, text);
             if let Some(server) = server {
-                add_named(&mut config, server, entry, text, &mut known);
+                let location = text.locate(&entry.key_span);
+                config.origins.insert(server.name.clone(), location);
+                config.servers.push(server);
             }
             config.problems.append(&mut problems);
         }
@@ -250,29 +262,26 @@ fn null_entry(entry: &Member, text: &Text<'_>) -> ConfigProblem {
     }
 }
 
-/// Adds a server; as in every other reader of JSON, the later of two entries counts.
-fn add_named(
-    config: &mut Config,
-    server: ServerConfig,
-    entry: &Member,
-    text: &Text<'_>,
-    known: &mut HashMap<String, usize>,
-) {
-    let location = text.locate(&entry.key_span);
-    config.origins.insert(server.name.clone(), location.clone());
-    let earlier = known.get(server.name.as_str()).copied();
-    if let Some(earlier) = earlier {
-        config.problems.push(ConfigProblem {
-            server: Some(server.name.to_string()),
-            message: "is there twice; the later entry counts".to_owned(),
-            severity: Severity::Warning,
-            location: Some(location),
-        });
-        config.servers[earlier] = server;
-        return;
+/// Of each name, which entry counts and how many there are. As in every other reader of JSON it is
+/// the last one, and if that one cannot be used, nothing of the others is.
+fn counting(servers: &[Member]) -> HashMap<&str, (usize, usize)> {
+    let mut counting = HashMap::new();
+    let there = |(_, entry): &(usize, &Member)| !entry.node.is_null();
+    for (index, entry) in servers.iter().enumerate().filter(there) {
+        let (last, times) = counting.entry(entry.key.as_str()).or_default();
+        (*last, *times) = (index, *times + 1);
     }
-    known.insert(server.name.to_string(), config.servers.len());
-    config.servers.push(server);
+    counting
+}
+
+/// An entry that is not the first of its name.
+fn twice(entry: &Member, text: &Text<'_>) -> ConfigProblem {
+    ConfigProblem {
+        server: Some(reader::shown(&entry.key)),
+        message: "is there twice; the later entry counts".to_owned(),
+        severity: Severity::Warning,
+        location: Some(text.locate(&entry.key_span)),
+    }
 }
 
 /// The defaults of the fleet.

@@ -281,6 +281,7 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
             reader.warn(place, format!("{other:?} is ignored: {key:?} counts"));
         }
     }
+    warn_headers_twice(draft, reader);
     warn_unused(reader, &["command", "args", "env", "cwd"], "http");
     Ok(endpoint.into())
 }
@@ -291,6 +292,24 @@ fn http(_: &Draft, _: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said
         message: "is an HTTP server, which this build does not support".to_owned(),
         span: entry.key_span.clone(),
     })
+}
+
+/// A header of codex that has a value already; [`Reader`] sees those of one object.
+#[cfg(feature = "http")]
+fn warn_headers_twice(draft: &Draft, reader: &mut Reader<'_>) {
+    let known = |name: &str| {
+        draft
+            .headers
+            .iter()
+            .any(|it| it.0.eq_ignore_ascii_case(name))
+    };
+    for (name, _) in draft.env_headers.iter().filter(|it| known(&it.0)) {
+        if let Some(place) = reader.key("env_http_headers") {
+            let path = format!("env_http_headers.{}", super::reader::shown(name));
+            let message = format!("{path:?} is in \"headers\" too; this one counts");
+            reader.warn(place, message);
+        }
+    }
 }
 
 /// Keys that mean nothing for this way to reach a server.

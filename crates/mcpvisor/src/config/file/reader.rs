@@ -2,6 +2,7 @@
 //!
 //! A complaint names the key, never the value: the value may be a secret.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rmcp::model::ProtocolVersion;
@@ -239,6 +240,7 @@ impl<'a> Reader<'a> {
 
     fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
         let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
+        self.warn_twice(path, node, &str::to_owned)?;
         self.map(path, node, &['\0'], &|member| {
             let problem = "holds a name that is empty or contains '='; remove it";
             match is_name(&member.key) {
@@ -253,11 +255,13 @@ impl<'a> Reader<'a> {
 
     fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
         let breaks = ['\0', '\n', '\r'];
+        self.warn_twice(path, node, &str::to_ascii_lowercase)?;
         self.map(path, node, &breaks, &|member| header_name(path, member))
     }
 
     fn env_headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
         let mut headers = Vec::new();
+        self.warn_twice(path, node, &str::to_ascii_lowercase)?;
         for member in object(path, node)? {
             header_name(path, member)?;
             let path = format!("{path}.{}", shown(&member.key));
@@ -267,6 +271,24 @@ impl<'a> Reader<'a> {
             headers.push((member.key.clone(), value));
         }
         Ok(headers)
+    }
+
+    /// Warns about names that are there twice; those of headers are the same in either case.
+    fn warn_twice(
+        &mut self,
+        path: &str,
+        node: &Node,
+        as_one: &dyn Fn(&str) -> String,
+    ) -> Result<(), Said> {
+        let mut seen = HashSet::new();
+        for member in object(path, node)? {
+            if !seen.insert(as_one(&member.key)) {
+                let path = format!("{path}.{}", shown(&member.key));
+                let message = format!("{path:?} is there twice; the later one counts");
+                self.warn(member.key_span.clone(), message);
+            }
+        }
+        Ok(())
     }
 
     /// An object of texts without some characters, whose keys are checked.

@@ -245,6 +245,58 @@ fn what_is_there_twice_at_the_top_warns() {
     );
 }
 
+/// A superseded entry is nobody's wish: it is not run because its successor cannot be.
+#[test]
+fn of_two_entries_of_a_name_the_later_counts_also_when_it_cannot_be_used() {
+    let texts = [r#"{ "command": "true" }"#, r#"{ "command": 5 }"#];
+    for (first, second, expected) in [(0, 1, 0), (1, 0, 1), (0, 0, 1)] {
+        let (first, second) = (texts[first], texts[second]);
+        let config = read(&format!(
+            r#"{{ "mcpServers": {{ "a": {first}, "b": {{ "command": "b" }}, "a": {second} }} }}"#
+        ));
+        let names = config.servers.iter().map(|it| it.name.as_str());
+        let there = names.filter(|name| *name == "a").count();
+        assert_eq!((there, config.servers.len()), (expected, expected + 1));
+        let problems: Vec<_> = config.problems.iter().map(|it| it.severity).collect();
+        let mut severities = vec![Severity::Warning];
+        severities.extend((expected == 0).then_some(Severity::LeftOut));
+        assert_eq!(problems, severities, "{:?}", config.problems);
+        assert!(config.problems[0].message.contains("there twice"));
+    }
+    let config = read(r#"{ "mcpServers": { "a": { "command": "true" }, "a": null } }"#);
+    assert_eq!(config.servers.len(), 1, "null is as good as absent");
+}
+
+#[test]
+fn a_variable_or_header_that_is_there_twice_warns() {
+    for (text, named) in [
+        (
+            r#"{ "command": "x", "env": { "K": "1", "k": "2", "K": "3" } }"#,
+            "env.K",
+        ),
+        (
+            r#"{ "url": "http://a/", "headers": { "Key": "1", "key": "2" } }"#,
+            "headers.key",
+        ),
+        (
+            r#"{ "url": "http://a/", "env_http_headers": { "Key": "TOKEN", "KEY": "TOKEN" } }"#,
+            "env_http_headers.KEY",
+        ),
+    ] {
+        let config = entry(text);
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::Warning);
+        let expected = format!("{named:?} is there twice; the later one counts");
+        assert_eq!(message, expected);
+        assert_eq!(config.servers.len(), 1);
+    }
+    let config = entry(
+        r#"{ "url": "http://a/", "http_headers": { "Key": "1" }, "env_http_headers": { "KEY": "TOKEN" } }"#,
+    );
+    let message = the_problem(&config).1;
+    assert!(message.contains("in \"headers\" too"), "{message}");
+}
+
 #[test]
 fn null_is_as_good_as_absent_everywhere() {
     let servers = r#"{ "a": { "command": "x", "args": null } }"#;
