@@ -5,6 +5,10 @@
 
 use std::time::Duration;
 
+/// The longest duration that is accepted: a year is longer than anything that is waited for, and
+/// adding it to a clock never overflows.
+pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
 /// All settings of one server.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -341,7 +345,42 @@ impl ServerSettings {
         if self.listing.max_items == 0 {
             return refuse("limits.items", "must be at least 1");
         }
-        Ok(())
+        let durations = self.durations();
+        let long = durations.iter().find(|(_, it)| *it > MAX_DURATION);
+        match long {
+            Some((name, _)) => refuse(name, "is longer than a year"),
+            None => Ok(()),
+        }
+    }
+
+    /// Every duration, by the name that it has in a config file.
+    fn durations(&self) -> [(&'static str, Duration); 23] {
+        let (backoff, budget, timeouts) = (&self.backoff, &self.budget, &self.timeouts);
+        [
+            ("reconnect.initialDelay", backoff.initial),
+            ("reconnect.maxDelay", backoff.max),
+            ("reconnect.immediateEvery", backoff.immediate_every),
+            ("reconnect.maxRetryAfter", backoff.max_retry_after),
+            ("reconnect.within", budget.within),
+            ("reconnect.provenAfter", budget.proven_after),
+            ("reconnect.firstProbe", budget.first_probe),
+            ("reconnect.maxProbe", budget.max_probe),
+            ("reconnect.wakeEvery", budget.wake_every),
+            ("health.keepalive", self.health.keepalive),
+            ("health.keepaliveTimeout", self.health.keepalive_timeout),
+            ("timeouts.connect", timeouts.connect),
+            ("timeouts.call", timeouts.call),
+            ("timeouts.idle", timeouts.idle),
+            ("timeouts.reconnectWait", timeouts.reconnect_wait),
+            ("timeouts.listing", timeouts.listing),
+            ("close.drain", self.close.drain),
+            ("close.stdin", self.close.stdin),
+            ("close.terminate", self.close.terminate),
+            ("listing.refreshEvery", self.listing.refresh_every),
+            ("listing.refreshRetry", self.listing.refresh_retry),
+            ("listing.maxRefreshRetry", self.listing.max_refresh_retry),
+            ("idleTimeout", self.rest.sleep_after.unwrap_or_default()),
+        ]
     }
 }
 
@@ -366,6 +405,21 @@ mod tests {
             settings.validate().unwrap_err().name,
             "reconnect.initialDelay"
         );
+    }
+
+    /// No file could say it, so what is written down could not be read back.
+    #[test]
+    fn what_is_longer_than_a_year_is_refused() {
+        let mut settings = ServerSettings::default();
+        settings.timeouts.call = MAX_DURATION;
+        settings.validate().unwrap();
+        settings.timeouts.call += Duration::from_nanos(1);
+        let refused = settings.validate().unwrap_err();
+        let expected = "the setting timeouts.call is longer than a year";
+        assert_eq!(refused.to_string(), expected);
+        let mut settings = ServerSettings::default();
+        settings.rest.sleep_after = Some(Duration::MAX);
+        assert_eq!(settings.validate().unwrap_err().name, "idleTimeout");
     }
 
     #[test]

@@ -48,13 +48,19 @@ pub(super) struct Draft {
 impl Draft {
     /// What of a server can be said in `defaults`, as a draft that says it.
     pub(super) fn of(server: &ServerConfig) -> Self {
+        let mut settings = server.settings.clone();
+        // Code has two places for it, a file has one.
+        let rest = std::mem::take(&mut settings.rest);
         Self {
-            settings: server.settings.clone(),
+            settings,
             enabled: (!server.enabled).then_some(false),
             required: server.required,
             tools: server.tools.clone(),
-            start: server.start,
-            sleep_after: server.sleep_after,
+            start: match rest.lazy {
+                true => StartMode::Lazy,
+                false => server.start,
+            },
+            sleep_after: server.sleep_after.or(rest.sleep_after),
             pin: server.pin,
             protocol: server.protocol.clone(),
             check_arguments: server.check_arguments,

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-/// The longest duration that is accepted: a year is longer than anything that is waited for, and
-/// adding it to a clock never overflows.
-pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+pub use mcpvisor_core::settings::MAX_DURATION;
+
+/// So many digits behind the point count: more than any unit has nanoseconds.
+const MAX_DIGITS: usize = 16;
 
 /// Why a text is no duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -40,30 +41,48 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     if rest.is_empty() {
         return Err(InvalidDuration::Empty);
     }
-    let mut total = 0.0;
+    // In whole nanoseconds, so that what was written down is read back to the last of them.
+    let mut total = 0_u128;
     while !rest.is_empty() {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
         let (unit, after) = split(after, |c| c.is_ascii_alphabetic());
-        let number: f64 = number.parse().map_err(|_| InvalidDuration::Unreadable)?;
-        total += number * seconds(unit)?;
+        let part = nanos(number, unit)?;
+        total = total.saturating_add(part);
         rest = after.trim_start();
     }
-    if total > MAX_DURATION.as_secs_f64() {
-        return Err(InvalidDuration::TooLong);
+    match u64::try_from(total).map(Duration::from_nanos) {
+        Ok(duration) if duration <= MAX_DURATION => Ok(duration),
+        _ => Err(InvalidDuration::TooLong),
     }
-    Ok(Duration::from_secs_f64(total))
+}
+
+/// A number of a unit, in nanoseconds; what is too large to be counted is very large.
+fn nanos(number: &str, unit: &str) -> Result<u128, InvalidDuration> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return Err(InvalidDuration::Unreadable);
+    }
+    let unit = nanos_of(unit)?;
+    let fraction = &fraction[..fraction.len().min(MAX_DIGITS)];
+    let digits = |digits: &str| match digits {
+        "" => 0,
+        digits => digits.parse::<u128>().unwrap_or(u128::MAX),
+    };
+    let scale = fraction.bytes().fold(1, |scale: u128, _| scale * 10);
+    let whole = digits(whole).saturating_mul(unit);
+    Ok(whole.saturating_add(digits(fraction) * unit / scale))
 }
 
 fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
 }
 
-fn seconds(unit: &str) -> Result<f64, InvalidDuration> {
+fn nanos_of(unit: &str) -> Result<u128, InvalidDuration> {
     match unit {
-        "ms" => Ok(0.001),
-        "s" => Ok(1.0),
-        "m" => Ok(60.0),
-        "h" => Ok(3_600.0),
+        "ms" => Ok(1_000_000),
+        "s" => Ok(1_000_000_000),
+        "m" => Ok(60_000_000_000),
+        "h" => Ok(3_600_000_000_000),
         "" => Err(InvalidDuration::NoUnit),
         _ => Err(InvalidDuration::Unreadable),
     }
@@ -81,6 +100,10 @@ mod tests {
         assert_eq!(read("1h 30m"), Duration::from_secs(5_400));
         assert_eq!(read("1.5s"), Duration::from_millis(1_500));
         assert_eq!(read("0s"), Duration::ZERO);
+        assert_eq!(read(".5m1.s"), Duration::from_secs(31));
+        let exact = Duration::new(31_535_999, 123_456_789);
+        assert_eq!(read("31535999.123456789s"), exact);
+        assert_eq!(read("0.00000000000000000000009h"), Duration::ZERO);
     }
 
     #[test]
@@ -89,6 +112,7 @@ mod tests {
         assert_eq!(parse_duration("30"), Err(InvalidDuration::NoUnit));
         assert_eq!(parse_duration("-5s"), Err(InvalidDuration::Unreadable));
         assert_eq!(parse_duration("1..5s"), Err(InvalidDuration::Unreadable));
+        assert_eq!(parse_duration(".s"), Err(InvalidDuration::Unreadable));
         assert_eq!(parse_duration("3 weeks"), Err(InvalidDuration::NoUnit));
         assert_eq!(parse_duration("9w"), Err(InvalidDuration::Unreadable));
         assert_eq!(parse_duration("99999999h"), Err(InvalidDuration::TooLong));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use mcpvisor_core::ServerSettings;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -11,9 +12,10 @@ use rmcp::model::ProtocolVersion;
 
 use super::Config;
 use super::written::{Arguments, Names};
-use crate::config::{ServerConfig, StartMode};
+use crate::config::{MAX_DURATION, ServerConfig, StartMode};
 use crate::fuzz::budget;
 use crate::secret::Secret;
+use crate::server::configured::Configured;
 use crate::transport::Transport;
 
 /// Part of every value that is a secret, and of nothing else.
@@ -33,11 +35,18 @@ fn duration() -> impl Strategy<Value = Duration> {
         (1..100_000_u64).prop_map(Duration::from_millis),
         (1..100_000_u64).prop_map(Duration::from_secs),
         (1..1_000_000_000_u64).prop_map(Duration::from_nanos),
+        (1..=MAX_DURATION.as_nanos() as u64).prop_map(Duration::from_nanos),
+        Just(MAX_DURATION),
     ]
 }
 
+/// Variables that a server reads itself. A secret of a server `a` could well be called so.
+fn own_variable() -> impl Strategy<Value = String> {
+    "[ABC]_[AB]|[A-Z]{1,4}"
+}
+
 fn transport() -> impl Strategy<Value = Transport> {
-    let names = || vec(("[A-Z_]{1,4}", secret()), 0..3);
+    let names = || vec(("[AB]|[A-Z_]{1,4}", secret()), 0..3);
     let named = || vec(secret(), 0..2);
     let stdio = (
         plain(),
@@ -45,14 +54,18 @@ fn transport() -> impl Strategy<Value = Transport> {
         names(),
         option::of(plain()),
         named(),
+        vec(own_variable(), 0..3),
     );
-    let stdio = stdio.prop_map(|(program, args, env, cwd, secrets)| {
+    let stdio = stdio.prop_map(|(program, args, env, cwd, secrets, inherited)| {
         let mut command = Transport::stdio(program).args(args);
         for (name, value) in env {
             command = command.env(name, value);
         }
         for secret in secrets {
             command = command.arg(format!("--key={secret}!")).secret(secret);
+        }
+        for variable in inherited {
+            command = command.inherit_env(variable);
         }
         match cwd {
             Some(cwd) => command.cwd(cwd).inherit_env("LOCAL_KEY").into(),
@@ -63,7 +76,7 @@ fn transport() -> impl Strategy<Value = Transport> {
     let http = (
         address,
         names(),
-        option::of("[A-Z]{1,4}"),
+        option::of(own_variable()),
         option::of(plain()),
     );
     let http = http.prop_map(|((tls, user, query), headers, bearer, certificate)| {
@@ -90,7 +103,7 @@ fn transport() -> impl Strategy<Value = Transport> {
 }
 
 fn server() -> impl Strategy<Value = ServerConfig> {
-    let flags = any::<[bool; 7]>();
+    let flags = any::<[bool; 10]>();
     let tools = (vec("[a-z*?]{1,4}", 0..3), vec("[a-z*?]{1,4}", 0..3));
     let times = vec(duration(), 4);
     let version = option::of(select(ProtocolVersion::KNOWN_VERSIONS));
@@ -119,6 +132,9 @@ fn server() -> impl Strategy<Value = ServerConfig> {
         };
         (server.tools.allow, server.tools.deny) = tools;
         server.sleep_after = flags[6].then_some(times[0]);
+        server.settings.rest.lazy = flags[7];
+        server.settings.rest.sleep_after = flags[8].then_some(times[1]);
+        server.settings.listing.before_calls = flags[9];
         server.settings.timeouts.call = times[1];
         server.settings.close.drain = times[2];
         server.settings.budget.within = times[3];
@@ -152,6 +168,9 @@ proptest! {
             .map_err(|error| TestCaseError::fail(format!("{error}: {written}")))?;
         prop_assert!(again.problems.iter().all(|p| p.message.contains("looks like")), "{:?}", again.problems);
         prop_assert_eq!(&again.state_dir, &config.state_dir);
+        for name in config.servers.iter().flat_map(own_variables) {
+            prop_assert!(!meant.contains_key(&name), "{name} has two meanings: {written}");
+        }
         // An object of JSON has no order.
         config.servers.sort_by(|one, other| one.name.cmp(&other.name));
         let mut read = again.servers;
@@ -159,12 +178,60 @@ proptest! {
         prop_assert_eq!(read.len(), config.servers.len());
         for (read, server) in read.iter().zip(&config.servers) {
             prop_assert_eq!(read.name.as_str(), server.name.as_str());
-            prop_assert_eq!(&read.settings, &server.settings);
+            prop_assert!(server.validate().is_ok());
+            prop_assert_eq!(obeyed(read), obeyed(server));
             prop_assert_eq!(&read.tools, &server.tools);
             prop_assert_eq!(read.enabled, server.enabled);
             prop_assert_eq!(unmarked(read), unmarked(server));
         }
     }
+}
+
+/// The settings as the runtime takes them.
+fn obeyed(server: &ServerConfig) -> ServerSettings {
+    Configured::new(server.clone(), None).machine_settings()
+}
+
+/// The variables that the runtime reads for a server.
+fn own_variables(server: &ServerConfig) -> Vec<String> {
+    use crate::transport::TransportKind;
+    match &server.transport.0 {
+        TransportKind::Stdio(command) => command.parts().inherit,
+        TransportKind::Http(endpoint) => {
+            let bearer = endpoint.parts().bearer_env;
+            bearer.map(str::to_owned).into_iter().collect()
+        }
+        TransportKind::Channel { .. } => Vec::new(),
+    }
+}
+
+#[test]
+fn a_variable_that_stands_for_a_secret_means_nothing_else() {
+    let github = Transport::http("https://example.com/mcp")
+        .header("Token", "a")
+        .bearer_token_env("GITHUB_TOKEN");
+    let files = Transport::stdio("x")
+        .env("TOKEN", "b")
+        .inherit_env("FILES_TOKEN");
+    let http = Transport::stdio("x").env("PROXY", "c");
+    let mut config = Config::new();
+    let servers: [(&str, Transport); 3] = [
+        ("files", files.into()),
+        ("github", github.into()),
+        ("http", http.into()),
+    ];
+    for (name, transport) in servers {
+        config
+            .servers
+            .push(ServerConfig::new(name, transport).unwrap());
+    }
+    let written = config.to_json(Arguments::Shown);
+    let servers = &written["mcpServers"];
+    assert_eq!(servers["github"]["headers"]["Token"], "${GITHUB_TOKEN_2}");
+    assert_eq!(servers["files"]["env"]["TOKEN"], "${FILES_TOKEN_2}");
+    assert_eq!(servers["http"]["env"]["PROXY"], "${HTTP_PROXY_2}");
+    let alone = config.servers[0].to_json(Arguments::Shown).unwrap();
+    assert_eq!(alone["env"]["TOKEN"], "${FILES_TOKEN_2}");
 }
 
 /// The transport with everything exposed, but for what is marked as secret in it: after reading,
@@ -175,11 +242,12 @@ fn unmarked(server: &ServerConfig) -> String {
         TransportKind::Stdio(command) => {
             let parts = command.parts();
             format!(
-                "{:?} {:?} {:?} {:?}",
+                "{:?} {:?} {:?} {:?} {:?}",
                 parts.program,
                 parts.args,
                 env(&parts.env),
-                parts.cwd
+                parts.cwd,
+                parts.inherit
             )
         }
         TransportKind::Http(endpoint) => {

@@ -55,6 +55,9 @@ impl Config {
     pub(super) fn written(&self, arguments: Arguments, names: &mut Names) -> Value {
         let mut servers = Map::new();
         for server in &self.servers {
+            names.reserve(server);
+        }
+        for server in &self.servers {
             if let Some(entry) = entry(server, arguments, names) {
                 servers.insert(server.name.to_string(), Value::Object(entry));
             }
@@ -72,7 +75,9 @@ impl ServerConfig {
     /// The entry of this server as [`Config::to_json`] writes it; `None` for one that no file can
     /// describe.
     pub fn to_json(&self, arguments: Arguments) -> Option<Value> {
-        entry(self, arguments, &mut Names::default()).map(Value::Object)
+        let mut names = Names::default();
+        names.reserve(self);
+        entry(self, arguments, &mut names).map(Value::Object)
     }
 }
 
@@ -227,6 +232,31 @@ pub(super) struct Names {
     pub(super) meant: Vec<(String, Secret<String>)>,
 }
 
+impl Names {
+    /// Keeps the names that a server reads itself: a variable means one thing.
+    fn reserve(&mut self, server: &ServerConfig) {
+        match &server.transport.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => self.taken.extend(command.parts().inherit),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => {
+                let bearer = endpoint.parts().bearer_env;
+                self.taken.extend(bearer.map(str::to_owned));
+            }
+            TransportKind::Channel { .. } => {}
+        }
+    }
+
+    /// Takes a name, unless it has a meaning already: here, or for every program.
+    fn take(&mut self, name: &str) -> bool {
+        #[cfg(feature = "stdio")]
+        if crate::link::stdio::is_inherited(name) {
+            return false;
+        }
+        self.taken.insert(name.to_owned())
+    }
+}
+
 /// Puts variables where secrets were, for one server.
 struct Hider<'n> {
     server: String,
@@ -258,7 +288,7 @@ impl<'n> Hider<'n> {
         let base = format!("{}_{}", self.server, as_variable(purpose));
         let mut name = base.clone();
         let mut number = 1;
-        while !self.names.taken.insert(name.clone()) {
+        while !self.names.take(&name) {
             number += 1;
             name = format!("{base}_{number}");
         }

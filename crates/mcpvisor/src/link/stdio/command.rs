@@ -205,17 +205,19 @@ impl StdioCommand {
         if self.inherit.iter().any(|inherited| inherited == name) {
             return true;
         }
-        let Some(name) = name.to_str() else {
-            return false;
-        };
-        let in_lower_case = name.to_ascii_lowercase();
-        let in_one_case = name == in_lower_case || name == name.to_ascii_uppercase();
-        INHERITED.contains(&name)
-            || INHERITED_PREFIXES
-                .iter()
-                .any(|prefix| name.starts_with(prefix))
-            || (in_one_case && INHERITED_ANY_CASE.contains(&in_lower_case.as_str()))
+        name.to_str().is_some_and(is_inherited)
     }
+}
+
+/// Whether every child gets this variable.
+pub(crate) fn is_inherited(name: &str) -> bool {
+    let in_lower_case = name.to_ascii_lowercase();
+    let in_one_case = name == in_lower_case || name == name.to_ascii_uppercase();
+    INHERITED.contains(&name)
+        || INHERITED_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+        || (in_one_case && INHERITED_ANY_CASE.contains(&in_lower_case.as_str()))
 }
 
 impl fmt::Debug for StdioCommand {

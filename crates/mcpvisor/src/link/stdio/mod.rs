@@ -40,6 +40,8 @@ use tokio::time::Sleep;
 use self::child::{Pipes, Process};
 pub use self::command::StdioCommand;
 #[cfg(feature = "config-files")]
+pub(crate) use self::command::is_inherited;
+#[cfg(feature = "config-files")]
 pub(crate) use self::command::parts::CommandParts;
 use self::heavy::HeavyLine;
 use self::lines::{Hopeless, Lines, MAX_LINE, Piece};

@@ -328,6 +328,11 @@ const LISTING: &[Key] = &[
         Kind::Duration(|draft| &mut draft.settings.listing.max_refresh_retry),
         "Up to this. Default: 1m.",
     ),
+    Key::new(
+        "beforeCalls",
+        Kind::Flag(|draft| &mut draft.settings.listing.before_calls),
+        "Calls wait until the tools were listed on their connection, as they do with \"pin\". Default: false.",
+    ),
 ];
 
 const CLOSE: &[Key] = &[
