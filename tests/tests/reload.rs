@@ -186,7 +186,23 @@ async fn a_config_that_cannot_be_used_changes_nothing() {
     changed.tools = deny(&["*"]);
     let mut no_attempts = another.clone();
     no_attempts.settings.budget.attempts = 0;
-    for broken in [no_attempts, another.sleep_after(millis(0))] {
+    let with = |transport: Transport| ServerConfig {
+        transport,
+        ..another.clone()
+    };
+    for broken in [
+        no_attempts,
+        another.clone().sleep_after(millis(0)),
+        // As reading it from a file does.
+        with(Transport::stdio("").into()),
+        with(Transport::stdio("x").env("A=B", "c").into()),
+        with(Transport::http("ftp://host/").into()),
+        with(
+            Transport::http("http://host/")
+                .header("two words", "")
+                .into(),
+        ),
+    ] {
         let refused = runtime
             .reload(config([changed.clone(), broken.clone()]))
             .await

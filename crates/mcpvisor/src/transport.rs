@@ -2,6 +2,8 @@
 //!
 //! A description opens nothing: the connection task of a generation does.
 
+pub(crate) mod check;
+
 use std::ffi::OsString;
 use std::fmt;
 

@@ -265,10 +265,24 @@ impl ServerConfig {
         self
     }
 
-    /// Refuses settings that would make the runtime misbehave, as reading them from a file does. A
-    /// runtime checks its servers when it starts.
+    /// Refuses what reading it from a file would refuse: settings that would make the runtime
+    /// misbehave, a command that could not be started, an address or a header that is none. A runtime
+    /// checks its servers when it starts, when one is added, and at a reload.
+    ///
+    /// ```
+    /// use mcpvisor::{ServerConfig, Transport};
+    ///
+    /// let files = ServerConfig::new("files", Transport::stdio("mcp-files").env("A=B", "c"))?;
+    /// let problem = files.validate().unwrap_err();
+    /// assert_eq!(
+    ///     problem.to_string(),
+    ///     "the setting env holds a name that is empty or contains '='; remove it"
+    /// );
+    /// # Ok::<(), mcpvisor::InvalidServerName>(())
+    /// ```
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        validate(&self.settings, self.sleep_after)
+        validate(&self.settings, self.sleep_after)?;
+        self.transport.check()
     }
 }
 

@@ -12,7 +12,7 @@ use super::text::Text;
 use super::tree::{Member, Value};
 use super::variables::Variables;
 use crate::config::{ConfigProblem, ServerConfig, Severity};
-use crate::transport::Transport;
+use crate::transport::{Transport, check};
 
 /// So many unknown keys are named beside what an entry lacks.
 const MAX_HINTS: usize = 3;
@@ -75,7 +75,8 @@ fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<S
     let enabled = enabled(&draft).map_err(about_entry)?.unwrap_or(usually);
     doubts(&draft, reader);
     let transport = Way::of(&draft, reader, entry)?.transport(&draft, reader, entry)?;
-    draft.validate().map_err(|invalid| Said {
+    let valid = draft.validate().and_then(|()| transport.check());
+    valid.map_err(|invalid| Said {
         message: setting(&invalid),
         span: reader.place(invalid.name).unwrap_or(entry.key_span.clone()),
     })?;
@@ -199,7 +200,7 @@ fn address(draft: &Draft) -> Option<(&'static str, &str)> {
 #[cfg(feature = "stdio")]
 fn stdio(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
     let program = draft.program.as_deref();
-    let program = program.filter(|program| !program.trim().is_empty());
+    let program = program.filter(|program| check::is_program(program));
     let program = program.ok_or_else(|| Said {
         message: "needs a \"command\", the program to start".to_owned(),
         span: reader.place("command").unwrap_or(entry.key_span.clone()),
@@ -245,9 +246,9 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
         span: reader.place("type").unwrap_or(entry.key_span.clone()),
     })?;
     let place = reader.place(key).unwrap_or(entry.key_span.clone());
-    if !is_address(url) {
+    if !check::is_address(url) {
         return Err(Said {
-            message: format!("{key:?} must be an address that begins with http:// or https://"),
+            message: format!("{key:?} {}", check::ADDRESS),
             span: place,
         });
     }
@@ -320,20 +321,6 @@ fn warn_unused(reader: &mut Reader<'_>, keys: &[&str], way: &str) {
             reader.warn(place, message);
         }
     }
-}
-
-/// Whether a text is an address, as far as it can be told without asking anyone.
-#[cfg(feature = "http")]
-fn is_address(url: &str) -> bool {
-    let scheme = |scheme: &str| {
-        let begin = url.get(..scheme.len());
-        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
-    };
-    let host = |scheme: &str| &url[scheme.len()..];
-    let named = |host: &str| !host.is_empty() && !host.starts_with(['/', '?', '#', ':']);
-    let whole = !url.contains(|c: char| c.is_whitespace() || c.is_control());
-    let https = scheme("https://") && named(host("https://"));
-    whole && (https || scheme("http://") && named(host("http://")))
 }
 
 #[cfg(feature = "http")]

@@ -15,6 +15,7 @@ use super::variables::{Expanded, Missing, Variables};
 use super::written::duration_text;
 use crate::config::StartMode;
 use crate::secret::Secret;
+use crate::transport::check;
 
 /// So many unknown keys of one object are named; the others are counted.
 const MAX_UNKNOWN: usize = 20;
@@ -239,24 +240,25 @@ impl<'a> Reader<'a> {
     }
 
     fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
-        let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
         self.warn_twice(path, node, &str::to_owned)?;
-        self.map(path, node, &['\0'], &|member| {
-            let problem = "holds a name that is empty or contains '='; remove it";
-            match is_name(&member.key) {
+        self.map(
+            path,
+            node,
+            check::NOT_IN_VARIABLES,
+            &|member| match check::is_variable(&member.key) {
                 true => Ok(()),
                 false => Err(Said {
-                    message: format!("{path:?} {problem}"),
+                    message: format!("{path:?} {}", check::VARIABLE),
                     span: member.key_span.clone(),
                 }),
-            }
-        })
+            },
+        )
     }
 
     fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
-        let breaks = ['\0', '\n', '\r'];
         self.warn_twice(path, node, &str::to_ascii_lowercase)?;
-        self.map(path, node, &breaks, &|member| header_name(path, member))
+        let refused = check::NOT_IN_HEADERS;
+        self.map(path, node, refused, &|member| header_name(path, member))
     }
 
     fn env_headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
@@ -312,8 +314,7 @@ impl<'a> Reader<'a> {
             }
             let text = self.expand(&path, &member.node, &text)?;
             if text.contains(refused) {
-                let problem = "holds a line break or a NUL, which cannot be sent; remove it";
-                return Err(wrong(&path, &member.node, problem));
+                return Err(wrong(&path, &member.node, check::VALUE));
             }
             texts.push((member.key.clone(), text));
         }
@@ -431,15 +432,11 @@ fn protocol(path: &str, node: &Node) -> Result<ProtocolVersion, Said> {
 }
 
 fn header_name(path: &str, member: &Member) -> Result<(), Said> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    let name = &member.key;
-    if !name.is_empty() && name.chars().all(allowed) {
+    if check::is_header(&member.key) {
         return Ok(());
     }
     Err(Said {
-        message: format!(
-            "{path:?} holds a name that is no header; write letters, digits and \"-\" alone"
-        ),
+        message: format!("{path:?} {}", check::HEADER),
         span: member.key_span.clone(),
     })
 }

@@ -114,6 +114,12 @@ impl HttpEndpoint {
         Target::check(self, |name| std::env::var_os(name)).map(drop)
     }
 
+    /// The headers that were given, with their values.
+    pub(crate) fn named_headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let headers = self.headers.iter();
+        headers.map(|(name, value)| (name.as_str(), value.expose().as_str()))
+    }
+
     /// The bearer token as it is in the environment now.
     pub(crate) fn token(&self) -> Option<Secret<OsString>> {
         let variable = self.bearer_env.as_ref()?;

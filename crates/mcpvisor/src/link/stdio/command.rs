@@ -152,6 +152,17 @@ impl StdioCommand {
         self.env.iter().map(|(name, _)| name.as_os_str())
     }
 
+    /// The arguments.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &OsStr> {
+        self.args.iter().map(AsRef::as_ref)
+    }
+
+    /// The variables that are set for the child, with their values.
+    pub(crate) fn set_variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        let set = self.env.iter();
+        set.map(|(name, value)| (name.as_os_str(), value.as_ref()))
+    }
+
     /// What makes it this command and no other: the program and its arguments.
     pub(crate) fn identity(&self) -> impl Iterator<Item = &[u8]> {
         let args = self.args.iter().map(AsRef::<OsStr>::as_ref);
