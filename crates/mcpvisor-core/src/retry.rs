@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::settings::RetrySettings;
+use crate::settings::{RetrySettings, ServerSettings};
 
 /// A request is repeated at most this often, all layers together.
 pub const MAX_RETRIES: u8 = 1;
 
-/// A server's wish (`Retry-After`) is honoured up to this.
+/// A server's wish (`Retry-After`) is honoured up to this, unless the settings say otherwise.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// The pause before a repeat at a busy server that did not say how long.
@@ -137,9 +137,9 @@ pub struct Ruling {
 ///
 /// ```
 /// use mcpvisor_core::retry::{Decision, Known, RetryWish, Safety, Trouble, rule};
-/// use mcpvisor_core::settings::RetrySettings;
+/// use mcpvisor_core::settings::ServerSettings;
 ///
-/// let settings = RetrySettings::default();
+/// let settings = ServerSettings::default();
 /// let ruling = rule(Trouble::ConnectionLost, Safety::Effectful, RetryWish::Default, 0, &settings);
 /// assert_eq!((ruling.known, ruling.decision), (Known::Unknown, Decision::Fail));
 /// ```
@@ -148,7 +148,7 @@ pub fn rule(
     safety: Safety,
     wish: RetryWish,
     retries_used: u8,
-    settings: &RetrySettings,
+    settings: &ServerSettings,
 ) -> Ruling {
     let (known, decision) = by_table(trouble, safety, wish, settings);
     // Sending what was never sent is no retry: no wish forbids it and it uses nothing up.
@@ -169,7 +169,7 @@ fn by_table(
     trouble: Trouble,
     safety: Safety,
     wish: RetryWish,
-    settings: &RetrySettings,
+    settings: &ServerSettings,
 ) -> (Known, Decision) {
     let if_safe = |decision| match (safety, wish) {
         (Safety::Repeatable | Safety::TrustedTool, _) => decision,
@@ -181,14 +181,14 @@ fn by_table(
         Trouble::WriteFailed | Trouble::ConnectionLost | Trouble::ServerFault => {
             (Known::Unknown, if_safe(Decision::Retry))
         }
-        Trouble::SessionGone => (Known::Refused, if_expired(safety, settings)),
+        Trouble::SessionGone => (Known::Refused, if_expired(safety, &settings.retry)),
         Trouble::Unauthorized => (Known::Refused, Decision::RefreshThenRetry),
         Trouble::Denied => (Known::Refused, Decision::Fail),
         Trouble::Busy {
             retry_after: Some(wish),
         } => (
             Known::Refused,
-            Decision::RetryAfter(wish.min(MAX_RETRY_AFTER)),
+            Decision::RetryAfter(wish.min(settings.backoff.max_retry_after)),
         ),
         // Without Retry-After it may as well be a gateway whose upstream broke off in the middle:
         // another 5xx, and only what is safe is repeated.
@@ -252,20 +252,33 @@ mod tests {
     }
 
     fn decide(trouble: Trouble, safety: Safety, wish: RetryWish, used: u8) -> Decision {
-        rule(trouble, safety, wish, used, &RetrySettings::default()).decision
+        rule(trouble, safety, wish, used, &ServerSettings::default()).decision
     }
 
     #[test]
     fn the_table_of_the_documentation_holds() {
         for (trouble, known, repeatable, effectful, trusted) in table() {
             for (safety, decision) in SAFETIES.into_iter().zip([repeatable, effectful, trusted]) {
-                let settings = RetrySettings::default();
+                let settings = ServerSettings::default();
                 assert_eq!(
                     rule(trouble, safety, RetryWish::Default, 0, &settings),
                     Ruling { known, decision },
                     "{trouble:?} {safety:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_servers_wish_is_honoured_as_far_as_the_settings_say() {
+        let busy = Trouble::Busy {
+            retry_after: Some(Duration::from_secs(600)),
+        };
+        for most in [5, 300] {
+            let mut settings = ServerSettings::default();
+            settings.backoff.max_retry_after = Duration::from_secs(most);
+            let ruling = rule(busy, Effectful, RetryWish::Default, 0, &settings);
+            assert_eq!(ruling.decision, RetryAfter(Duration::from_secs(most)));
         }
     }
 
@@ -319,7 +332,7 @@ mod tests {
             for safety in SAFETIES {
                 for wish in WISHES {
                     for used in [0, 1] {
-                        let ruling = rule(trouble, safety, wish, used, &RetrySettings::default());
+                        let ruling = rule(trouble, safety, wish, used, &ServerSettings::default());
                         assert_eq!(ruling.known, known, "{trouble:?}");
                     }
                 }
@@ -329,10 +342,8 @@ mod tests {
 
     #[test]
     fn the_switch_turns_off_the_retry_of_expired_tool_calls_only() {
-        let settings = RetrySettings {
-            retry_expired_calls: false,
-            ..RetrySettings::default()
-        };
+        let mut settings = ServerSettings::default();
+        settings.retry.retry_expired_calls = false;
         let expired = |safety| {
             rule(
                 Trouble::SessionGone,

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::retry::MAX_RETRY_AFTER;
+
 /// The longest duration that is accepted: a year is longer than anything that is waited for, and
 /// adding it to a clock never overflows.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -68,7 +70,7 @@ impl Default for BackoffSettings {
             max: Duration::from_secs(30),
             jitter: 0.2,
             immediate_every: Duration::from_secs(5),
-            max_retry_after: Duration::from_secs(120),
+            max_retry_after: MAX_RETRY_AFTER,
         }
     }
 }

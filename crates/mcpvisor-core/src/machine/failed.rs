@@ -81,7 +81,7 @@ impl Machine {
         trouble: Trouble,
         fault: Fault,
     ) {
-        let settings = &self.settings.retry;
+        let settings = &self.settings;
         let Some(call) = self.calls.get_mut(id) else {
             return;
         };

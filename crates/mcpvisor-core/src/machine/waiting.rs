@@ -92,7 +92,7 @@ impl Machine {
             call.safety,
             call.wish,
             call.retries,
-            &self.settings.retry,
+            &self.settings,
         );
         if returned.written {
             call.learn(Known::Unknown);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use mcpvisor_core::machine::{CallEnd, End, NewCall, Returned};
-use mcpvisor_core::retry::{BUSY_PAUSE, Known, MAX_RETRY_AFTER, Trouble};
+use mcpvisor_core::retry::{BUSY_PAUSE, Known, Trouble};
 use mcpvisor_core::{
     CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, State,
     StateName,
@@ -354,7 +354,8 @@ impl Model {
         call.failed_on = Some(on);
         call.paused_until = match trouble {
             Trouble::Busy { retry_after } => {
-                let pause = retry_after.map_or(BUSY_PAUSE, |wish| wish.min(MAX_RETRY_AFTER));
+                let most = self.settings.backoff.max_retry_after;
+                let pause = retry_after.map_or(BUSY_PAUSE, |wish| wish.min(most));
                 Some(step.now + pause)
             }
             _ => None,

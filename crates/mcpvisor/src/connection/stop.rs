@@ -1,7 +1,7 @@
 //! Why a handshake led to no session, and what that means for the next connect.
 
 use mcpvisor_core::machine::{End, Fault, FaultClass, PermanentFailure};
-use mcpvisor_core::retry::{MAX_RETRY_AFTER, Trouble};
+use mcpvisor_core::retry::Trouble;
 use rmcp::ErrorData;
 
 use super::{Task, era, with_stderr};
@@ -77,7 +77,8 @@ fn trouble_at_the_door(trouble: Trouble, status: Option<u16>, message: String) -
         });
     }
     let retry_after = match trouble {
-        Trouble::Busy { retry_after } => retry_after.map(|wish| wish.min(MAX_RETRY_AFTER)),
+        // How much of it is honoured is for the budget to say.
+        Trouble::Busy { retry_after } => retry_after,
         _ => None,
     };
     End::Failed {

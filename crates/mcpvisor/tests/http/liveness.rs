@@ -227,6 +227,42 @@ async fn a_server_that_is_busy_when_we_connect_is_tried_again_when_it_wishes() {
 }
 
 #[tokio::test]
+async fn how_far_a_server_is_obeyed_is_for_the_settings_to_say() {
+    let server =
+        Server::start(|_| Reply::status("503 Service Unavailable", "retry-after: 100000\r\n", ""))
+            .await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.backoff.max_retry_after = Duration::from_secs(3_600);
+    })
+    .await;
+    until("a try failed", || web.status().retry_at.is_some()).await;
+    let retry_at = web.status().retry_at.unwrap();
+    let wait = retry_at.saturating_duration_since(Instant::now());
+    assert!(wait > Duration::from_secs(3_500), "{wait:?}");
+    runtime.shutdown(LONG).await;
+
+    // A call that is refused waits no longer than the settings say either.
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Reply::status("429 Too Many Requests", "retry-after: 60\r\n", "")
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.backoff.max_retry_after = Duration::from_millis(100);
+    })
+    .await;
+    let patience = LONG / 2;
+    let request = web.call_tool("echo", json!({})).deadline(patience);
+    request.await.unwrap();
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
 async fn a_server_fault_is_repeated_once_where_that_is_safe() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
