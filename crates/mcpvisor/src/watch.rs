@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc;
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, ConfigError};
@@ -29,11 +29,14 @@ const MAX_LOOKS: usize = 20;
 /// Outcomes that nobody has asked for yet; older ones are forgotten.
 const OUTCOMES: usize = 16;
 
+/// What came of a change of the file.
+type Outcome = Result<ReloadReport, RejectedConfig>;
+
 /// A watched config file. Dropping it ends the watch; the fleet stays as it is.
 #[derive(Debug)]
 pub struct ConfigWatch {
     task: JoinHandle<()>,
-    outcomes: mpsc::Receiver<Result<ReloadReport, RejectedConfig>>,
+    outcomes: broadcast::Receiver<Outcome>,
 }
 
 /// Why a changed file was not taken. The fleet goes on with the config before it.
@@ -49,9 +52,17 @@ pub enum RejectedConfig {
 }
 
 impl ConfigWatch {
-    /// What came of the next change of the file. `None` when the runtime has ended.
+    /// What came of the next change of the file. Of those that nobody asked for the last 16 are
+    /// kept. `None` when the runtime has ended.
     pub async fn changed(&mut self) -> Option<Result<ReloadReport, RejectedConfig>> {
-        self.outcomes.recv().await
+        loop {
+            match self.outcomes.recv().await {
+                Ok(outcome) => return Some(outcome),
+                // What the file is now is said by the newest, so the oldest may go.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
     }
 }
 
@@ -68,7 +79,7 @@ impl Runtime {
     /// The watch does not keep the runtime: it ends with it.
     pub fn watch_config(&self, path: impl Into<PathBuf>) -> ConfigWatch {
         let path = path.into();
-        let (sender, outcomes) = mpsc::channel(OUTCOMES);
+        let (sender, outcomes) = broadcast::channel(OUTCOMES);
         let watcher = Watcher {
             seen: look(&path),
             path,
@@ -126,7 +137,7 @@ struct Watcher {
     path: PathBuf,
     seen: Option<Look>,
     runtime: WeakRuntime,
-    outcomes: mpsc::Sender<Result<ReloadReport, RejectedConfig>>,
+    outcomes: broadcast::Sender<Outcome>,
 }
 
 impl Watcher {
@@ -174,7 +185,7 @@ impl Watcher {
         last
     }
 
-    async fn reload(&self) -> Result<ReloadReport, RejectedConfig> {
+    async fn reload(&self) -> Outcome {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
         let config = match read {
@@ -185,7 +196,7 @@ impl Watcher {
         Ok(runtime.reload(config).await?)
     }
 
-    fn tell(&self, outcome: Result<ReloadReport, RejectedConfig>) {
+    fn tell(&self, outcome: Outcome) {
         match &outcome {
             Ok(report) => tracing::info!(unchanged = report.is_unchanged(), "config reloaded"),
             Err(problem) => {
@@ -196,7 +207,53 @@ impl Watcher {
                 }
             }
         }
-        // Whoever wants to know asks often enough; the event says it too.
-        let _ = self.outcomes.try_send(outcome);
+        // Nobody listens once the watch is dropped, and then this task ends too.
+        let _ = self.outcomes.send(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ConfigProblem, Severity};
+
+    /// A report that can be told from others by its number.
+    fn report(number: usize) -> ReloadReport {
+        let problem = ConfigProblem {
+            server: None,
+            message: number.to_string(),
+            severity: Severity::Warning,
+            location: None,
+        };
+        ReloadReport {
+            servers: Vec::new(),
+            problems: vec![problem],
+        }
+    }
+
+    #[tokio::test]
+    async fn of_the_outcomes_that_nobody_asked_for_the_newest_are_kept() {
+        let (sender, outcomes) = broadcast::channel(OUTCOMES);
+        let watcher = Watcher {
+            path: PathBuf::new(),
+            seen: None,
+            runtime: Weak::new(),
+            outcomes: sender,
+        };
+        let mut watch = ConfigWatch {
+            task: tokio::spawn(async {}),
+            outcomes,
+        };
+        let last = OUTCOMES + 3;
+        for number in 0..last {
+            watcher.tell(Ok(report(number)));
+        }
+        drop(watcher);
+        let mut told = Vec::new();
+        while let Some(outcome) = watch.changed().await {
+            told.push(outcome.unwrap().problems[0].message.clone());
+        }
+        let newest: Vec<_> = (last - OUTCOMES..last).map(|it| it.to_string()).collect();
+        assert_eq!(told, newest);
     }
 }

@@ -6,6 +6,7 @@
 
 mod draft;
 mod duration;
+mod encoding;
 #[cfg_attr(
     not(all(feature = "stdio", feature = "http")),
     allow(
@@ -45,6 +46,7 @@ use tree::{Member, Node, Value};
 use variables::Variables;
 
 pub use duration::{InvalidDuration, MAX_DURATION, parse_duration};
+pub(super) use encoding::text_of;
 pub use error::ConfigError;
 pub use schema::schema;
 pub use written::Arguments;

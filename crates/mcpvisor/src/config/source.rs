@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::file::{ConfigError, MAX_CONFIG_BYTES};
+use super::file::{ConfigError, MAX_CONFIG_BYTES, text_of};
 
 /// A config file as it was when it was read.
 #[derive(Clone, PartialEq, Eq)]
@@ -79,15 +79,32 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         source,
     };
     let file = std::fs::File::open(path).map_err(failed)?;
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read = file
         .take(MAX_CONFIG_BYTES + 1)
-        .read_to_string(&mut text)
+        .read_to_end(&mut bytes)
         .map_err(failed)?;
     if read as u64 > MAX_CONFIG_BYTES {
         return Err(ConfigError::TooLarge {
             path: path.to_owned(),
         });
     }
-    Ok(text)
+    text_of(path, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::test_folder::TestFolder;
+
+    #[test]
+    fn a_file_that_is_no_text_is_an_error_with_its_place() {
+        let folder = TestFolder::new("encoding");
+        let path = folder.path().join("mcp.json");
+        std::fs::write(&path, b"{\n  // caf\xe9\n}").unwrap();
+        let error = ConfigSource::read(&path).unwrap_err();
+        let location = error.location().unwrap();
+        assert_eq!((location.line, location.column), (2, 9));
+        assert_eq!(location.file.as_deref(), Some(path.as_path()));
+    }
 }

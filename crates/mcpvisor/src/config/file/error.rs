@@ -26,7 +26,7 @@ pub enum ConfigError {
     /// The text is not what its name says.
     #[error("{location}: the config is not valid {format}: {problem}")]
     Syntax {
-        /// What it should be: JSON or TOML.
+        /// What it should be: JSON or TOML, or UTF-8 at all.
         format: &'static str,
         /// What was met, and what to do.
         problem: String,
