@@ -441,7 +441,11 @@ async fn pins_that_are_switched_on_hold_at_once() {
     let path = folder.lock();
     let disk = std::thread::spawn(move || {
         std::thread::sleep(millis(300));
-        fs::write(path, lock).unwrap();
+        fs::write(&path, &lock).unwrap();
+        // Whoever looks again does not wait any more.
+        let file = path.with_extension("file");
+        fs::write(&file, lock).unwrap();
+        fs::rename(file, path).unwrap();
     });
 
     let git = ScriptedServer::new(script(&[("read", "deletes")]));
@@ -518,4 +522,66 @@ async fn a_lock_that_cannot_be_read_holds_everything_back_and_the_next_start_wor
         assert_eq!(shown(&handle), ["read"], "{length}");
         runtime.shutdown(DEADLINE).await;
     }
+}
+
+/// Two processes with one folder see the server for the first time: one is slow to list its tools, and
+/// by then the server has changed them. What the other one saw is what was seen first.
+#[tokio::test]
+async fn a_first_sight_that_comes_late_approves_nothing_and_overwrites_no_lock() {
+    let folder = Folder::new("late");
+    let evil = script(&[("read", "deletes")]).on("tools/list", Behaviour::answer().held());
+    let evil = ScriptedServer::new(evil);
+    let mut late = Runtime::builder().server(pinned(&evil));
+    late = late.state_dir(&folder.0);
+    let late = late.start().await.unwrap();
+    eventually(DEADLINE, "it is listing", || {
+        match evil.record().received("tools/list").len() {
+            0 => Err("not asked yet"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (first, _) = start(pinned(&git), Some(&folder)).await;
+    let lock = eventually(DEADLINE, "the lock is kept", || fs::read(folder.lock())).await;
+
+    evil.control().release("tools/list", 1);
+    late.ready(DEADLINE).await.unwrap();
+    let handle = late.server("git").unwrap();
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+    assert_eq!(held(&late), [("read".to_owned(), HeldReason::Changed)]);
+    assert_eq!(evil.record().received("tools/call").len(), 0);
+    late.shutdown(DEADLINE).await;
+    first.shutdown(DEADLINE).await;
+    assert_eq!(fs::read(folder.lock()).unwrap(), lock);
+}
+
+/// A service runs on while a person approves what it holds back, with the command line for instance.
+#[tokio::test]
+async fn what_another_process_approves_is_called_here_and_is_not_lost() {
+    let folder = Folder::new("beside");
+    let git = ScriptedServer::new(script(&[("read", "reads")]));
+    let (service, handle) = start(pinned(&git), Some(&folder)).await;
+    git.control()
+        .set_script(script(&[("read", "reads more"), ("write", "writes")]));
+    git.control().tools_changed();
+    eventually(DEADLINE, "both are held back", || {
+        let held = held(&service);
+        if held.len() == 2 { Ok(()) } else { Err(held) }
+    })
+    .await;
+    expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
+
+    let (person, _) = start(pinned(&git), Some(&folder)).await;
+    person.approve("git", Some("read")).await.unwrap();
+    person.shutdown(DEADLINE).await;
+    handle.call_tool("read", Value::Null).await.unwrap();
+    assert_eq!(held(&service), [("write".to_owned(), HeldReason::New)]);
+    expect_held(&handle.call_tool("write", Value::Null).await.unwrap_err());
+
+    service.approve("git", Some("write")).await.unwrap();
+    service.shutdown(DEADLINE).await;
+    let (next, _) = start(pinned(&git), Some(&folder)).await;
+    assert_eq!(held(&next), []);
+    next.shutdown(DEADLINE).await;
 }

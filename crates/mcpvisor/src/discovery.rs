@@ -59,25 +59,16 @@ fn is_alive(answer: &OwnAnswer) -> bool {
     }
 }
 
-/// Fetches a list page by page and reports what came of it.
+/// Fetches a list page by page: what came of it, and how long the server says it is good.
 pub(crate) async fn fetch(
     connection: OwnRequests,
-    actor: ActorRef<ServerMessage>,
-    generation: Generation,
     list: ListKind,
     settings: ServerSettings,
-) {
-    let result = pages(&connection, list, &settings).await;
-    let (result, good_for) = match result {
+) -> (Result<Listed, FetchFailure>, Option<Duration>) {
+    match pages(&connection, list, &settings).await {
         Ok((listed, good_for)) => (Ok(listed), good_for),
         Err(failure) => (Err(failure), None),
-    };
-    let _ = actor.send_message(ServerMessage::ListFetched {
-        generation,
-        list,
-        result,
-        good_for,
-    });
+    }
 }
 
 async fn pages(

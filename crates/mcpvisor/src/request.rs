@@ -208,6 +208,9 @@ impl<R: FromResult> Request<R> {
         }
         // The clock holds only so much, whatever a caller asks for.
         let due = now() + deadline.min(LONGEST_DEADLINE);
+        if let Some(tool) = &tool {
+            slot.look_for_approval(tool, due).await;
+        }
         #[cfg(feature = "schema-check")]
         if config.check_arguments
             && let Err(failure) = fits(&slot, &request, due).await

@@ -9,13 +9,19 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A file that is larger is not one of ours.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A draft that is older was left by a process that died while it wrote.
 const DRAFT: Duration = Duration::from_secs(300);
+
+/// Another process that holds a folder for longer is stuck, and is not waited for.
+const LOCKED: Duration = Duration::from_secs(5);
+
+/// Looks at a folder that another process holds are so far apart.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// A folder for what outlives a run. Blocks, as file systems do: not for an async worker.
 #[derive(Debug, Clone)]
@@ -69,6 +75,14 @@ impl StateDir {
         written
     }
 
+    /// Waits until no other process changes what is in a folder, and keeps them from it. Readers need
+    /// no lock: files are replaced as a whole.
+    pub(crate) fn lock(&self, folder: &str) -> io::Result<FolderLock> {
+        let path = self.path(folder);
+        make_private_folder(&path)?;
+        lock_folder(&path).map(FolderLock)
+    }
+
     /// Removes old drafts from a folder, once.
     fn sweep(&self, folder: &Path) {
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,6 +94,40 @@ impl StateDir {
             let _ = fs::remove_file(old.path());
         }
     }
+}
+
+/// A folder that no other process changes until this is dropped, as far as its file system has locks.
+#[derive(Debug)]
+pub(crate) struct FolderLock(
+    #[expect(dead_code, reason = "the lock goes when it is closed")] Option<File>,
+);
+
+/// The folder itself is locked, because its files come and go.
+#[cfg(unix)]
+fn lock_folder(path: &Path) -> io::Result<Option<File>> {
+    use rustix::fs::{FlockOperation, flock};
+    use rustix::io::Errno;
+    let folder = File::open(path)?;
+    let until = Instant::now() + LOCKED;
+    loop {
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(folder)),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                std::thread::sleep(BETWEEN_LOOKS);
+            }
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                let problem = format!("another process has held its folder for {LOCKED:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+            }
+            // Network file systems may lock no folders; what is kept there is kept all the same.
+            Err(_) => return Ok(None),
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn lock_folder(_: &Path) -> io::Result<Option<File>> {
+    Ok(None)
 }
 
 /// A name that no other draft has, of whatever process: in containers all have the same number.

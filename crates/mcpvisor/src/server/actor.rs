@@ -182,6 +182,7 @@ impl ServerState {
             }
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
+            ServerMessage::PinsChanged { approved } => self.pins_changed(approved),
             ServerMessage::Reconfigure { renew, reply } => {
                 self.reconfigure(renew);
                 self.settle();

@@ -7,23 +7,30 @@ use tokio::sync::oneshot;
 
 use super::actor::ServerState;
 use super::call::Call;
+use super::message::ServerMessage;
 use crate::catalog::ServerCatalog;
 use crate::error::ControlError;
 use crate::events::EventKind;
-use crate::pins::{Approval, HeldTool, Lock};
+use crate::pins::HeldTool;
 use crate::reply::Failure;
 
 /// Where the names of the approved tools go.
 pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>>;
 
+/// An approval that is kept, or could not be, and who waits for it.
+#[derive(Debug)]
+pub(crate) struct Approved {
+    reply: ApproveReply,
+    outcome: Result<Vec<String>, ControlError>,
+}
+
 impl ServerState {
     /// What a server offers when it is seen for the first time is approved; not what was offered by
-    /// one that was reached in another way.
+    /// one that was reached in another way. Mostly it was when it was listed: this is for tools that
+    /// were listed before they were pinned.
     pub(super) fn approve_first_sight(&mut self) {
         let config = self.slot.config();
-        let pins = &self.slot.pins;
-        let mut approval = pins.approval();
-        if !config.pin || !matches!(*approval, Approval::FirstSight) {
+        if !config.pin || self.slot.pins.is_settled() {
             return;
         }
         let (listed, with) = {
@@ -33,11 +40,11 @@ impl ServerState {
         if with.fingerprint() != config.fingerprint() {
             return;
         }
-        let name = self.slot.name().as_str();
-        let lock = Lock::of(name, &listed.tools, config.fingerprint());
-        *approval = Approval::Known(lock);
-        drop(approval);
-        pins.save_later(|_| {});
+        let (slot, actor) = (Arc::clone(&self.slot), self.myself.clone());
+        tokio::task::spawn_blocking(move || {
+            slot.pins.see(&listed.tools, config.fingerprint());
+            let _ = actor.send_message(ServerMessage::PinsChanged { approved: None });
+        });
     }
 
     /// Approves what is held back, as it is shown: one tool, or all of them, whose definition has a
@@ -53,7 +60,7 @@ impl ServerState {
             tool.as_ref().is_none_or(|tool| *tool == it.tool)
                 && hash.as_ref().is_none_or(|hash| *hash == it.hash())
         };
-        let approved: Vec<&HeldTool> = shown.held.iter().filter(is_wanted).collect();
+        let approved: Vec<HeldTool> = shown.held.iter().filter(is_wanted).cloned().collect();
         if approved.is_empty() {
             // What is approved may not be known here, so that it must not be written anew.
             let server = self.slot.name().clone();
@@ -64,30 +71,31 @@ impl ServerState {
             let _ = reply.send(nothing);
             return;
         }
-        let config = self.slot.config();
-        let mut approval = self.slot.pins.approval();
-        let mut lock = match &*approval {
-            Approval::Known(lock) => lock.clone(),
-            Approval::Unknown | Approval::FirstSight | Approval::Unreadable => {
-                Lock::new(self.slot.name().as_str())
+        let (slot, actor) = (Arc::clone(&self.slot), self.myself.clone());
+        let config = slot.config();
+        tokio::task::spawn_blocking(move || {
+            let kept = slot.pins.approve(&approved, config.fingerprint());
+            let names = approved.into_iter().map(|it| it.tool).collect();
+            let outcome = kept.map(|()| names).map_err(|problem| {
+                let server = slot.name().clone();
+                let problem = problem.to_string();
+                ControlError::NotSaved { server, problem }
+            });
+            let approved = Some(Approved { reply, outcome });
+            if let Err(ractor::MessagingErr::SendErr(ServerMessage::PinsChanged { approved })) =
+                actor.send_message(ServerMessage::PinsChanged { approved })
+            {
+                // Nobody is there to show it, and it is kept all the same.
+                tell(approved);
             }
-        };
-        for held in &approved {
-            lock.approve(&held.tool, held.offered.clone(), config.fingerprint());
-        }
-        let names = approved.iter().map(|it| it.tool.clone()).collect();
-        *approval = Approval::Known(lock);
-        drop(approval);
+        });
+    }
+
+    /// Shows what is approved now, before those hear of it who asked for it.
+    pub(super) fn pins_changed(&mut self, approved: Option<Approved>) {
         self.look_again(ListKind::Tools);
         self.settle();
-        let server = self.slot.name().clone();
-        self.slot.pins.save_later(move |saved| {
-            let saved = saved.map_err(|problem| ControlError::NotSaved {
-                server,
-                problem: problem.to_string(),
-            });
-            let _ = reply.send(saved.map(|()| names));
-        });
+        tell(approved);
     }
 
     /// Says which tools are held back since the last look.
@@ -123,5 +131,11 @@ impl ServerState {
             return Some(Failure::HeldBack("the server does not list it".to_owned()));
         }
         None
+    }
+}
+
+fn tell(approved: Option<Approved>) {
+    if let Some(Approved { reply, outcome }) = approved {
+        let _ = reply.send(outcome);
     }
 }

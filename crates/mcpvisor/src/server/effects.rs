@@ -12,7 +12,7 @@ use super::actor::{ServerState, Timer};
 use super::call::Call;
 use super::message::ServerMessage;
 use super::restoring::Restoring;
-use crate::catalog::ServerCatalog;
+use crate::catalog::{Listed, ServerCatalog};
 use crate::connection::{self, Command, Connection};
 use crate::discovery;
 use crate::events::EventKind;
@@ -164,21 +164,22 @@ impl ServerState {
         let Some(held) = self.held(generation) else {
             return;
         };
-        let fetch = discovery::fetch(
-            held.own_requests(),
-            self.myself.clone(),
-            generation,
-            list,
-            self.machine.settings().clone(),
-        );
-        let pins = Arc::clone(&self.slot.pins);
-        let pinned = list == ListKind::Tools && self.slot.config().pin;
+        let settings = self.machine.settings().clone();
+        let fetch = discovery::fetch(held.own_requests(), list, settings);
+        let (slot, with) = (Arc::clone(&self.slot), Arc::clone(&held.config));
+        let actor = self.myself.clone();
         tokio::spawn(async move {
-            if pinned {
+            let (result, good_for) = fetch.await;
+            if let Ok(Listed::Tools(tools)) = &result {
                 // What is approved has to be known before the tools are.
-                let _ = tokio::task::spawn_blocking(move || pins.load()).await;
+                slot.see(tools, &with).await;
             }
-            fetch.await;
+            let _ = actor.send_message(ServerMessage::ListFetched {
+                generation,
+                list,
+                result,
+                good_for,
+            });
         });
     }
 

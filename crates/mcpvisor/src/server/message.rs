@@ -9,7 +9,7 @@ use mcpvisor_core::{CallId, Generation, ListKind};
 use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
-use super::approve::ApproveReply;
+use super::approve::{ApproveReply, Approved};
 use super::call::Call;
 use crate::catalog::Listed;
 use crate::error::ControlError;
@@ -54,6 +54,11 @@ pub(crate) enum ServerMessage {
         hash: Option<String>,
         /// Answered when it is kept.
         reply: ApproveReply,
+    },
+    /// What is approved changed, by this process or another.
+    PinsChanged {
+        /// Who asked for it, and hears of it when callers see it.
+        approved: Option<Approved>,
     },
     /// This connection does not work, says a caller.
     ReportBroken {

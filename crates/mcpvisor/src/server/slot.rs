@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerName, Slot, StateName};
 use ractor::ActorRef;
-use rmcp::model::{LoggingLevel, ServerPeerInfo};
+use rmcp::model::{LoggingLevel, ServerPeerInfo, Tool};
 use tokio::sync::{Semaphore, watch};
 
 use super::actor::now;
@@ -28,6 +28,9 @@ use crate::link::StderrRing;
 use crate::pins::PinStore;
 use crate::status::ServerStatus;
 use crate::supervisor::CloseOutcome;
+
+/// A call that is held back waits no longer for a disk that may know of an approval.
+const LOOKING: Duration = Duration::from_secs(1);
 
 /// The lasting part of one server.
 pub(crate) struct ServerSlot {
@@ -266,6 +269,42 @@ impl ServerSlot {
         if show && config.enabled {
             self.show(shown);
         }
+    }
+
+    /// Looks up what is approved, before tools that were just listed are shown. They are approved if
+    /// nobody ever saw the server, in this process or another; not if the config by now reaches it in
+    /// another way.
+    pub(crate) async fn see(self: &Arc<Self>, tools: &[Tool], with: &CurrentConfig) {
+        let config = self.config();
+        if !config.pin {
+            return;
+        }
+        let same = with.fingerprint() == config.fingerprint();
+        let offered = (same && !self.pins.is_settled()).then(|| tools.to_vec());
+        let pins = Arc::clone(&self.pins);
+        let looked = tokio::task::spawn_blocking(move || match offered {
+            Some(offered) => pins.see(&offered, config.fingerprint()),
+            None => pins.refresh(|| {}),
+        });
+        // Without an answer nothing more is approved than before.
+        let _ = looked.await;
+    }
+
+    /// Whoever calls a tool that is held back looks whether another process approved it meanwhile.
+    pub(crate) async fn look_for_approval(self: &Arc<Self>, tool: &str, until: Instant) {
+        if !self.config().pin || self.published().held(tool).is_none() {
+            return;
+        }
+        let slot = Arc::clone(self);
+        let looked = tokio::task::spawn_blocking(move || {
+            slot.pins.refresh(|| {
+                if let Mailbox::Live(actor) = &*slot.mailbox.borrow() {
+                    let _ = actor.send_message(ServerMessage::PinsChanged { approved: None });
+                }
+            });
+        });
+        let until = until.min(now() + LOOKING);
+        let _ = tokio::time::timeout_at(until.into(), looked).await;
     }
 
     /// Keeps the lists for the next run, once they have been quiet for a while.
