@@ -36,27 +36,63 @@ impl fmt::Display for Suspicion {
 /// The suspicious characters of a text, in order.
 ///
 /// Line breaks and tabs are ordinary. So are the joiners and selectors of emoji and of scripts that
-/// need them, after a character that is not ASCII.
+/// need them, after a character that is drawn and is not ASCII: one of each, because more of them are
+/// a text that nobody sees.
 pub fn suspicious(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
     // Nearly all text is plain, and that is seen without looking at its characters one by one.
     let plain = text
         .bytes()
         .all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r'));
-    let mut previous = '\0';
+    let mut before = Before::default();
     let rest = if plain { "" } else { text };
     rest.chars().filter_map(move |c| {
-        let before = std::mem::replace(&mut previous, c);
-        classify(c, before).map(|suspicion| (suspicion, c))
+        let suspicion = classify(c, &before);
+        before.pass(c);
+        suspicion.map(|suspicion| (suspicion, c))
     })
 }
 
 /// Whether a character could hide or turn text, whatever stands before it. Line breaks and tabs could
 /// not.
 pub fn is_suspicious(c: char) -> bool {
-    classify(c, '\0').is_some()
+    classify(c, &Before::default()).is_some()
 }
 
-fn classify(c: char, before: char) -> Option<Suspicion> {
+/// What stands before a character.
+#[derive(Default)]
+struct Before {
+    /// The last character that is drawn.
+    drawn: char,
+    /// A selector stands between.
+    selected: bool,
+    /// A joiner stands between.
+    joined: bool,
+}
+
+impl Before {
+    fn pass(&mut self, c: char) {
+        match c {
+            '\u{200c}' | '\u{200d}' => self.joined = true,
+            '\u{fe00}'..='\u{fe0f}' => self.selected = true,
+            // What is not drawn itself does not begin anew, or it would hide the next one.
+            _ if classify(c, &Self::default()).is_some() => self.drawn = '\0',
+            _ => {
+                *self = Self {
+                    drawn: c,
+                    ..Self::default()
+                }
+            }
+        }
+    }
+
+    /// Whether a selector may follow: each is for the character before it, and stands before a joiner.
+    fn can_be_selected(&self) -> bool {
+        !self.selected && !self.joined
+    }
+}
+
+fn classify(c: char, before: &Before) -> Option<Suspicion> {
+    let drawn = before.drawn;
     match c {
         '\n' | '\t' | '\r' => None,
         _ if c.is_control() => Some(Suspicion::Control),
@@ -64,9 +100,15 @@ fn classify(c: char, before: char) -> Option<Suspicion> {
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             Some(Suspicion::Bidirectional)
         }
-        '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' if !before.is_ascii() => None,
+        '\u{200c}' | '\u{200d}' if !drawn.is_ascii() && !before.joined => None,
+        '\u{fe00}'..='\u{fe0f}' if !drawn.is_ascii() && before.can_be_selected() => None,
         // Keycap emoji are a digit, a selector and a frame.
-        '\u{fe0f}' if before.is_ascii_digit() || matches!(before, '#' | '*') => None,
+        '\u{fe0f}'
+            if (drawn.is_ascii_digit() || matches!(drawn, '#' | '*'))
+                && before.can_be_selected() =>
+        {
+            None
+        }
         '\u{ad}'
         | '\u{34f}'
         | '\u{115f}'
@@ -85,6 +127,7 @@ fn classify(c: char, before: char) -> Option<Suspicion> {
         | '\u{feff}'
         | '\u{ffa0}'
         | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
         | '\u{1d173}'..='\u{1d17a}'
         | '\u{e0000}'..='\u{e0fff}' => Some(Suspicion::Invisible),
         _ => None,
@@ -106,6 +149,9 @@ mod tests {
             "K\u{e4}se, \u{65e5}\u{672c}\u{8a9e}, \u{5e2}\u{5d1}\u{5e8}\u{5d9}\u{5ea}",
             "\u{1f468}\u{200d}\u{1f469} \u{2764}\u{fe0f} 1\u{fe0f}\u{20e3}",
             "\u{6cc}\u{200c}\u{6a9}",
+            // A flag, a heart in flames, a person with a skin tone at a keyboard, a conjunct.
+            "\u{1f3f3}\u{fe0f}\u{200d}\u{1f308} \u{2764}\u{fe0f}\u{200d}\u{1f525}",
+            "\u{1f9d1}\u{1f3fd}\u{200d}\u{1f4bb} \u{915}\u{94d}\u{200d}\u{937}",
         ] {
             assert_eq!(kinds(text), [], "{text:?}");
         }
@@ -127,5 +173,21 @@ mod tests {
         );
         assert_eq!(kinds("a\u{200d}b"), [Suspicion::Invisible]);
         assert_eq!(kinds("a\u{202e}b\u{2066}"), [Suspicion::Bidirectional; 2]);
+        assert_eq!(kinds("a\u{1bca0}\u{1bca3}"), [Suspicion::Invisible; 2]);
+    }
+
+    /// Bits can be written with two selectors or joiners, behind any letter that is not ASCII.
+    #[test]
+    fn a_text_of_joiners_or_selectors_is_found() {
+        for two in [
+            ["\u{fe00}", "\u{fe0f}"],
+            ["\u{200c}", "\u{200d}"],
+            ["\u{fe0f}", "\u{200d}"],
+            ["\u{200b}", "\u{200d}"],
+        ] {
+            let hidden = two.concat().repeat(30);
+            let found = kinds(&format!("caf\u{e9}{hidden}"));
+            assert!(found.len() >= 57, "{two:?}: {}", found.len());
+        }
     }
 }
