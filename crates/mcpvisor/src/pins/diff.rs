@@ -9,6 +9,23 @@ use serde_json::Value;
 /// Differences of one definition that are kept; a person has seen enough by then.
 const MAX_CHANGES: usize = 100;
 
+/// What a model reads of a tool, and so what a person has to see: these come first, in this order.
+/// What is left of a definition is no reason to pass over them.
+const FIRST: [&str; 6] = [
+    "name",
+    "title",
+    "description",
+    "inputSchema",
+    "outputSchema",
+    "annotations",
+];
+
+/// Differences in one part of a definition that are kept, so that none crowds out the others.
+const MAX_OF_ONE: usize = 40;
+
+/// So much of what is the same is shown before the first difference, in characters.
+const SAME: usize = 30;
+
 /// The longest value that is written out, in characters.
 const MAX_SHOWN: usize = 200;
 
@@ -16,7 +33,7 @@ const MAX_SHOWN: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DefinitionChange {
-    /// Where, as a JSON pointer.
+    /// Where, as a JSON pointer; or, in place of differences that are not shown, how many they are.
     pub path: String,
     /// What was approved there; nothing if the place is new.
     pub approved: Option<Value>,
@@ -28,17 +45,30 @@ impl fmt::Display for DefinitionChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = &self.path;
         match (&self.approved, &self.offered) {
-            (Some(old), Some(new)) => write!(f, "{path}: {} became {}", shown(old), shown(new)),
-            (None, Some(new)) => write!(f, "{path}: {} is new", shown(new)),
-            (Some(old), None) => write!(f, "{path}: {} is gone", shown(old)),
+            (Some(old), Some(new)) => {
+                let (old, new) = (old.to_string(), new.to_string());
+                let from = first_difference(&old, &new).saturating_sub(SAME);
+                // A short beginning is shown for what it is.
+                let from = if from > SAME { from } else { 0 };
+                let (old, new) = (shown(&old, from), shown(&new, from));
+                write!(f, "{path}: {old} became {new}")
+            }
+            (None, Some(new)) => write!(f, "{path}: {} is new", shown(&new.to_string(), 0)),
+            (Some(old), None) => write!(f, "{path}: {} is gone", shown(&old.to_string(), 0)),
             (None, None) => f.write_str(path),
         }
     }
 }
 
-/// A value on one line, with everything that is not plain text escaped.
-fn shown(value: &Value) -> String {
-    let text: String = value.to_string().chars().take(MAX_SHOWN + 1).collect();
+/// Where two texts begin to differ, in characters.
+fn first_difference(one: &str, other: &str) -> usize {
+    let same = one.chars().zip(other.chars());
+    same.take_while(|(one, other)| one == other).count()
+}
+
+/// A value on one line, from a character on, with everything that is not plain text escaped.
+fn shown(value: &str, from: usize) -> String {
+    let text: String = value.chars().skip(from).take(MAX_SHOWN + 1).collect();
     let plain = |c: char| -> String {
         if c.is_ascii_graphic() || c == ' ' || c.is_alphanumeric() {
             c.to_string()
@@ -47,57 +77,124 @@ fn shown(value: &Value) -> String {
         }
     };
     let cut = text.chars().count() > MAX_SHOWN;
-    let mut shown: String = text.chars().take(MAX_SHOWN).map(plain).collect();
+    let mut shown = String::new();
+    if from > 0 {
+        shown.push_str("(cut) ");
+    }
+    shown.extend(text.chars().take(MAX_SHOWN).map(plain));
     if cut {
         shown.push_str(" (cut)");
     }
     shown
 }
 
-/// Every place in which two definitions differ.
+/// The places in which two definitions differ, those first that a model reads. What is not shown is
+/// counted, part by part.
 pub(super) fn between(approved: &Value, offered: &Value) -> Vec<DefinitionChange> {
-    let mut changes = Vec::new();
-    walk(String::new(), Some(approved), Some(offered), &mut changes);
+    let (Value::Object(old), Value::Object(new)) = (approved, offered) else {
+        let mut part = Part::new(MAX_CHANGES);
+        part.walk(&mut String::new(), Some(approved), Some(offered));
+        return part.finish("");
+    };
+    let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
+    keys.sort_unstable_by_key(|key| (rank(key), *key));
+    keys.dedup();
+    let mut changes: Vec<DefinitionChange> = Vec::new();
+    let mut unseen = 0;
+    for key in keys {
+        let mut path = step(key);
+        let room = MAX_CHANGES.saturating_sub(changes.len());
+        let mut part = Part::new(room.min(MAX_OF_ONE));
+        part.walk(&mut path, old.get(key), new.get(key));
+        if room == 0 {
+            unseen += part.unseen;
+        } else {
+            changes.extend(part.finish(&path));
+        }
+    }
+    if unseen > 0 {
+        changes.push(and_more("", unseen));
+    }
     changes
 }
 
-fn walk(
-    path: String,
-    approved: Option<&Value>,
-    offered: Option<&Value>,
-    changes: &mut Vec<DefinitionChange>,
-) {
-    if approved == offered || changes.len() >= MAX_CHANGES {
-        return;
+/// Where a part of a definition stands among the others.
+fn rank(key: &str) -> usize {
+    let last = FIRST.len() + usize::from(key == "_meta");
+    FIRST.iter().position(|it| *it == key).unwrap_or(last)
+}
+
+fn step(key: &str) -> String {
+    format!("/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+/// What stands for differences that are not shown.
+fn and_more(path: &str, unseen: usize) -> DefinitionChange {
+    let path = match path {
+        "" => format!("\u{2026} and {unseen} more"),
+        path => format!("{path}: \u{2026} and {unseen} more"),
+    };
+    DefinitionChange {
+        path,
+        approved: None,
+        offered: None,
     }
-    match (approved, offered) {
-        (Some(Value::Object(old)), Some(Value::Object(new))) => {
-            let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-            for key in keys {
-                let step = key.replace('~', "~0").replace('/', "~1");
-                walk(
-                    format!("{path}/{step}"),
-                    old.get(key),
-                    new.get(key),
-                    changes,
-                );
-            }
+}
+
+/// The differences in one part of a definition.
+struct Part {
+    changes: Vec<DefinitionChange>,
+    room: usize,
+    /// Those for which there is no room.
+    unseen: usize,
+}
+
+impl Part {
+    fn new(room: usize) -> Self {
+        Self {
+            changes: Vec::new(),
+            room,
+            unseen: 0,
         }
-        (Some(Value::Array(old)), Some(Value::Array(new))) => {
-            for index in 0..old.len().max(new.len()) {
-                walk(
-                    format!("{path}/{index}"),
-                    old.get(index),
-                    new.get(index),
-                    changes,
-                );
-            }
+    }
+
+    fn finish(mut self, path: &str) -> Vec<DefinitionChange> {
+        if self.unseen > 0 {
+            self.changes.push(and_more(path, self.unseen));
         }
-        _ => changes.push(DefinitionChange {
-            path,
-            approved: approved.cloned(),
-            offered: offered.cloned(),
-        }),
+        self.changes
+    }
+
+    /// The path is one text that grows and shrinks: of most of what a hostile server offers it is not
+    /// needed.
+    fn walk(&mut self, path: &mut String, approved: Option<&Value>, offered: Option<&Value>) {
+        if approved == offered {
+            return;
+        }
+        let end = path.len();
+        match (approved, offered) {
+            (Some(Value::Object(old)), Some(Value::Object(new))) => {
+                let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+                for key in keys {
+                    path.push_str(&step(key));
+                    self.walk(path, old.get(key), new.get(key));
+                    path.truncate(end);
+                }
+            }
+            (Some(Value::Array(old)), Some(Value::Array(new))) => {
+                for index in 0..old.len().max(new.len()) {
+                    path.push_str(&format!("/{index}"));
+                    self.walk(path, old.get(index), new.get(index));
+                    path.truncate(end);
+                }
+            }
+            _ if self.changes.len() >= self.room => self.unseen += 1,
+            _ => self.changes.push(DefinitionChange {
+                path: path.clone(),
+                approved: approved.cloned(),
+                offered: offered.cloned(),
+            }),
+        }
     }
 }
 
@@ -132,9 +229,48 @@ mod tests {
     fn a_large_difference_is_cut() {
         let list: Vec<Value> = (0..1_000).map(Value::from).collect();
         let other: Vec<Value> = (1..1_001).map(Value::from).collect();
-        assert_eq!(between(&list.into(), &other.into()).len(), 100);
+        let cut = between(&list.into(), &other.into());
+        assert_eq!(cut.len(), 101);
+        assert_eq!(cut[100].to_string(), "\u{2026} and 900 more");
         let long = json!("x".repeat(1_000));
         let change = &between(&json!(1), &long)[0];
         assert!(change.to_string().ends_with(" (cut)"));
+    }
+
+    /// What a server adds beside it hides no change of what a model reads.
+    #[test]
+    fn no_part_crowds_out_another_and_what_is_not_shown_is_counted() {
+        let many = |value: &str| -> serde_json::Map<String, Value> {
+            let keys = (0..150).map(|key| (format!("k{key:03}"), json!(value)));
+            keys.collect()
+        };
+        let tool = |value: &str| {
+            json!({
+                "_meta": many(value), "annotations": { "title": value }, "description": value,
+                "icons": many(value), "inputSchema": { "properties": many(value) }, "name": "t",
+            })
+        };
+        let said: Vec<String> = between(&tool("old"), &tool("new"))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(said[0], "/description: \"old\" became \"new\"");
+        assert!(said[1].starts_with("/inputSchema/properties/k000: "));
+        assert_eq!(said[41], "/inputSchema: \u{2026} and 110 more");
+        assert_eq!(said[42], "/annotations/title: \"old\" became \"new\"");
+        assert_eq!(said[83], "/icons: \u{2026} and 110 more");
+        assert_eq!(said.last().unwrap(), "/_meta: \u{2026} and 134 more");
+        assert!(said.len() <= MAX_CHANGES + 1, "{}", said.len());
+    }
+
+    #[test]
+    fn a_late_difference_in_a_long_text_is_shown() {
+        let text = |end: &str| json!({ "description": format!("{}{end}", "reads ".repeat(100)) });
+        let said = between(&text("one file"), &text("all mail"))[0].to_string();
+        assert_eq!(
+            said,
+            "/description: (cut) reads reads reads reads reads one file\" became \
+             (cut) reads reads reads reads reads all mail\""
+        );
     }
 }
