@@ -48,6 +48,14 @@ impl Source {
         parse(&self.text()?)
     }
 
+    /// Reads it in order to look at it, and says whether what was read may be started too: of a file
+    /// that is read twice, the one text may be trusted and the other started.
+    pub(crate) fn read_to_judge(&self) -> Result<(Config, bool), Failure> {
+        let text = self.text()?;
+        let trusted = self.standing(&text) == Trust::Trusted;
+        Ok((parse(&text)?, trusted))
+    }
+
     /// Reads it in order to start what it says: what was trusted is what is started, whatever
     /// happens to the file meanwhile.
     pub(crate) fn read_to_start(&self) -> Result<Config, Failure> {
@@ -66,11 +74,6 @@ impl Source {
                 )))
             }
         }
-    }
-
-    /// Whether its commands may run.
-    pub(crate) fn trusted(&self) -> Result<bool, Failure> {
-        Ok(self.standing(&self.text()?) == Trust::Trusted)
     }
 
     /// What it says, secrets included.

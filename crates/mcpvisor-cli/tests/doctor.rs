@@ -107,3 +107,40 @@ fn what_a_variable_holds_is_not_shown_in_a_path() {
         assert!(!ran.stderr.contains("s3cret-place"), "{ran:?}");
     }
 }
+
+/// Whoever can edit a config swaps it for the trusted one at the right moment: what was judged is what
+/// is started, so no moment is the right one.
+#[test]
+fn a_config_that_is_swapped_while_the_doctor_looks_starts_nothing_untrusted() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const LOOKS: usize = 20;
+    let folder = Folder::with(&json!({ "evil": common::script(": >evil") }));
+    let bare = |args: &[&str]| {
+        let mut command = common::mcpvisor(&folder.path(""));
+        command.args(args);
+        common::run(command)
+    };
+    let found = folder.path(".mcp.json");
+    let good = json!({ "mcpServers": {} }).to_string();
+    let evil = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
+    std::fs::write(&found, &good).unwrap();
+    bare(&["trust"]).exits(0);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let draft = folder.path("draft");
+            while !over.load(Ordering::Relaxed) {
+                for text in [&evil, &good] {
+                    std::fs::write(&draft, text).unwrap();
+                    std::fs::rename(&draft, &found).unwrap();
+                }
+            }
+        });
+        for _ in 0..LOOKS {
+            let ran = bare(&["doctor", "--timeout", "1s"]);
+            assert!(matches!(ran.code, Some(0 | 4)), "{ran:?}");
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(!folder.path("evil").exists(), "an untrusted command ran");
+}

@@ -12,12 +12,12 @@ use crate::source::Source;
 use crate::state;
 
 /// The config, and whether its commands may run.
-pub(super) fn config(source: &Source) -> Check {
+pub(super) fn config(source: &Source, trusted: bool) -> Check {
     let path = source.path().display();
-    match source.trusted() {
-        Ok(true) if source.is_named() => Check::good("config", format!("{path}, named")),
-        Ok(true) => Check::good("config", format!("{path}, found and trusted")),
-        Ok(false) | Err(_) => Check::bad(
+    match trusted {
+        true if source.is_named() => Check::good("config", format!("{path}, named")),
+        true => Check::good("config", format!("{path}, found and trusted")),
+        false => Check::bad(
             "config",
             format!("{path} was found here, and is not trusted: nothing of it is started"),
             "look at it, then: mcpvisor trust",

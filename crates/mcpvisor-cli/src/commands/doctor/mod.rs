@@ -44,8 +44,8 @@ async fn examine(
     timeout: Duration,
 ) -> Result<Report, Failure> {
     let mut checks = Vec::new();
-    let read = Source::locate(named).and_then(|source| Ok((source.read()?, source)));
-    let (mut config, source) = match read {
+    let read = Source::locate(named).and_then(|source| Ok((source.read_to_judge()?, source)));
+    let ((mut config, may_start), source) = match read {
         Ok(read) => read,
         Err(failure) => {
             let action = match failure.drawn {
@@ -71,9 +71,7 @@ async fn examine(
             Err(failure) => return Err(failure),
         };
     }
-    let standing = machine::config(&source);
-    let may_start = standing.ok;
-    checks.push(standing);
+    checks.push(machine::config(&source, may_start));
     checks.extend(machine::doubts(&config, &source));
     checks.extend(machine_without(Some(&config)));
     let mut servers = server::entries(&config, &source);
