@@ -129,6 +129,24 @@ mod tests {
         assert!(text.contains("\"description\": \"finds\""), "{text}");
     }
 
+    /// The numbers of a schema are hashed as they are written, and have to be the same when they are
+    /// read. The feature is that of the workspace: in a test others switch it on too.
+    #[test]
+    fn a_number_of_any_length_is_read_as_it_was_written() {
+        let schema = json!({ "maximum": 3.402_823_466_385_288_6e38, "minimum": 5e-324 });
+        let tool = Tool::new("t", "d", schema.as_object().unwrap().clone());
+        let lock = Lock::of("git", &[tool], "sha256:00");
+        let written = lock.write().unwrap();
+        assert_eq!(Lock::read("git", &written), Some(lock));
+        let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        let mut lines = manifest.lines();
+        let line = lines
+            .find(|line| line.starts_with("serde_json = "))
+            .unwrap();
+        assert!(line.contains("\"float_roundtrip\""), "{line}");
+    }
+
     #[test]
     fn what_is_cut_off_edited_or_of_another_server_is_no_lock() {
         let written = lock().write().unwrap();
