@@ -172,6 +172,7 @@ pub(crate) fn spawn(
     let (grace_sender, grace) = watch::channel(config.settings.close);
     let task = Task {
         slot: Arc::clone(slot),
+        config: Arc::clone(&config),
         commands,
         grace,
         report: EndReport {
@@ -211,6 +212,8 @@ pub(crate) fn spawn(
 
 struct Task {
     slot: Arc<ServerSlot>,
+    /// What it is opened with.
+    config: CurrentConfig,
     commands: mpsc::UnboundedReceiver<Command>,
     /// How patiently to close; the last word counts.
     grace: watch::Receiver<CloseSettings>,
@@ -265,6 +268,8 @@ impl Task {
         &mut self,
         open: impl Future<Output = Result<L, OpenFailure>>,
     ) -> End {
+        // Before anybody can repeat it, and after the last look at it.
+        self.slot.note_secrets(&self.config);
         let mut open = pin!(open);
         let opened = tokio::select! {
             biased;
@@ -274,6 +279,7 @@ impl Task {
             }
             opened = &mut open => opened,
         };
+        self.slot.note_secrets(&self.config);
         let mut link = match opened {
             Ok(link) => link,
             Err(failure) => return self.cannot_open(failure),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mcpvisor_core::{Filter, ServerSettings};
 
@@ -20,6 +20,9 @@ pub(crate) struct Configured {
     pub(crate) filter: Filter,
     fingerprint: OnceLock<String>,
     secrets: Secrets,
+    /// What connections read that was not there when the config was taken, the newest first: tokens
+    /// are renewed in the environment.
+    renewed: Mutex<Vec<Secrets>>,
     /// The secrets before the last reloads: what was started with them may still speak of them.
     former: Vec<Secrets>,
     /// The token that the environment held when the config was taken.
@@ -36,6 +39,7 @@ impl Configured {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
             fingerprint: OnceLock::new(),
             secrets: server.transport.secrets(),
+            renewed: Mutex::default(),
             former: before.map_or_else(Vec::new, Self::formerly),
             token: server.transport.token(),
             server,
@@ -50,15 +54,38 @@ impl Configured {
 
     /// What was secret up to now, the newest first.
     fn formerly(&self) -> Vec<Secrets> {
-        let mut former = vec![self.secrets.clone()];
-        let older = self.former.iter().filter(|it| **it != self.secrets);
-        former.extend(older.take(MAX_FORMER - 1).cloned());
+        let mut former = self.renewed().clone();
+        for older in std::iter::once(&self.secrets).chain(&self.former) {
+            if !former.contains(older) {
+                former.push(older.clone());
+            }
+        }
+        former.truncate(MAX_FORMER);
         former
+    }
+
+    fn renewed(&self) -> MutexGuard<'_, Vec<Secrets>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These are secrets too from now on.
+    pub(super) fn note_secrets(&self, read: Secrets) {
+        let mut renewed = self.renewed();
+        if read != self.secrets && !renewed.contains(&read) {
+            renewed.insert(0, read);
+            renewed.truncate(MAX_FORMER);
+        }
     }
 
     /// Whether the environment holds another token than when the config was taken.
     pub(crate) fn has_new_token(&self) -> bool {
         self.token != self.transport.token()
+    }
+
+    /// As if the environment had held nothing when the config was taken.
+    #[cfg(test)]
+    pub(crate) fn forget_secrets(&mut self) {
+        self.secrets = Secrets::default();
     }
 
     #[cfg(test)]
@@ -79,14 +106,17 @@ impl Configured {
     /// A text about the server or of the server's, without the secrets of its config.
     pub(super) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
         let now = self.secrets.hide(text);
-        self.former.iter().fold(now, |text, it| it.hide(text))
+        let renewed = self.renewed();
+        let others = renewed.iter().chain(&self.former);
+        others.fold(now, |text, it| it.hide(text))
     }
 
     /// The same of a text whose start was cut off, perhaps within a secret.
     pub(super) fn hide_in_end(&self, text: &str) -> String {
         let now = self.secrets.hide_in_end(text).into_owned();
-        let former = self.former.iter();
-        former.fold(now, |text, it| it.hide_in_end(&text).into_owned())
+        let renewed = self.renewed();
+        let others = renewed.iter().chain(&self.former);
+        others.fold(now, |text, it| it.hide_in_end(&text).into_owned())
     }
 }
 
@@ -129,6 +159,9 @@ mod tests {
         let third = with("canary-3", Some(&same));
         assert_eq!(third.hide("canary-1 canary-2 canary-3"), "*** *** ***");
         assert_eq!(third.hide_in_end("nary-1 canary-2"), "*** ***");
+        third.note_secrets(with("canary-x", None).secrets);
+        let fourth = with("canary-4", Some(&third));
+        assert_eq!(fourth.hide("canary-x canary-3"), "*** ***");
         let many = (4..100).fold(third, |before, number| {
             with(&format!("canary-{number}"), Some(&before))
         });

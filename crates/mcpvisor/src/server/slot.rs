@@ -449,6 +449,21 @@ impl ServerSlot {
         self.config.load().hide(text)
     }
 
+    /// A connection is opened with this config: what it reads of the environment may have changed
+    /// since the config was taken, and is secret too.
+    pub(crate) fn note_secrets(&self, config: &CurrentConfig) {
+        let read = config.transport.secrets();
+        self.config.load().note_secrets(read);
+    }
+
+    /// As if the environment had held nothing when the config was taken.
+    #[cfg(all(test, feature = "stdio"))]
+    pub(crate) fn forget_secrets(&self) {
+        let mut config = Configured::new(ServerConfig::clone(&self.config()), None);
+        config.forget_secrets();
+        self.config.store(Arc::new(config));
+    }
+
     /// The end of what the server wrote on stderr, without the secrets of its config.
     pub(crate) fn stderr_tail(&self) -> String {
         self.config.load().hide_in_end(&self.stderr.tail())
@@ -564,5 +579,31 @@ mod tests {
         let is_quiet = || slot.kept.pending().task.is_none();
         until("nothing is left to write", is_quiet).await;
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    /// A token may be renewed between the reading of the config and the connection that uses it.
+    #[cfg(feature = "stdio")]
+    #[tokio::test]
+    async fn what_a_connection_reads_is_hidden_though_the_config_was_taken_before() {
+        let script = "echo the token is \"$TOKEN\" >&2; exit 1";
+        let command = Transport::stdio("sh").args(["-c", script]);
+        let command = command.env("TOKEN", "canary-renewed");
+        let server = ServerConfig::new("a", command).unwrap();
+        let server = server.start(crate::config::StartMode::Lazy);
+        let runtime = crate::Runtime::builder().server(server);
+        let runtime = runtime.start().await.unwrap();
+        let handle = runtime.server("a").unwrap();
+        handle.slot.forget_secrets();
+        assert_eq!(handle.slot.hide("canary-renewed"), "canary-renewed");
+        runtime.reconnect("a").await.unwrap();
+        let mut watched = handle.watch();
+        let failed = watched.wait_for(|status| status.last_error.is_some());
+        let failed = tokio::time::timeout(DEADLINE, failed)
+            .await
+            .expect("it fails");
+        let said = format!("{:?}", failed.unwrap().last_error);
+        assert!(said.contains("the token is ***"), "{said}");
+        assert!(!handle.stderr_tail().contains("canary-renewed"));
+        runtime.shutdown(DEADLINE).await;
     }
 }
