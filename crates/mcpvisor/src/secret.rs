@@ -17,6 +17,20 @@ const CUT: char = '…';
 /// everywhere, and hiding it would hide the message.
 pub(crate) const SHORTEST: usize = 6;
 
+/// A name without `_` that is longer, in characters, may be a token of capital letters.
+#[cfg(any(feature = "config-files", feature = "http"))]
+const LONGEST_WORD: usize = 12;
+
+/// Whether a text is a name as variables usually have them, and as tokens do not. Where a variable is
+/// to be named, people paste the token itself.
+#[cfg(any(feature = "config-files", feature = "http"))]
+pub(crate) fn is_usual_name(name: &str) -> bool {
+    let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    let word = || name.len() <= LONGEST_WORD && !name.contains(|c: char| c.is_ascii_digit());
+    let named = name.contains('_') || word();
+    !name.is_empty() && name.len() <= 40 && named && name.chars().all(usual)
+}
+
 /// A value that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret<T>(T);

@@ -313,6 +313,7 @@ fn fleet(
     config
         .problems
         .extend(reader.warnings.into_iter().map(warn));
+    draft.secrets = reader.secrets;
     Ok(draft)
 }
 

@@ -6,6 +6,7 @@ use mcpvisor_core::{InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
 use crate::config::{ServerConfig, StartMode, ToolFilter, validate};
+use crate::secret::Secret;
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
 /// it.
@@ -43,6 +44,9 @@ pub(super) struct Draft {
     pub(super) bearer_token_env: Option<String>,
     pub(super) root_certificates: Vec<String>,
     pub(super) client_certificate: Option<String>,
+
+    /// What came from variables in the defaults. It is secret in every server that takes them.
+    pub(super) secrets: Vec<Secret<String>>,
 }
 
 impl Draft {

@@ -217,7 +217,7 @@ fn stdio(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Trans
     if let Some(folder) = &draft.cwd {
         command = command.cwd(folder);
     }
-    for secret in std::mem::take(&mut reader.secrets) {
+    for secret in draft.secrets.iter().chain(&reader.secrets) {
         command = command.secret(secret.expose());
     }
     let unused = [
@@ -264,6 +264,14 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
         endpoint = endpoint.header(name, value);
     }
     if let Some(variable) = &draft.bearer_token_env {
+        if reader.is_no_variable(variable)
+            && let Some(place) = reader.place("bearerTokenEnvVar")
+        {
+            let message = "\"bearerTokenEnvVar\" must be the name of a variable, and no such \
+                           variable is set; if it is the token itself, put that into a variable, \
+                           and write the name of the variable";
+            reader.warn(place, message);
+        }
         endpoint = endpoint.bearer_token_env(variable);
     }
     for file in &draft.root_certificates {
@@ -272,7 +280,7 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
     if let Some(file) = &draft.client_certificate {
         endpoint = endpoint.client_certificate(file);
     }
-    for secret in std::mem::take(&mut reader.secrets) {
+    for secret in draft.secrets.iter().chain(&reader.secrets) {
         endpoint = endpoint.secret(secret.expose());
     }
     for other in ["url", "serverUrl"] {

@@ -73,6 +73,12 @@ impl<'a> Reader<'a> {
         seen.map(|seen| seen.key.clone())
     }
 
+    /// Whether a text that should name a variable names none, and does not look as if it did.
+    #[cfg(feature = "http")]
+    pub(super) fn is_no_variable(&self, name: &str) -> bool {
+        matches!(self.variables.named(name), Err(Missing::NoName))
+    }
+
     pub(super) fn warn(&mut self, span: Span, message: impl Into<String>) {
         self.warnings.push(Said {
             message: message.into(),

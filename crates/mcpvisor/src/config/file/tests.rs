@@ -427,3 +427,45 @@ fn no_secret_is_in_debug_or_in_a_problem() {
         assert!(!text.contains(CANARY), "{text}");
     }
 }
+
+#[test]
+fn what_a_variable_holds_in_the_defaults_is_secret_in_every_server() {
+    let config = read(
+        r#"{
+          "defaults": { "rootCertificates": ["/nope/${TOKEN}/ca.pem"] },
+          "mcpServers": { "web": { "url": "https://localhost/" }, "child": { "command": "x" } },
+        }"#,
+    );
+    for server in &config.servers {
+        let hidden = server.transport.secrets().hide(CANARY).into_owned();
+        assert_eq!(hidden, "***", "{}", server.name);
+    }
+    let written = config.to_json(Arguments::Shown).to_string();
+    assert!(!written.contains(CANARY), "{written}");
+    assert!(written.contains("/nope/${WEB_SECRET}/ca.pem"), "{written}");
+}
+
+#[test]
+fn a_token_that_stands_where_its_variable_should_is_not_repeated() {
+    for key in ["bearerTokenEnvVar", "bearer_token_env_var"] {
+        let config = entry(&format!(r#"{{ "url": "http://x/", "{key}": "{CANARY}" }}"#));
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::Warning);
+        assert!(
+            message.contains("must be the name of a variable"),
+            "{message}"
+        );
+        let transport = &config.servers[0].transport;
+        let written = config.to_json(Arguments::Shown);
+        let said = format!("{:?} {transport} {written}", config.problems);
+        assert!(!said.contains(CANARY), "{said}");
+    }
+    for name in ["GITHUB_TOKEN", "TOKEN", "K"] {
+        let config = entry(&format!(
+            r#"{{ "url": "http://x/", "bearerTokenEnvVar": "{name}" }}"#
+        ));
+        assert_eq!(config.problems, []);
+        let written = config.to_json(Arguments::Shown);
+        assert_eq!(written["mcpServers"]["one"]["bearerTokenEnvVar"], name);
+    }
+}

@@ -3,7 +3,7 @@
 //! Anything else between `${` and `}` is left as it is: it may be meant for a shell. What a variable
 //! holds is taken for a secret, a default is not: it stands in the file for everyone to read.
 
-use crate::secret::Secret;
+use crate::secret::{Secret, is_usual_name};
 
 /// Variables that only an editor knows.
 const OF_EDITORS: [&str; 6] = [
@@ -185,12 +185,6 @@ impl<'a> Variables<'a> {
             (None, None) => Err(Missing::Unset(name.to_owned())),
         }
     }
-}
-
-/// Whether a text is a name as variables usually have them, and as tokens do not.
-fn is_usual_name(name: &str) -> bool {
-    let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    name.len() <= 40 && name.contains('_') && name.chars().all(usual)
 }
 
 /// How a variable opens for opencode.

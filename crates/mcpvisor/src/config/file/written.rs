@@ -162,7 +162,9 @@ fn http(
     if !headers.is_empty() {
         entry.insert("headers".to_owned(), headers.into());
     }
-    if let Some(variable) = parts.bearer_env {
+    if parts.bearer_env.is_some() {
+        // What is no name may be the token itself: it is as much of a variable without it.
+        let variable = parts.shown_bearer_env.unwrap_or("***");
         entry.insert("bearerTokenEnvVar".to_owned(), variable.into());
     }
     if let Some(file) = &parts.client_certificate {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::target::Target;
 use crate::link::OpenFailure;
-use crate::secret::{SHORTEST, Secret, Secrets};
+use crate::secret::{SHORTEST, Secret, Secrets, is_usual_name};
 
 /// The address of a server that speaks Streamable HTTP, and what is sent along.
 ///
@@ -78,6 +78,27 @@ impl HttpEndpoint {
     pub fn secret(mut self, text: impl Into<OsString>) -> Self {
         self.secrets.push(Secret::new(text.into()));
         self
+    }
+
+    /// A part of the endpoint, or a path made of it, as it may be shown. However short, what was named
+    /// as a secret is not: here it is known to be one.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let endpoint = Transport::http("https://example.com/k3y/mcp").secret("k3y");
+    /// assert_eq!(endpoint.shown("/k3y/mcp"), "/***/mcp");
+    /// ```
+    pub fn shown(&self, part: impl AsRef<OsStr>) -> String {
+        let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
+        named.hide(part.as_ref().to_string_lossy()).into_owned()
+    }
+
+    /// The name of the variable that holds the token, if it is the name of one: what is none, and does
+    /// not look like one, may be the token itself.
+    pub(crate) fn shown_bearer_env(&self) -> Option<&str> {
+        let is_name = |name: &&str| is_usual_name(name) || std::env::var_os(name).is_some();
+        self.bearer_env.as_deref().filter(is_name)
     }
 
     /// The address.
@@ -203,15 +224,15 @@ impl fmt::Display for HttpEndpoint {
             }
             None => "an address without a scheme".to_owned(),
         };
-        let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
-        f.write_str(&named.hide(shown))?;
+        f.write_str(&self.shown(shown))?;
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
         if !headers.is_empty() {
             write!(f, ", sends {}", headers.join(", "))?;
         }
-        match &self.bearer_env {
-            Some(variable) => write!(f, ", with the token in {variable}"),
-            None => Ok(()),
+        match (self.shown_bearer_env(), &self.bearer_env) {
+            (Some(variable), _) => write!(f, ", with the token in {variable}"),
+            (None, Some(_)) => f.write_str(", with the token in a variable that is not set"),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -231,6 +252,18 @@ mod tests {
             "https://example.com/***/mcp, sends X-Key, with the token in TOKEN"
         );
         assert!(!HttpEndpoint::new("pw@example").to_string().contains("pw"));
+        for pasted in [
+            "sk-canary-1",
+            "CANARYAKIAIOSFODNN7",
+            "${CANARY_X}",
+            "canary",
+        ] {
+            let endpoint = HttpEndpoint::new("http://x/").bearer_token_env(pasted);
+            assert_eq!(
+                endpoint.to_string(),
+                "http://x/, with the token in a variable that is not set"
+            );
+        }
     }
 
     #[test]

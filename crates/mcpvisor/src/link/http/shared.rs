@@ -95,16 +95,21 @@ impl HttpShared {
         let endpoint = endpoint.clone();
         let read = move || {
             for path in &endpoint.root_certificates {
-                let (added, odd) = roots.add_parsable_certificates(certificates(path)?);
+                let file = File::of(&endpoint, path);
+                let (added, odd) = roots.add_parsable_certificates(file.certificates()?);
                 if added == 0 {
-                    return Err(unusable(path, "none of its certificates can be a root"));
+                    return Err(file.unusable("none of its certificates can be a root"));
                 }
                 if odd > 0 {
-                    tracing::warn!(file = %path.display(), odd, "certificates that cannot be roots are left out");
+                    tracing::warn!(
+                        file = file.shown,
+                        odd,
+                        "certificates that cannot be roots are left out"
+                    );
                 }
             }
             let client = endpoint.client_certificate.as_deref();
-            let client = client.map(|path| Ok((certificates(path)?, key(path)?)));
+            let client = client.map(|path| File::of(&endpoint, path).client());
             configure(roots, client.transpose()?).map(Arc::new)
         };
         let read = tokio::task::spawn_blocking(read).await;
@@ -147,25 +152,60 @@ fn configure(
     Ok(config)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, OpenFailure> {
-    let read = |problem: pem::Error| unusable(path, &problem.to_string());
-    let found: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(read)?
-        .collect::<Result<_, _>>()
-        .map_err(read)?;
-    if found.is_empty() {
-        return Err(unusable(path, "there is no certificate in it"));
+/// A file of certificates, with its name as it may be shown.
+struct File<'p> {
+    path: &'p Path,
+    shown: String,
+}
+
+impl<'p> File<'p> {
+    fn of(endpoint: &HttpEndpoint, path: &'p Path) -> Self {
+        let shown = endpoint.shown(path);
+        Self { path, shown }
     }
-    Ok(found)
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, OpenFailure> {
+        let read = |problem: pem::Error| self.unusable(&problem.to_string());
+        let found: Vec<_> = CertificateDer::pem_file_iter(self.path)
+            .map_err(read)?
+            .collect::<Result<_, _>>()
+            .map_err(read)?;
+        if found.is_empty() {
+            return Err(self.unusable("there is no certificate in it"));
+        }
+        Ok(found)
+    }
+
+    /// The certificates, and the key beside them.
+    fn client(&self) -> Result<ClientCertificate, OpenFailure> {
+        let key = PrivateKeyDer::from_pem_file(self.path);
+        let key = key.map_err(|problem| self.unusable(&problem.to_string()));
+        Ok((self.certificates()?, key?))
+    }
+
+    fn unusable(&self, problem: &str) -> OpenFailure {
+        invalid(format!(
+            "the certificate file {} cannot be used: {problem}",
+            self.shown
+        ))
+    }
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, OpenFailure> {
-    PrivateKeyDer::from_pem_file(path).map_err(|problem| unusable(path, &problem.to_string()))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn unusable(path: &Path, problem: &str) -> OpenFailure {
-    invalid(format!(
-        "the certificate file {} cannot be used: {problem}",
-        path.display()
-    ))
+    #[tokio::test]
+    async fn a_certificate_that_cannot_be_read_is_named_without_what_is_secret() {
+        let endpoint = || HttpEndpoint::new("https://localhost/").secret("zq7");
+        for endpoint in [
+            endpoint().client_certificate("/nope/zq7.pem"),
+            endpoint().root_certificate("/nope/zq7.pem"),
+        ] {
+            let mut target = Target::check(&endpoint, |_| None).unwrap();
+            let shared = HttpShared::new();
+            let failure = shared.equip(&mut target, &endpoint).await.unwrap_err();
+            assert!(failure.message.contains("/nope/***.pem"), "{failure:?}");
+        }
+    }
 }

@@ -103,7 +103,7 @@ impl Target {
                 .to_str()
                 .map(str::trim)
                 .filter(|token| !token.is_empty());
-            let token = token.ok_or_else(|| no_token(name))?;
+            let token = token.ok_or_else(|| no_token(endpoint.shown_bearer_env()))?;
             let mut bearer = header_value("Authorization", &format!("Bearer {token}"))?;
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
@@ -274,13 +274,26 @@ pub(super) fn invalid(message: impl Into<String>) -> OpenFailure {
     }
 }
 
-fn no_token(variable: &str) -> OpenFailure {
+/// What should name a variable is named itself only if it looks like a name.
+fn no_token(variable: Option<&str>) -> OpenFailure {
+    let (message, action) = match variable {
+        Some(variable) => (
+            format!("the variable {variable}, which should hold the token, is not set"),
+            format!("set {variable} in the environment, then reconnect the server"),
+        ),
+        None => (
+            "the variable that should hold the token is not set, and does not look like the name \
+             of one"
+                .to_owned(),
+            "put the token into a variable, and write the name of the variable as \
+             \"bearerTokenEnvVar\""
+                .to_owned(),
+        ),
+    };
     OpenFailure {
         class: OpenFailureClass::Unauthorized,
-        message: format!("the variable {variable}, which should hold the token, is not set"),
-        action: Some(format!(
-            "set {variable} in the environment, then reconnect the server"
-        )),
+        message,
+        action: Some(action),
     }
 }
 
@@ -348,6 +361,14 @@ mod tests {
         let endpoint = HttpEndpoint::new("http://x/").bearer_token_env("TOKEN");
         let failure = Target::check(&endpoint, |_| None).unwrap_err();
         assert_eq!(failure.class, OpenFailureClass::Unauthorized);
+        assert!(failure.message.contains("TOKEN"), "{failure:?}");
+        for pasted in ["sk-canary-1", "canary", "${CANARY}", "CANARY7AKIAIOSFODNN"] {
+            let endpoint = HttpEndpoint::new("http://x/").bearer_token_env(pasted);
+            let failure = Target::check(&endpoint, |_| None).unwrap_err();
+            let said = format!("{failure:?}");
+            assert!(!said.to_lowercase().contains("canary"), "{said}");
+            assert!(said.contains("bearerTokenEnvVar"), "{said}");
+        }
         let target = Target::check(&endpoint, |_| Some("canary".into())).unwrap();
         assert_eq!(target.headers[AUTHORIZATION], "Bearer canary");
     }

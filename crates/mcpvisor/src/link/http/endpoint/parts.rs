@@ -7,6 +7,8 @@ pub(crate) struct EndpointParts<'e> {
     pub(crate) url: &'e str,
     pub(crate) headers: Vec<(&'e str, &'e str)>,
     pub(crate) bearer_env: Option<&'e str>,
+    /// The same as it may be shown.
+    pub(crate) shown_bearer_env: Option<&'e str>,
     pub(crate) root_certificates: Vec<String>,
     pub(crate) client_certificate: Option<String>,
     pub(crate) secrets: Vec<String>,
@@ -24,6 +26,7 @@ impl HttpEndpoint {
                 .map(|(name, value)| (name.as_str(), value.expose().as_str()))
                 .collect(),
             bearer_env: self.bearer_env.as_deref(),
+            shown_bearer_env: self.shown_bearer_env(),
             root_certificates: files
                 .map(|file| file.to_string_lossy().into_owned())
                 .collect(),
