@@ -1,8 +1,8 @@
 //! Tools that a person approved, and those that wait for it (I4).
 //!
 //! Judging is pure: what is approved and what a server offers go in, what is held back comes out. The
-//! approved definitions are kept in a lock file that a person can read; the actor of the server alone
-//! writes it, and never on an async worker.
+//! approved definitions are kept in a lock file that a person can read, and that processes with the
+//! same folder share; it is never read or written on an async worker.
 
 mod diff;
 mod lock;
