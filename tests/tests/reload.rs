@@ -186,9 +186,10 @@ async fn a_config_that_cannot_be_used_changes_nothing() {
     changed.tools = deny(&["*"]);
     let mut no_attempts = another.clone();
     no_attempts.settings.budget.attempts = 0;
-    let with = |transport: Transport| ServerConfig {
-        transport,
-        ..another.clone()
+    let with = |transport: Transport| {
+        let mut config = another.clone();
+        config.transport = transport;
+        config
     };
     for broken in [
         no_attempts,

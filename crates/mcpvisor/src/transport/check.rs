@@ -81,7 +81,7 @@ impl super::HttpEndpoint {
 
 fn refuse(name: &'static str, problem: &'static str, is_wrong: bool) -> Result<(), InvalidSetting> {
     match is_wrong {
-        true => Err(InvalidSetting { name, problem }),
+        true => Err(InvalidSetting::new(name, problem)),
         false => Ok(()),
     }
 }
