@@ -237,7 +237,7 @@ mod tests {
         let watcher = Watcher {
             path: PathBuf::new(),
             seen: None,
-            runtime: Weak::new(),
+            runtime: WeakRuntime::default(),
             outcomes: sender,
         };
         let mut watch = ConfigWatch {

@@ -84,10 +84,7 @@ async fn silent_servers_are_started_a_few_at_a_time_and_hold_up_no_other_for_lon
 /// is held, when so many may be started at once. In the end all of them are there.
 async fn most_mute_children(max_stdio: usize) -> usize {
     let marker = Marker::new("governed");
-    let mut builder = Runtime::builder().governor(GovernorSettings {
-        max_stdio,
-        ..GovernorSettings::default()
-    });
+    let mut builder = Runtime::builder().governor(stdio_at_once(max_stdio));
     // Before anybody has a slot.
     let begun = Instant::now();
     for number in 0..6 {
@@ -186,6 +183,12 @@ async fn servers_that_are_lost_all_at_once_come_back_one_after_the_other() {
     assert!(begun.elapsed() <= millis(1_000), "{:?}", begun.elapsed());
 }
 
+fn stdio_at_once(max_stdio: usize) -> GovernorSettings {
+    let mut settings = GovernorSettings::default();
+    settings.max_stdio = max_stdio;
+    settings
+}
+
 /// What a server did not say within the second that it has for the question of its era is no byte.
 #[tokio::test]
 async fn silence_is_no_first_byte() {
@@ -195,10 +198,7 @@ async fn silence_is_no_first_byte() {
         .env(MARKER, marker.value());
     let begun = Instant::now();
     let runtime = Runtime::builder()
-        .governor(GovernorSettings {
-            max_stdio: 1,
-            ..GovernorSettings::default()
-        })
+        .governor(stdio_at_once(1))
         .server(server("a-silent-one", silent))
         .server(server("the-good-one", fixture(&marker, &[])))
         .start()

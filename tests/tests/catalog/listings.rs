@@ -180,3 +180,46 @@ async fn a_cursor_that_repeats_ends_the_listing() {
     let repeating = Listing::Repeating(vec![tool("again")]);
     assert_eq!(pages_of_a_failed_listing(repeating, |_| {}).await, 2);
 }
+
+/// It is looked at beside the actor, by rules and other lists that may change meanwhile.
+#[tokio::test]
+async fn a_large_list_is_seen_whole_and_by_the_rules_that_hold_in_the_end() {
+    let long = |name: &str, length: usize| {
+        let mut tool = tool(name.to_owned());
+        tool.description = Some("x".repeat(length).into());
+        tool
+    };
+    let (scripted, runtime, handle) = start(full()).await;
+    let mut config = server("one", fleet::scripted(&scripted));
+    for round in 1..=5_usize {
+        let length = 2 * 1024 * 1024 + round;
+        let prompt = Prompt::new(format!("greet{round}"), None::<String>, None);
+        scripted.control().update(|script| {
+            script.tools = Listing::of([long("new", length), long("hidden", length)]);
+            script.prompts = Listing::of([prompt]);
+        });
+        scripted.control().tools_changed();
+        scripted.control().prompts_changed();
+        config.tools.deny = vec![if round % 2 == 0 { "new" } else { "hidden" }.to_owned()];
+        let reloaded = mcpvisor::Config::new().server(config.clone());
+        runtime.reload(reloaded).await.unwrap();
+        let shown = if round % 2 == 0 { "hidden" } else { "new" };
+        let seen = catalog_with(&handle, "all that changed", |it| {
+            let description = it.tool(shown).and_then(|it| it.description.as_ref());
+            description.is_some_and(|it| it.len() == length)
+                && it.prompt(&format!("greet{round}")).is_some()
+        })
+        .await;
+        assert_eq!(seen.tools.len(), 1);
+    }
+    let revision = handle.catalog().revision;
+    let before = handle.catalog();
+    scripted.control().tools_changed();
+    let asked = listings(&scripted)[0];
+    let again = |_: &Record| listings(&scripted)[0] > asked;
+    let record = scripted.record();
+    record.until(DEADLINE, "it is listed again", again).await;
+    let after = catalog_with(&handle, "it is fresh", |it| !it.stale).await;
+    assert_eq!(after.revision, revision);
+    assert!(Arc::ptr_eq(&before.tools, &after.tools), "nothing changed");
+}

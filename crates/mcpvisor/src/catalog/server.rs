@@ -68,6 +68,32 @@ impl ServerCatalog {
         share(&mut self.resource_templates, &old.resource_templates);
     }
 
+    /// Whether both show the same lists, without a look into them.
+    pub(crate) fn shares_all(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.tools, &other.tools)
+            && Arc::ptr_eq(&self.prompts, &other.prompts)
+            && Arc::ptr_eq(&self.resources, &other.resources)
+            && Arc::ptr_eq(&self.resource_templates, &other.resource_templates)
+            && Arc::ptr_eq(&self.held, &other.held)
+    }
+
+    /// The same catalog with one list of another.
+    pub(crate) fn taking(&self, list: ListKind, other: &Self) -> Self {
+        let mut next = Self {
+            generation: other.generation,
+            ..self.clone()
+        };
+        match list {
+            ListKind::Tools => next.tools = Arc::clone(&other.tools),
+            ListKind::Prompts => next.prompts = Arc::clone(&other.prompts),
+            ListKind::Resources => next.resources = Arc::clone(&other.resources),
+            ListKind::Templates => {
+                next.resource_templates = Arc::clone(&other.resource_templates);
+            }
+        }
+        next
+    }
+
     /// The same catalog with one list replaced.
     pub(crate) fn with(&self, generation: Generation, list: Listed) -> Self {
         let mut next = Self {
@@ -90,6 +116,24 @@ fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>) {
     }
 }
 
+/// A list of more JSON than this takes a while to look at, in bytes.
+const LARGE: usize = 1024 * 1024;
+
+/// Counts what is written, and takes no more than it has room for.
+struct Room(usize);
+
+impl std::io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let left = self.0.checked_sub(bytes.len());
+        self.0 = left.ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// One list, fetched to its end.
 #[derive(Debug)]
 pub(crate) enum Listed {
@@ -107,6 +151,18 @@ impl Listed {
             ListKind::Resources => Self::Resources(Vec::new()),
             ListKind::Templates => Self::Templates(Vec::new()),
         }
+    }
+
+    /// Whether it takes a while to look at. To find that out does not.
+    pub(crate) fn is_large(&self) -> bool {
+        let room = Room(LARGE);
+        let written = match self {
+            Self::Tools(items) => serde_json::to_writer(room, items),
+            Self::Prompts(items) => serde_json::to_writer(room, items),
+            Self::Resources(items) => serde_json::to_writer(room, items),
+            Self::Templates(items) => serde_json::to_writer(room, items),
+        };
+        written.is_err()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -31,7 +31,7 @@ use super::{Lifeline, Runtime};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WeakRuntime(Weak<Lifeline>);
 
 impl WeakRuntime {

@@ -61,6 +61,8 @@ pub(crate) struct ServerState {
     pub(super) since: SystemTime,
     /// The connection on which the tools were last listed.
     pub(super) listed_on: Generation,
+    /// How often it changed which tools are approved.
+    pub(super) approvals: u64,
     /// Why a list could not be fetched, on which connection.
     pub(super) unlisted: BTreeMap<ListKind, (Generation, Fault)>,
     pub(super) strays: u64,
@@ -142,6 +144,7 @@ impl ServerState {
             effects: Vec::new(),
             since: SystemTime::now(),
             listed_on: Generation::NONE,
+            approvals: 0,
             unlisted: BTreeMap::new(),
             strays: 0,
             dropped_flood: 0,
@@ -199,16 +202,8 @@ impl ServerState {
                 list,
                 result,
                 good_for,
-            } => {
-                self.list_fetched(generation, list, result);
-                if let Some(after) = good_for {
-                    self.step(Input::ListExpires {
-                        generation,
-                        list,
-                        after,
-                    });
-                }
-            }
+            } => self.list_fetched(generation, list, result, good_for),
+            ServerMessage::ListLooked(looked) => self.list_looked(*looked),
             ServerMessage::ListsUsed => self.step(Input::ListsUsed),
             ServerMessage::CheckEnded {
                 generation,

@@ -93,6 +93,7 @@ impl ServerState {
 
     /// Shows what is approved now, before those hear of it who asked for it.
     pub(super) fn pins_changed(&mut self, approved: Option<Approved>) {
+        self.approvals += 1;
         self.look_again(ListKind::Tools);
         self.settle();
         tell(approved);

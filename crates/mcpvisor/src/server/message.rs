@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::approve::{ApproveReply, Approved};
 use super::call::Call;
+use super::look::Looked;
 use crate::catalog::Listed;
 use crate::error::ControlError;
 
@@ -90,6 +91,8 @@ pub(crate) enum ServerMessage {
         /// How long the server says it is good.
         good_for: Option<Duration>,
     },
+    /// A large list that was fetched was looked at.
+    ListLooked(Box<Looked>),
     /// Somebody reads lists that are no longer good.
     ListsUsed,
     /// A check of a connection ended.

@@ -1,12 +1,14 @@
 //! What the actor shows to others: the status and the catalog.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mcpvisor_core::discovery::FetchOutcome;
 use mcpvisor_core::machine::{Fault, FaultClass, MAX_MESSAGE, cut};
 use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
+use super::look::{Fetched, Looked};
 use super::message::FetchFailure;
 use crate::catalog::{ListDiff, Listed, ServerCatalog};
 use crate::events::EventKind;
@@ -20,15 +22,10 @@ impl ServerState {
         generation: Generation,
         list: ListKind,
         result: Result<Listed, FetchFailure>,
+        good_for: Option<Duration>,
     ) {
         let outcome = match result {
-            Ok(listed) => {
-                if self.is_live(generation) {
-                    self.unlisted.remove(&list);
-                    self.adopt(generation, list, listed);
-                }
-                FetchOutcome::Fetched
-            }
+            Ok(listed) => return self.take_list(generation, list, listed, good_for),
             Err(FetchFailure::Refused(problem)) => {
                 let problem = self.not_listed(generation, list, problem);
                 tracing::warn!(server = %self.slot.name(), %list, problem, "listing refused");
@@ -40,6 +37,51 @@ impl ServerState {
                 FetchOutcome::Failed
             }
         };
+        self.fetch_ended(generation, list, outcome);
+    }
+
+    /// A list was fetched to its end.
+    fn take_list(
+        &mut self,
+        generation: Generation,
+        list: ListKind,
+        listed: Listed,
+        good_for: Option<Duration>,
+    ) {
+        if !self.is_live(generation) {
+            return self.fetched(generation, list, good_for);
+        }
+        let held = self.held(generation).map(|held| Arc::clone(&held.config));
+        let is_large = listed.is_large();
+        let fetched = Fetched {
+            generation,
+            list,
+            good_for,
+            alone: ServerCatalog::default().with(generation, listed),
+            with: held.unwrap_or_else(|| self.slot.config()),
+            looks: 0,
+        };
+        if is_large {
+            self.look_elsewhere(fetched);
+        } else {
+            let looked = self.look_here(fetched);
+            self.adopt(looked);
+        }
+    }
+
+    /// The machine hears of a list, and how long the server says it is good.
+    fn fetched(&mut self, generation: Generation, list: ListKind, good_for: Option<Duration>) {
+        self.fetch_ended(generation, list, FetchOutcome::Fetched);
+        if let Some(after) = good_for {
+            self.step(Input::ListExpires {
+                generation,
+                list,
+                after,
+            });
+        }
+    }
+
+    fn fetch_ended(&mut self, generation: Generation, list: ListKind, outcome: FetchOutcome) {
         // Whether it is stale is known only after the step.
         self.dirty = true;
         self.step(Input::ListFetched {
@@ -68,36 +110,47 @@ impl ServerState {
         present.or(self.machine.last_fault()).cloned()
     }
 
-    fn adopt(&mut self, generation: Generation, list: ListKind, listed: Listed) {
-        let old = Arc::clone(&self.slot.memory().listed);
-        let mut next = old.with(generation, listed);
-        next.share(&old);
-        let with = self.held(generation).map(|held| Arc::clone(&held.config));
-        {
-            let mut memory = self.slot.memory();
-            memory.listed = Arc::new(next);
-            memory.listed_with = with.unwrap_or_else(|| self.slot.config());
+    /// Takes a list and what came of it, if its connection is still the one that counts.
+    pub(super) fn adopt(&mut self, looked: Looked) {
+        let Fetched {
+            generation, list, ..
+        } = looked.fetched;
+        let good_for = looked.fetched.good_for;
+        if self.is_live(generation) {
+            self.unlisted.remove(&list);
+            {
+                let mut memory = self.slot.memory();
+                memory.listed = Arc::new(looked.listed);
+                memory.listed_with = looked.fetched.with;
+            }
+            if list == ListKind::Tools {
+                self.listed_on = generation;
+                self.approve_first_sight();
+            }
+            self.slot.keep_later();
+            self.show_seen(list, looked.seen, looked.diff);
         }
-        if list == ListKind::Tools {
-            self.listed_on = generation;
-            self.approve_first_sight();
-        }
-        self.slot.keep_later();
-        self.look_again(list);
+        self.fetched(generation, list, good_for);
     }
 
-    /// Works out what callers see, after a list or the rules about it changed.
+    /// Works out what callers see, after the rules about a list changed.
     pub(super) fn look_again(&mut self, list: ListKind) {
         let (listed, old) = {
             let memory = self.slot.memory();
             (Arc::clone(&memory.listed), Arc::clone(&memory.last_good))
         };
-        let mut next = self.slot.look_at(&listed);
+        let mut seen = self.slot.look_at(&listed);
+        let diff = ListDiff::of(list, &old, &seen);
+        seen.share(&old);
+        self.show_seen(list, seen, diff);
+    }
+
+    /// Shows callers what they see from now on, and how it differs.
+    fn show_seen(&mut self, list: ListKind, mut next: ServerCatalog, diff: ListDiff) {
+        let old = Arc::clone(&self.slot.memory().last_good);
         self.tell_of_held(&old, &next);
         next.stale = old.stale;
         next.revision = old.revision;
-        let diff = ListDiff::of(list, &old, &next);
-        next.share(&old);
         if !diff.is_empty() {
             next.revision += 1;
             let revision = next.revision;
