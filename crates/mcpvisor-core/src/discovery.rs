@@ -227,11 +227,16 @@ impl Discovery {
 
     /// Whether every list was fetched on this connection, and none is wanted or running.
     pub fn is_fresh(&self) -> bool {
-        self.lists.as_ref().is_some_and(|lists| {
-            lists
-                .values()
-                .all(|list| list.fetched && !list.running && list.wanted_at.is_none())
-        })
+        self.lists
+            .as_ref()
+            .is_some_and(|lists| lists.values().all(List::is_fresh))
+    }
+
+    /// Whether one list was fetched on this connection, and is neither wanted nor running; nothing if
+    /// the server has no such list, or is disconnected.
+    pub fn is_list_fresh(&self, kind: ListKind) -> Option<bool> {
+        let list = self.lists.as_ref()?.get(&kind)?;
+        Some(list.is_fresh())
     }
 
     /// Whether a list was fetched on this connection; nothing if the server has no such list.
@@ -259,6 +264,11 @@ impl List {
     /// Wanted at this moment, or sooner if it was before.
     fn want(&mut self, at: Instant) {
         self.wanted_at = Some(self.wanted_at.map_or(at, |wanted| wanted.min(at)));
+    }
+
+    /// Fetched on this connection, and neither wanted nor running.
+    fn is_fresh(&self) -> bool {
+        self.fetched && !self.running && self.wanted_at.is_none()
     }
 
     /// When a fetch should start; none while one runs.
@@ -299,11 +309,15 @@ mod tests {
         assert_eq!(discovery.poll(now), Some(Tools));
         assert_eq!(discovery.poll(now), None, "the tools come first, alone");
         assert_eq!(discovery.next_deadline(), None);
+        assert_eq!(discovery.is_list_fresh(Tools), Some(false));
         discovery.ended(now, Tools, Fetched);
         assert_eq!(discovery.next_deadline(), Some(now));
         assert_eq!(discovery.poll(now), Some(Resources));
         assert_eq!(discovery.poll(now), None);
         assert!(!discovery.is_fresh());
+        assert_eq!(discovery.is_list_fresh(Tools), Some(true));
+        assert_eq!(discovery.is_list_fresh(Resources), Some(false));
+        assert_eq!(discovery.is_list_fresh(Prompts), None);
         discovery.ended(now, Resources, Fetched);
         assert!(discovery.is_fresh());
         discovery.changed(now, Prompts);

@@ -30,7 +30,7 @@ pub use governor::{ConnectKind, Governor, GovernorSettings};
 pub use health::Health;
 pub use ids::{CallId, CallMap, ClientId, Generation, InvalidServerName, ServerName, Slot};
 pub use machine::{Durable, Effect, Input, Machine, State, StateName};
-pub use names::{MAX_EXPOSED_NAME, exposed_name};
+pub use names::{MAX_EXPOSED_NAME, exposed_name, may_expose};
 pub use retry::{Decision, Known, RetryWish, Ruling, Safety, Trouble};
 pub use settings::{InvalidSetting, ServerSettings};
 pub use suspicion::Suspicion;

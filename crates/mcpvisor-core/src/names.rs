@@ -52,6 +52,22 @@ pub fn exposed_prefix(server: &ServerName) -> String {
     cleaned(server.as_str())
 }
 
+/// Whether a name may be the exposed one of some tool of this server.
+///
+/// ```
+/// use mcpvisor_core::ServerName;
+/// use mcpvisor_core::names::may_expose;
+///
+/// let server = ServerName::new("my.files")?;
+/// assert!(may_expose(&server, "my_files__read_2f0c9a6be8d15f77"));
+/// assert!(!may_expose(&server, "my__read"));
+/// # Ok::<(), mcpvisor_core::InvalidServerName>(())
+/// ```
+pub fn may_expose(server: &ServerName, exposed: &str) -> bool {
+    let full = [server.as_str(), SEPARATOR].concat();
+    exposed.starts_with(&cleaned(&full))
+}
+
 fn altered(full: &str, server: &str, tool: &str) -> String {
     let mut name = cleaned(full);
     name.push('_');
@@ -168,6 +184,7 @@ mod tests {
             prop_assert!(exposed.len() <= MAX_EXPOSED_NAME);
             prop_assert!(exposed.bytes().all(is_allowed), "{exposed}");
             prop_assert!(exposed.starts_with(&exposed_prefix(&server)));
+            prop_assert!(may_expose(&server, &exposed));
             prop_assert_eq!(&exposed, &exposed_name(&server, &tool));
         }
 

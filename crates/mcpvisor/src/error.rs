@@ -6,6 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use mcpvisor_core::glob::Hidden;
 use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{InvalidSetting, ServerName, StateName};
@@ -283,6 +284,20 @@ fn cause(fault: Option<&Fault>) -> String {
 }
 
 impl CallError {
+    /// A tool that somebody's filter hides.
+    pub(crate) fn hidden(
+        server: ServerName,
+        tool: impl Into<String>,
+        whose: &str,
+        hidden: &Hidden,
+    ) -> Self {
+        Self::ToolHidden {
+            server,
+            tool: tool.into(),
+            reason: format!("by the filter of {whose}, {hidden}"),
+        }
+    }
+
     /// What is known about the request.
     pub fn known(&self) -> Known {
         match self {
@@ -417,11 +432,9 @@ impl Asked {
                 problem,
             },
             Failure::Invalid(problem) => CallError::InvalidRequest { server, problem },
-            Failure::Hidden(whose, hidden) => CallError::ToolHidden {
-                server,
-                tool: self.tool.unwrap_or_default(),
-                reason: format!("by the filter of {whose}, {hidden}"),
-            },
+            Failure::Hidden(whose, hidden) => {
+                CallError::hidden(server, self.tool.unwrap_or_default(), whose, &hidden)
+            }
             #[cfg(feature = "schema-check")]
             Failure::InvalidArguments(problems) => CallError::InvalidArguments {
                 server,

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
 use crate::catalog::{ClientView, ServerCatalog};
+use crate::error::CallError;
 use crate::reply::Failure;
 use crate::request::Request;
 use crate::runtime::Lifeline;
@@ -80,6 +81,17 @@ impl ServerHandle {
         match &self.view {
             Some(view) => view.server(self.name()),
             None => self.slot.published(),
+        }
+    }
+
+    /// The error that a call of this tool gets because a filter hides it, whether the server has it or
+    /// not; none if the filters of its config and of the client let it through. Never waits.
+    pub fn hidden(&self, tool: &str) -> Option<CallError> {
+        match self.sees(tool) {
+            Err(Failure::Hidden(whose, hidden)) => {
+                Some(CallError::hidden(self.name().clone(), tool, whose, &hidden))
+            }
+            _ => None,
         }
     }
 

@@ -57,6 +57,7 @@ pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
     Priority, RetryWish, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
+    may_expose,
 };
 pub use rmcp;
 
@@ -77,7 +78,7 @@ pub use pins::{DefinitionChange, HeldReason, HeldTool};
 pub use reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
 pub use request::{FromResult, Request};
 pub use runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-pub use status::ServerStatus;
+pub use status::{ListState, ServerStatus};
 pub use supervisor::{CloseOutcome, ServerClosed, ShutdownReport};
 #[cfg(feature = "http")]
 pub use transport::HttpEndpoint;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mcpvisor_core::machine::Fault;
-use mcpvisor_core::{Generation, ServerName, StateName};
+use mcpvisor_core::{Generation, ListKind, ServerName, StateName};
 use rmcp::model::Implementation;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -71,6 +71,35 @@ pub struct ServerStatus {
     pub findings: usize,
     /// Tools that wait for the approval of a person: [`crate::ServerCatalog::held`].
     pub held: usize,
+    /// How far each list is, in the order of [`ListKind::ALL`].
+    pub(crate) lists: [ListState; 4],
+}
+
+/// How far one list of a server is. A list that failed says nothing of the others.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub enum ListState {
+    /// The server is not connected: what is published is of a connection before.
+    #[default]
+    Unlisted,
+    /// The server has no such list.
+    Missing,
+    /// It is being fetched on the present connection.
+    Pending,
+    /// It was fetched on the present connection, and is up to date.
+    Fresh,
+    /// The last try to fetch it on the present connection failed; it is tried again.
+    Failed(Fault),
+}
+
+impl ListState {
+    /// Whether nothing more is expected of it for now: it was fetched, is not there, or failed.
+    pub fn is_settled(&self) -> bool {
+        match self {
+            Self::Missing | Self::Fresh | Self::Failed(_) => true,
+            Self::Unlisted | Self::Pending => false,
+        }
+    }
 }
 
 impl ServerStatus {
@@ -78,6 +107,16 @@ impl ServerStatus {
     pub fn retry_in(&self) -> Option<Duration> {
         self.retry_at
             .map(|at| at.saturating_duration_since(tokio::time::Instant::now().into_std()))
+    }
+
+    /// How far one of the server's lists is.
+    pub fn list(&self, list: ListKind) -> &ListState {
+        match list {
+            ListKind::Tools => &self.lists[0],
+            ListKind::Prompts => &self.lists[1],
+            ListKind::Resources => &self.lists[2],
+            ListKind::Templates => &self.lists[3],
+        }
     }
 
     /// Connected, with a catalog that was fetched on this connection; or asleep, so that the next call

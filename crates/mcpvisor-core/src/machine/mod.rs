@@ -33,7 +33,7 @@ use crate::admission::Admission;
 use crate::backoff::LONGEST_DELAY;
 use crate::budget::ReconnectBudget;
 use crate::chance::Chance;
-use crate::discovery::Discovery;
+use crate::discovery::{Discovery, ListKind};
 use crate::health::Health;
 use crate::ids::Generation;
 use crate::settings::ServerSettings;
@@ -351,6 +351,15 @@ impl Machine {
     /// Every list was fetched on this connection, and none is out of date.
     pub fn is_fresh(&self) -> bool {
         matches!(self.state, State::Connected(_)) && self.discovery.is_fresh()
+    }
+
+    /// Whether one list was fetched on this connection and is not out of date; nothing if the server
+    /// has no such list, or is not connected.
+    pub fn is_list_fresh(&self, list: ListKind) -> Option<bool> {
+        match self.state {
+            State::Connected(_) => self.discovery.is_list_fresh(list),
+            _ => None,
+        }
     }
 
     /// When the first list that was fetched is no longer good, unless it is fetched before.

@@ -12,7 +12,7 @@ use super::look::{Fetched, Looked};
 use super::message::FetchFailure;
 use crate::catalog::{ListDiff, Listed, ServerCatalog};
 use crate::events::EventKind;
-use crate::status::ServerStatus;
+use crate::status::{ListState, ServerStatus};
 
 impl ServerState {
     /// A fetch ended. Only the current connection may change the catalog; a failed fetch leaves
@@ -264,6 +264,22 @@ impl ServerState {
             dropped_flood: self.dropped_flood,
             findings: catalog.findings.len(),
             held: catalog.held.len(),
+            lists: ListKind::ALL.map(|list| self.list_state(list)),
+        }
+    }
+
+    /// How far a list is on the present connection. One that failed stays so while it is tried again.
+    fn list_state(&self, list: ListKind) -> ListState {
+        if self.machine.state().name() != StateName::Connected {
+            return ListState::Unlisted;
+        }
+        let failed = self.unlisted.get(&list);
+        let failed = failed.filter(|(generation, _)| self.is_live(*generation));
+        match (self.machine.is_list_fresh(list), failed) {
+            (None, _) => ListState::Missing,
+            (Some(true), _) => ListState::Fresh,
+            (Some(false), Some((_, fault))) => ListState::Failed(fault.clone()),
+            (Some(false), None) => ListState::Pending,
         }
     }
 }

@@ -525,6 +525,7 @@ fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {
         dropped_flood: 0,
         findings: 0,
         held: 0,
+        lists: Default::default(),
     }
 }
 
