@@ -258,6 +258,10 @@ impl<L: Link> Handshake<'_, L> {
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
                 tracing::debug!(server = %slot.name(), problem = %slot.hide(problem), "passed over a line before the handshake");
+                self.task.report.say(Report::Observed(Observed {
+                    strays: 1,
+                    ..Observed::default()
+                }));
                 None
             }
             // The lists are fetched once it is up, so what changed before does not matter.
