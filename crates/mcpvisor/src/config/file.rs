@@ -133,6 +133,7 @@ fn read(
     lookup: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Config, ConfigError> {
     let mut text = Text::new(file, source);
+    text.toml = format == Format::Toml;
     let parsed = match format {
         Format::Json => json::parse(source),
         Format::Toml => toml::parse(source),
@@ -294,6 +295,7 @@ fn fleet(
     config: &mut Config,
 ) -> Result<Draft, reader::Said> {
     let mut reader = Reader::new(variables);
+    reader.toml = text.toml;
     let mut draft = Draft::default();
     let members = reader::object(keys::DEFAULTS, node)?;
     let prefix = format!("{}.", keys::DEFAULTS);

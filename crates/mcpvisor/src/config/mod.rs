@@ -332,6 +332,8 @@ pub enum Severity {
     Warning,
     /// The server was left out of the fleet.
     LeftOut,
+    /// The same of a server that its entry switches off: nobody misses it until it is switched on.
+    Off,
 }
 
 impl fmt::Display for ConfigProblem {

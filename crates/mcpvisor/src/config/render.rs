@@ -28,7 +28,7 @@ impl ConfigProblem {
 
     fn render_by(&self, renderer: &Renderer) -> String {
         let level = match self.severity {
-            Severity::Warning => Level::WARNING,
+            Severity::Warning | Severity::Off => Level::WARNING,
             Severity::LeftOut => Level::ERROR,
         };
         render(renderer, level, &self.to_string(), self.location.as_ref())

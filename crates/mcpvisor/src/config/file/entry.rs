@@ -31,6 +31,7 @@ pub(super) fn read(
         location: Some(text.locate(&said.span)),
     };
     let mut reader = Reader::new(variables);
+    reader.toml = text.toml;
     let server = server(entry, defaults.clone(), &mut reader);
     let warnings = std::mem::take(&mut reader.warnings).into_iter();
     match server {
@@ -44,10 +45,11 @@ pub(super) fn read(
             let mut parts = vec![said.message];
             parts.extend(reader.unknown.drain(..).take(MAX_HINTS));
             let message = parts.join("; ");
-            (
-                None,
-                vec![problem(Severity::LeftOut, Said { message, ..said })],
-            )
+            let severity = match is_off(entry, defaults) {
+                true => Severity::Off,
+                false => Severity::LeftOut,
+            };
+            (None, vec![problem(severity, Said { message, ..said })])
         }
     }
 }
@@ -93,6 +95,30 @@ fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<S
         protocol: draft.protocol,
         check_arguments: draft.check_arguments,
     })
+}
+
+/// Whether an entry switches its server off, as far as that can be told of one that cannot be read.
+fn is_off(entry: &Member, defaults: &Draft) -> bool {
+    let flag = |name: &str| {
+        let Value::Object(members) = &entry.node.value else {
+            return None;
+        };
+        let member = members.iter().rfind(|member| member.key == name)?;
+        match member.node.value {
+            Value::Flag(flag) => Some(flag),
+            _ => None,
+        }
+    };
+    let said = Draft {
+        enabled: flag("enabled"),
+        disabled: flag("disabled"),
+        ..Draft::default()
+    };
+    match enabled(&said) {
+        Ok(Some(enabled)) => !enabled,
+        Ok(None) => enabled(defaults) == Ok(Some(false)),
+        Err(_) => false,
+    }
 }
 
 /// A complaint about a setting, in the words that complaints about keys have.

@@ -39,6 +39,8 @@ pub(super) struct Reader<'a> {
     /// What came from variables so far.
     pub(super) secrets: Vec<Secret<String>>,
     seen: Vec<Seen>,
+    /// Whether what to write instead is TOML.
+    pub(super) toml: bool,
 }
 
 /// A key that was read.
@@ -58,6 +60,7 @@ impl<'a> Reader<'a> {
             unknown: Vec::new(),
             secrets: Vec::new(),
             seen: Vec::new(),
+            toml: false,
         }
     }
 
@@ -196,21 +199,29 @@ impl<'a> Reader<'a> {
     }
 
     fn timeout(&mut self, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+        const ZERO: &str = "must be longer than 0; leave it out for the default";
         if matches!(node.value, Value::Text(_)) {
-            draft.set_call_timeout(self.duration(path, node)?);
+            let timeout = self.duration(path, node)?;
+            if timeout.is_zero() {
+                return Err(wrong(path, node, ZERO));
+            }
+            draft.set_call_timeout(timeout);
             return Ok(());
         }
         let seconds = number(path, node)? < 1_000.0;
         let timeout = foreign_duration(path, node, if seconds { 1.0 } else { 0.001 })?;
-        let (unit, text) = (
-            if seconds { "seconds" } else { "milliseconds" },
-            duration_text(timeout),
-        );
+        if timeout.is_zero() {
+            return Err(wrong(path, node, ZERO));
+        }
+        let unit = if seconds { "seconds" } else { "milliseconds" };
+        let text = duration_text(timeout);
+        let instead = match self.toml {
+            true => format!("timeouts = {{ call = \"{text}\", idle = \"{text}\" }}"),
+            false => format!("\"timeouts\": {{ \"call\": \"{text}\", \"idle\": \"{text}\" }}"),
+        };
         self.warn(
             node.span.clone(),
-            format!(
-                "{path:?} has no unit and is read as {unit}; write \"timeouts\": {{ \"call\": \"{text}\", \"idle\": \"{text}\" }}"
-            ),
+            format!("{path:?} has no unit and is read as {unit}; write {instead}"),
         );
         draft.set_call_timeout(timeout);
         Ok(())

@@ -469,3 +469,53 @@ fn a_token_that_stands_where_its_variable_should_is_not_repeated() {
         assert_eq!(written["mcpServers"]["one"]["bearerTokenEnvVar"], name);
     }
 }
+
+#[test]
+fn an_entry_that_is_switched_off_costs_nothing_when_it_cannot_be_used() {
+    for off in [
+        r#"{ "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN}" } }"#,
+        r#"{ "env": { "T": "${UNSET_TOKEN}" }, "command": "x", "enabled": false }"#,
+        r#"{ "type": "sse", "url": "https://example.com/sse", "disabled": true }"#,
+    ] {
+        let config = entry(off);
+        assert_eq!(config.servers.len(), 0, "{off}");
+        assert_eq!(the_problem(&config).0, Severity::Off, "{off}");
+    }
+    let defaults = r#"{ "defaults": { "enabled": false }, "mcpServers": {
+        "a": { "type": "sse" }, "b": { "type": "sse", "enabled": true } } }"#;
+    let severities = read(defaults).problems.into_iter().map(|it| it.severity);
+    assert_eq!(
+        severities.collect::<Vec<_>>(),
+        [Severity::Off, Severity::LeftOut]
+    );
+}
+
+#[test]
+fn a_timeout_of_nothing_is_said_of_the_key_that_was_written() {
+    for zero in ["0", "0.0", "\"0s\""] {
+        let config = entry(&format!(r#"{{ "command": "x", "timeout": {zero} }}"#));
+        let (severity, message) = the_problem(&config);
+        assert_eq!(severity, Severity::LeftOut);
+        assert!(
+            message.starts_with("\"timeout\" must be longer than 0"),
+            "{message}"
+        );
+        let line = config.problems[0].render();
+        assert!(
+            line.lines()
+                .any(|line| line.contains("\"timeout\"") && line.contains('|')),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn what_to_write_instead_is_in_the_language_of_the_file() {
+    let text = "[mcp_servers.a]\ncommand = \"x\"\ntimeout = 30\n";
+    let config = Config::from_toml(text, |_| None).unwrap();
+    let (_, message) = the_problem(&config);
+    assert!(
+        message.ends_with(r#"write timeouts = { call = "30s", idle = "30s" }"#),
+        "{message}"
+    );
+}

@@ -42,6 +42,8 @@ pub(super) struct Text<'a> {
     lines: Vec<usize>,
     /// Keys and values, in the order of the text.
     parts: Vec<Part>,
+    /// Whether it is TOML, and so is what to write instead.
+    pub(super) toml: bool,
 }
 
 struct Part {
@@ -60,6 +62,7 @@ impl<'a> Text<'a> {
                 .chain(breaks.map(|(at, _)| at + 1))
                 .collect(),
             parts: Vec::new(),
+            toml: false,
         }
     }
 

@@ -3,6 +3,8 @@
 //! Anything else between `${` and `}` is left as it is: it may be meant for a shell. What a variable
 //! holds is taken for a secret, a default is not: it stands in the file for everyone to read.
 
+use std::env::VarError;
+
 use crate::secret::{Secret, is_usual_name};
 
 /// Variables that only an editor knows.
@@ -57,6 +59,8 @@ impl Odd {
 pub(super) enum Missing {
     #[error("needs the variable {0}, which is not set; set it, or write ${{{0}:-default}}")]
     Unset(String),
+    #[error("needs the variable {0}, whose value is no text in UTF-8; set another one")]
+    NoText(String),
     /// What stands where a name should may be the value itself, so only what looks like a name is
     /// shown.
     #[error("names the variable {0}, which is not set; set it")]
@@ -98,6 +102,7 @@ impl<'a> Variables<'a> {
     /// The value of a variable that is named without `${` and `}`.
     pub(super) fn named(&self, name: &str) -> Result<Expanded, Missing> {
         let value = (self.lookup)(name).ok_or_else(|| match is_usual_name(name) {
+            true if is_no_text(name) => Missing::NoText(name.to_owned()),
             true => Missing::Named(name.to_owned()),
             false => Missing::NoName,
         })?;
@@ -182,9 +187,15 @@ impl<'a> Variables<'a> {
             (Some(value), Some(_)) if !value.is_empty() => Ok(Value::Variable(value)),
             (_, Some(default)) => Ok(Value::Default(default)),
             (None, None) if OF_EDITORS.contains(&name) => Err(Missing::OfEditor(name.to_owned())),
+            (None, None) if is_no_text(name) => Err(Missing::NoText(name.to_owned())),
             (None, None) => Err(Missing::Unset(name.to_owned())),
         }
     }
+}
+
+/// Whether the environment has a variable that a config cannot take, which is not the same as none.
+fn is_no_text(name: &str) -> bool {
+    matches!(std::env::var(name), Err(VarError::NotUnicode(_)))
 }
 
 /// How a variable opens for opencode.
