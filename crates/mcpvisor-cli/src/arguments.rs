@@ -9,7 +9,7 @@ mod schema;
 
 use serde_json::{Map, Value};
 
-use schema::Schema;
+use schema::{Rounded, Schema};
 
 /// What was written, before the tool's schema is known.
 #[derive(Debug, Default)]
@@ -47,6 +47,12 @@ impl Arguments {
     /// Whether an argument of this name was written.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.whole.contains_key(name) || self.pairs.iter().any(|pair| pair.key() == name)
+    }
+
+    /// Whether a schema is needed to say what was meant: a plain value is a text or a number.
+    pub(crate) fn need_types(&self) -> bool {
+        let mut pairs = self.pairs.iter();
+        pairs.any(|pair| matches!(pair, Pair::Text { .. }))
     }
 
     /// The object to send, typed by the tool's schema and checked against it. What does not fit is
@@ -88,8 +94,9 @@ impl Arguments {
         for pair in self.pairs {
             let (key, value) = match pair {
                 Pair::Text { key, value } => {
-                    let value = Schema::read_argument(schema, &key, &value);
-                    (key, value)
+                    let read = Schema::read_argument(schema, &key, &value);
+                    let read = read.or_else(|Rounded| exactly(&value).map(|()| Value::Null))?;
+                    (key, read)
                 }
                 Pair::Json { key, value } => (key, value),
             };

@@ -190,7 +190,7 @@ fn a_call_that_is_silent_too_long_names_the_setting() {
     config["mcpServers"]["shop"]["timeouts"] = json!({ "idle": "200ms" });
     std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
     std::fs::write(folder.path("tools_call.silent"), "").unwrap();
-    let ran = folder.run(&["call", "shop", "photo", "--timeout", "50s"]);
+    let ran = folder.run(&["call", "shop", "photo"]);
     ran.exits(7).says("was silent for").says("\"idle\"");
 }
 
@@ -251,4 +251,26 @@ fn a_new_tool_is_shown_whole_and_approved_only_as_it_was_shown() {
         "{approved:?}"
     );
     assert!(folder.run(&["tools"]).stdout.contains("wipe"));
+}
+
+#[test]
+fn no_number_of_an_argument_is_rounded_wherever_it_stands() {
+    let folder = Folder::with_shop();
+    let schema = json!({ "type": "object", "properties": {
+        "o": { "type": "object" }, "tags": { "type": "array" }, "f": { "type": "number" },
+    } });
+    let tool = json!({ "name": "photo", "inputSchema": schema });
+    folder.answers("tools/list", &json!({ "tools": [tool] }));
+    let large = "12345678901234567890123";
+    for word in [
+        format!("o={{\"id\":{large}}}"),
+        format!("tags=[{large}]"),
+        format!("f={large}"),
+    ] {
+        let ran = folder.run(&["call", "shop", "photo", &word]);
+        ran.exits(1)
+            .says(large)
+            .says("too large to be sent exactly");
+    }
+    assert!(!folder.requests().contains("tools/call"));
 }

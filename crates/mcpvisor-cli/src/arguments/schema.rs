@@ -6,6 +6,8 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
+use super::exact;
+
 /// References and alternatives are followed this deep, so that a circle ends.
 const MAX_DEPTH: usize = 8;
 
@@ -20,26 +22,35 @@ pub(super) struct Schema<'s> {
     depth: usize,
     /// Parts that may still be looked at.
     parts: &'s Cell<usize>,
+    /// The word fits, but would be rounded.
+    rounded: &'s Cell<bool>,
 }
 
+/// A word that fits, but would not arrive as it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rounded;
+
 impl<'s> Schema<'s> {
-    /// Reads a word as the argument of this name wants it.
-    pub(super) fn read_argument(document: &Map<String, Value>, key: &str, word: &str) -> Value {
+    /// Reads a word as the argument of this name wants it; what it does not want is text.
+    pub(super) fn read_argument(
+        document: &Map<String, Value>,
+        key: &str,
+        word: &str,
+    ) -> Result<Value, Rounded> {
         let part = document.get("properties").and_then(|all| all.get(key));
-        let parts = Cell::new(MAX_PARTS);
+        let (parts, rounded) = (Cell::new(MAX_PARTS), Cell::new(false));
         let schema = Schema {
             document,
             part,
             depth: 0,
             parts: &parts,
+            rounded: &rounded,
         };
-        schema.read(word)
-    }
-
-    /// Reads a word as this schema wants it.
-    fn read(&self, word: &str) -> Value {
-        self.try_read(word)
-            .unwrap_or_else(|| Value::String(word.to_owned()))
+        match schema.try_read(word) {
+            Some(value) => Ok(value),
+            None if rounded.get() => Err(Rounded),
+            None => Ok(Value::String(word.to_owned())),
+        }
     }
 
     fn try_read(&self, word: &str) -> Option<Value> {
@@ -91,22 +102,35 @@ impl<'s> Schema<'s> {
                     "null" => value.is_null(),
                     _ => false,
                 };
-                fits.then_some(value)
+                value = Some(value).filter(|_| fits)?;
+                self.exactly(word).then_some(value)
             }
         }
+    }
+
+    /// Whether a word of JSON arrives as it was written; else that is noted.
+    fn exactly(&self, word: &str) -> bool {
+        let exact = exact::too_large(word).is_none();
+        self.rounded.set(self.rounded.get() || !exact);
+        exact
     }
 
     /// A list is written as JSON, or as its only item.
     fn read_list(&self, word: &str) -> Option<Value> {
         if let Ok(list @ Value::Array(_)) = serde_json::from_str(word) {
-            return Some(list);
+            return self.exactly(word).then_some(list);
         }
         let items = Self {
             part: self.part?.get("items"),
             depth: self.depth + 1,
             ..*self
         };
-        Some(Value::Array(vec![items.read(word)]))
+        let item = match items.try_read(word) {
+            None if self.rounded.get() => return None,
+            None => Value::String(word.to_owned()),
+            Some(item) => item,
+        };
+        Some(Value::Array(vec![item]))
     }
 
     fn inner(&self, part: &'s Value) -> Self {
@@ -154,7 +178,32 @@ mod tests {
             "$defs": { "Size": { "type": "integer" }, "Loop": { "$ref": "#/$defs/Loop" } },
         });
         let read = Schema::read_argument(document.as_object().unwrap(), "key", word);
-        assert_eq!(read, expected);
+        assert_eq!(read, Ok(expected));
+    }
+
+    #[test]
+    fn what_would_be_rounded_is_refused_unless_it_may_be_a_text() {
+        let large = "12345678901234567890123";
+        let (object, list) = (format!(r#"{{"id":{large}}}"#), format!("[{large}]"));
+        for (schema, word) in [
+            (json!({"type": "number"}), large),
+            (json!({"type": "object"}), object.as_str()),
+            (json!({"type": "array"}), list.as_str()),
+            (json!({"type": "array", "items": {"type": "number"}}), large),
+            (
+                json!({"anyOf": [{"type": "number"}, {"type": "null"}]}),
+                large,
+            ),
+        ] {
+            let document = json!({ "properties": { "key": schema } });
+            let read = Schema::read_argument(document.as_object().unwrap(), "key", word);
+            assert_eq!(read, Err(Rounded), "{document} {word}");
+        }
+        let either = json!({"anyOf": [{"type": "number"}, {"type": "string"}]});
+        reads(either, large, json!(large));
+        let texts = json!({"type": "array", "items": {"type": "string"}});
+        reads(texts, large, json!([large]));
+        reads(json!({"type": "number"}), "1e30", json!(1e30));
     }
 
     #[test]

@@ -179,6 +179,28 @@ impl Folder {
         self
     }
 
+    /// What the scripted server answers to a method, as an error.
+    pub fn refuses(&self, method: &str, message: &str) -> &Self {
+        let file = format!("{}.json", method.replace('/', "_"));
+        let error = format!("\"error\":{{\"code\":-32603,\"message\":{message:?}}}");
+        std::fs::write(self.path(&file), error).unwrap();
+        self
+    }
+
+    /// Changes the entry of the folder's server `shop`.
+    pub fn edits(&self, edit: impl FnOnce(&mut Value)) -> &Self {
+        let config = std::fs::read_to_string(self.path("mcp.json")).unwrap();
+        let mut config: Value = serde_json::from_str(&config).unwrap();
+        edit(&mut config["mcpServers"]["shop"]);
+        std::fs::write(self.path("mcp.json"), config.to_string()).unwrap();
+        self
+    }
+
+    /// What the folder's scripted server was asked.
+    pub fn requests(&self) -> String {
+        std::fs::read_to_string(self.path("requests")).unwrap_or_default()
+    }
+
     /// What the scripted server says before it answers: one message per line.
     pub fn says_before(&self, method: &str, lines: &[Value]) -> &Self {
         let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
