@@ -12,7 +12,7 @@ use crate::args::{Args, Command};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Output, Tty, is_dumb};
-use crate::{builtin, commands, logging};
+use crate::{again, builtin, commands, logging};
 
 /// Runs the command that the process was started with.
 pub(crate) fn run() -> Exit {
@@ -27,6 +27,7 @@ pub(crate) fn run() -> Exit {
         logging::start(args.verbose);
     }
     let output = Output::new(args.json);
+    again::remember(args.config.as_deref());
     match tokio::runtime::Runtime::new() {
         Ok(runtime) => {
             let exit = runtime.block_on(commands::run(args, &output));

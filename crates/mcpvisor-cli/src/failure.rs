@@ -3,11 +3,13 @@
 //! The words of a failed call are the library's; here they get their code.
 
 use mcpvisor::config::{ConfigError, ConfigProblem};
-use mcpvisor::{CallError, FaultClass, Known, ServerStatus, StateName};
+use mcpvisor::{CallError, Fault, FaultClass, Known, ServerStatus};
 use serde::Serialize;
 
+use crate::again::again;
 use crate::exit::Exit;
-use crate::output::Drawn;
+use crate::hints;
+use crate::output::{Drawn, Output};
 
 /// The code of what a person has to authorize first.
 const AUTHORIZATION: &str = "authorization_needed";
@@ -22,8 +24,12 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Which server, if it is about one.
     pub(crate) server: Option<String>,
+    /// Whether the server may have seen the request, where the code does not say it.
+    pub(crate) sent: Option<bool>,
     /// How it is shown to people instead, if it is about a line of a config.
     pub(crate) drawn: Option<Drawn>,
+    /// It was shown already.
+    pub(crate) told: bool,
 }
 
 impl Failure {
@@ -85,6 +91,45 @@ impl Failure {
         Self::new(Exit::Interrupted, "interrupted", "interrupted")
     }
 
+    /// An interrupt while a request was prepared, or ran.
+    pub(crate) fn interrupted_at(server: &str, method: &str, sent: bool) -> Self {
+        let message = match sent {
+            true => format!(
+                "interrupted: {method} of {server} was cancelled; it was sent, so it may have taken \
+                 effect"
+            ),
+            false => format!("interrupted: {method} of {server} was not sent"),
+        };
+        let failure = Self::new(Exit::Interrupted, "interrupted", message).at(server);
+        Self {
+            sent: Some(sent),
+            ..failure
+        }
+    }
+
+    /// Shows it, unless that was done before.
+    pub(crate) fn told(mut self, output: &Output) -> Self {
+        if !self.told {
+            output.failure(&self);
+        }
+        self.told = true;
+        self
+    }
+
+    /// The interrupt of someone who has read it and waits no longer.
+    pub(crate) fn then_interrupted(self) -> Self {
+        Self {
+            exit: Exit::Interrupted,
+            ..self
+        }
+    }
+
+    /// A list of a server that is connected cannot be fetched.
+    pub(crate) fn listing_failed(server: &str, fault: &Fault) -> Self {
+        let message = format!("{server} is connected, but not listed: {}", fault.message);
+        Self::new(Exit::Unreachable, "listing_failed", message).at(server)
+    }
+
     /// A tool that a person has to look at first; nothing was sent.
     pub(crate) fn held_back(message: impl Into<String>) -> Self {
         Self::new(Exit::Unreachable, "held_back", message)
@@ -99,24 +144,19 @@ impl Failure {
         Self::new(Exit::Unreachable, "not_sent", message).at(server)
     }
 
-    /// A server that could not be connected, waits for a person, or does not list what it has.
+    /// A server that could not be connected, or waits for a person.
     pub(crate) fn unreachable(status: &ServerStatus) -> Self {
-        let (exit, code) = if needs_authorization(status) {
-            (Exit::Authorization, AUTHORIZATION)
-        } else if status.state == StateName::Connected {
-            (Exit::Unreachable, "listing_failed")
-        } else {
-            (Exit::Unreachable, "unreachable")
+        let (exit, code) = match needs_authorization(status) {
+            true => (Exit::Authorization, AUTHORIZATION),
+            false => (Exit::Unreachable, "unreachable"),
         };
         let fault = status
             .last_error
             .as_ref()
             .map(|fault| fault.message.as_str());
-        let mut message = match status.state {
-            StateName::Connected => format!("{} is connected, but not listed", status.name),
-            state => format!("{}: cannot be reached ({state})", status.name),
-        };
-        for (before, part) in [(": ", fault), ("; ", status.action.as_deref())] {
+        let mut message = format!("{}: cannot be reached ({})", status.name, status.state);
+        let action = status.action.as_deref().map(hints::here);
+        for (before, part) in [(": ", fault), ("; ", action.as_deref())] {
             if let Some(part) = part {
                 message.push_str(before);
                 message.push_str(part);
@@ -137,7 +177,9 @@ impl Failure {
             code,
             message: message.into(),
             server: None,
+            sent: None,
             drawn: None,
+            told: false,
         }
     }
 }
@@ -156,13 +198,30 @@ impl From<CallError> for Failure {
             } => (Exit::Authorization, AUTHORIZATION),
             other => (exit_of(other), other.code()),
         };
-        let mut message = error.to_string();
+        let mut message = match &error {
+            CallError::HeldBack {
+                server,
+                tool,
+                reason,
+            } => {
+                let approve = again(&["approve", server.as_str(), tool]);
+                format!("{server} holds {tool:?} back: {reason}; look at it, then: {approve}")
+            }
+            other => hints::here(&other.to_string()),
+        };
         if let CallError::Deadline { idle: true, .. } = &error {
             message.push_str(
                 "; a server may be silent longer with \"timeouts\": { \"idle\": \"…\" } in its entry",
             );
         }
-        Self::new(exit, code, message).at(error.server().as_str())
+        let sent = match &error {
+            CallError::Deadline { sent, .. } => Some(*sent),
+            _ => None,
+        };
+        Self {
+            sent,
+            ..Self::new(exit, code, message).at(error.server().as_str())
+        }
     }
 }
 
@@ -180,7 +239,8 @@ fn exit_of(error: &CallError) -> Exit {
     }
 }
 
-/// As JSON: `{"error":{"code":"…","message":"…","server":"…"}}`.
+/// As JSON: `{"error":{"code":"…","message":"…","server":"…"}}`, and `sent` where the code leaves it
+/// open.
 impl Serialize for Failure {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -193,11 +253,14 @@ impl Serialize for Failure {
             message: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             server: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            sent: Option<bool>,
         }
         let error = Body {
             code: self.code,
             message: &self.message,
             server: self.server.as_deref(),
+            sent: self.sent,
         };
         Envelope { error }.serialize(serializer)
     }

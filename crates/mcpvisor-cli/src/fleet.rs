@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor::{
-    Callbacks, Config, FaultClass, Runtime, ServerHandle, ServerStatus, StartMode, StateName,
+    Callbacks, Config, ListKind, Runtime, ServerHandle, ServerStatus, StartMode, StateName,
 };
 use tokio::time::Instant;
 
@@ -60,16 +60,27 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
 /// Runs a command on a fleet whose servers may ask nothing.
 pub(crate) async fn with<T>(
     config: Config,
+    output: &Output,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    with_callbacks(config, Callbacks::new(), command).await
+    with_callbacks(
+        config,
+        output,
+        Callbacks::new(),
+        Failure::interrupted,
+        command,
+    )
+    .await
 }
 
 /// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down: the
 /// first interrupt cancels what runs at the servers, a second one no longer waits for them to close.
+/// A failure is shown before that, because servers that will not close take their time.
 pub(crate) async fn with_callbacks<T>(
     mut config: Config,
+    output: &Output,
     callbacks: Callbacks,
+    interrupted: impl Fn() -> Failure,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     config.state_dir = state::folder_for(&config);
@@ -86,29 +97,38 @@ pub(crate) async fn with_callbacks<T>(
         .map_err(|error| Failure::config(error.to_string()))?;
     let outcome = tokio::select! {
         outcome = command(&runtime) => outcome,
-        () = interrupts.next() => Err(Failure::interrupted()),
+        () = interrupts.next() => Err(interrupted()),
     };
+    let outcome = outcome.map_err(|failure| failure.told(output));
     tokio::select! {
         _ = runtime.shutdown(SHUTDOWN) => outcome,
         // The children end with the async runtime, or with this process.
-        () = interrupts.next() => Err(Failure::interrupted()),
+        () = interrupts.next() => Err(match outcome {
+            Err(failure) => failure.then_interrupted(),
+            Ok(_) => interrupted(),
+        }),
     }
 }
 
-/// Waits until a server is connected with its catalog or has a verdict. `None`: the time was up.
-pub(crate) async fn settled(server: &ServerHandle, until: Instant) -> Option<ServerStatus> {
+/// Waits until a server is connected and these of its lists are fetched or cannot be, or until it has
+/// another verdict. `None`: the time was up.
+pub(crate) async fn settled(
+    server: &ServerHandle,
+    lists: &[ListKind],
+    until: Instant,
+) -> Option<ServerStatus> {
     let mut status = server.watch();
-    let verdict = status.wait_for(has_verdict);
+    let verdict = status.wait_for(|status| has_verdict(status, lists));
     let settled = tokio::time::timeout_at(until, verdict).await.ok()?;
     // An error means that the server's actor is gone for good; its last status is the verdict.
     Some(settled.map_or_else(|_| server.status(), |status| status.clone()))
 }
 
 /// For one command it is enough to know that a first attempt failed: a person reads that, and asks
-/// again.
-fn has_verdict(status: &ServerStatus) -> bool {
+/// again. A list that nobody asked for is nobody's business.
+fn has_verdict(status: &ServerStatus, lists: &[ListKind]) -> bool {
     match status.state {
-        StateName::Connected => status.is_ready() || failed(status, FaultClass::Discovery),
+        StateName::Connected => lists.iter().all(|list| status.list(*list).is_settled()),
         StateName::Connecting | StateName::Reconnecting => status.last_error.is_some(),
         StateName::Disabling
         | StateName::Disabled
@@ -116,11 +136,4 @@ fn has_verdict(status: &ServerStatus) -> bool {
         | StateName::Sleeping
         | StateName::PermanentlyFailed => true,
     }
-}
-
-fn failed(status: &ServerStatus, class: FaultClass) -> bool {
-    status
-        .last_error
-        .as_ref()
-        .is_some_and(|fault| fault.class == class)
 }

@@ -7,9 +7,6 @@ use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
 
-/// The state that the status of other servers calls so.
-pub(crate) const STATE: &str = "permanently_failed";
-
 /// An entry that cannot be used.
 #[derive(Debug)]
 pub(crate) struct LeftOut<'c> {
@@ -29,7 +26,11 @@ pub(crate) struct Fault<'c> {
 pub(crate) fn of(config: &Config) -> Vec<LeftOut<'_>> {
     let mut found: Vec<LeftOut<'_>> = Vec::new();
     for problem in &config.problems {
-        let (Severity::LeftOut, Some(name)) = (problem.severity, problem.server.as_deref()) else {
+        let Some(name) = problem
+            .server
+            .as_deref()
+            .filter(|_| costs_its_server(problem))
+        else {
             continue;
         };
         let known = config.servers.iter().any(|s| s.name.as_str() == name);
@@ -40,7 +41,29 @@ pub(crate) fn of(config: &Config) -> Vec<LeftOut<'_>> {
     found
 }
 
+/// Whether the server of a problem is not in the fleet because of it.
+pub(crate) fn costs_its_server(problem: &ConfigProblem) -> bool {
+    matches!(problem.severity, Severity::LeftOut | Severity::Off)
+}
+
 impl<'c> LeftOut<'c> {
+    /// Whether its entry switches it off, so that nobody misses it.
+    pub(crate) fn is_off(&self) -> bool {
+        self.problem.severity == Severity::Off
+    }
+
+    /// Its state, in the words that the status of other servers has.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.is_off() {
+            true => "disabled",
+            false => "permanently_failed",
+        }
+    }
+
+    pub(crate) fn message(&self) -> &'c str {
+        &self.problem.message
+    }
+
     pub(crate) fn fault(&self) -> Fault<'c> {
         Fault {
             class: "config",
@@ -63,7 +86,10 @@ impl<'c> LeftOut<'c> {
 
     /// As a failure of a command that is about it.
     pub(crate) fn failure(&self) -> Failure {
-        Failure::unusable(self.problem).at(self.name)
+        match self.is_off() {
+            true => Failure::disabled(self.name),
+            false => Failure::unusable(self.problem).at(self.name),
+        }
     }
 }
 
@@ -75,7 +101,7 @@ impl Serialize for LeftOut<'_> {
         let mut status = serializer.serialize_struct("LeftOut", 17)?;
         status.serialize_field("name", self.name)?;
         status.serialize_field("instance", &0)?;
-        status.serialize_field("state", STATE)?;
+        status.serialize_field("state", self.state())?;
         status.serialize_field("generation", &0)?;
         status.serialize_field("since", &NOTHING)?;
         status.serialize_field("attempt", &0)?;

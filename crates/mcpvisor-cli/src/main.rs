@@ -1,5 +1,6 @@
 //! The `mcpvisor` command: drive a supervised fleet of MCP servers from a terminal.
 
+mod again;
 mod app;
 mod args;
 mod arguments;
@@ -14,6 +15,7 @@ mod fleet;
 mod folder;
 #[cfg(test)]
 mod fuzz;
+mod hints;
 mod interrupt;
 mod left_out;
 mod logging;

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use mcpvisor::Config;
-use mcpvisor::config::{ConfigSource, FoundConfig, Trust};
+use mcpvisor::config::{ConfigProblem, ConfigSource, FoundConfig, Severity, Trust};
+use mcpvisor::{Config, ServerConfig};
 
 use crate::failure::Failure;
 use crate::state;
@@ -97,5 +97,30 @@ impl Source {
 }
 
 fn parse(text: &ConfigSource) -> Result<Config, Failure> {
-    Config::from_source(text).map_err(|error| Failure::unreadable(&error))
+    let config = Config::from_source(text).map_err(|error| Failure::unreadable(&error))?;
+    Ok(match state::folder_for(&config) {
+        Some(_) => config,
+        None => without_pinned(config),
+    })
+}
+
+/// Without a folder nobody knows what was approved, and every tool of a pinned server would be
+/// released: such a server cannot be used.
+fn without_pinned(mut config: Config) -> Config {
+    let (pinned, servers) = config
+        .servers
+        .into_iter()
+        .partition(|server| server.pin && server.enabled);
+    config.servers = servers;
+    let pinned: Vec<ServerConfig> = pinned;
+    let problems = pinned.into_iter().map(|server| ConfigProblem {
+        server: Some(server.name.to_string()),
+        message: "is pinned, but there is no folder in which its approved tools are remembered; \
+                  set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR, or write \"stateDir\""
+            .to_owned(),
+        severity: Severity::LeftOut,
+        location: None,
+    });
+    config.problems.extend(problems);
+    config
 }

@@ -11,6 +11,8 @@ const SEPARATORS: [&str; 4] = ["__", ".", ":", "/"];
 pub(crate) struct Target<'w> {
     pub(crate) server: &'w str,
     pub(crate) tool: &'w str,
+    /// The one word that it was written as, which may be the tool's exposed name.
+    pub(crate) exposed: Option<&'w str>,
     pub(crate) rest: &'w [String],
 }
 
@@ -40,9 +42,15 @@ impl<'w> Target<'w> {
             (Some((tool, rest)), _) if named && !is_pair(tool) => Ok(Self {
                 server: first,
                 tool,
+                exposed: None,
                 rest,
             }),
-            (_, [(server, tool)]) => Ok(Self { server, tool, rest }),
+            (_, [(server, tool)]) => Ok(Self {
+                server,
+                tool,
+                exposed: Some(first),
+                rest,
+            }),
             (_, []) if named => Err(NoTarget::NoTool(first)),
             (_, []) => Err(match unfinished(first, &is_server) {
                 Some(server) => NoTarget::NoTool(server),

@@ -478,3 +478,90 @@ fn logs_are_on_stderr_and_only_when_wished() {
     let ran = run(command);
     assert!(ran.exits(0).stderr.contains("mcpvisor"), "{ran:?}");
 }
+
+#[test]
+fn an_entry_that_is_switched_off_is_disabled_whatever_is_wrong_with_it() {
+    let folder = Folder::with(&json!({
+        "token": { "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN_OF_THIS}" } },
+        "old": { "type": "sse", "url": "https://example.com/sse", "enabled": false },
+    }));
+    let ran = folder.run(&["status", "--json"]);
+    assert_eq!(ran.exits(0).stderr, "", "nobody misses them");
+    for status in ran.document().as_array().unwrap() {
+        assert_eq!(status["state"], "disabled", "{status}");
+    }
+    let ran = folder.run(&["status"]);
+    ran.says("warning: mcp.json").says("UNSET_TOKEN_OF_THIS");
+    assert!(!ran.stderr.contains("error"), "{ran:?}");
+    assert!(!folder.run(&["list"]).stdout.contains("unusable"));
+    folder.run(&["tools"]).exits(0);
+    for name in ["token", "old"] {
+        let error = folder.run(&["call", name, "x", "--json"]).exits(4).error();
+        assert_eq!(error["code"], "not_sent", "{error}");
+        let report = folder.run(&["doctor", name, "--json"]).document();
+        assert_eq!(report["servers"][0]["state"], "disabled", "{report}");
+    }
+}
+
+#[test]
+fn a_pinned_server_is_not_used_where_nothing_can_be_remembered() {
+    let mut pinned = builtin("lab");
+    pinned["pin"] = json!(true);
+    let folder = Folder::with(&json!({ "pinned": pinned, "lab": builtin("lab") }));
+    let without = |args: &[&str]| {
+        let mut command = folder.command(args);
+        for variable in ["MCPVISOR_STATE_DIR", "XDG_STATE_HOME", "HOME"] {
+            command.env_remove(variable);
+        }
+        run(command)
+    };
+    let error = without(&["call", "pinned", "pid", "--json"])
+        .exits(1)
+        .error();
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("MCPVISOR_STATE_DIR"), "{message}");
+    assert_eq!(folder.started(), [0; 0]);
+    without(&["call", "lab", "pid"]).exits(0);
+    let status = without(&["status", "--json"]).exits(0).document();
+    let states: Vec<&str> = status
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|status| status["state"].as_str())
+        .collect();
+    assert_eq!(states, ["connected", "permanently_failed"]);
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_not_said_to_be_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::with(&json!({ "a": { "command": "x", "args": ["${ODD_VARIABLE}"] } }));
+    let mut command = folder.command(&["list"]);
+    command.env("ODD_VARIABLE", std::ffi::OsStr::from_bytes(b"a\xff"));
+    let ran = run(command);
+    ran.exits(0).says("is no text in UTF-8");
+    assert!(!ran.stderr.contains("not set"), "{ran:?}");
+}
+
+#[test]
+fn what_to_do_can_be_done_at_a_terminal_as_it_is_printed() {
+    let web =
+        json!({ "url": "http://127.0.0.1:9/mcp", "bearerTokenEnvVar": "UNSET_TOKEN_OF_THIS" });
+    let folder = Folder::with(&json!({ "web": web }));
+    let commands: [&[&str]; 4] = [
+        &["status"],
+        &["status", "--json"],
+        &["doctor"],
+        &["call", "web", "x"],
+    ];
+    for command in commands {
+        let ran = folder.run(command);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(said.contains("then ask again"), "{said}");
+        assert!(!said.contains("reconnect the server"), "{said}");
+    }
+    let folder = Folder::with_shop();
+    folder
+        .run(&["call", "shop", "zzzzzzzz"])
+        .says("see: mcpvisor tools shop --config mcp.json");
+}

@@ -232,9 +232,18 @@ fn a_log_message_begins_with_its_server_and_is_no_line_of_ours() {
     assert_eq!(pty.rows().into_iter().find(ours), None, "{screen}");
 }
 
-/// A shop that asks before it answers.
+/// A shop that asks before it answers. It has tools alone: it takes the next line for the answer, and
+/// a call does not wait for the other lists.
 fn asking(params: Value) -> Folder {
     let folder = Folder::with_shop();
+    folder.answers(
+        "initialize",
+        &json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": { "tools": {} },
+            "serverInfo": { "name": "shop", "version": "2.1" },
+        }),
+    );
     let ask =
         json!({ "jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": params });
     std::fs::write(folder.path("tools_call.ask"), format!("{ask}\n")).unwrap();

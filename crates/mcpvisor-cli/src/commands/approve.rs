@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use mcpvisor::{ControlError, HeldTool};
+use mcpvisor::{ControlError, HeldTool, ListKind};
 use serde_json::json;
+use tokio::time::Instant;
 
-use super::one;
+use super::one::{self, Offer};
+use super::patience::Patience;
+use crate::again::again;
 use crate::args::ApproveArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -33,11 +36,13 @@ pub(super) async fn run(
         );
         return Err(Failure::usage(message).at(&wish.name));
     }
-    let until = one::until(&config, timeout);
-    fleet::with(config, async |runtime| {
+    let patience = Patience::new(&config, timeout, Instant::now());
+    fleet::with(config, output, async |runtime| {
         let server = one::server(runtime, &wish.name)?;
-        if one::catalog(&server, until).await?.is_none() {
-            return Err(Failure::unreachable(&server.status()));
+        match one::offer(&server, ListKind::Tools, &patience).await? {
+            Offer::Listed(_) => {}
+            Offer::Unlisted(failure) => return Err(failure),
+            Offer::Refused => return Err(Failure::unreachable(&server.status())),
         }
         let held = runtime
             .held(&wish.name)
@@ -99,11 +104,11 @@ fn is_hash(hash: &str, held: &HeldTool) -> bool {
 fn another(held: &HeldTool, wish: &ApproveArgs) -> Failure {
     let message = format!(
         "{} offers {:?} with another definition, whose hash is {}; it is not approved; look at it \
-         with: mcpvisor approve {} --list",
+         with: {}",
         wish.name,
         held.tool,
         short(held),
-        wish.name
+        again(&["approve", &wish.name, "--list"])
     );
     Failure::held_back(message).at(&wish.name)
 }
@@ -150,8 +155,9 @@ fn show(
     text.push_str(&match (held.len(), listed) {
         (0, _) => format!("{server} holds back no tool\n"),
         (_, true) => format!(
-            "release them with: mcpvisor approve {server} [TOOL], or only as they are shown here \
-             with: mcpvisor approve {server} TOOL --hash HASH\n"
+            "release them with: {}, or only as they are shown here with: {}\n",
+            again(&["approve", server, "[TOOL]"]),
+            again(&["approve", server, "TOOL", "--hash", "HASH"])
         ),
         (_, false) => format!("approved: {}\n", printable(&approved.join(", "))),
     });

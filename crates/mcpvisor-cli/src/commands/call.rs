@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::{CallToolResult, ErrorCode};
-use mcpvisor::{CallError, HeldTool, Runtime, ServerCatalog, ServerHandle};
+use mcpvisor::{CallError, HeldTool, ListKind, Runtime, ServerCatalog, ServerHandle, exposed_name};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use super::{given, one};
+use super::given;
+use super::one::{self, Errand, Offer};
+use super::patience::Patience;
+use crate::again::again;
 use crate::args::CallArgs;
 use crate::arguments::{self, Arguments};
 use crate::content;
@@ -29,41 +32,64 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
     let target = one::target(&config, &call.words, "tool")?;
-    let config = fleet::only(config, target.server)?;
+    let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
     let begun = Instant::now();
+    let errand = Errand::new(target.server, "tools/call");
     let whole = match &call.args {
-        Some(text) => Some(given::whole(text, timeout).await?),
+        Some(text) => Some(given::whole(text, timeout, &errand).await?),
         None => None,
     };
     let arguments = Arguments::read(target.rest, whole.as_deref()).map_err(Failure::usage)?;
     let saved = Saved::new(call.out.out.as_deref(), target.tool)?;
-    let timeout = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
-    let until = one::until(&config, timeout);
+    let begun = if timeout.is_some() {
+        begun
+    } else {
+        Instant::now()
+    };
+    let patience = Patience::new(&config, timeout, begun);
     let voice = Voice::default();
     let person = Person::new(&voice, !call.input.no_input);
-    fleet::with_callbacks(config, person.callbacks(), async |runtime| {
-        let (progress, sink) = Progress::new(output, &voice, runtime.events());
-        let ready = ready(runtime, &target, arguments, until).await?;
-        let (server, schema, call_arguments) = ready;
-        let mut request = server
-            .call_tool(target.tool, Value::Object(call_arguments))
-            .deadline(one::left(until))
-            .on_progress(sink);
-        if person.is_there() {
-            // People think, and the server is silent meanwhile.
-            request = request.idle_timeout(one::left(until));
-        }
-        let answer = progress.during(request.into_future()).await;
-        let result = answer.map_err(|error| explained(error, &schema, &server))?;
-        let failed = result.is_error == Some(true);
-        let output = *output;
-        saved
-            .aside(move |saved| show(&result, saved, &output))
-            .await?;
-        Ok(if failed { Exit::Failed } else { Exit::Ok })
-    })
+    let interrupted = || errand.interrupted();
+    fleet::with_callbacks(
+        config,
+        output,
+        person.callbacks(),
+        interrupted,
+        async |runtime| {
+            let (progress, sink) = Progress::new(output, &voice, runtime.events());
+            let Ready {
+                server,
+                tool,
+                schema,
+                arguments,
+            } = ready(runtime, &target, arguments, &patience).await?;
+            let request = server
+                .call_tool(tool, Value::Object(arguments))
+                .on_progress(sink);
+            let request = patience.terms(request, person.is_there());
+            errand.sent();
+            let answer = progress.during(request.into_future()).await;
+            let answer = answer.map_err(|error| patience.in_their_words(error));
+            let result = answer.map_err(|error| explained(error, &schema, &server))?;
+            let failed = result.is_error == Some(true);
+            let output = *output;
+            saved
+                .aside(move |saved| show(&result, saved, &output))
+                .await?;
+            Ok(if failed { Exit::Failed } else { Exit::Ok })
+        },
+    )
     .await
+}
+
+/// A call that can be sent.
+struct Ready {
+    server: ServerHandle,
+    /// By the name that its server gives it.
+    tool: String,
+    schema: Map<String, Value>,
+    arguments: Map<String, Value>,
 }
 
 /// The server when it is connected, the tool's schema, and the arguments that fit it.
@@ -71,55 +97,93 @@ async fn ready(
     runtime: &Runtime,
     target: &Target<'_>,
     arguments: Arguments,
-    until: Instant,
-) -> Result<(ServerHandle, Map<String, Value>, Map<String, Value>), Failure> {
+    patience: &Patience,
+) -> Result<Ready, Failure> {
     let server = one::server(runtime, target.server)?;
-    let schema = schema(&server, target.tool, until).await;
+    let found = found(&server, target, &arguments, patience).await;
     let held = runtime.held(target.server).unwrap_or_default();
-    let schema = match held.iter().find(|held| held.tool == target.tool) {
+    let (tool, schema) = match held
+        .iter()
+        .find(|held| is_meant(&server, target, &held.tool))
+    {
         Some(held) => return Err(held_back(target, held)),
-        None => schema?,
+        None => found?,
     };
     let arguments = arguments.fitting(&schema).map_err(|problem| {
-        let message = format!("{} of {}: {problem}", target.tool, target.server);
+        let message = format!("{tool} of {}: {problem}", target.server);
         Failure::invalid_arguments(message).at(target.server)
     })?;
-    Ok((server, schema, arguments))
+    Ok(Ready {
+        server,
+        tool,
+        schema,
+        arguments,
+    })
 }
 
-/// The schema of the tool, once the server is connected. Without a catalog there is none, and the
-/// server is asked without it.
-async fn schema(
+/// The tool that is meant and its schema, once the server has listed its tools. If they cannot be
+/// listed, what a word means is not known: then only what needs no schema is sent.
+async fn found(
     server: &ServerHandle,
-    tool: &str,
-    until: Instant,
-) -> Result<Map<String, Value>, Failure> {
-    let Some(catalog) = one::catalog(server, until).await? else {
-        return Ok(Map::new());
+    target: &Target<'_>,
+    arguments: &Arguments,
+    patience: &Patience,
+) -> Result<(String, Map<String, Value>), Failure> {
+    let catalog = match one::offer(server, ListKind::Tools, patience).await? {
+        Offer::Listed(catalog) => catalog,
+        Offer::Unlisted(failure) if arguments.need_types() => return Err(untyped(failure)),
+        Offer::Unlisted(_) | Offer::Refused => return Ok((target.tool.to_owned(), Map::new())),
     };
-    match catalog.tool(tool) {
-        Some(tool) => Ok(tool.input_schema.as_ref().clone()),
-        None => Err(unknown_tool(server.name().as_str(), &catalog, tool)),
+    let mut tools = catalog.tools.iter();
+    let tool = match catalog.tool(target.tool) {
+        Some(tool) => Some(tool),
+        None => tools.find(|tool| is_meant(server, target, &tool.name)),
+    };
+    match tool {
+        Some(tool) => Ok((tool.name.to_string(), tool.input_schema.as_ref().clone())),
+        None => Err(missing(server, &catalog, target.tool)),
     }
+}
+
+/// Whether a tool is meant: by its own name, or by the one that it is exposed with.
+fn is_meant(server: &ServerHandle, target: &Target<'_>, tool: &str) -> bool {
+    let exposed = || exposed_name(server.name(), tool);
+    tool == target.tool || target.exposed == Some(exposed().as_str())
+}
+
+/// Words without a schema would all be texts, which is not what was meant.
+fn untyped(mut failure: Failure) -> Failure {
+    failure.message.push_str(
+        "; so KEY=VALUE has no type and was not sent: write KEY:=JSON or --args, which need none",
+    );
+    failure
 }
 
 /// A tool that a person has to look at first.
 fn held_back(target: &Target<'_>, held: &HeldTool) -> Failure {
-    let Target { server, tool, .. } = target;
+    let (server, tool) = (target.server, &held.tool);
+    let approve = again(&["approve", server, tool]);
     let message = format!(
-        "{server} holds {tool:?} back: {}; look at it, then: mcpvisor approve {server} {tool}",
+        "{server} holds {tool:?} back: {}; look at it, then: {approve}",
         held.reason
     );
     Failure::held_back(message).at(server)
 }
 
-fn unknown_tool(server: &str, catalog: &ServerCatalog, tool: &str) -> Failure {
+/// A tool that is not in the catalog: a filter hides it, or it is not there.
+fn missing(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> Failure {
+    let name = server.name().as_str();
     let names = catalog.tools.iter().map(|tool| tool.name.as_ref());
-    let hint = match nearest(tool, names) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => format!("see: mcpvisor tools {server}"),
-    };
-    Failure::unknown_tool(format!("{server} has no tool {tool:?}; {hint}")).at(server)
+    let near = nearest(tool, names).map(|near| format!("did you mean {near:?}?"));
+    if let Some(hidden) = server.hidden(tool) {
+        let mut failure = Failure::from(hidden);
+        if let Some(near) = near {
+            failure.message.push_str(&format!("; {near}"));
+        }
+        return failure;
+    }
+    let hint = near.unwrap_or_else(|| format!("see: {}", again(&["tools", name])));
+    Failure::unknown_tool(format!("{name} has no tool {tool:?}; {hint}")).at(name)
 }
 
 /// A server that did not like the arguments is answered with what it said it takes.

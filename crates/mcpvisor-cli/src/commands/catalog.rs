@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
-use mcpvisor::{Runtime, ServerCatalog, ServerName, StateName};
+use mcpvisor::{ListKind, ListState, Runtime, ServerCatalog, ServerName, StateName, exposed_name};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -31,10 +31,24 @@ pub(super) enum Kind {
     Templates,
 }
 
+impl Kind {
+    fn list(self) -> ListKind {
+        match self {
+            Self::Tools => ListKind::Tools,
+            Self::Prompts => ListKind::Prompts,
+            Self::Resources => ListKind::Resources,
+            Self::Templates => ListKind::Templates,
+        }
+    }
+}
+
 /// One item, in the protocol's own shape, with its server.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     server: &'a str,
+    /// The name of a tool among those of all servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exposed_name: Option<String>,
     #[serde(flatten)]
     item: Item<'a>,
 }
@@ -65,9 +79,10 @@ pub(super) async fn run(
     }
     fleet::warn(&config, output);
     // Without a server that can be asked there is no answer, only what was said just now.
-    let nobody = config.servers.is_empty() && !left_out::of(&config).is_empty();
-    fleet::with(config, async |runtime| {
-        let catalogs = catalogs(runtime, until, output).await?;
+    let nobody =
+        config.servers.is_empty() && left_out::of(&config).iter().any(|entry| !entry.is_off());
+    fleet::with(config, output, async |runtime| {
+        let catalogs = catalogs(runtime, kind.list(), until, output).await?;
         let listed: Vec<Listed<'_>> = catalogs
             .iter()
             .flat_map(|(name, catalog)| listed(kind, name, catalog))
@@ -99,13 +114,14 @@ fn tell_held(runtime: &Runtime, output: &Output) {
 /// a failure alone.
 async fn catalogs(
     runtime: &Runtime,
+    list: ListKind,
     until: Instant,
     output: &Output,
 ) -> Result<Vec<(ServerName, Arc<ServerCatalog>)>, Failure> {
     let mut catalogs = Vec::new();
     let mut failures = Vec::new();
     for name in runtime.servers() {
-        match catalog(runtime, &name, until).await {
+        match catalog(runtime, &name, list, until).await {
             Ok(Some(catalog)) => catalogs.push((name, catalog)),
             Ok(None) => {}
             Err(failure) => failures.push(failure),
@@ -122,22 +138,31 @@ async fn catalogs(
     alone.map_or(Ok(catalogs), Err)
 }
 
-/// The catalog of one server; a disabled one has none, and that is how it should be.
+/// The catalog of one server, in which this list is of now; a disabled one has none, and that is how
+/// it should be. How its other lists are does not matter.
 async fn catalog(
     runtime: &Runtime,
     name: &ServerName,
+    list: ListKind,
     until: Instant,
 ) -> Result<Option<Arc<ServerCatalog>>, Failure> {
     let server = runtime
         .server(name.as_str())
         .map_err(|error| Failure::unexpected(error.to_string()))?;
-    let Some(status) = fleet::settled(&server, until).await else {
-        let message = format!("{name} did not list what it has in time; allow more with --timeout");
+    let Some(status) = fleet::settled(&server, &[list], until).await else {
+        let late = match server.status().state {
+            StateName::Connected => format!("did not list its {list}"),
+            _ => "did not connect".to_owned(),
+        };
+        let message = format!("{name} {late} in time; allow more with --timeout");
         return Err(Failure::deadline(message).at(name.as_str()));
     };
-    match status.state {
-        StateName::Connected if status.is_ready() => Ok(Some(server.catalog())),
-        StateName::Disabled => Ok(None),
+    match (status.state, status.list(list)) {
+        (StateName::Connected, ListState::Failed(fault)) => {
+            Err(Failure::listing_failed(name.as_str(), fault))
+        }
+        (StateName::Connected, _) => Ok(Some(server.catalog())),
+        (StateName::Disabled, _) => Ok(None),
         _ => Err(Failure::unreachable(&status)),
     }
 }
@@ -152,8 +177,14 @@ fn listed<'a>(kind: Kind, server: &'a ServerName, catalog: &'a ServerCatalog) ->
             templates.map(Item::Template).collect()
         }
     };
-    let server = server.as_str();
-    let listed = items.into_iter().map(|item| Listed { server, item });
+    let listed = items.into_iter().map(|item| Listed {
+        server: server.as_str(),
+        exposed_name: match &item {
+            Item::Tool(tool) => Some(exposed_name(server, &tool.name)),
+            _ => None,
+        },
+        item,
+    });
     listed.collect()
 }
 
@@ -164,7 +195,7 @@ fn table(kind: Kind, listed: &[Listed<'_>]) -> Table {
         Kind::Resources => Table::new(["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]),
         Kind::Templates => Table::new(["SERVER", "TEMPLATE", "NAME", "TYPE", "DESCRIPTION"]),
     };
-    for Listed { server, item } in listed {
+    for Listed { server, item, .. } in listed {
         let server = (*server).to_owned();
         match item {
             Item::Tool(tool) => table.row([

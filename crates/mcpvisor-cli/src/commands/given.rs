@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::one::Errand;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 
@@ -19,7 +20,11 @@ enum Place {
 
 /// The text of the object. Whoever should write it may never do so, so a signal or the deadline ends
 /// the reading.
-pub(super) async fn whole(text: &str, timeout: Option<Duration>) -> Result<String, Failure> {
+pub(super) async fn whole(
+    text: &str,
+    timeout: Option<Duration>,
+    errand: &Errand<'_>,
+) -> Result<String, Failure> {
     let (place, shown) = match text.strip_prefix('@') {
         _ if text == "-" => (Place::Stdin, "stdin"),
         Some(file) => (Place::File(file.into()), file),
@@ -38,7 +43,7 @@ pub(super) async fn whole(text: &str, timeout: Option<Duration>) -> Result<Strin
         read = reading => read
             .map_err(|error| Failure::unexpected(error.to_string()))?
             .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
-        () = interrupts.next() => Err(Failure::interrupted()),
+        () = interrupts.next() => Err(errand.interrupted()),
         () = in_time => Err(Failure::deadline(format!(
             "--args did not come from {shown} in time; nothing was sent"
         ))),

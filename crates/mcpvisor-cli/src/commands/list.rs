@@ -48,8 +48,8 @@ pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
             server.name.to_owned(),
             server.transport.unwrap_or("-").to_owned(),
             match &server.unusable {
-                Some(_) => "unusable".to_owned(),
-                None => word(server.enabled),
+                Some(entry) if entry.state != "disabled" => "unusable".to_owned(),
+                _ => word(server.enabled),
             },
             word(server.required),
         ]);
@@ -76,7 +76,7 @@ impl<'a> Listed<'a> {
             enabled: false,
             required: false,
             unusable: Some(Unusable {
-                state: left_out::STATE,
+                state: entry.state(),
                 last_error: entry.fault(),
                 action: entry.action(),
             }),

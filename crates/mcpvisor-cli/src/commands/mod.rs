@@ -9,6 +9,7 @@ mod get;
 mod given;
 mod list;
 mod one;
+mod patience;
 mod prompt;
 mod read;
 mod shell;
@@ -28,7 +29,7 @@ use catalog::Kind;
 pub(crate) async fn run(args: Args, output: &Output) -> Exit {
     match dispatch(args, output).await {
         Ok(exit) => exit,
-        Err(failure) => output.failure(&failure),
+        Err(failure) => failure.told(output).exit,
     }
 }
 

@@ -1,19 +1,26 @@
-//! What the commands for one request share: which server, until when, and whether it is there.
+//! What the commands for one request share: which server, and whether it is there.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
 
-use mcpvisor::{Config, Runtime, ServerCatalog, ServerHandle, StateName};
-use tokio::time::Instant;
+use mcpvisor::{
+    Config, ListKind, ListState, Runtime, ServerCatalog, ServerHandle, ServerStatus, StateName,
+    may_expose,
+};
 
+use super::patience::Patience;
+use crate::again::again;
 use crate::exit::Exit;
 use crate::failure::{self, Failure};
 use crate::fleet;
 use crate::target::{NoTarget, Target};
 
+/// So many lines of stderr say enough.
+const MAX_STDERR_LINES: usize = 5;
+
 /// The server and the tool (or the prompt) that are meant; `what` is its noun and its command.
 pub(super) fn target<'w>(
-    config: &Config,
+    config: &'w Config,
     words: &'w [String],
     what: &str,
 ) -> Result<Target<'w>, Failure> {
@@ -33,7 +40,13 @@ pub(super) fn target<'w>(
         "prompt" => ("prompt", "prompt"),
         _ => ("tool", "call"),
     };
-    Target::read(words, |name| configured(name) || left_out(name)).map_err(|reason| match reason {
+    let read = Target::read(words, |name| configured(name) || left_out(name));
+    if let (Err(NoTarget::NoServer(_)), "call", Some(target)) =
+        (&read, command, exposed(config, words))
+    {
+        return Ok(target);
+    }
+    read.map_err(|reason| match reason {
         NoTarget::NoTool(server) => {
             let name = noun.to_uppercase();
             let message = format!("which {noun} of {server}? write: {command} {server} {name}");
@@ -53,16 +66,46 @@ pub(super) fn target<'w>(
     })
 }
 
-/// When the command is over: as it was told, or as the server's entry says.
-pub(super) fn until(config: &Config, timeout: Option<Duration>) -> Instant {
-    let patience = timeout.or_else(|| config.servers.first().map(|s| s.settings.timeouts.call));
-    Instant::now() + patience.unwrap_or_default()
+/// The target of a word that is the exposed name of a tool: there the server's name may be altered.
+/// Which tool it is, the server's list tells.
+fn exposed<'w>(config: &'w Config, words: &'w [String]) -> Option<Target<'w>> {
+    let (word, rest) = words.split_first()?;
+    let mut servers = config.servers.iter().map(|server| &server.name);
+    let server = servers.find(|server| may_expose(server, word))?;
+    Some(Target {
+        server: server.as_str(),
+        tool: word,
+        exposed: Some(word),
+        rest,
+    })
 }
 
-/// The time that is left. Errors show it, and nobody reads nanoseconds.
-pub(super) fn left(until: Instant) -> Duration {
-    let left = until.saturating_duration_since(Instant::now());
-    Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+/// One request of a command: of whom, what, and whether it may have been sent. Whoever interrupts it
+/// is told.
+#[derive(Debug)]
+pub(super) struct Errand<'w> {
+    server: &'w str,
+    method: &'static str,
+    sent: Cell<bool>,
+}
+
+impl<'w> Errand<'w> {
+    pub(super) fn new(server: &'w str, method: &'static str) -> Self {
+        Self {
+            server,
+            method,
+            sent: Cell::new(false),
+        }
+    }
+
+    /// From now on the server may have seen it.
+    pub(super) fn sent(&self) {
+        self.sent.set(true);
+    }
+
+    pub(super) fn interrupted(&self) -> Failure {
+        Failure::interrupted_at(self.server, self.method, self.sent.get())
+    }
 }
 
 pub(super) fn server(runtime: &Runtime, name: &str) -> Result<ServerHandle, Failure> {
@@ -71,23 +114,79 @@ pub(super) fn server(runtime: &Runtime, name: &str) -> Result<ServerHandle, Fail
         .map_err(|error| Failure::unknown_server(error.to_string()))
 }
 
-/// The catalog of a server, once it is connected. Without one the server is asked without it.
-pub(super) async fn catalog(
+/// What a server that is there offers of one list.
+pub(super) enum Offer {
+    /// The catalog, in which this list is of the present connection.
+    Listed(Arc<ServerCatalog>),
+    /// The list cannot be fetched, and this is why.
+    Unlisted(Failure),
+    /// The request says by itself that it cannot be sent, and what to do.
+    Refused,
+}
+
+/// Waits for a server and for one of its lists, and for no other: a list that nobody needs may be
+/// broken.
+pub(super) async fn offer(
     server: &ServerHandle,
-    until: Instant,
-) -> Result<Option<Arc<ServerCatalog>>, Failure> {
+    list: ListKind,
+    patience: &Patience,
+) -> Result<Offer, Failure> {
+    let status = there(server, &[list], patience).await?;
+    Ok(match (status.state, status.list(list)) {
+        (StateName::Connected, ListState::Failed(fault)) => {
+            Offer::Unlisted(Failure::listing_failed(server.name().as_str(), fault))
+        }
+        (StateName::Connected, _) => Offer::Listed(server.catalog()),
+        _ => Offer::Refused,
+    })
+}
+
+/// Waits for a server and for these of its lists. What comes is connected, or refuses by itself.
+pub(super) async fn there(
+    server: &ServerHandle,
+    lists: &[ListKind],
+    patience: &Patience,
+) -> Result<ServerStatus, Failure> {
     let name = server.name().as_str();
-    let Some(status) = fleet::settled(server, until).await else {
-        let message = format!("{name} did not connect in time; allow more with --timeout");
-        return Err(Failure::deadline(message).at(name));
+    let Some(status) = fleet::settled(server, lists, patience.ready_until()).await else {
+        return Err(late(server, lists, patience));
     };
     match status.state {
-        StateName::Connected if status.is_ready() => Ok(Some(server.catalog())),
         StateName::Disabled => Err(Failure::disabled(name)),
-        // The request says by itself that it cannot be sent, and what to do.
-        StateName::Connected | StateName::PermanentlyFailed => Ok(None),
+        StateName::Connected | StateName::PermanentlyFailed => Ok(status),
         _ => Err(Failure::unreachable(&status)),
     }
+}
+
+/// What a server did not do in time, and what it did instead.
+fn late(server: &ServerHandle, lists: &[ListKind], patience: &Patience) -> Failure {
+    let (name, status) = (server.name().as_str(), server.status());
+    let pending = lists.iter().find(|list| !status.list(**list).is_settled());
+    match (status.state, pending) {
+        (StateName::Connected, Some(list)) => {
+            patience.too_late(name, &format!("list its {list}"), "")
+        }
+        _ => patience.too_late(name, "connect", &hints_of(server, &status)),
+    }
+}
+
+/// What a silent server showed of itself.
+fn hints_of(server: &ServerHandle, status: &ServerStatus) -> String {
+    let mut hints = String::new();
+    match status.strays {
+        0 => {}
+        1 => hints.push_str("; it wrote a line on stdout that is no message"),
+        lines => hints.push_str(&format!(
+            "; it wrote {lines} lines on stdout that are no messages"
+        )),
+    }
+    let stderr = server.stderr_tail();
+    let lines: Vec<&str> = stderr.trim_end().lines().collect();
+    let last = &lines[lines.len().saturating_sub(MAX_STDERR_LINES)..];
+    if !last.is_empty() {
+        hints.push_str(&format!("; its stderr ends with: {}", last.join("\n")));
+    }
+    hints
 }
 
 /// A request that was not sent because a person has to authorize has an exit code of its own.
@@ -106,5 +205,6 @@ pub(super) fn held(server: &str, count: usize) -> Option<String> {
         1 => "1 tool is held back until a person approves it".to_owned(),
         count => format!("{count} tools are held back until a person approves them"),
     };
-    Some(format!("{tools}; see: mcpvisor approve {server} --list"))
+    let see = again(&["approve", server, "--list"]);
+    Some(format!("{tools}; see: {see}"))
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::{GetPromptResult, Prompt};
-use mcpvisor::{Runtime, ServerCatalog};
+use mcpvisor::{ListKind, ServerCatalog, ServerHandle};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::one;
+use super::one::{self, Errand, Offer};
+use super::patience::Patience;
+use crate::again::again;
 use crate::args::PromptArgs;
 use crate::arguments::Arguments;
 use crate::content;
@@ -30,44 +32,56 @@ pub(super) async fn run(
     let config = source.read_to_start()?;
     let target = one::target(&config, &prompt.words, "prompt")?;
     let arguments = Arguments::read(target.rest, None).map_err(Failure::usage)?;
-    let config = fleet::only(config, target.server)?;
+    let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
     let saved = Saved::new(prompt.out.out.as_deref(), target.tool)?;
-    let until = one::until(&config, timeout);
+    let patience = Patience::new(&config, timeout, Instant::now());
     let person = Person::new(&Voice::default(), !prompt.input.no_input);
-    fleet::with_callbacks(config, person.callbacks(), async |runtime| {
-        let result = perform(runtime, &target, arguments, until).await?;
-        let output = *output;
-        saved
-            .aside(move |saved| show(&result, saved, &output))
-            .await?;
-        Ok(Exit::Ok)
-    })
+    let errand = Errand::new(target.server, "prompts/get");
+    let interrupted = || errand.interrupted();
+    fleet::with_callbacks(
+        config,
+        output,
+        person.callbacks(),
+        interrupted,
+        async |runtime| {
+            let server = one::server(runtime, target.server)?;
+            let arguments = ready(&server, &target, arguments, &patience).await?;
+            let request = server.get_prompt(target.tool, arguments);
+            let request = patience.terms(request, person.is_there());
+            errand.sent();
+            let result = request.await;
+            let result = result.map_err(|error| patience.in_their_words(error));
+            let result = result.map_err(|error| one::refine(error.into(), &server))?;
+            let output = *output;
+            saved
+                .aside(move |saved| show(&result, saved, &output))
+                .await?;
+            Ok(Exit::Ok)
+        },
+    )
     .await
 }
 
-async fn perform(
-    runtime: &Runtime,
+/// The arguments, once the server is there. A prompt has no schema, its arguments are texts: where the
+/// prompts cannot be listed, the server decides what exists.
+async fn ready(
+    server: &ServerHandle,
     target: &Target<'_>,
     arguments: Arguments,
-    until: Instant,
-) -> Result<GetPromptResult, Failure> {
-    let server = one::server(runtime, target.server)?;
-    if let Some(catalog) = one::catalog(&server, until).await? {
+    patience: &Patience,
+) -> Result<Value, Failure> {
+    if let Offer::Listed(catalog) = one::offer(server, ListKind::Prompts, patience).await? {
         let Some(prompt) = catalog.prompt(target.tool) else {
             return Err(unknown(target, &catalog));
         };
         check(target, prompt, &arguments)?;
     }
-    // A prompt has no schema: its arguments are texts.
     let arguments = arguments.texts().map_err(Failure::usage)?;
-    let arguments = match arguments.is_empty() {
+    Ok(match arguments.is_empty() {
         true => Value::Null,
         false => Value::Object(arguments),
-    };
-    let request = server.get_prompt(target.tool, arguments);
-    let result = request.deadline(one::left(until)).await;
-    result.map_err(|error| one::refine(error.into(), &server))
+    })
 }
 
 fn unknown(target: &Target<'_>, catalog: &ServerCatalog) -> Failure {
@@ -75,7 +89,7 @@ fn unknown(target: &Target<'_>, catalog: &ServerCatalog) -> Failure {
     let names = catalog.prompts.iter().map(|prompt| prompt.name.as_str());
     let hint = match nearest(name, names) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("see: mcpvisor prompts {server}"),
+        None => format!("see: {}", again(&["prompts", server])),
     };
     Failure::unknown_prompt(format!("{server} has no prompt {name:?}; {hint}")).at(server)
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use mcpvisor::rmcp::model::ReadResourceResult;
+use tokio::time::Instant;
 
-use super::one;
+use super::one::{self, Errand};
+use super::patience::Patience;
 use crate::args::ReadArgs;
 use crate::content;
 use crate::elicit::Person;
@@ -24,21 +26,31 @@ pub(super) async fn run(
     let config = fleet::only(source.read_to_start()?, &read.server)?;
     fleet::warn(&config, output);
     let saved = Saved::new(read.out.out.as_deref(), "resource")?;
-    let until = one::until(&config, timeout);
+    let patience = Patience::new(&config, timeout, Instant::now());
     let person = Person::new(&Voice::default(), !read.input.no_input);
-    fleet::with_callbacks(config, person.callbacks(), async |runtime| {
-        let server = one::server(runtime, &read.server)?;
-        // Templates make addresses that no list has, so the server decides what exists.
-        one::catalog(&server, until).await?;
-        let request = server.read_resource(&read.uri).deadline(one::left(until));
-        let result = request.await;
-        let result = result.map_err(|error| one::refine(error.into(), &server))?;
-        let output = *output;
-        saved
-            .aside(move |saved| show(&result, saved, &output))
-            .await?;
-        Ok(Exit::Ok)
-    })
+    let errand = Errand::new(&read.server, "resources/read");
+    let interrupted = || errand.interrupted();
+    fleet::with_callbacks(
+        config,
+        output,
+        person.callbacks(),
+        interrupted,
+        async |runtime| {
+            let server = one::server(runtime, &read.server)?;
+            // Templates make addresses that no list has, so the server decides what exists.
+            one::there(&server, &[], &patience).await?;
+            let request = patience.terms(server.read_resource(&read.uri), person.is_there());
+            errand.sent();
+            let result = request.await;
+            let result = result.map_err(|error| patience.in_their_words(error));
+            let result = result.map_err(|error| one::refine(error.into(), &server))?;
+            let output = *output;
+            saved
+                .aside(move |saved| show(&result, saved, &output))
+                .await?;
+            Ok(Exit::Ok)
+        },
+    )
     .await
 }
 

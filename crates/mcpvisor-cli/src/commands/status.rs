@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::{Runtime, ServerStatus};
+use mcpvisor::{ListKind, ListState, Runtime, ServerStatus};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -10,6 +10,7 @@ use super::one;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::hints;
 use crate::left_out::{self, LeftOut};
 use crate::output::{Output, Table, state_colour};
 use crate::source::Source;
@@ -37,7 +38,7 @@ pub(super) async fn run(
     let config = source.read_to_start()?;
     fleet::warn(&config, output);
     let entries = config.clone();
-    fleet::with(config, async |runtime| {
+    fleet::with(config, output, async |runtime| {
         let status = settled(runtime, until).await?;
         let left_out = left_out::of(&entries).into_iter().map(Server::LeftOut);
         let all = status.iter().map(Server::Running).chain(left_out);
@@ -58,9 +59,13 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
         let server = runtime
             .server(name.as_str())
             .map_err(|error| Failure::unexpected(error.to_string()))?;
-        fleet::settled(&server, until).await;
+        fleet::settled(&server, &ListKind::ALL, until).await;
     }
-    Ok(runtime.status())
+    let here = |mut status: ServerStatus| {
+        status.action = status.action.as_deref().map(hints::here);
+        status
+    };
+    Ok(runtime.status().into_iter().map(here).collect())
 }
 
 fn table(all: &[Server<'_>]) -> Table {
@@ -82,7 +87,7 @@ fn table(all: &[Server<'_>]) -> Table {
             Server::Running(status) => row(status),
             Server::LeftOut(entry) => [
                 entry.name.to_owned(),
-                left_out::STATE.to_owned(),
+                entry.state().to_owned(),
                 "0".to_owned(),
                 "-".to_owned(),
                 "-".to_owned(),
@@ -102,9 +107,9 @@ fn row(status: &ServerStatus) -> [String; 9] {
         status.name.to_string(),
         status.state.to_string(),
         status.generation.to_string(),
-        counted(status.tools, status.stale),
-        counted(status.prompts, status.stale),
-        counted(status.resources, status.stale),
+        counted(status.tools, status.list(ListKind::Tools)),
+        counted(status.prompts, status.list(ListKind::Prompts)),
+        counted(status.resources, status.list(ListKind::Resources)),
         status.transport.to_owned(),
         server.map_or_else(String::new, |server| {
             format!("{} {}", server.name, server.version)
@@ -115,11 +120,11 @@ fn row(status: &ServerStatus) -> [String; 9] {
 
 /// A number that is not confirmed on the present connection has a question mark; where nothing was
 /// ever listed there is no number.
-fn counted(count: usize, stale: bool) -> String {
-    match (stale, count) {
-        (false, count) => count.to_string(),
-        (true, 0) => "-".to_owned(),
-        (true, count) => format!("{count}?"),
+fn counted(count: usize, list: &ListState) -> String {
+    match (list, count) {
+        (ListState::Fresh | ListState::Missing, count) => count.to_string(),
+        (_, 0) => "-".to_owned(),
+        (_, count) => format!("{count}?"),
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::hints;
 use crate::left_out;
 use crate::output::Output;
 use crate::screen;
@@ -28,7 +29,7 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
     fleet::warn(&config, output);
     let title = format!("mcpvisor  {}", source.path().display());
     let entries = config.clone();
-    fleet::with(config, async |runtime| {
+    fleet::with(config, output, async |runtime| {
         if output.json() {
             for entry in left_out::of(&entries) {
                 output.json_line(&entry)?;
@@ -98,7 +99,9 @@ impl Lines<'_> {
         if last.is_some_and(|last| last == value) {
             return Ok(true);
         }
-        self.output.json_line(status)
+        let mut status = status.clone();
+        status.action = status.action.as_deref().map(hints::here);
+        self.output.json_line(&status)
     }
 }
 

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use mcpvisor::Config;
-use mcpvisor::config::{ConfigProblem, Severity};
+use mcpvisor::config::ConfigProblem;
 
 use super::report::Check;
 use crate::folder;
+use crate::left_out::costs_its_server;
 use crate::source::Source;
 use crate::state;
 
@@ -32,7 +33,7 @@ pub(super) fn doubts(config: &Config, source: &Source) -> Vec<Check> {
     let of_a_server = |problem: &&ConfigProblem| match &problem.server {
         Some(name) => {
             let mut servers = config.servers.iter();
-            problem.severity == Severity::LeftOut || servers.any(|s| s.name.as_str() == name)
+            costs_its_server(problem) || servers.any(|s| s.name.as_str() == name)
         }
         None => false,
     };

@@ -29,7 +29,7 @@ pub(super) async fn run(
     output: &Output,
 ) -> Result<Exit, Failure> {
     let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-    let report = examine(named, only, timeout).await?;
+    let report = examine(named, only, timeout, output).await?;
     if output.json() {
         output.document(&report)?;
     } else {
@@ -42,6 +42,7 @@ async fn examine(
     named: Option<&Path>,
     only: Option<&str>,
     timeout: Duration,
+    output: &Output,
 ) -> Result<Report, Failure> {
     let mut checks = Vec::new();
     let read = Source::locate(named).and_then(|source| Ok((source.read_to_judge()?, source)));
@@ -64,7 +65,7 @@ async fn examine(
         config = match fleet::only(config.clone(), only) {
             Ok(config) => config,
             // An entry that was left out is what the doctor is for.
-            Err(failure) if failure.code == "config" => {
+            Err(failure) if failure.code != "unknown_server" => {
                 config.servers.clear();
                 config
             }
@@ -79,7 +80,7 @@ async fn examine(
         servers.retain(|server| server.name == only);
     }
     if may_start {
-        fleet::with(config, async |runtime| {
+        fleet::with(config, output, async |runtime| {
             connect(runtime, &mut servers, timeout).await
         })
         .await?;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use mcpvisor::config::Severity;
-use mcpvisor::{Config, FaultClass, ServerConfig, ServerHandle, ServerStatus, StateName};
+use mcpvisor::{
+    Config, FaultClass, ListKind, ServerConfig, ServerHandle, ServerStatus, StateName,
+};
 use tokio::time::Instant;
 
 use super::super::one;
@@ -11,6 +13,8 @@ use super::command;
 use super::report::{Check, ServerReport};
 use crate::failure::needs_authorization;
 use crate::fleet;
+use crate::hints;
+use crate::left_out::costs_its_server;
 use crate::source::Source;
 
 /// So many lines of stderr say enough.
@@ -28,12 +32,18 @@ pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
         .map(|server| entry(config, server, &path))
         .collect();
     for problem in &config.problems {
-        let (Severity::LeftOut, Some(name)) = (problem.severity, &problem.server) else {
+        let Some(name) = problem
+            .server
+            .as_ref()
+            .filter(|_| costs_its_server(problem))
+        else {
             continue;
         };
+        let off = problem.severity == Severity::Off;
         reports.push(ServerReport {
             name: name.clone(),
             config: path.clone(),
+            state: off.then(|| "disabled".to_owned()),
             checks: vec![Check::problem("entry", problem, &path)],
             ..ServerReport::default()
         });
@@ -43,9 +53,10 @@ pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
 
 fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
     let name = server.name.as_str();
-    let doubts = config.problems.iter().filter(|problem| {
-        problem.severity != Severity::LeftOut && problem.server.as_deref() == Some(name)
-    });
+    let doubts = config
+        .problems
+        .iter()
+        .filter(|problem| !costs_its_server(problem) && problem.server.as_deref() == Some(name));
     let doubts: Vec<Check> = doubts
         .map(|doubt| Check::problem("entry", doubt, path))
         .collect();
@@ -78,7 +89,7 @@ pub(super) struct Outcome {
 pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
     let mut stderr = String::new();
     let mut looks = tokio::time::interval(LOOK_EVERY);
-    let mut verdict = std::pin::pin!(fleet::settled(&server, until));
+    let mut verdict = std::pin::pin!(fleet::settled(&server, &ListKind::ALL, until));
     let settled = loop {
         tokio::select! {
             settled = &mut verdict => break settled,
@@ -176,7 +187,8 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
         Some(fault) => format!("{fault} ({state})"),
         None => state.to_string(),
     };
-    let action = status.action.clone().unwrap_or_else(|| {
+    let action = status.action.as_deref().map(hints::here);
+    let action = action.unwrap_or_else(|| {
         if outcome.in_time && transport == "http" {
             "check the address, and whether the server runs, and look again".to_owned()
         } else if outcome.in_time {
