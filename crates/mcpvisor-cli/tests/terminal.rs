@@ -74,6 +74,23 @@ fn watching_shows_a_killed_server_go_and_come_back() {
 }
 
 #[test]
+fn watching_shows_entries_that_cannot_be_used_too() {
+    let folder = Folder::with(&json!({
+        "lab": builtin("lab"),
+        "old": { "type": "sse", "url": "https://example.com/sse" },
+    }));
+    let mut pty = watch(&folder);
+    pty.awaits("both servers", |screen| {
+        line(screen, "lab").contains(" connected ")
+            && line(screen, "old").contains("permanently_failed")
+            && line(screen, "old").contains("HTTP+SSE")
+    });
+    pty.types("q");
+    assert_eq!(pty.ends(), 0);
+    pty.assert_restored();
+}
+
+#[test]
 fn keys_filter_sort_switch_and_look_closer() {
     let folder = Folder::with(&json!({ "slow": slow(), "lab": builtin("lab") }));
     let mut pty = watch(&folder);

@@ -36,7 +36,7 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
             }
             lines(runtime, output).await
         } else {
-            screen::watch(runtime, &title).await
+            screen::watch(runtime, &title, &left_out::of(&entries)).await
         }
     })
     .await

@@ -21,6 +21,7 @@ use super::terminal::Taken;
 use super::view;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::left_out::LeftOut;
 use crate::output::Tty;
 
 /// How often the screen is drawn: countdowns move, and nobody sees more.
@@ -74,12 +75,20 @@ pub(crate) struct Live {
     story: Option<mpsc::Receiver<News>>,
     pings: JoinSet<(String, Option<Duration>)>,
     pinged: BTreeSet<String>,
+    /// Servers that are none of the runtime's: their entries cannot be used.
+    fixed: Vec<Row>,
     wishes: JoinSet<String>,
 }
 
 /// Watches a fleet until the person at the keys has seen enough.
-pub(crate) async fn watch(runtime: &Runtime, title: &str) -> Result<Exit, Failure> {
-    Live::open(runtime, title, None)?.run().await
+pub(crate) async fn watch(
+    runtime: &Runtime,
+    title: &str,
+    left_out: &[LeftOut<'_>],
+) -> Result<Exit, Failure> {
+    let mut live = Live::open(runtime, title, None)?;
+    live.fixed = left_out.iter().map(Row::from).collect();
+    live.run().await
 }
 
 impl Live {
@@ -101,6 +110,7 @@ impl Live {
             story,
             pings: JoinSet::new(),
             pinged: BTreeSet::new(),
+            fixed: Vec::new(),
             wishes: JoinSet::new(),
         })
     }
@@ -148,7 +158,8 @@ impl Live {
     fn draw(&mut self) -> Result<(), Failure> {
         #[cfg(debug_assertions)]
         panic_if_asked();
-        let rows = self.runtime.status().iter().map(Row::from).collect();
+        let mut rows: Vec<Row> = self.runtime.status().iter().map(Row::from).collect();
+        rows.extend(self.fixed.iter().cloned());
         self.model.statuses(rows);
         if self.model.mode == Mode::Detail {
             self.look();

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use mcpvisor::ServerStatus;
 
+use crate::left_out::LeftOut;
+
 /// Measurements that are kept of a server, one column of the sparkline each.
 pub(super) const SAMPLES: usize = 12;
 
@@ -62,6 +64,20 @@ impl From<&ServerStatus> for Row {
                 .map_or_else(String::new, |fault| fault.message.clone()),
             action: status.action.clone().unwrap_or_default(),
             restarts: status.restarts,
+        }
+    }
+}
+
+/// An entry that cannot be used: it stays as it is until a person mends it.
+impl From<&LeftOut<'_>> for Row {
+    fn from(entry: &LeftOut<'_>) -> Self {
+        Self {
+            name: entry.name.to_owned(),
+            state: entry.state().to_owned(),
+            stale: true,
+            last_error: entry.message().to_owned(),
+            action: entry.action(),
+            ..Self::default()
         }
     }
 }
