@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdout, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 /// The keys of an object; none if it is something else.
 fn keys(value: &Value) -> Vec<&str> {
@@ -122,9 +123,8 @@ fn watching_as_json_is_one_line_per_change() {
     );
     let back = next(&|status| status["state"] == "connected");
     assert_eq!(back["generation"], 2);
-    // A reader that has seen enough ends it, at the latest with the next change.
+    // A reader that has seen enough ends it.
     drop(pipe);
-    mcpvisor_testkit::processes::kill(*folder.started().last().unwrap());
     assert_eq!(common::finish(child).exits(0).stderr, "");
     folder.assert_nothing_left();
 }
@@ -477,6 +477,27 @@ fn logs_are_on_stderr_and_only_when_wished() {
     command.env("RUST_LOG", "mcpvisor=debug");
     let ran = run(command);
     assert!(ran.exits(0).stderr.contains("mcpvisor"), "{ran:?}");
+}
+
+#[test]
+fn watching_ends_with_its_reader_though_nothing_changes() {
+    use std::io::{BufRead, BufReader};
+    let folder = Folder::with(&json!({ "lab": builtin("lab") }));
+    let mut child = folder
+        .command(&["status", "--watch", "--json"])
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let at_rest = |line: String| {
+        let status: Value = serde_json::from_str(&line).unwrap();
+        status["state"] == "connected" && status["stale"] == false
+    };
+    assert!(lines.any(|line| at_rest(line.unwrap())));
+    drop(lines);
+    let ran = common::finish(child);
+    // After thirty seconds the connection has proven itself, and the next line is written.
+    assert!(ran.exits(0).took < Duration::from_secs(20), "{ran:?}");
+    folder.assert_nothing_left();
 }
 
 #[test]

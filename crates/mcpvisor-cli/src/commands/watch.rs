@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::fleet;
 use crate::hints;
 use crate::left_out;
-use crate::output::Output;
+use crate::output::{Output, unread};
 use crate::screen;
 use crate::source::Source;
 
@@ -51,9 +51,12 @@ async fn lines(runtime: &Runtime, output: &Output) -> Result<Exit, Failure> {
     };
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut unread = std::pin::pin!(unread());
     loop {
         let read = tokio::select! {
             biased;
+            // A fleet at rest has nothing to write, so no write would notice it.
+            () = &mut unread => false,
             // Events come first, so that no state is skipped and none is told too late.
             event = events.recv() => match event {
                 Ok(event) => match changed(runtime, &event) {

@@ -7,6 +7,7 @@ mod printable;
 mod quoted;
 mod saved;
 mod table;
+mod unread;
 mod wrap;
 
 use std::io::{self, IsTerminal, Write};
@@ -22,6 +23,7 @@ pub(crate) use printable::{printable, printable_json, printable_lines};
 pub(crate) use quoted::{hanging, quoted};
 pub(crate) use saved::Saved;
 pub(crate) use table::Table;
+pub(crate) use unread::unread;
 pub(crate) use wrap::cut;
 
 /// Where results, warnings and failures go.
