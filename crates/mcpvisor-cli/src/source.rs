@@ -113,14 +113,11 @@ fn without_pinned(mut config: Config) -> Config {
         .partition(|server| server.pin && server.enabled);
     config.servers = servers;
     let pinned: Vec<ServerConfig> = pinned;
-    let problems = pinned.into_iter().map(|server| ConfigProblem {
-        server: Some(server.name.to_string()),
-        message: "is pinned, but there is no folder in which its approved tools are remembered; \
-                  set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR, or write \"stateDir\""
-            .to_owned(),
-        severity: Severity::LeftOut,
-        location: None,
-    });
+    let message = "is pinned, but there is no folder in which its approved tools are remembered; \
+                   set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR, or write \"stateDir\"";
+    let problem =
+        |server: ServerConfig| ConfigProblem::of(&server.name, Severity::LeftOut, message);
+    let problems = pinned.into_iter().map(problem);
     config.problems.extend(problems);
     config
 }

@@ -144,3 +144,29 @@ fn a_config_that_is_swapped_while_the_doctor_looks_starts_nothing_untrusted() {
     });
     assert!(!folder.path("evil").exists(), "an untrusted command ran");
 }
+
+
+#[test]
+fn what_should_be_looked_at_is_shown() {
+    let folder = Folder::with_shop();
+    let odd = json!({
+        "name": "photo", "description": "Shows\u{202e} it.", "inputSchema": { "type": "object" },
+    });
+    folder.answers("tools/list", &json!({ "tools": [odd] }));
+    let ran = folder.run(&["doctor"]);
+    let said = &ran.exits(0).stdout;
+    assert!(
+        said.contains("LOOK     finding: tools: the description of"),
+        "{said}"
+    );
+    assert!(said.contains("U+202E"), "{said}");
+    let report = folder.run(&["doctor", "--json"]).exits(0).document();
+    assert!(report.to_string().contains("U+202E"), "{report}");
+    let status = folder.run(&["status"]);
+    let said = &status.exits(0).stdout;
+    assert!(
+        said.contains("1 thing in what it lists should be looked at"),
+        "{said}"
+    );
+    assert!(said.contains("mcpvisor doctor shop"), "{said}");
+}

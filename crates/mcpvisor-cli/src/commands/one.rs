@@ -208,3 +208,13 @@ pub(super) fn held(server: &str, count: usize) -> Option<String> {
     let see = again(&["approve", server, "--list"]);
     Some(format!("{tools}; see: {see}"))
 }
+
+/// What to say of what should be looked at in a server's catalog.
+pub(super) fn findings(server: &str, count: usize) -> Option<String> {
+    let things = match count {
+        0 => return None,
+        1 => "1 thing in what it lists should be looked at".to_owned(),
+        count => format!("{count} things in what it lists should be looked at"),
+    };
+    Some(format!("{things}; see: {}", again(&["doctor", server])))
+}

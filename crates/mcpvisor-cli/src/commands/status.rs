@@ -138,6 +138,7 @@ fn note(status: &ServerStatus) -> String {
         .retry_in()
         .map(|wait| format!("next attempt in {:.1} s", wait.as_secs_f64()));
     let held = one::held(status.name.as_str(), status.held);
-    let parts = [fault, retry, status.action.clone(), held];
+    let findings = one::findings(status.name.as_str(), status.findings);
+    let parts = [fault, retry, status.action.clone(), held, findings];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

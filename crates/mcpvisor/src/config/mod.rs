@@ -336,6 +336,18 @@ pub enum Severity {
     Off,
 }
 
+impl ConfigProblem {
+    /// A problem of one server that was found beside its text.
+    pub fn of(server: &ServerName, severity: Severity, message: impl Into<String>) -> Self {
+        Self {
+            server: Some(server.to_string()),
+            message: message.into(),
+            severity,
+            location: None,
+        }
+    }
+}
+
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(location) = &self.location {

@@ -13,6 +13,9 @@ pub(super) struct Check {
     pub(super) ok: bool,
     /// What was seen.
     pub(super) detail: String,
+    /// It is no problem, and should be looked at all the same.
+    #[serde(skip)]
+    pub(super) noticed: bool,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) action: Option<String>,
@@ -56,8 +59,16 @@ impl Check {
             check,
             ok: true,
             detail: detail.into(),
+            noticed: false,
             action: None,
             drawn: None,
+        }
+    }
+
+    pub(super) fn notice(check: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            noticed: true,
+            ..Self::good(check, detail)
         }
     }
 
@@ -70,6 +81,7 @@ impl Check {
             check,
             ok: false,
             detail: detail.into(),
+            noticed: false,
             action: Some(action.into()).filter(|action: &String| !action.is_empty()),
             drawn: None,
         }
@@ -152,7 +164,9 @@ impl Report {
 }
 
 fn line(text: &mut String, check: &Check, tty: Tty) {
-    let mark = if check.ok {
+    let mark = if check.noticed {
+        paint(tty, "33", "LOOK   ")
+    } else if check.ok {
         paint(tty, "32", "ok     ")
     } else {
         paint(tty, "31", "PROBLEM")

@@ -1,10 +1,11 @@
 //! What the doctor looks at in one server: its entry, its command, and what becomes of a connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor::config::Severity;
 use mcpvisor::{
-    Config, FaultClass, ListKind, ServerConfig, ServerHandle, ServerStatus, StateName,
+    Config, FaultClass, Finding, ListKind, ServerConfig, ServerHandle, ServerStatus, StateName,
 };
 use tokio::time::Instant;
 
@@ -19,6 +20,9 @@ use crate::source::Source;
 
 /// So many lines of stderr say enough.
 const MAX_STDERR_LINES: usize = 10;
+
+/// So many findings of one server are shown.
+const MAX_FINDINGS: usize = 20;
 
 /// How often its stderr is looked at while it connects.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -83,6 +87,8 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     pub(super) in_time: bool,
     pub(super) stderr: String,
+    /// What should be looked at in what it lists.
+    pub(super) findings: Arc<[Finding]>,
 }
 
 /// Waits for the verdict on a server.
@@ -103,6 +109,7 @@ pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant
         status: settled.unwrap_or_else(|| server.status()),
         took: begun.elapsed(),
         stderr,
+        findings: Arc::clone(&server.catalog().findings),
     }
 }
 
@@ -138,6 +145,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
     if connected {
         report.checks.push(catalog(status));
         report.checks.extend(held(status));
+        report.checks.extend(findings(&outcome.findings));
     }
     let well = report.checks.iter().all(|check| check.ok);
     if !well && !outcome.stderr.trim().is_empty() {
@@ -205,6 +213,19 @@ fn held(status: &ServerStatus) -> Option<Check> {
     let said = one::held(status.name.as_str(), status.held)?;
     let (detail, action) = said.split_once("; ").unwrap_or((&said, ""));
     Some(Check::bad("tools", detail, action))
+}
+
+/// What a person should look at. It is no problem by itself: nobody but a person knows.
+fn findings(findings: &[Finding]) -> Vec<Check> {
+    let shown = findings.iter().take(MAX_FINDINGS);
+    let mut checks: Vec<Check> = shown
+        .map(|finding| Check::notice("finding", finding.to_string()))
+        .collect();
+    let more = findings.len().saturating_sub(MAX_FINDINGS);
+    if more > 0 {
+        checks.push(Check::notice("finding", format!("and {more} more")));
+    }
+    checks
 }
 
 fn catalog(status: &ServerStatus) -> Check {
