@@ -145,7 +145,6 @@ fn a_config_that_is_swapped_while_the_doctor_looks_starts_nothing_untrusted() {
     assert!(!folder.path("evil").exists(), "an untrusted command ran");
 }
 
-
 #[test]
 fn what_should_be_looked_at_is_shown() {
     let folder = Folder::with_shop();
