@@ -9,6 +9,7 @@ async fn a_call_that_was_taken_back_is_not_written_by_the_close() {
         r#"say "$line" >> {}; answer "$id" '{{"content":[]}}'"#,
         read.display()
     );
+    let _ = std::fs::remove_file(&read);
     for round in 0..10 {
         let fleet = Fleet::start(&on_call).await;
         // The actor hands the call over and is gone before anything of it could be written.
