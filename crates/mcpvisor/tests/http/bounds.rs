@@ -64,6 +64,17 @@ async fn an_answer_that_cannot_be_read_is_told_as_such() {
 }
 
 #[tokio::test]
+async fn an_answer_in_an_encoding_that_nobody_asked_for_is_named() {
+    let error = outcome(|_| {
+        let headers = "content-type: application/json\r\ncontent-encoding: gzip\r\n";
+        Reply::status("200 OK", headers, "\u{1f}gzipped")
+    })
+    .await;
+    assert_eq!(error.known(), Known::Answered);
+    assert!(error.to_string().contains("gzip"), "{error}");
+}
+
+#[tokio::test]
 async fn what_is_too_large_is_cut_off_while_it_comes() {
     let body = format!("\"{}\"", mib(17));
     let error = outcome(move |_| whole("application/json", &body)).await;

@@ -70,7 +70,7 @@ async fn every_request_carries_the_session_the_version_and_the_headers_of_the_co
         );
         assert_eq!(
             one.header("accept-encoding"),
-            None,
+            Some("identity"),
             "nothing is decompressed"
         );
         let (session, version) = (

@@ -379,6 +379,37 @@ async fn a_redirect_to_another_origin_is_refused_and_nothing_is_sent_there() {
 }
 
 #[tokio::test]
+async fn a_redirect_that_is_not_followed_is_told_with_its_reason() {
+    for (status, location, reason) in [
+        ("301 Moved Permanently", "/mcp/", "301"),
+        ("302 Found", "/mcp/", "302"),
+        ("307 Temporary Redirect", "/mcp", "more than 3"),
+        (
+            "307 Temporary Redirect",
+            "http://elsewhere.test/",
+            "own origin",
+        ),
+    ] {
+        let server = Server::start(move |seen| match seen.asks() {
+            "tools/call" => Reply::status(status, &format!("location: {location}\r\n"), ""),
+            _ => manners(seen),
+        })
+        .await;
+        let (runtime, web) = connected(&server).await;
+        let error = call(&web).await.unwrap_err();
+        assert_eq!(error.known(), Known::Refused);
+        let text = error.to_string();
+        assert!(
+            text.contains("redirects") && text.contains(reason),
+            "{text}"
+        );
+        let same = reason != "own origin";
+        assert_ne!(text.contains("own origin"), same, "{text}");
+        runtime.shutdown(LONG).await;
+    }
+}
+
+#[tokio::test]
 async fn a_redirect_on_the_same_origin_is_followed_so_often() {
     let server = Server::start(|seen| match (seen.path.as_str(), seen.asks()) {
         ("/mcp", _) => Reply::status("308 Permanent Redirect", "location: /real\r\n", ""),

@@ -394,3 +394,27 @@ async fn a_server_that_serves_one_connection_at_a_time_is_of_use() {
     let took = begun.elapsed();
     assert!(took < LONG / 2, "{took:?}");
 }
+
+#[tokio::test]
+async fn a_stream_that_is_refused_for_a_while_is_asked_for_when_the_server_wishes() {
+    let asked: Arc<std::sync::Mutex<Vec<Instant>>> = Arc::default();
+    let times = Arc::clone(&asked);
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" => {
+            let mut times = times.lock().unwrap();
+            times.push(Instant::now());
+            match times.len() {
+                1 => Reply::status("503 Unavailable", "retry-after: 3\r\n", ""),
+                _ => open_stream("", LONG),
+            }
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, _web) = connected(&server).await;
+    until("it is asked for again", || server.count("GET") == 2).await;
+    let times = asked.lock().unwrap().clone();
+    let waited = times[1] - times[0];
+    assert!(waited >= Duration::from_millis(2_900), "{waited:?}");
+    runtime.shutdown(LONG).await;
+}

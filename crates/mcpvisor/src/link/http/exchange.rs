@@ -12,7 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::Stream;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER,
+};
+use http::response::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -138,9 +141,20 @@ pub(super) enum End {
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
-    /// Where it leads, if that is another origin.
-    pub(super) elsewhere: bool,
+    /// It is a redirect, and why it was not followed.
+    pub(super) unfollowed: Option<Unfollowed>,
     pub(super) body: Vec<u8>,
+}
+
+/// Why a redirect was not followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unfollowed {
+    /// It leads to another origin, or nowhere.
+    Elsewhere,
+    /// There were so many already.
+    TooOften,
+    /// Its status does not say that the request stays the same.
+    Kind,
 }
 
 /// How a stream ended, for the one that goes on with it.
@@ -343,33 +357,40 @@ impl Exchange {
         }
     }
 
+    /// Where a redirect leads, if it is to be followed.
+    fn redirected(&self, head: &Parts) -> Result<PathAndQuery, Unfollowed> {
+        if !matches!(
+            head.status,
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+        ) {
+            return Err(Unfollowed::Kind);
+        }
+        let location = head.headers.get(LOCATION);
+        let location = location.and_then(|value| value.to_str().ok());
+        let path = location.and_then(|location| self.target.redirected(&self.path, location));
+        match path {
+            None => Err(Unfollowed::Elsewhere),
+            Some(_) if self.redirects >= MAX_REDIRECTS => Err(Unfollowed::TooOften),
+            Some(path) => Ok(path),
+        }
+    }
+
     /// The head of the answer is there.
     fn answered(&mut self, mut conn: Conn, answer: Response<Incoming>) -> Option<Out> {
         let (head, body) = answer.into_parts();
         conn.note_keep_alive(&head.headers);
         let status = head.status;
-        let mut elsewhere = false;
-        if matches!(
-            status,
-            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
-        ) {
-            let location = head
-                .headers
-                .get(LOCATION)
-                .and_then(|value| value.to_str().ok());
-            let path = location.and_then(|location| self.target.redirected(&self.path, location));
-            match path.filter(|_| self.redirects < MAX_REDIRECTS) {
-                Some(path) => {
-                    self.redirects += 1;
-                    self.path = path;
-                    // The body of a redirect is not read, so its connection is not used again.
-                    self.dial();
-                    return None;
-                }
-                None => elsewhere = true,
+        let unfollowed = match status.is_redirection().then(|| self.redirected(&head)) {
+            Some(Ok(path)) => {
+                self.redirects += 1;
+                self.path = path;
+                // The body of a redirect is not read, so its connection is not used again.
+                self.dial();
+                return None;
             }
-        }
-        elsewhere |= status.is_redirection();
+            Some(Err(why)) => Some(why),
+            None => None,
+        };
         let kind = kind_of(self.purpose, status, &head.headers);
         let kind = match kind {
             Ok(Kind::Events(_)) => {
@@ -379,7 +400,7 @@ impl Exchange {
             Ok(Kind::Refusal(_)) => Kind::Refusal(Refusal {
                 status,
                 retry_after: head.headers.get(RETRY_AFTER).and_then(retry_after),
-                elsewhere,
+                unfollowed,
                 body: Vec::new(),
             }),
             Ok(kind) => kind,
@@ -401,12 +422,24 @@ fn kind_of(purpose: Purpose, status: StatusCode, headers: &HeaderMap) -> Result<
         return Ok(Kind::Refusal(Refusal {
             status,
             retry_after: None,
-            elsewhere: false,
+            unfollowed: None,
             body: Vec::new(),
         }));
     }
     if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
         return Ok(Kind::Nothing);
+    }
+    let is_read = !matches!(
+        purpose,
+        Purpose::Initialized | Purpose::Message | Purpose::Delete
+    );
+    if let Some(coding) = headers.get(CONTENT_ENCODING)
+        && is_read
+        && !coding.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        return Err(format!(
+            "HTTP {status} with the content encoding {coding:?}, which was not asked for"
+        ));
     }
     let content_type = headers
         .get(CONTENT_TYPE)

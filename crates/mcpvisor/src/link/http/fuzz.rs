@@ -130,7 +130,7 @@ proptest! {
         let refusal = Refusal {
             status: StatusCode::from_u16(number).unwrap(),
             retry_after: None,
-            elsewhere: false,
+            unfollowed: None,
             body,
         };
         prop_assert!(held || !status::is_gone(&refusal, held));

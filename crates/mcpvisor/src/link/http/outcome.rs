@@ -268,7 +268,14 @@ impl HttpLink {
                 }
                 None
             }
-            End::Refused(_) | End::TooLate | End::Whole | End::TooLarge(_) => {
+            End::Refused(refusal) => {
+                let wait = self.listen.ended(resume, Instant::now());
+                let wish = refusal.retry_after.unwrap_or_default();
+                self.listen_again(wait.max(wish.min(listen::LONGEST)));
+                self.release();
+                None
+            }
+            End::TooLate | End::Whole | End::TooLarge(_) => {
                 let wait = self.listen.ended(resume, Instant::now());
                 self.listen_again(wait);
                 self.release();

@@ -10,7 +10,7 @@ use mcpvisor_core::CallId;
 use mcpvisor_core::retry::Trouble;
 use rmcp::model::{ErrorCode, ErrorData};
 
-use super::exchange::Refusal;
+use super::exchange::{Refusal, Unfollowed};
 use crate::link::Inbound;
 use crate::link::codec::decode_refusal;
 
@@ -67,9 +67,10 @@ pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) ->
         return fails(Trouble::SessionGone, gone(refusal));
     }
     let said = in_words(refusal, error.as_ref());
-    if refusal.elsewhere {
-        let refused = "redirects are followed only on their own origin, to which nothing was sent; use the address that it leads to";
-        return fails(Trouble::Denied, format!("{said}: {refused}"));
+    if let Some(unfollowed) = refusal.unfollowed {
+        let refused = not_followed(unfollowed);
+        let todo = "use the address that it leads to";
+        return fails(Trouble::Denied, format!("{said}: {refused}; {todo}"));
     }
     match status {
         StatusCode::UNAUTHORIZED => {
@@ -108,6 +109,18 @@ pub(super) fn gone(refusal: &Refusal) -> String {
     format!("{said}: the server does not know the session any more")
 }
 
+fn not_followed(why: Unfollowed) -> &'static str {
+    match why {
+        Unfollowed::Elsewhere => {
+            "redirects are followed only on their own origin, and nothing was sent to another"
+        }
+        Unfollowed::TooOften => "redirects are not followed more than 3 times",
+        Unfollowed::Kind => {
+            "only redirects with 307 and 308 are followed, because others may make another request of it"
+        }
+    }
+}
+
 fn in_words(refusal: &Refusal, error: Option<&ErrorData>) -> String {
     let said = format!("answered with HTTP {}", refusal.status);
     match error {
@@ -134,7 +147,7 @@ mod tests {
         Refusal {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
-            elsewhere: false,
+            unfollowed: None,
             body: body.as_bytes().to_vec(),
         }
     }

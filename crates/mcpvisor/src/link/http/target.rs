@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHORIZATION, USER_AGENT,
 };
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
@@ -59,6 +59,7 @@ impl Target {
         let given = given.ok_or_else(|| invalid("the url names no host"))?;
         let path = parts.path_and_query.take();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let path = in_ascii(&path).ok_or_else(|| invalid("the path in the url cannot be used"))?;
         let (user, bare) = match given.as_str().rsplit_once('@') {
             Some((user, bare)) => (Some(user.to_owned()), bare.to_owned()),
             None => (None, given.to_string()),
@@ -127,6 +128,8 @@ impl Target {
             headers.remove(reserved);
         }
         headers.insert(ACCEPT, ACCEPTED);
+        // Without it any encoding would do, and nothing here is decompressed.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(HOST, header_value("Host", self.authority.as_str())?);
         Ok(())
@@ -177,6 +180,9 @@ impl Target {
         if location.starts_with('/') && !location.starts_with("//") {
             return location.parse().ok();
         }
+        if location.starts_with('?') {
+            return format!("{}{location}", from.path()).parse().ok();
+        }
         if is_relative(location) {
             return beside(from.path(), location).parse().ok();
         }
@@ -184,6 +190,21 @@ impl Target {
         let same = parts.scheme? == self.scheme && same_host(&parts.authority?, self);
         parts.path_and_query.filter(|_| same)
     }
+}
+
+/// A path as a request line has to have it: what is no ASCII is written with percent signs.
+fn in_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
+    if path.as_str().is_ascii() {
+        return Some(path.clone());
+    }
+    let mut text = String::with_capacity(2 * path.as_str().len());
+    for byte in path.as_str().bytes() {
+        match byte.is_ascii() {
+            true => text.push(char::from(byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text.parse().ok()
 }
 
 /// The user info of an address as it is sent.
@@ -357,6 +378,13 @@ mod tests {
     }
 
     #[test]
+    fn a_path_with_other_letters_is_sent_as_it_has_to_be() {
+        let target = check("http://x/größe/%C3%A4?q=ä").unwrap();
+        let sent = target.request_uri(&target.path);
+        assert_eq!(sent, "/gr%C3%B6%C3%9Fe/%C3%A4?q=%C3%A4");
+    }
+
+    #[test]
     fn a_token_that_is_not_there_needs_a_person() {
         let endpoint = HttpEndpoint::new("http://x/").bearer_token_env("TOKEN");
         let failure = Target::check(&endpoint, |_| None).unwrap_err();
@@ -386,11 +414,13 @@ mod tests {
     fn the_headers_of_the_transport_cannot_be_said_otherwise() {
         let endpoint = HttpEndpoint::new("http://x/")
             .header("Accept", "text/html")
+            .header("Accept-Encoding", "gzip")
             .header("Mcp-Session-Id", "mine")
             .header("X-Two", "1")
             .header("x-two", "2");
         let target = Target::check(&endpoint, |_| None).unwrap();
         assert_eq!(target.headers[ACCEPT], ACCEPTED);
+        assert_eq!(target.headers["accept-encoding"], "identity");
         assert!(!target.headers.contains_key("mcp-session-id"));
         assert_eq!(target.headers["x-two"], "2", "the last one counts");
     }
@@ -414,6 +444,7 @@ mod tests {
             ("./mcp", "/a/mcp"),
             ("../mcp", "/mcp"),
             ("../../../mcp/..", "/"),
+            ("?x=1", "/a/b?x=1"),
         ] {
             let led = target.redirected(&from, relative).unwrap();
             assert_eq!(led, path, "{relative}");
