@@ -6,6 +6,7 @@
 //! said what happened to it.
 
 mod body;
+mod closing;
 mod conn;
 mod dial;
 mod direct;
@@ -47,14 +48,14 @@ use self::conn::Idle;
 pub use self::endpoint::HttpEndpoint;
 #[cfg(feature = "config-files")]
 pub(crate) use self::endpoint::parts::EndpointParts;
-use self::exchange::{End, Exchange, Out, Outgoing, Purpose};
+use self::exchange::{Exchange, Outgoing, Purpose};
 use self::listen::Listen;
 pub(crate) use self::shared::HttpShared;
 use self::target::Target;
 use self::waiting::{Doubt, Held};
 use super::codec::Decoded;
 use super::gate::Gate;
-use super::{DownKind, Expect, Expectations, Inbound, LinkDown, OpenFailure, Snapshot};
+use super::{DownKind, Expectations, Inbound, LinkDown, OpenFailure};
 
 /// Notifications and answers of ours that are on their way at once.
 const MESSAGES_AT_ONCE: usize = 8;
@@ -382,59 +383,6 @@ impl HttpLink {
         };
         self.end = Ending::Down(down.clone());
         Poll::Ready(down)
-    }
-
-    /// Nobody waits for an answer any more. What the server is being told, that calls are given up
-    /// among it, is told to the end.
-    fn drop_all_but_messages(&mut self) {
-        self.held.clear();
-        self.heavy = None;
-        let all = std::mem::take(&mut self.exchanges);
-        let messages = all.into_iter().filter(|it| it.purpose == Purpose::Message);
-        self.exchanges.extend(messages);
-    }
-
-    /// Waits until the server has taken the last messages, or cannot be reached.
-    fn poll_last_messages(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while matches!(self.end, Ending::Open) && self.session != Session::Gone {
-            let Some((purpose, out)) = ready!(self.exchanges.poll_next_unpin(cx)) else {
-                break;
-            };
-            if let Out::Over(over) = out {
-                self.over(purpose, *over, &Nobody);
-            }
-        }
-        Poll::Ready(())
-    }
-
-    /// Ends the session at the server.
-    fn poll_delete(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(deleting) = &mut self.deleting else {
-            return Poll::Ready(());
-        };
-        while let Some((_, out)) = ready!(deleting.poll_next_unpin(cx)) {
-            if let Out::Over(over) = out {
-                if let End::Refused(refusal) = &over.how {
-                    tracing::debug!(status = %refusal.status, "the server did not end the session");
-                }
-                break;
-            }
-        }
-        self.deleting = None;
-        Poll::Ready(())
-    }
-}
-
-/// Nobody waits for anything.
-struct Nobody;
-
-impl Expectations for Nobody {
-    fn expect(&self, _id: CallId) -> Option<Expect> {
-        None
-    }
-
-    fn snapshot(&self) -> Snapshot {
-        Snapshot(Vec::new())
     }
 }
 

@@ -1,0 +1,65 @@
+//! The end of a link that is closed in good order: what the server is still told.
+
+use std::task::{Context, Poll, ready};
+
+use futures_util::stream::StreamExt as _;
+use mcpvisor_core::CallId;
+
+use super::exchange::{End, Out, Purpose};
+use super::{Ending, HttpLink, Session};
+use crate::link::{Expect, Expectations, Snapshot};
+
+impl HttpLink {
+    /// Nobody waits for an answer any more. What the server is being told, that calls are given up
+    /// among it, is told to the end.
+    pub(super) fn drop_all_but_messages(&mut self) {
+        self.held.clear();
+        self.heavy = None;
+        let all = std::mem::take(&mut self.exchanges);
+        let messages = all.into_iter().filter(|it| it.purpose == Purpose::Message);
+        self.exchanges.extend(messages);
+    }
+
+    /// Waits until the server has taken the last messages, or cannot be reached.
+    pub(super) fn poll_last_messages(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while matches!(self.end, Ending::Open) && self.session != Session::Gone {
+            let Some((purpose, out)) = ready!(self.exchanges.poll_next_unpin(cx)) else {
+                break;
+            };
+            if let Out::Over(over) = out {
+                self.over(purpose, *over, &Nobody);
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Ends the session at the server.
+    pub(super) fn poll_delete(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deleting) = &mut self.deleting else {
+            return Poll::Ready(());
+        };
+        while let Some((_, out)) = ready!(deleting.poll_next_unpin(cx)) {
+            if let Out::Over(over) = out {
+                if let End::Refused(refusal) = &over.how {
+                    tracing::debug!(status = %refusal.status, "the server did not end the session");
+                }
+                break;
+            }
+        }
+        self.deleting = None;
+        Poll::Ready(())
+    }
+}
+
+/// Nobody waits for anything.
+struct Nobody;
+
+impl Expectations for Nobody {
+    fn expect(&self, _id: CallId) -> Option<Expect> {
+        None
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot(Vec::new())
+    }
+}
