@@ -32,6 +32,8 @@ pub struct ServerSettings {
     pub retry: RetrySettings,
     /// How far listings are followed.
     pub listing: ListingSettings,
+    /// How large what a server says may be.
+    pub messages: MessageSettings,
     /// When it has no connection because nobody needs one.
     pub rest: RestSettings,
 }
@@ -283,6 +285,87 @@ impl Default for ListingSettings {
     }
 }
 
+/// How large what a server says may be. Servers in this process are not bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MessageSettings {
+    /// Bytes of one line, body or event. Reading it takes three times as much memory at the most.
+    pub max_bytes: usize,
+    /// Objects and lists within each other, the message itself included.
+    pub max_depth: usize,
+    /// JSON values in one message.
+    pub max_values: usize,
+    /// Bytes of a program's stderr that are kept, the newest.
+    pub stderr_bytes: usize,
+}
+
+impl MessageSettings {
+    /// A message may be at least so large: handshakes and listings are.
+    pub const LEAST_BYTES: usize = 1024 * 1024;
+    /// No message may be larger than this, whatever is wished.
+    pub const MOST_BYTES: usize = 256 * 1024 * 1024;
+    /// Schemas of tools are nested so deep.
+    pub const LEAST_DEPTH: usize = 16;
+    /// Nothing that is nested deeper can be read.
+    pub const MOST_DEPTH: usize = 128;
+    /// A message may have at least so many values.
+    pub const LEAST_VALUES: usize = 1_024;
+    /// No message may have more values, whatever is wished.
+    pub const MOST_VALUES: usize = 16 * 1024 * 1024;
+    /// So much of stderr is kept at least: errors show it.
+    pub const LEAST_STDERR: usize = 1024;
+    /// No more of stderr is kept, whatever is wished.
+    pub const MOST_STDERR: usize = 16 * 1024 * 1024;
+
+    /// What reading a message may take in memory, the message included.
+    pub fn max_memory(&self) -> usize {
+        self.max_bytes.saturating_mul(3)
+    }
+
+    fn validate(&self) -> Result<(), InvalidSetting> {
+        let sizes = [
+            (
+                "limits.messageBytes",
+                self.max_bytes,
+                Self::LEAST_BYTES..=Self::MOST_BYTES,
+                "must be between 1048576 (1 MiB) and 268435456 (256 MiB)",
+            ),
+            (
+                "limits.nesting",
+                self.max_depth,
+                Self::LEAST_DEPTH..=Self::MOST_DEPTH,
+                "must be between 16 and 128",
+            ),
+            (
+                "limits.values",
+                self.max_values,
+                Self::LEAST_VALUES..=Self::MOST_VALUES,
+                "must be between 1024 and 16777216",
+            ),
+            (
+                "limits.stderrBytes",
+                self.stderr_bytes,
+                Self::LEAST_STDERR..=Self::MOST_STDERR,
+                "must be between 1024 (1 KiB) and 16777216 (16 MiB)",
+            ),
+        ];
+        let wrong = sizes.iter().find(|(_, size, fits, _)| !fits.contains(size));
+        wrong.map_or(Ok(()), |(name, _, _, problem)| {
+            Err(InvalidSetting { name, problem })
+        })
+    }
+}
+
+impl Default for MessageSettings {
+    fn default() -> Self {
+        Self {
+            max_bytes: 16 * 1024 * 1024,
+            max_depth: 128,
+            max_values: 262_144,
+            stderr_bytes: 64 * 1024,
+        }
+    }
+}
+
 /// A setting that would make the runtime misbehave.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the setting {name} {problem}")]
@@ -347,6 +430,7 @@ impl ServerSettings {
         if self.listing.max_items == 0 {
             return refuse("limits.items", "must be at least 1");
         }
+        self.messages.validate()?;
         let durations = self.durations();
         let long = durations.iter().find(|(_, it)| *it > MAX_DURATION);
         match long {
@@ -422,6 +506,18 @@ mod tests {
         let mut settings = ServerSettings::default();
         settings.rest.sleep_after = Some(Duration::MAX);
         assert_eq!(settings.validate().unwrap_err().name, "idleTimeout");
+    }
+
+    #[test]
+    fn sizes_of_messages_have_a_least_and_a_most() {
+        let mut settings = ServerSettings::default();
+        settings.messages.max_bytes = MessageSettings::MOST_BYTES;
+        settings.messages.max_depth = MessageSettings::LEAST_DEPTH;
+        settings.validate().unwrap();
+        settings.messages.max_depth -= 1;
+        assert_eq!(settings.validate().unwrap_err().name, "limits.nesting");
+        settings.messages.max_bytes += 1;
+        assert_eq!(settings.validate().unwrap_err().name, "limits.messageBytes");
     }
 
     #[test]

@@ -121,7 +121,10 @@ pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
             "reconnect",
         ),
         (before.health != after.health, "health"),
-        (before.admission != after.admission, "limits"),
+        (
+            before.admission != after.admission || before.messages != after.messages,
+            "limits",
+        ),
         (before.timeouts != after.timeouts, "timeouts"),
         (before.close != after.close, "close"),
         (before.retry != after.retry, "retries"),
@@ -402,6 +405,9 @@ mod tests {
         let mut lazy = old.clone();
         lazy.settings.rest.lazy = true;
         assert_eq!(compare(&old, &lazy), adjusted("start"));
+        let mut larger = old.clone();
+        larger.settings.messages.max_bytes += 1;
+        assert_eq!(compare(&old, &larger), adjusted("limits"));
         let mut sleepy = old.clone();
         sleepy.settings.rest.sleep_after = second;
         assert_eq!(compare(&old, &sleepy), adjusted("idleTimeout"));

@@ -187,14 +187,18 @@ pub(crate) fn spawn(
             let command = command.clone();
             let slot = Arc::clone(slot);
             tokio::spawn(task.run(async move {
-                StdioLink::open(&command, Arc::clone(&slot.stderr), slot.name()).await
+                let (stderr, bounds) = (Arc::clone(&slot.stderr), slot.bounds.clone());
+                StdioLink::open(&command, stderr, bounds, slot.name()).await
             }));
         }
         #[cfg(feature = "http")]
         TransportKind::Http(endpoint) => {
             let endpoint = endpoint.clone();
             let slot = Arc::clone(slot);
-            tokio::spawn(task.run(async move { HttpLink::open(&endpoint, &slot.host.http).await }));
+            tokio::spawn(task.run(async move {
+                let bounds = slot.bounds.clone();
+                HttpLink::open(&endpoint, &slot.host.http, bounds).await
+            }));
         }
         TransportKind::Channel { serve, .. } => {
             let serve = Arc::clone(serve);

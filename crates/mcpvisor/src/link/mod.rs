@@ -9,6 +9,7 @@
     allow(dead_code, reason = "only a link over HTTP has single failures")
 )]
 
+pub(crate) mod bounds;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod bucket;
 #[cfg(any(feature = "stdio", feature = "http"))]

@@ -3,31 +3,47 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So much of a server's stderr is kept, in bytes.
-pub(crate) const MAX_STDERR: usize = 64 * 1024;
-
-/// The last 64 KiB that a server wrote on its stderr. What it wrote on an earlier connection stays
+/// The last bytes that a server wrote on its stderr, as many as its config says. What it wrote on an earlier connection stays
 /// until it writes something on the present one: a server that ends at once, and is started again at
 /// once, must not take its last words along.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StderrRing(Mutex<Ring>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Ring {
+    /// So many are kept.
+    most: usize,
     bytes: VecDeque<u8>,
     /// What is kept is of an earlier connection.
     outdated: bool,
 }
 
 impl StderrRing {
+    /// Nothing yet. So many bytes are kept.
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Mutex::new(Ring {
+            most,
+            bytes: VecDeque::new(),
+            outdated: false,
+        }))
+    }
+
+    /// So many bytes are kept from now on.
+    pub(crate) fn keep(&self, most: usize) {
+        let mut ring = self.lock();
+        ring.most = most;
+        let surplus = ring.bytes.len().saturating_sub(most);
+        ring.bytes.drain(..surplus);
+    }
+
     /// Adds what was written; the oldest bytes make room.
     pub(crate) fn push(&self, bytes: &[u8]) {
-        let bytes = &bytes[bytes.len().saturating_sub(MAX_STDERR)..];
         let mut ring = self.lock();
+        let bytes = &bytes[bytes.len().saturating_sub(ring.most)..];
         if std::mem::take(&mut ring.outdated) {
             ring.bytes.clear();
         }
-        let surplus = (ring.bytes.len() + bytes.len()).saturating_sub(MAX_STDERR);
+        let surplus = (ring.bytes.len() + bytes.len()).saturating_sub(ring.most);
         ring.bytes.drain(..surplus);
         ring.bytes.extend(bytes);
     }
@@ -60,9 +76,11 @@ impl StderrRing {
 mod tests {
     use super::*;
 
+    const MAX_STDERR: usize = 64 * 1024;
+
     #[test]
     fn the_ring_keeps_the_last_bytes_and_no_more() {
-        let ring = StderrRing::default();
+        let ring = StderrRing::new(MAX_STDERR);
         ring.push(&vec![b'a'; MAX_STDERR - 1]);
         ring.push(b"bc");
         let tail = ring.tail();
@@ -79,11 +97,15 @@ mod tests {
         ring.push(b"er");
         assert_eq!(ring.tail(), "newer");
         assert_eq!(ring.present_tail(), "newer");
+        ring.keep(3);
+        assert_eq!(ring.tail(), "wer");
+        ring.push(b"st");
+        assert_eq!(ring.tail(), "rst");
     }
 
     #[test]
     fn a_character_cut_in_half_does_not_spoil_the_rest() {
-        let ring = StderrRing::default();
+        let ring = StderrRing::new(MAX_STDERR);
         ring.push(&"ä".as_bytes()[1..]);
         ring.push(b"ok");
         assert_eq!(ring.tail(), "\u{fffd}ok");

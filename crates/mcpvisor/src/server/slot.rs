@@ -25,6 +25,7 @@ use crate::era_store::EraWrites;
 use crate::events::{EventBus, EventKind};
 use crate::host::Host;
 use crate::link::StderrRing;
+use crate::link::bounds::Bounds;
 use crate::pins::PinStore;
 use crate::status::ServerStatus;
 use crate::supervisor::CloseOutcome;
@@ -40,6 +41,8 @@ pub(crate) struct ServerSlot {
     pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
+    /// How large its messages may be.
+    pub(crate) bounds: Bounds,
     /// The schemas of the tools, compiled.
     #[cfg(feature = "schema-check")]
     pub(crate) checks: Arc<crate::arguments::ArgumentChecks>,
@@ -149,6 +152,7 @@ impl ServerSlot {
         let config_name = config.name.clone();
         let status = first_status(&slot, &config);
         let entry = places(&config);
+        let messages = config.settings.messages;
         let config = Arc::new(Configured::new(config, None));
         Self {
             mailbox: watch::Sender::new(Mailbox::Starting),
@@ -164,7 +168,8 @@ impl ServerSlot {
             waiting: AtomicUsize::new(0),
             expiry: AtomicU64::new(u64::MAX),
             made: now(),
-            stderr: Arc::new(StderrRing::default()),
+            stderr: Arc::new(StderrRing::new(messages.stderr_bytes)),
+            bounds: Bounds::new(messages),
             memory: Mutex::new(Memory {
                 durable,
                 listed: Arc::new(ServerCatalog::default()),
@@ -205,6 +210,9 @@ impl ServerSlot {
         if before.settings.admission != config.settings.admission {
             self.entry.store(Arc::new(places(&config)));
         }
+        let messages = config.settings.messages;
+        self.bounds.set(messages);
+        self.stderr.keep(messages.stderr_bytes);
         let next = Configured::new(config, Some(&before));
         self.config.store(Arc::new(next));
     }

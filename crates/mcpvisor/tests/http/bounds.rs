@@ -1,8 +1,10 @@
 //! Answers that break a bound, make no sense or should not be seen (I2, I3).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mcpvisor::{CallError, Known, Transport};
+use mcpvisor::{CallError, Config, Known, Runtime, Transport};
 use serde_json::json;
 
 use crate::server::{Reply, Server, chunk, event, manners, said, sse_head};
@@ -120,6 +122,46 @@ async fn large_answers_side_by_side_are_all_read() {
     for answer in futures_util::future::join_all(calls).await {
         assert_eq!(answer.unwrap().len(), 3 * 1024 * 1024);
     }
+    runtime.shutdown(LONG).await;
+}
+
+#[tokio::test]
+async fn how_large_a_message_may_be_is_for_the_config_to_say_and_a_reload_needs_no_connection() {
+    let as_event = Arc::new(AtomicBool::new(false));
+    let style = Arc::clone(&as_event);
+    let server = Server::start(
+        move |seen| match (seen.asks(), style.load(Ordering::SeqCst)) {
+            ("tools/call", false) => Reply::result(seen, &said(&mib(2))),
+            ("tools/call", true) => {
+                let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said(&mib(2))});
+                Reply::Close(sse_head() + &chunk(&event(&answer)) + "0\r\n\r\n")
+            }
+            _ => manners(seen),
+        },
+    )
+    .await;
+    let limited = |bytes: usize| {
+        let mut config = crate::web(Transport::http(server.url()));
+        config.settings.messages.max_bytes = bytes;
+        Config::new().server(config)
+    };
+    const MIB: usize = 1024 * 1024;
+    let config = limited(MIB + MIB / 2);
+    let runtime = Runtime::builder().config(config).start().await.unwrap();
+    runtime.ready(LONG).await.unwrap();
+    let web = runtime.server("web").unwrap();
+    for style in [false, true] {
+        as_event.store(style, Ordering::SeqCst);
+        let error = call(&web).await.unwrap_err();
+        assert!(
+            error.to_string().contains("larger than 1536 KiB"),
+            "{error}"
+        );
+        runtime.reload(limited(3 * MIB)).await.unwrap();
+        assert_eq!(call(&web).await.unwrap().len(), 2 * MIB);
+        runtime.reload(limited(MIB + MIB / 2)).await.unwrap();
+    }
+    assert_eq!(web.status().generation.get(), 1);
     runtime.shutdown(LONG).await;
 }
 

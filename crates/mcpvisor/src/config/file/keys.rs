@@ -67,6 +67,7 @@ pub(super) enum Kind {
     Count(At<u32>),
     Size {
         least: u64,
+        most: Option<u64>,
         at: At<usize>,
     },
     Number {

@@ -140,6 +140,11 @@ fn server() -> impl Strategy<Value = ServerConfig> {
         server.settings.budget.within = times[3];
         server.settings.budget.attempts = count;
         server.settings.admission.waiting = count as usize;
+        let messages = &mut server.settings.messages;
+        messages.max_bytes += 1_000 * count as usize;
+        messages.max_depth -= count as usize % 100;
+        messages.max_values += count as usize;
+        messages.stderr_bytes += count as usize;
         server.settings.backoff.jitter = f64::from(count) / 1_000.0;
         server.protocol = version;
         server

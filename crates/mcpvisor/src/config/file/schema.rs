@@ -90,8 +90,12 @@ fn shape(key: &Key) -> Value {
         Kind::Count(at) => {
             json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "default": *at(draft) })
         }
-        Kind::Size { least, at } => {
-            json!({ "type": "integer", "minimum": least, "default": *at(draft) })
+        Kind::Size { least, most, at } => {
+            let mut shape = json!({ "type": "integer", "minimum": least, "default": *at(draft) });
+            if let Some(most) = most {
+                shape["maximum"] = json!(most);
+            }
+            shape
         }
         Kind::Number { least, most, at } => {
             let mut shape = json!({ "type": "number", "minimum": least, "default": *at(draft) });

@@ -55,7 +55,8 @@ fn every_setting_can_be_set() {
                             "multiplier": 1.5, "jitter": 0, "firstProbe": "10s", "maxProbe": "1m",
                             "provenAfter": "5s", "wakeOnCall": false },
              "timeouts": { "connect": "1s", "call": "2s", "idle": "3s", "reconnectWait": "4s", "listing": "5s" },
-             "limits": { "inFlight": 2, "waiting": 0, "pages": 3, "items": 4 },
+             "limits": { "inFlight": 2, "waiting": 0, "pages": 3, "items": 4, "messageBytes": 2097152,
+                         "nesting": 20, "values": 5000, "stderrBytes": 4096 },
              "health": { "threshold": 1, "keepalive": "9s", "keepaliveTimeout": "8s" },
              "close": { "drain": "1s", "stdin": "2s", "terminate": "3s" } }"#,
     );
@@ -100,6 +101,9 @@ fn every_setting_can_be_set() {
         (settings.listing.max_pages, settings.listing.max_items),
         (3, 4)
     );
+    let messages = &settings.messages;
+    assert_eq!((messages.max_bytes, messages.max_depth), (2_097_152, 20));
+    assert_eq!((messages.max_values, messages.stderr_bytes), (5_000, 4_096));
 }
 
 #[test]

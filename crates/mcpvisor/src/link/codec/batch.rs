@@ -104,7 +104,12 @@ mod tests {
             (CallId(7), Expect::CallTool),
             (CallId(8), Expect::CallTool),
         ]);
-        decode(line.as_bytes(), judge(line.as_bytes()), &pending, room)
+        decode(
+            line.as_bytes(),
+            judge(line.as_bytes(), &Default::default()),
+            &pending,
+            room,
+        )
     }
 
     /// What is in a batch, one word each.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use mcpvisor_core::ListKind;
+use mcpvisor_core::settings::MessageSettings;
 use rmcp::model::{
     CallToolResult, CancelledNotification, CompleteResult, EmptyResult, ErrorCode, ErrorData,
     GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
@@ -117,7 +118,7 @@ pub(crate) fn decode_nameless(text: &[u8]) -> Option<ErrorData> {
 
 fn decode_error_of(text: &[u8], fits: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
     let text = trimmed(text);
-    let Some(Verdict::Fine) = super::judge_here(text) else {
+    let Some(Verdict::Fine) = super::judge_here(text, &MessageSettings::default()) else {
         return None;
     };
     let text = std::str::from_utf8(text).ok()?;

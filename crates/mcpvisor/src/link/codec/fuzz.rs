@@ -58,7 +58,12 @@ const LONGEST_STRAY: usize = 120 * 10 + 100;
 
 /// What holds of every line, whatever is on it. Of a batch, the last message is given.
 fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
-    check_decoded(decode(line, judge(line), &Pending, |_| true))
+    check_decoded(decode(
+        line,
+        judge(line, &Default::default()),
+        &Pending,
+        |_| true,
+    ))
 }
 
 fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {

@@ -6,26 +6,21 @@
 
 use std::fmt;
 
-/// Objects and lists may be nested so deep, the message itself included.
-pub(crate) const MAX_DEPTH: usize = 128;
+use mcpvisor_core::settings::MessageSettings;
 
-/// So many JSON values may be in one line.
-pub(crate) const MAX_VALUES: usize = 262_144;
-
-/// Reading a line may take so many bytes of memory, the line included.
-pub(crate) const MAX_MEMORY: usize = 48 * 1024 * 1024;
+use crate::link::bounds::in_words;
 
 /// Shorter lines are read as they are: nothing in them can add up to much.
 pub(crate) const LARGE: usize = 64 * 1024;
+
+/// A byte of a line takes no more bytes of memory: `{},` is an object and its place.
+const WORST: usize = 256;
 
 /// Longer lines are walked over and read off the async workers.
 const HEAVY: usize = 1024 * 1024;
 
 /// Lines with more values are read off the async workers too.
 const MANY_VALUES: usize = 16 * 1024;
-
-/// A line that is nested too deep has at least a bracket for each level, and one to close it.
-const TOO_SHORT_TO_NEST: usize = 2 * MAX_DEPTH;
 
 /// Most notifications are shorter, and how much memory they take makes no difference.
 const TOO_SHORT_TO_WEIGH: usize = 256;
@@ -42,22 +37,22 @@ const TEXT: usize = 32;
 /// A bound that a line crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// [`MAX_DEPTH`]
-    Depth,
-    /// [`MAX_VALUES`]
-    Values,
-    /// [`MAX_MEMORY`]
-    Memory,
+    /// [`MessageSettings::max_depth`]
+    Depth(usize),
+    /// [`MessageSettings::max_values`]
+    Values(usize),
+    /// [`MessageSettings::max_memory`]
+    Memory(usize),
 }
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Depth => write!(f, "it is nested deeper than {MAX_DEPTH}"),
-            Self::Values => write!(f, "it has more than {MAX_VALUES} JSON values"),
-            Self::Memory => {
-                let limit = MAX_MEMORY / 1024 / 1024;
-                write!(f, "it takes more than {limit} MiB of memory to read")
+            Self::Depth(most) => write!(f, "it is nested deeper than {most}"),
+            Self::Values(most) => write!(f, "it has more than {most} JSON values"),
+            Self::Memory(most) => {
+                let most = in_words(*most);
+                write!(f, "it takes more than {most} of memory to read")
             }
         }
     }
@@ -73,47 +68,56 @@ pub(crate) enum Verdict {
 }
 
 /// Judges a line, unless that or reading it would hold an async worker for long.
-pub(crate) fn judge_here(line: &[u8]) -> Option<Verdict> {
+pub(crate) fn judge_here(line: &[u8], bounds: &MessageSettings) -> Option<Verdict> {
     if line.len() > HEAVY {
         return None;
     }
-    if line.len() <= LARGE {
-        return Some(judge_depth(line));
+    if line.len() <= light(bounds) {
+        return Some(judge_depth(line, bounds));
     }
-    match weigh(line) {
+    match weigh(line, bounds) {
         Ok(weight) if weight.values > MANY_VALUES => None,
         Ok(_) => Some(Verdict::Fine),
         Err(bound) => Some(Verdict::Crosses(bound)),
     }
 }
 
+/// A line of so many bytes crosses no bound but that on nesting: no value has less than one.
+fn light(bounds: &MessageSettings) -> usize {
+    let by_memory = bounds.max_memory() / WORST;
+    LARGE.min(by_memory).min(bounds.max_values)
+}
+
 /// Judges a line, however long that takes.
-pub(crate) fn judge(line: &[u8]) -> Verdict {
-    match weigh(line) {
+pub(crate) fn judge(line: &[u8], bounds: &MessageSettings) -> Verdict {
+    match weigh(line, bounds) {
         Ok(_) => Verdict::Fine,
         Err(bound) => Verdict::Crosses(bound),
     }
 }
 
-/// What it takes to read a line, the line included, as far as that is bounded.
+/// What it takes to read a line, the line included; what would cross a usual bound takes very much.
 pub(crate) fn memory(line: &[u8]) -> usize {
     if line.len() < TOO_SHORT_TO_WEIGH {
         return line.len();
     }
-    weigh(line).map_or(MAX_MEMORY, |weight| {
+    let usual = MessageSettings::default();
+    weigh(line, &usual).map_or(usual.max_memory(), |weight| {
         weight.memory + weight.longest_escaped + line.len()
     })
 }
 
 /// Nearly every line has too few brackets to be nested too deep, whatever they mean.
-fn judge_depth(line: &[u8]) -> Verdict {
+fn judge_depth(line: &[u8], bounds: &MessageSettings) -> Verdict {
     let opens = |byte: &&u8| matches!(**byte, b'{' | b'[');
-    if line.len() < TOO_SHORT_TO_NEST || line.iter().filter(opens).count() <= MAX_DEPTH {
+    // There is a bracket for each level, and one to close it.
+    let short = line.len() < 2 * bounds.max_depth;
+    if short || line.iter().filter(opens).count() <= bounds.max_depth {
         return Verdict::Fine;
     }
-    match weigh(line) {
-        Err(Bound::Depth) => Verdict::Crosses(Bound::Depth),
-        Ok(_) | Err(Bound::Values | Bound::Memory) => Verdict::Fine,
+    match weigh(line, bounds) {
+        Err(bound @ Bound::Depth(_)) => Verdict::Crosses(bound),
+        Ok(_) | Err(Bound::Values(_) | Bound::Memory(_)) => Verdict::Fine,
     }
 }
 
@@ -129,13 +133,14 @@ struct Weight {
     depth: usize,
 }
 
-fn weigh(line: &[u8]) -> Result<Weight, Bound> {
+fn weigh(line: &[u8], bounds: &MessageSettings) -> Result<Weight, Bound> {
+    let most_memory = bounds.max_memory();
     let mut weight = Weight::default();
     let mut at = 0;
     while let Some(&byte) = line.get(at) {
         at = match byte {
             b'"' => weight.text(line, at),
-            b'{' | b'[' => weight.open(byte, at)?,
+            b'{' | b'[' => weight.open(byte, at, bounds.max_depth)?,
             b'}' | b']' => {
                 weight.depth = weight.depth.saturating_sub(1);
                 at + 1
@@ -152,18 +157,18 @@ fn weigh(line: &[u8]) -> Result<Weight, Bound> {
                 at + plain_length(&line[at..])
             }
         };
-        if weight.values > MAX_VALUES {
-            return Err(Bound::Values);
+        if weight.values > bounds.max_values {
+            return Err(Bound::Values(bounds.max_values));
         }
-        if weight.memory + weight.longest_escaped + line.len() > MAX_MEMORY {
-            return Err(Bound::Memory);
+        if weight.memory + weight.longest_escaped + line.len() > most_memory {
+            return Err(Bound::Memory(most_memory));
         }
     }
     Ok(weight)
 }
 
 impl Weight {
-    fn open(&mut self, bracket: u8, at: usize) -> Result<usize, Bound> {
+    fn open(&mut self, bracket: u8, at: usize, most: usize) -> Result<usize, Bound> {
         self.depth += 1;
         self.values += 1;
         self.memory += if bracket == b'{' {
@@ -171,8 +176,8 @@ impl Weight {
         } else {
             VALUE
         };
-        if self.depth > MAX_DEPTH {
-            return Err(Bound::Depth);
+        if self.depth > most {
+            return Err(Bound::Depth(most));
         }
         Ok(at + 1)
     }
@@ -217,8 +222,25 @@ fn plain_length(rest: &[u8]) -> usize {
 mod tests {
     use super::*;
 
+    const USUAL: MessageSettings = MessageSettings {
+        max_bytes: 16 * 1024 * 1024,
+        max_depth: 128,
+        max_values: 262_144,
+        stderr_bytes: 0,
+    };
+    const MAX_VALUES: usize = USUAL.max_values;
+    const MAX_DEPTH: usize = USUAL.max_depth;
+
     fn values(line: &str) -> usize {
-        weigh(line.as_bytes()).unwrap().values
+        weigh(line.as_bytes(), &USUAL).unwrap().values
+    }
+
+    fn judge(line: &[u8]) -> Verdict {
+        super::judge(line, &USUAL)
+    }
+
+    fn judge_here(line: &[u8]) -> Option<Verdict> {
+        super::judge_here(line, &USUAL)
     }
 
     #[test]
@@ -243,7 +265,10 @@ mod tests {
         assert_eq!(values(&line(MAX_VALUES)), MAX_VALUES);
         assert_eq!(judge(line(MAX_VALUES).as_bytes()), Verdict::Fine);
         let beyond = line(MAX_VALUES + 1);
-        assert_eq!(judge(beyond.as_bytes()), Verdict::Crosses(Bound::Values));
+        assert_eq!(
+            judge(beyond.as_bytes()),
+            Verdict::Crosses(Bound::Values(MAX_VALUES))
+        );
     }
 
     #[test]
@@ -258,7 +283,7 @@ mod tests {
             let fine = deep(MAX_DEPTH, text);
             assert_eq!(judge_here(fine.as_bytes()), Some(Verdict::Fine));
             let beyond = deep(MAX_DEPTH + 1, text);
-            let crossed = Some(Verdict::Crosses(Bound::Depth));
+            let crossed = Some(Verdict::Crosses(Bound::Depth(MAX_DEPTH)));
             assert_eq!(judge_here(beyond.as_bytes()), crossed);
         }
         let many = "[],".repeat(1_000);
@@ -269,7 +294,7 @@ mod tests {
     fn what_would_take_much_memory_is_told_by_its_kind() {
         let objects = |count: usize| format!("[{}0]", r#"{"a":0},"#.repeat(count));
         assert_eq!(judge(objects(40_000).as_bytes()), Verdict::Fine);
-        let crossed = Verdict::Crosses(Bound::Memory);
+        let crossed = Verdict::Crosses(Bound::Memory(48 * 1024 * 1024));
         assert_eq!(judge(objects(60_000).as_bytes()), crossed);
 
         let mib = 1024 * 1024;
@@ -288,5 +313,47 @@ mod tests {
         let list = |count: usize| format!("[{}1]{}", "1,".repeat(count), " ".repeat(LARGE));
         assert_eq!(judge_here(list(10_000).as_bytes()), Some(Verdict::Fine));
         assert_eq!(judge_here(list(20_000).as_bytes()), None);
+    }
+
+    #[test]
+    fn other_bounds_hold_in_short_lines_too() {
+        let small = MessageSettings {
+            max_bytes: MessageSettings::LEAST_BYTES,
+            max_depth: 16,
+            max_values: 1_024,
+            ..USUAL
+        };
+        let here = |line: &str| super::judge_here(line.as_bytes(), &small);
+        let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert_eq!(here(&deep(16)), Some(Verdict::Fine));
+        let crossed = |bound| Some(Verdict::Crosses(bound));
+        assert_eq!(here(&deep(17)), crossed(Bound::Depth(16)));
+        let numbers = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
+        assert_eq!(here(&numbers(1_024)), Some(Verdict::Fine));
+        assert_eq!(here(&numbers(1_025)), crossed(Bound::Values(1_024)));
+        // Three times the longest line is less than what a short line of objects takes.
+        let many = MessageSettings {
+            max_values: MAX_VALUES,
+            ..small
+        };
+        let objects = |count: usize| format!("[{}0]", "{},".repeat(count));
+        let here = |line: &str| super::judge_here(line.as_bytes(), &many);
+        let most = Bound::Memory(3 * 1024 * 1024);
+        assert_eq!(here(&objects(3_000)), Some(Verdict::Fine));
+        assert_eq!(here(&objects(5_000)), crossed(most));
+        for line in [objects(1_000), "[".repeat(1_000), "1,".repeat(1_000)] {
+            let weight = weigh(
+                line.as_bytes(),
+                &MessageSettings {
+                    max_depth: 2_000,
+                    ..USUAL
+                },
+            );
+            let weight = weight.unwrap();
+            assert!(
+                weight.memory + line.len() <= WORST * line.len() + OBJECT,
+                "{line}"
+            );
+        }
     }
 }

@@ -30,7 +30,12 @@ impl Expectations for Seven {
 
 /// What is in a line, if there is room for everything.
 fn inbound(line: &[u8], expect: Expect) -> Option<Inbound> {
-    match decode(line, judge(line), &Seven(expect), |_| true) {
+    match decode(
+        line,
+        judge(line, &Default::default()),
+        &Seven(expect),
+        |_| true,
+    ) {
         Decoded::Nothing => None,
         Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) => Some(inbound),
         refused => panic!("{refused:?}"),

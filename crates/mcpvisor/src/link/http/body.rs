@@ -18,9 +18,7 @@ use tokio::time::Sleep;
 use super::conn::Conn;
 use super::exchange::{End, Out, Over, Refusal, Resume};
 use super::sse::Sse;
-
-/// A body that is one message may have so many bytes.
-pub(super) const MAX_BODY: usize = 16 * 1024 * 1024;
+use crate::link::bounds::in_words;
 
 /// So much of the body of a refusal is read.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -67,6 +65,8 @@ pub(super) struct Reading {
     /// What has come of a stream of events and is not read yet.
     part: Bytes,
     large: Arc<Semaphore>,
+    /// A body that is one message may have so many bytes.
+    longest: usize,
     waiting: Option<Permit>,
     permit: Option<OwnedSemaphorePermit>,
     /// It is not read any longer than this.
@@ -74,7 +74,13 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(conn: Conn, body: Incoming, kind: Kind, large: Arc<Semaphore>) -> Self {
+    pub(super) fn new(
+        conn: Conn,
+        body: Incoming,
+        kind: Kind,
+        large: Arc<Semaphore>,
+        longest: usize,
+    ) -> Self {
         let is_refusal = matches!(kind, Kind::Refusal(_));
         Self {
             patience: is_refusal.then(|| Box::pin(tokio::time::sleep(REFUSAL))),
@@ -84,6 +90,7 @@ impl Reading {
             kind,
             part: Bytes::new(),
             large,
+            longest,
             waiting: None,
             permit: None,
         }
@@ -148,7 +155,7 @@ impl Reading {
                 }))
             }
             Err(_) => {
-                let problem = format!("an event is larger than {} MiB", sse.limit() / 1024 / 1024);
+                let problem = too_large("an event", sse.limit());
                 Some(self.cut_off(End::TooLarge(problem)))
             }
         }
@@ -183,7 +190,8 @@ impl Reading {
                     all.extend_from_slice(&data);
                 }
                 let length = first.len() + all.len();
-                (length > MAX_BODY).then(|| End::Unreadable(too_large("the body", MAX_BODY)))
+                let longest = self.longest;
+                (length > longest).then(|| End::Unreadable(too_large("the body", longest)))
             }
             Kind::Events(_) => {
                 self.part = data;
@@ -257,5 +265,5 @@ impl Reading {
 }
 
 fn too_large(what: &str, limit: usize) -> String {
-    format!("{what} is larger than {} MiB", limit / 1024 / 1024)
+    format!("{what} is larger than {}", in_words(limit))
 }

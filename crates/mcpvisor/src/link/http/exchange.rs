@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 use super::body::{Kind, LARGE, Reading};
 use super::conn::{Conn, SendFailure};
 use super::dial::dial;
-use super::sse::{MAX_EVENT, Place, Sse};
+use super::sse::{Place, Sse};
 use super::status::retry_after;
 use super::target::Target;
 
@@ -180,6 +180,8 @@ pub(super) struct Exchange {
     /// A stream goes on from there.
     after: Option<Place>,
     large: Arc<Semaphore>,
+    /// A message may have so many bytes.
+    longest: usize,
     step: Step,
     limit: Option<Pin<Box<Sleep>>>,
     /// Whoever polls it, so that giving it up is noticed.
@@ -202,6 +204,7 @@ impl Exchange {
         outgoing: Outgoing,
         conn: Option<Conn>,
         large: Arc<Semaphore>,
+        longest: usize,
     ) -> Self {
         let limit = outgoing
             .limit
@@ -217,6 +220,7 @@ impl Exchange {
             is_new: false,
             after: None,
             large,
+            longest,
             step: Step::Over,
             limit,
             waker: None,
@@ -267,7 +271,7 @@ impl Exchange {
     fn longest_event(&self) -> usize {
         match self.purpose {
             Purpose::Listen => LARGE,
-            _ => MAX_EVENT,
+            _ => self.longest,
         }
     }
 
@@ -391,7 +395,7 @@ impl Exchange {
             Some(Err(why)) => Some(why),
             None => None,
         };
-        let kind = kind_of(self.purpose, status, &head.headers);
+        let kind = kind_of(self.purpose, status, &head.headers, self.longest);
         let kind = match kind {
             Ok(Kind::Events(_)) => {
                 let place = self.after.take().unwrap_or_default();
@@ -409,7 +413,8 @@ impl Exchange {
         // The end of the handshake is taken for good when its answer is whole, so that its connection
         // is free for what follows; a stream may stay open.
         let lasts = self.purpose != Purpose::Initialized || matches!(kind, Kind::Events(_));
-        let reading = Reading::new(conn, body, kind, Arc::clone(&self.large));
+        let large = Arc::clone(&self.large);
+        let reading = Reading::new(conn, body, kind, large, self.longest);
         self.step = Step::Read(Box::new(reading));
         let wants_head = std::mem::take(&mut self.wants_head) && status.is_success() && lasts;
         wants_head.then(|| Out::Head(head.headers.get("mcp-session-id").cloned()))
@@ -417,7 +422,12 @@ impl Exchange {
 }
 
 /// What an answer is made of.
-fn kind_of(purpose: Purpose, status: StatusCode, headers: &HeaderMap) -> Result<Kind, String> {
+fn kind_of(
+    purpose: Purpose,
+    status: StatusCode,
+    headers: &HeaderMap,
+    longest: usize,
+) -> Result<Kind, String> {
     if !status.is_success() {
         return Ok(Kind::Refusal(Refusal {
             status,
@@ -447,7 +457,7 @@ fn kind_of(purpose: Purpose, status: StatusCode, headers: &HeaderMap) -> Result<
     let content_type = content_type.unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("text/event-stream") {
-        return Ok(Kind::Events(Sse::new(MAX_EVENT)));
+        return Ok(Kind::Events(Sse::new(longest)));
     }
     match purpose {
         Purpose::Initialized | Purpose::Message | Purpose::Delete => Ok(Kind::Nothing),
@@ -511,7 +521,7 @@ mod tests {
             limit: None,
         };
         let large = Arc::new(Semaphore::new(1));
-        let mut exchange = Exchange::start(Purpose::Message, target, outgoing, None, large);
+        let mut exchange = Exchange::start(Purpose::Message, target, outgoing, None, large, 1024);
         assert!(exchange.closed().is_none(), "another one is opened");
         let Some(Out::Over(over)) = exchange.closed() else {
             panic!("there would be no end of them");

@@ -72,10 +72,11 @@ impl HttpLink {
         }
         let room = self.gate.room();
         let pending = purpose.request().filter(|id| expect.expect(*id).is_some());
-        let Some(verdict) = judge_here(&text) else {
+        let bounds = self.bounds.get();
+        let Some(verdict) = judge_here(&text, &bounds) else {
             let expect = expect.snapshot();
             let reader = tokio::task::spawn_blocking(move || {
-                let verdict = judge(&text);
+                let verdict = judge(&text, &bounds);
                 let decoded = decode(&text, verdict, &expect, |bytes| room.has(bytes));
                 drop((text, permit));
                 decoded

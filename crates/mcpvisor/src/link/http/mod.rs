@@ -53,6 +53,7 @@ use self::listen::Listen;
 pub(crate) use self::shared::HttpShared;
 use self::target::Target;
 use self::waiting::{Doubt, Held};
+use super::bounds::Bounds;
 use super::codec::Decoded;
 use super::gate::Gate;
 use super::{DownKind, Expectations, Inbound, LinkDown, OpenFailure};
@@ -105,6 +106,7 @@ pub(crate) struct HttpLink {
     /// Requests that never left.
     unsent: Vec<CallId>,
     large: Arc<Semaphore>,
+    bounds: Bounds,
     /// A message that is read elsewhere. Nothing else is read meanwhile, so that the order of
     /// messages stays and memory is bounded.
     heavy: Option<(Purpose, JoinHandle<Decoded>)>,
@@ -137,6 +139,7 @@ impl HttpLink {
     pub(crate) async fn open(
         endpoint: &HttpEndpoint,
         shared: &HttpShared,
+        bounds: Bounds,
     ) -> Result<Self, OpenFailure> {
         let mut target = Target::check(endpoint, |name| std::env::var_os(name))?;
         shared.equip(&mut target, endpoint).await?;
@@ -160,6 +163,7 @@ impl HttpLink {
             accepted: Vec::new(),
             unsent: Vec::new(),
             large: Arc::new(Semaphore::new(1)),
+            bounds,
             heavy: None,
             gate: Gate::default(),
             ready: VecDeque::new(),
@@ -187,7 +191,9 @@ impl HttpLink {
             _ => self.idle.take(),
         };
         let target = Arc::clone(&self.target);
-        Exchange::start(purpose, target, outgoing, conn, Arc::clone(&self.large))
+        let longest = self.bounds.get().max_bytes;
+        let large = Arc::clone(&self.large);
+        Exchange::start(purpose, target, outgoing, conn, large, longest)
     }
 
     fn start_request(&mut self, id: CallId, outgoing: Outgoing, wants_session: bool) {

@@ -8,9 +8,6 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 use memchr::memchr2;
 
-/// An event that may be an answer may have so many bytes.
-pub(super) const MAX_EVENT: usize = 16 * 1024 * 1024;
-
 /// An id that is longer is not kept: it has to fit into a header.
 const MAX_ID: usize = 4 * 1024;
 
@@ -187,6 +184,8 @@ impl Sse {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    const MAX_EVENT: usize = 16 * 1024 * 1024;
 
     /// All messages of a stream that comes in these parts.
     pub(in crate::link::http) fn read(parts: &[&[u8]]) -> (Vec<String>, Sse) {

@@ -27,7 +27,7 @@ async fn ask_by_proxy(url: &str, answer: &str) -> (String, Result<Inbound, LinkD
     let proxy = format!("http://me:pass@{}", listener.local_addr().unwrap());
     let proxies = Matcher::builder().all(proxy).build();
     let shared = HttpShared::with_proxies(proxies);
-    let mut link = HttpLink::open(&HttpEndpoint::new(url), &shared)
+    let mut link = HttpLink::open(&HttpEndpoint::new(url), &shared, super::Bounds::default())
         .await
         .unwrap();
     let ping = ClientRequest::PingRequest(PingRequest {

@@ -33,7 +33,7 @@ proptest! {
 
     #[test]
     fn lines_are_those_of_the_whole_stream(pieces in pieces(), eager in any::<bool>()) {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(16 * 1024 * 1024);
         let mut found: Vec<Vec<u8>> = Vec::new();
         let mut take = |lines: &mut Lines| {
             while let Ok(Some(Piece::Line(line))) = lines.next() {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use mcpvisor_core::settings::MessageSettings;
 use tokio::task::JoinHandle;
 
 use super::lines::DetachedLine;
@@ -21,9 +22,15 @@ pub(super) struct HeavyLine {
 impl HeavyLine {
     /// Has a line read, with what was pending and the room that there was when it came. `is_rest`: it
     /// lacks its end.
-    pub(super) fn read(line: DetachedLine, expect: Snapshot, room: Room, is_rest: bool) -> Self {
+    pub(super) fn read(
+        line: DetachedLine,
+        bounds: MessageSettings,
+        expect: Snapshot,
+        room: Room,
+        is_rest: bool,
+    ) -> Self {
         let reader = tokio::task::spawn_blocking(move || {
-            let verdict = judge(line.bytes());
+            let verdict = judge(line.bytes(), &bounds);
             let decoded = decode(line.bytes(), verdict, &expect, |bytes| room.has(bytes));
             if is_rest {
                 without_broken(decoded)

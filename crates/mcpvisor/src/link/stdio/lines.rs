@@ -13,20 +13,15 @@ use tokio_util::io::poll_read_buf;
 use crate::link::codec::END;
 use crate::link::codec::Ends;
 
-/// No line of a server may be longer, in bytes.
-pub(crate) const MAX_LINE: usize = 16 * 1024 * 1024;
-
-/// A line that is too long is passed over up to its end, which must come within so many bytes.
-pub(crate) const MAX_SKIPPED: usize = 64 * 1024 * 1024;
+/// A line that is too long is passed over up to its end, which must come within so many times the
+/// bytes of the longest one.
+const SKIPPED: usize = 4;
 
 /// The buffer of a link that has nothing to do.
 const SMALL: usize = 8 * 1024;
 
 /// A buffer that grew beyond this is given back once it is empty.
 const KEPT: usize = 256 * 1024;
-
-/// The largest buffer: a line, and enough beyond it to see that it is too long.
-const LARGEST: usize = MAX_LINE + SMALL;
 
 /// A line is longer than so many bytes, and there is no use in waiting for its end.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,13 +32,15 @@ pub(super) struct Hopeless(pub(super) usize);
 pub(super) enum Piece {
     /// A line, without its end. Its bytes are here until more is read.
     Line(Range<usize>),
-    /// A line longer than [`MAX_LINE`], of which only the ends were kept.
+    /// A line that is too long, of which only the ends were kept.
     TooLong(Ends),
 }
 
 /// Bytes that were read and not yet taken as lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lines {
+    /// No line may be longer, in bytes.
+    longest: usize,
     /// What was read; `start` is where the next line begins.
     buffer: Vec<u8>,
     start: usize,
@@ -61,12 +58,28 @@ struct Skipping {
 }
 
 impl Lines {
+    /// No bytes yet. No line may be longer than so many.
+    pub(super) fn new(longest: usize) -> Self {
+        Self {
+            longest,
+            buffer: Vec::new(),
+            start: 0,
+            scanned: 0,
+            skipping: None,
+        }
+    }
+
+    /// From the next line on, none may be longer.
+    pub(super) fn set_longest(&mut self, longest: usize) {
+        self.longest = longest;
+    }
+
     /// The next whole line.
     pub(super) fn next(&mut self) -> Result<Option<Piece>, Hopeless> {
         let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         let line_end = found.map_or(self.buffer.len(), |offset| self.scanned + offset);
         self.scanned = line_end;
-        if self.skipping.is_some() || line_end - self.start > MAX_LINE {
+        if self.skipping.is_some() || line_end - self.start > self.longest {
             return self.skip(line_end, found.is_some());
         }
         Ok(found.map(|_| {
@@ -131,10 +144,11 @@ impl Lines {
         skipping.length += part.len();
         skipping.ends.push(part);
         if !skipping.ends.may_tell() {
-            return Err(Hopeless(MAX_LINE));
+            return Err(Hopeless(self.longest));
         }
-        if skipping.length > MAX_SKIPPED {
-            return Err(Hopeless(MAX_SKIPPED));
+        let most = self.longest.saturating_mul(SKIPPED);
+        if skipping.length > most {
+            return Err(Hopeless(most));
         }
         if !ends_here {
             self.buffer.clear();
@@ -162,7 +176,9 @@ impl Lines {
             self.scanned -= self.start;
             self.start = 0;
         } else {
-            let larger = (2 * length).clamp(SMALL, LARGEST);
+            // A line, and enough beyond it to see that it is too long.
+            let largest = self.longest + SMALL;
+            let larger = (2 * length).clamp(SMALL, largest);
             self.buffer.reserve_exact(larger.saturating_sub(length));
         }
     }
@@ -184,6 +200,10 @@ impl DetachedLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MAX_LINE: usize = 16 * 1024 * 1024;
+    const MAX_SKIPPED: usize = SKIPPED * MAX_LINE;
+    const LARGEST: usize = MAX_LINE + SMALL;
 
     /// Reads all of `bytes`, in pieces of at most `step`.
     fn fill(lines: &mut Lines, mut bytes: &[u8], step: usize) {
@@ -223,7 +243,7 @@ mod tests {
     #[test]
     fn lines_are_the_same_however_they_arrive() {
         for step in [1, 2, 3, 7, 100] {
-            let mut lines = Lines::default();
+            let mut lines = Lines::new(MAX_LINE);
             let mut found = Vec::new();
             for piece in b"one\n\ntwo\r\nthree".chunks(step) {
                 fill(&mut lines, piece, step);
@@ -238,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_long_line_grows_the_buffer_and_gives_it_back() {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(MAX_LINE);
         let text = "x".repeat(3 * KEPT);
         fill(&mut lines, text.as_bytes(), usize::MAX);
         assert!(all(&mut lines).is_empty());
@@ -250,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_line_can_be_taken_away_and_the_others_stay() {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(MAX_LINE);
         fill(&mut lines, b"one\ntwo\nthree\nfo", usize::MAX);
         assert_eq!(lines.next(), Ok(Some(Piece::Line(0..3))));
         let Ok(Some(Piece::Line(two))) = lines.next() else {
@@ -263,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_longest_line_is_a_line_and_takes_little_more_than_its_length() {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(MAX_LINE);
         let mut text = vec![b'x'; MAX_LINE];
         text.push(b'\n');
         assert_eq!(
@@ -280,7 +300,7 @@ mod tests {
             text.resize(MAX_LINE - END + surplus, b'b');
             text.resize(MAX_LINE + surplus, b'c');
             text.extend_from_slice(b"\n");
-            let mut lines = Lines::default();
+            let mut lines = Lines::new(MAX_LINE);
             let ends = Ends {
                 head: vec![b'{'; END],
                 tail: vec![b'c'; END],
@@ -296,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_line_without_end_is_given_up_and_keeps_no_memory() {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(MAX_LINE);
         let part = vec![b'{'; MAX_LINE];
         for _ in 0..MAX_SKIPPED / MAX_LINE {
             assert_eq!(stream(&mut lines, &part), Ok(None));
@@ -308,7 +328,7 @@ mod tests {
 
     #[test]
     fn noise_without_end_is_given_up_at_once() {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(MAX_LINE);
         assert_eq!(stream(&mut lines, &vec![b'x'; MAX_LINE]), Ok(None));
         assert_eq!(stream(&mut lines, b"x"), Err(Hopeless(MAX_LINE)));
     }

@@ -44,9 +44,10 @@ pub(crate) use self::command::is_inherited;
 #[cfg(feature = "config-files")]
 pub(crate) use self::command::parts::CommandParts;
 use self::heavy::HeavyLine;
-use self::lines::{Hopeless, Lines, MAX_LINE, Piece};
+use self::lines::{Hopeless, Lines, Piece};
 use self::outbox::Outbox;
 use self::stderr::StderrDrain;
+use super::bounds::{Bounds, in_words};
 use super::codec::{Decoded, decode, decode_ends, judge_here};
 use super::gate::Gate;
 use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, StderrRing};
@@ -93,6 +94,7 @@ pub(crate) struct StdioLink {
     stdout: Option<ChildStdout>,
     stderr: StderrDrain,
     outbox: Outbox,
+    bounds: Bounds,
     lines: Lines,
     /// A line that is read elsewhere. Nothing else is read meanwhile, so that the order of messages
     /// stays and memory is bounded.
@@ -129,6 +131,7 @@ impl StdioLink {
     pub(crate) async fn open(
         command: &StdioCommand,
         stderr: Arc<StderrRing>,
+        bounds: Bounds,
         server: &ServerName,
     ) -> Result<Self, OpenFailure> {
         let (process, pipes) = Process::start(command).await?;
@@ -144,7 +147,8 @@ impl StdioLink {
             stdout: Some(stdout),
             stderr: StderrDrain::start(errors, stderr),
             outbox: Outbox::default(),
-            lines: Lines::default(),
+            lines: Lines::new(bounds.get().max_bytes),
+            bounds,
             heavy: None,
             gate: Gate::default(),
             ready: VecDeque::new(),
@@ -273,13 +277,14 @@ impl StdioLink {
         }
         while *turn > 0 && self.heavy.is_none() && !matches!(self.end, End::Down(_)) {
             *turn -= 1;
+            let longest = self.bounds.get().max_bytes;
+            self.lines.set_longest(longest);
             let taken = match self.lines.next() {
                 Ok(Some(Piece::Line(line))) => self.read(line, expect, false),
                 Ok(Some(Piece::TooLong(ends))) => {
                     let room = |bytes| self.gate.room().has(bytes);
-                    let Some(decoded) = decode_ends(&ends, &too_long(MAX_LINE), expect, room)
-                    else {
-                        self.break_down(too_long(MAX_LINE));
+                    let Some(decoded) = decode_ends(&ends, &too_long(longest), expect, room) else {
+                        self.break_down(too_long(longest));
                         return None;
                     };
                     self.gate.admit(decoded, &mut self.ready)
@@ -314,10 +319,12 @@ impl StdioLink {
         is_rest: bool,
     ) -> Option<Inbound> {
         let bytes = self.lines.get(line.clone());
-        let Some(verdict) = judge_here(bytes) else {
+        let bounds = self.bounds.get();
+        let Some(verdict) = judge_here(bytes, &bounds) else {
             let room = self.gate.room();
             let line = self.lines.detach(line);
-            self.heavy = Some(HeavyLine::read(line, expect.snapshot(), room, is_rest));
+            let pending = expect.snapshot();
+            self.heavy = Some(HeavyLine::read(line, bounds, pending, room, is_rest));
             return None;
         };
         let decoded = decode(bytes, verdict, expect, |bytes| self.gate.room().has(bytes));
@@ -434,7 +441,7 @@ impl StdioLink {
 }
 
 fn too_long(limit: usize) -> String {
-    format!("a line is longer than {} MiB", limit / 1024 / 1024)
+    format!("a line is longer than {}", in_words(limit))
 }
 
 /// Nothing that was broken off counts as an answer.

@@ -45,9 +45,9 @@ struct Running {
 }
 
 async fn open(command: &StdioCommand) -> Result<Running, OpenFailure> {
-    let stderr = Arc::new(StderrRing::default());
+    let stderr = Arc::new(StderrRing::new(64 * 1024));
     let server = ServerName::new("under-test").unwrap();
-    let link = StdioLink::open(command, Arc::clone(&stderr), &server).await?;
+    let link = StdioLink::open(command, Arc::clone(&stderr), Bounds::default(), &server).await?;
     let group = link.process.id();
     Ok(Running {
         link,
@@ -300,7 +300,8 @@ async fn a_line_without_end_breaks_the_link_and_fills_no_memory() {
         LinkDown::new(DownKind::Broken, "a line is longer than 16 MiB")
     );
     let kept = child.link.lines.take_rest().len();
-    assert!(kept <= 2 * MAX_LINE, "{kept}");
+    let longest = Bounds::default().get().max_bytes;
+    assert!(kept <= 2 * longest, "{kept}");
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(child.next().await.is_err());
     assert_eq!(child.link.lines.take_rest().len(), 0, "it read on");

@@ -1,5 +1,7 @@
 //! Our own keys: how a server is reached, and how it is supervised.
 
+use mcpvisor_core::settings::MessageSettings;
+
 use super::{Key, Kind};
 
 /// How a server is reached. These have no fleet-wide default.
@@ -282,6 +284,7 @@ const LIMITS: &[Key] = &[
         "inFlight",
         Kind::Size {
             least: 1,
+            most: None,
             at: |draft| &mut draft.settings.admission.in_flight,
         },
         "Calls at once. Default: 64.",
@@ -290,6 +293,7 @@ const LIMITS: &[Key] = &[
         "waiting",
         Kind::Size {
             least: 0,
+            most: None,
             at: |draft| &mut draft.settings.admission.waiting,
         },
         "Calls that wait for a place or for the connection. Default: 1024.",
@@ -298,6 +302,7 @@ const LIMITS: &[Key] = &[
         "pages",
         Kind::Size {
             least: 1,
+            most: None,
             at: |draft| &mut draft.settings.listing.max_pages,
         },
         "Pages of one listing. Default: 100.",
@@ -306,9 +311,46 @@ const LIMITS: &[Key] = &[
         "items",
         Kind::Size {
             least: 1,
+            most: None,
             at: |draft| &mut draft.settings.listing.max_items,
         },
         "Items of one listing. Default: 10000.",
+    ),
+    Key::new(
+        "messageBytes",
+        Kind::Size {
+            least: MessageSettings::LEAST_BYTES as u64,
+            most: Some(MessageSettings::MOST_BYTES as u64),
+            at: |draft| &mut draft.settings.messages.max_bytes,
+        },
+        "Bytes of one message of the server: a line, a body or an event. Reading it takes three times as much memory at the most. Default: 16777216 (16 MiB).",
+    ),
+    Key::new(
+        "nesting",
+        Kind::Size {
+            least: MessageSettings::LEAST_DEPTH as u64,
+            most: Some(MessageSettings::MOST_DEPTH as u64),
+            at: |draft| &mut draft.settings.messages.max_depth,
+        },
+        "Objects and lists within each other in one message. Default: 128.",
+    ),
+    Key::new(
+        "values",
+        Kind::Size {
+            least: MessageSettings::LEAST_VALUES as u64,
+            most: Some(MessageSettings::MOST_VALUES as u64),
+            at: |draft| &mut draft.settings.messages.max_values,
+        },
+        "JSON values in one message. Default: 262144.",
+    ),
+    Key::new(
+        "stderrBytes",
+        Kind::Size {
+            least: MessageSettings::LEAST_STDERR as u64,
+            most: Some(MessageSettings::MOST_STDERR as u64),
+            at: |draft| &mut draft.settings.messages.stderr_bytes,
+        },
+        "Bytes of a program's stderr that are kept, the newest. Default: 65536 (64 KiB).",
     ),
 ];
 

@@ -56,7 +56,7 @@ fn a_bound_is_no_matter_for_what_nobody_waits_for() {
     assert!(matches!(
         decode(
             line.as_bytes(),
-            judge(line.as_bytes()),
+            judge(line.as_bytes(), &Default::default()),
             &Seven(Expect::Any),
             |_| true
         ),
@@ -95,7 +95,7 @@ fn without_room_replies_are_read_and_nothing_else_is() {
     let decode = |line: &str| {
         decode(
             line.as_bytes(),
-            judge(line.as_bytes()),
+            judge(line.as_bytes(), &Default::default()),
             &Seven(Expect::Any),
             |_| false,
         )
@@ -153,7 +153,12 @@ fn what_nobody_asked_for_must_not_be_large() {
     let decode = |id: &str, text: &str| {
         let line = format!(r#"{{"jsonrpc":"2.0",{id}"method":"x","params":{{"a":{text}}}}}"#);
         let line = line.as_bytes();
-        decode(line, judge(line), &Seven(Expect::Any), |_| true)
+        decode(
+            line,
+            judge(line, &Default::default()),
+            &Seven(Expect::Any),
+            |_| true,
+        )
     };
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
     for text in [format!("\"{}\"", "x".repeat(MAX_UNASKED)), deep] {
