@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use fleet::*;
 use mcpvisor::{
-    CallError, Config, ConfigWatch, EventKind, ReloadError, Runtime, ServerChange, ServerConfig,
-    ServerHandle, StartMode, StateName, StdioCommand, ToolFilter, Transport,
+    CallError, Config, ConfigWatch, EventKind, GovernorSettings, ReloadError, Runtime,
+    ServerChange, ServerConfig, ServerHandle, StartMode, StateName, StdioCommand, ToolFilter,
+    Transport,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{MARKER, Marker};
@@ -274,6 +275,52 @@ async fn servers_come_go_and_are_switched_as_the_config_says() {
     runtime.reload(config([stays, off])).await.unwrap();
     assert_eq!(switched.status().state, StateName::Disabled);
     assert_eq!(runtime.catalog().tool_count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_many_connect_at_once_is_taken_from_the_config_and_from_the_next_one() {
+    let silent = || {
+        let script = Script::new().on("initialize", Behaviour::silence());
+        ScriptedServer::new(script)
+    };
+    let scripted_servers = [silent(), silent(), silent()];
+    let servers: Vec<_> = scripted_servers
+        .iter()
+        .enumerate()
+        .map(|(number, it)| server(&format!("s{number}"), scripted(it)))
+        .collect();
+    let at_once = |most: usize| {
+        config(servers.clone()).connects(GovernorSettings {
+            max_connects: most,
+            hold: secs(10_000),
+            ..GovernorSettings::default()
+        })
+    };
+    let connecting = || {
+        let asked = |it: &&ScriptedServer| !it.record().received("initialize").is_empty();
+        scripted_servers.iter().filter(asked).count()
+    };
+    let runtime = Runtime::builder().config(at_once(1)).start().await.unwrap();
+    for most in [1, 2] {
+        let report = runtime.reload(at_once(most)).await.unwrap();
+        let differs: &[&str] = if most == 1 { &[] } else { &["connects"] };
+        assert_eq!(report.fleet, differs);
+        assert_eq!(report.is_unchanged(), most == 1);
+        eventually(DEADLINE, "as many connect as may", || match connecting() {
+            count if count >= most => Ok(()),
+            count => Err(count),
+        })
+        .await;
+        assert_eq!(connecting(), most);
+    }
+    let refused = runtime.reload(at_once(0)).await.unwrap_err();
+    assert!(
+        matches!(refused, ReloadError::InvalidConnects(_)),
+        "{refused}"
+    );
+    let start = Runtime::builder().config(at_once(0)).start().await;
+    assert!(start.is_err());
+    runtime.shutdown(DEADLINE).await;
 }
 
 /// What the config says of the switch is where the server begins, not where the host left it.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::backoff::LONGEST_DELAY;
+use crate::settings::{InvalidSetting, MAX_DURATION};
 
 /// The bounds across a fleet. Begin with the default and change what should be other.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,49 @@ impl Default for GovernorSettings {
             burst_floor: 5,
             burst_share: 0.10,
             burst_window: Duration::from_millis(100),
+        }
+    }
+}
+
+impl GovernorSettings {
+    /// More connects at once are no bound.
+    pub const MOST: usize = 1_000_000;
+
+    /// Refuses bounds that would let nobody connect, or that no config file could say.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        let refuse = |name, problem| Err(InvalidSetting { name, problem });
+        let counts = [
+            ("connects.atOnce", self.max_connects),
+            ("connects.stdioAtOnce", self.max_stdio),
+            ("connects.burst", self.burst_floor),
+        ];
+        let wrong = |(_, count): &&(_, usize)| !(1..=Self::MOST).contains(count);
+        if let Some((name, _)) = counts.iter().find(wrong) {
+            return refuse(name, "must be between 1 and 1000000");
+        }
+        if !(0.0..=1.0).contains(&self.burst_share) {
+            return refuse("connects.burstShare", "must be between 0 and 1");
+        }
+        if self.hold.is_zero() {
+            return refuse("connects.hold", "must be longer than 0");
+        }
+        if self.hold > MAX_DURATION {
+            return refuse("connects.hold", "is longer than a year");
+        }
+        if self.burst_window > MAX_DURATION {
+            return refuse("connects.burstWindow", "is longer than a year");
+        }
+        Ok(())
+    }
+
+    /// The same, so that somebody can always connect and the clock holds every moment.
+    fn usable(self) -> Self {
+        Self {
+            max_connects: self.max_connects.max(1),
+            max_stdio: self.max_stdio.max(1),
+            hold: self.hold.min(LONGEST_DELAY),
+            burst_window: self.burst_window.min(LONGEST_DELAY),
+            ..self
         }
     }
 }
@@ -111,13 +155,7 @@ impl<K: Ord + Clone> Governor<K> {
     /// Nobody waits and nothing is granted. Bounds of 0 are taken as 1.
     pub fn new(settings: GovernorSettings) -> Self {
         Self {
-            settings: GovernorSettings {
-                max_connects: settings.max_connects.max(1),
-                max_stdio: settings.max_stdio.max(1),
-                hold: settings.hold.min(LONGEST_DELAY),
-                burst_window: settings.burst_window.min(LONGEST_DELAY),
-                ..settings
-            },
+            settings: settings.usable(),
             fleet: 0,
             next_ticket: 0,
             places: BTreeMap::new(),
@@ -125,6 +163,12 @@ impl<K: Ord + Clone> Governor<K> {
             granted: BTreeMap::new(),
             reconnects: VecDeque::new(),
         }
+    }
+
+    /// Other bounds from now on. Slots that are held stay so; to be followed by
+    /// [`poll`](Self::poll).
+    pub fn reconfigure(&mut self, settings: GovernorSettings) {
+        self.settings = settings.usable();
     }
 
     /// How many servers there are.

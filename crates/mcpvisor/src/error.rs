@@ -504,6 +504,9 @@ pub enum StartError {
         #[source]
         problem: InvalidSetting,
     },
+    /// A bound on the connects of the fleet would make the runtime misbehave.
+    #[error("{0}")]
+    InvalidConnects(#[source] InvalidSetting),
     /// The supervisor could not be started.
     #[error("the supervisor could not be started: {0}")]
     Supervisor(String),

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mcpvisor_core::{InvalidSetting, ServerName};
+use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerName};
 use serde::Serialize;
 
 use crate::config::{Config, ConfigProblem, ServerConfig, Severity};
 use crate::error::ControlError;
 use crate::events::EventKind;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, check_connects};
 use crate::server::configured::Configured;
 use crate::server::message::{Renew, ServerMessage};
 use crate::server::slot::ServerSlot;
@@ -27,6 +27,8 @@ const HEADERS: &str = "headers";
 pub struct ReloadReport {
     /// Each server of the old config and of the new one, in the order of their names.
     pub servers: Vec<ServerReload>,
+    /// What differs for the fleet as a whole.
+    pub fleet: Vec<&'static str>,
     /// What the reader of the new config had to say about it.
     pub problems: Vec<ConfigProblem>,
 }
@@ -41,7 +43,7 @@ impl ReloadReport {
     pub fn is_unchanged(&self) -> bool {
         let untouched =
             |it: &ServerReload| matches!(it.change, ServerChange::Unchanged | ServerChange::Kept);
-        self.servers.iter().all(untouched)
+        self.fleet.is_empty() && self.servers.iter().all(untouched)
     }
 }
 
@@ -100,6 +102,9 @@ pub enum ReloadError {
         #[source]
         problem: InvalidSetting,
     },
+    /// A bound on the connects of the fleet would make the runtime misbehave.
+    #[error("{0}")]
+    InvalidConnects(#[source] InvalidSetting),
     /// The runtime has ended.
     #[error("the runtime has shut down")]
     RuntimeGone,
@@ -210,6 +215,9 @@ impl Runtime {
     /// a server over HTTP are sent from the next request on. Servers whose
     /// entries did not change notice nothing. A config that cannot be used as a whole changes nothing.
     ///
+    /// How many servers connect at once is taken too, unless [`crate::RuntimeBuilder::governor`] said
+    /// it.
+    ///
     /// Handles stay: those of a restarted server work on its new connection. A server that
     /// [`Runtime::add`] brought and the config does not name is removed. Where things are kept
     /// (`state_dir`) stays as it was at the start. Once it was begun it goes on to its end, also when
@@ -227,15 +235,18 @@ impl Runtime {
     /// ```
     pub async fn reload(&self, config: Config) -> Result<ReloadReport, ReloadError> {
         let wanted = checked(config.servers)?;
+        let (connects, problems) = (config.connects, config.problems);
+        check_connects(connects.as_ref()).map_err(ReloadError::InvalidConnects)?;
         let runtime = self.clone();
         // In a task of its own: given up half-way, servers would run on what their slots no longer say.
-        let reload = tokio::spawn(async move { runtime.take(wanted, config.problems).await });
+        let reload = tokio::spawn(async move { runtime.take(wanted, connects, problems).await });
         reload.await.unwrap_or(Err(ReloadError::RuntimeGone))
     }
 
     async fn take(
         &self,
         mut wanted: BTreeMap<ServerName, ServerConfig>,
+        connects: Option<GovernorSettings>,
         problems: Vec<ConfigProblem>,
     ) -> Result<ReloadReport, ReloadError> {
         let broken: BTreeSet<&str> = problems
@@ -243,7 +254,8 @@ impl Runtime {
             .filter(|problem| problem.severity == Severity::LeftOut)
             .filter_map(|problem| problem.server.as_deref())
             .collect();
-        let _one_at_a_time = self.lifeline().reloading.lock().await;
+        let mut one_at_a_time = self.lifeline().reloading.lock().await;
+        let governed = self.govern(&mut one_at_a_time, connects);
         let mut steps = Vec::new();
         for name in self.servers() {
             let Ok(slot) = self.slot(name.as_str()) else {
@@ -272,6 +284,7 @@ impl Runtime {
         servers.sort_by(|a, b| a.0.server.cmp(&b.0.server));
         Ok(ReloadReport {
             servers: servers.into_iter().map(|(server, _)| server).collect(),
+            fleet: governed.then_some("connects").into_iter().collect(),
             problems,
         })
     }

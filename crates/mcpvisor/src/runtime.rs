@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::future::try_join_all;
-use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
+use mcpvisor_core::{ClientId, GovernorSettings, InvalidSetting, ServerName};
 use ractor::{Actor, ActorRef};
 use rmcp::model::CallToolResult;
 use serde_json::Value;
@@ -73,7 +73,16 @@ pub(crate) struct Lifeline {
     pub(crate) catalogs: Arc<CatalogPublisher>,
     next_client: AtomicU32,
     /// Held by a reload, so that there is one at a time.
-    pub(crate) reloading: tokio::sync::Mutex<()>,
+    pub(crate) reloading: tokio::sync::Mutex<Governed>,
+}
+
+/// Who bounds the connects of the fleet, and how.
+#[derive(Debug)]
+pub(crate) struct Governed {
+    /// The host does, whatever a config says.
+    by_host: bool,
+    /// What the config says.
+    connects: Option<GovernorSettings>,
 }
 
 impl Drop for Lifeline {
@@ -91,16 +100,18 @@ impl Drop for Lifeline {
 pub struct RuntimeBuilder {
     servers: Vec<ServerConfig>,
     governor: Option<GovernorSettings>,
+    connects: Option<GovernorSettings>,
     client: Option<(String, String)>,
     callbacks: Callbacks,
     state_dir: Option<PathBuf>,
 }
 
 impl RuntimeBuilder {
-    /// Adds the servers of a config.
+    /// Adds the servers of a config, and what it says of the fleet.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.servers.extend(config.servers);
+        self.connects = config.connects.or(self.connects);
         self.state_dir = config.state_dir.or(self.state_dir);
         self
     }
@@ -112,7 +123,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many servers may connect at once.
+    /// How many servers may connect at once, whatever a config says.
     #[must_use]
     pub fn governor(mut self, governor: GovernorSettings) -> Self {
         self.governor = Some(governor);
@@ -142,6 +153,12 @@ impl RuntimeBuilder {
 
     /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
     pub async fn start(self) -> Result<Runtime, StartError> {
+        check_connects(self.connects.as_ref()).map_err(StartError::InvalidConnects)?;
+        let governed = Governed {
+            by_host: self.governor.is_some(),
+            connects: self.connects.clone(),
+        };
+        let governor = self.governor.or(self.connects);
         let events = Arc::new(EventBus::new());
         let catalogs = Arc::new(CatalogPublisher::default());
         let (name, version) = self
@@ -171,7 +188,7 @@ impl RuntimeBuilder {
         let arguments = SupervisorArguments {
             registry: Arc::clone(&registry),
             events: Arc::clone(&events),
-            governor: self.governor.unwrap_or_else(default_governor),
+            governor: governor.unwrap_or_else(default_governor),
         };
         let (supervisor, _) = Actor::spawn(None, SupervisorActor, arguments)
             .await
@@ -184,7 +201,7 @@ impl RuntimeBuilder {
                 host,
                 catalogs,
                 next_client: AtomicU32::new(1),
-                reloading: tokio::sync::Mutex::new(()),
+                reloading: tokio::sync::Mutex::new(governed),
             }),
         })
     }
@@ -212,7 +229,13 @@ async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
     }
 }
 
-fn default_governor() -> GovernorSettings {
+/// Refuses bounds that would make the runtime misbehave.
+pub(crate) fn check_connects(connects: Option<&GovernorSettings>) -> Result<(), InvalidSetting> {
+    connects.map_or(Ok(()), GovernorSettings::validate)
+}
+
+/// The bounds on connects for this machine, where nobody says otherwise.
+pub(crate) fn default_governor() -> GovernorSettings {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let mut settings = GovernorSettings::default();
     settings.max_stdio = cores * 4;
@@ -528,6 +551,23 @@ impl Runtime {
         let due = Instant::now() + slot.config().settings.close.total().min(LONGEST_SHUTDOWN);
         end_connections(vec![slot], due).await;
         Ok(())
+    }
+
+    /// Takes other bounds on connects, and says whether they differ.
+    pub(crate) fn govern(
+        &self,
+        governed: &mut Governed,
+        connects: Option<GovernorSettings>,
+    ) -> bool {
+        if governed.by_host || governed.connects == connects {
+            return false;
+        }
+        governed.connects.clone_from(&connects);
+        let settings = connects.unwrap_or_else(default_governor);
+        // One that is gone has nothing left to govern, and the reload says so.
+        let message = SupervisorMessage::Govern(settings);
+        let _ = self.lifeline.supervisor.send_message(message);
+        true
     }
 
     async fn ask_supervisor(

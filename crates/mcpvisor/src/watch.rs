@@ -227,6 +227,7 @@ mod tests {
         };
         ReloadReport {
             servers: Vec::new(),
+            fleet: Vec::new(),
             problems: vec![problem],
         }
     }

@@ -38,6 +38,8 @@ mod written;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
+use mcpvisor_core::GovernorSettings;
+
 use super::{Config, ConfigProblem, ConfigSource, Severity};
 use draft::Draft;
 use reader::Reader;
@@ -155,6 +157,7 @@ struct Document<'n> {
     servers: &'n [Member],
     defaults: Option<&'n Node>,
     state_dir: Option<&'n Node>,
+    connects: Option<&'n Node>,
     /// What is perhaps one of these.
     doubts: Vec<ConfigProblem>,
     /// Whether variables are written as opencode writes them.
@@ -199,6 +202,7 @@ impl<'n> Document<'n> {
             servers,
             defaults: find(top, keys::DEFAULTS).map(|member| &member.node),
             state_dir: find(top, keys::STATE_DIR).map(|member| &member.node),
+            connects: find(top, keys::FLEET_CONNECTS).map(|member| &member.node),
             doubts: doubts(top, text),
             bare,
         })
@@ -225,6 +229,10 @@ impl<'n> Document<'n> {
         };
         if let Some(node) = self.state_dir {
             config.state_dir = Some(state_dir(node, lookup).map_err(wrong)?);
+        }
+        if let Some(node) = self.connects {
+            let read = connects(node, &variables, text, &mut config);
+            config.connects = Some(read.map_err(wrong)?);
         }
         let counting = counting(self.servers);
         for (index, entry) in self.servers.iter().enumerate() {
@@ -319,6 +327,31 @@ fn fleet(
     Ok(draft)
 }
 
+/// How many servers connect at once.
+fn connects(
+    node: &Node,
+    variables: &Variables<'_>,
+    text: &Text<'_>,
+    config: &mut Config,
+) -> Result<GovernorSettings, reader::Said> {
+    let mut reader = Reader::new(variables);
+    let mut draft = Draft::default();
+    let members = reader::object(keys::FLEET_CONNECTS, node)?;
+    let prefix = format!("{}.", keys::FLEET_CONNECTS);
+    reader.object(members, &[keys::CONNECTS], &prefix, &mut draft)?;
+    let warnings = std::mem::take(&mut reader.warnings).into_iter();
+    config.problems.extend(warnings.map(|said| ConfigProblem {
+        server: None,
+        message: said.message,
+        severity: Severity::Warning,
+        location: Some(text.locate(&said.span)),
+    }));
+    draft.connects().map_err(|invalid| reader::Said {
+        message: entry::setting(&invalid),
+        span: reader.place(invalid.name).unwrap_or(node.span.clone()),
+    })
+}
+
 /// The state folder. It is shown in errors about it, so no variable is replaced in it but the home
 /// folder.
 fn state_dir(
@@ -354,7 +387,7 @@ fn is_entry(node: &Node) -> bool {
 /// Keys at the top that are ours and there twice, or nearly ours. All others are somebody else's: a
 /// config may be part of the settings of an editor.
 fn doubts<'n>(top: &'n [Member], text: &Text<'_>) -> Vec<ConfigProblem> {
-    let ours = [keys::DEFAULTS, keys::STATE_DIR];
+    let ours = [keys::DEFAULTS, keys::STATE_DIR, keys::FLEET_CONNECTS];
     let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);
     let mut seen = HashSet::new();
     let mut doubt = |member: &'n Member| {

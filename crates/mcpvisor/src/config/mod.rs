@@ -22,7 +22,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName, ServerSettings};
+use mcpvisor_core::{
+    GovernorSettings, InvalidServerName, InvalidSetting, ServerName, ServerSettings,
+};
 
 use rmcp::model::ProtocolVersion;
 
@@ -60,6 +62,8 @@ pub struct Config {
     /// Where the runtime keeps what it learned, from one run to the next: protocol eras, catalogs,
     /// approved tools. Nothing is kept without it.
     pub state_dir: Option<PathBuf>,
+    /// How many servers connect at once. Without it, as many as fit this machine.
+    pub connects: Option<GovernorSettings>,
     /// Where the servers that came from a file stand in it.
     pub origins: BTreeMap<ServerName, Location>,
 }
@@ -74,6 +78,13 @@ impl Config {
     #[must_use]
     pub fn server(mut self, server: ServerConfig) -> Self {
         self.servers.push(server);
+        self
+    }
+
+    /// Bounds how many servers connect at once.
+    #[must_use]
+    pub fn connects(mut self, connects: GovernorSettings) -> Self {
+        self.connects = Some(connects);
         self
     }
 

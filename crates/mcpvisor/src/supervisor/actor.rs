@@ -155,6 +155,10 @@ impl SupervisorActor {
                 state.governor_timer = None;
                 state.grant(&myself);
             }
+            SupervisorMessage::Govern(settings) => {
+                state.governor.reconfigure(settings);
+                state.grant(&myself);
+            }
             SupervisorMessage::Add { slot, reply } => state.add(&myself, slot, reply).await,
             SupervisorMessage::Remove { server, reply } => state.remove(&server, reply),
             SupervisorMessage::RestartDue { server } => state.start(&myself, &server).await,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::ServerName;
+use mcpvisor_core::{GovernorSettings, ServerName};
 use tokio::sync::oneshot;
 
 use super::ShutdownReport;
@@ -27,6 +27,8 @@ pub(crate) enum SupervisorMessage {
     },
     /// The governor may have room again.
     GovernorDue,
+    /// Other bounds on connects from now on.
+    Govern(GovernorSettings),
     /// Add a server.
     Add {
         /// Its slot.

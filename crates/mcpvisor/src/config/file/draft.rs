@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use mcpvisor_core::{InvalidSetting, ServerSettings};
+use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
 use crate::config::{ServerConfig, StartMode, ToolFilter, validate};
 use crate::secret::Secret;
+use crate::runtime::default_governor;
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
 /// it.
@@ -22,6 +23,11 @@ pub(super) struct Draft {
     pub(super) pin: bool,
     pub(super) protocol: Option<ProtocolVersion>,
     pub(super) check_arguments: bool,
+
+    /// How many servers connect at once: said of the fleet alone.
+    pub(super) connects: GovernorSettings,
+    /// The usual number depends on the machine.
+    pub(super) stdio_at_once: Option<usize>,
 
     /// `type`, or `transport`.
     pub(super) kind: Option<String>,
@@ -70,6 +76,25 @@ impl Draft {
             check_arguments: server.check_arguments,
             ..Self::default()
         }
+    }
+
+    /// What a fleet says of its connects, as a draft that says it.
+    pub(super) fn of_connects(connects: &GovernorSettings) -> Self {
+        Self {
+            connects: connects.clone(),
+            stdio_at_once: Some(connects.max_stdio),
+            ..Self::default()
+        }
+    }
+
+    /// What is said of connects.
+    pub(super) fn connects(self) -> Result<GovernorSettings, InvalidSetting> {
+        let usual = default_governor().max_stdio;
+        let connects = GovernorSettings {
+            max_stdio: self.stdio_at_once.unwrap_or(usual),
+            ..self.connects
+        };
+        connects.validate().map(|()| connects)
     }
 
     /// Refuses what would make the runtime misbehave.

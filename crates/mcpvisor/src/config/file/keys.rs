@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::draft::Draft;
 
 pub(super) use foreign::{EDITOR_COMMAND, FOREIGN};
-pub(super) use server::{SETTINGS, TRANSPORT};
+pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
 
 /// Where other clients put their servers, ours first. The first that is there counts.
 pub(super) const SERVERS: [&str; 5] = [
@@ -27,6 +27,7 @@ pub(super) const SERVERS: [&str; 5] = [
 /// What else may stand at the top.
 pub(super) const DEFAULTS: &str = "defaults";
 pub(super) const STATE_DIR: &str = "stateDir";
+pub(super) const FLEET_CONNECTS: &str = "connects";
 
 /// The types of transport, as they are spelled.
 pub(super) const STDIO: [&str; 2] = ["stdio", "local"];
@@ -69,6 +70,12 @@ pub(super) enum Kind {
         least: u64,
         most: Option<u64>,
         at: At<usize>,
+    },
+    /// A size whose default depends on the machine.
+    MaybeSize {
+        least: u64,
+        most: u64,
+        at: At<Option<usize>>,
     },
     Number {
         least: f64,
@@ -140,6 +147,7 @@ pub(super) fn is_measure(key: &str) -> bool {
                 key.kind,
                 Kind::Count(_)
                     | Kind::Size { .. }
+                    | Kind::MaybeSize { .. }
                     | Kind::Number { .. }
                     | Kind::Duration(_)
                     | Kind::MaybeDuration(_)
@@ -158,7 +166,7 @@ pub(super) fn is_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let choices = STDIO.iter().chain(&HTTP).chain(&PROTOCOLS).chain(&SERVERS);
         let others = ["true", "false", "null", "eager", "lazy", "sse", "inputs"];
-        let top = [DEFAULTS, STATE_DIR];
+        let top = [DEFAULTS, STATE_DIR, FLEET_CONNECTS];
         all()
             .map(|key| key.name)
             .chain(choices.copied())
@@ -171,7 +179,11 @@ pub(super) fn is_word(word: &str) -> bool {
 
 /// Every key of every table, those of sections too.
 fn all() -> impl Iterator<Item = &'static Key> {
-    let tables = ENTRY.iter().copied().chain([EDITOR_COMMAND]).flatten();
+    let tables = ENTRY
+        .iter()
+        .copied()
+        .chain([EDITOR_COMMAND, CONNECTS])
+        .flatten();
     tables.flat_map(|key| {
         let inner: &[Key] = match key.kind {
             Kind::Section(keys) => keys,

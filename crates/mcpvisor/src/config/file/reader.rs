@@ -155,6 +155,7 @@ impl<'a> Reader<'a> {
             Kind::MaybeFlag(at) => *at(draft) = Some(flag(path, node)?),
             Kind::Count(at) => *at(draft) = count(path, node)?,
             Kind::Size { at, .. } => *at(draft) = count(path, node)?,
+            Kind::MaybeSize { at, .. } => *at(draft) = Some(count(path, node)?),
             Kind::Number { at, .. } => *at(draft) = number(path, node)?,
             Kind::Duration(at) => *at(draft) = self.duration(path, node)?,
             Kind::MaybeDuration(at) => *at(draft) = Some(self.duration(path, node)?),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use mcpvisor_core::ServerSettings;
+use mcpvisor_core::{GovernorSettings, ServerSettings};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -102,6 +102,20 @@ fn transport() -> impl Strategy<Value = Transport> {
     prop_oneof![stdio, http]
 }
 
+fn connects() -> impl Strategy<Value = GovernorSettings> {
+    let counts = [1..100_usize, 1..100, 1..100];
+    (counts, duration(), duration(), 0..=100_u32).prop_map(|(counts, hold, window, share)| {
+        GovernorSettings {
+            max_connects: counts[0],
+            max_stdio: counts[1],
+            burst_floor: counts[2],
+            hold,
+            burst_window: window,
+            burst_share: f64::from(share) / 100.0,
+        }
+    })
+}
+
 fn server() -> impl Strategy<Value = ServerConfig> {
     let flags = any::<[bool; 10]>();
     let tools = (vec("[a-z*?]{1,4}", 0..3), vec("[a-z*?]{1,4}", 0..3));
@@ -155,8 +169,13 @@ proptest! {
     #![proptest_config(budget(200))]
 
     #[test]
-    fn a_fleet_that_is_written_down_is_read_back(servers in vec(server(), 0..4), hidden: bool) {
+    fn a_fleet_that_is_written_down_is_read_back(
+        servers in vec(server(), 0..4),
+        connects in option::of(connects()),
+        hidden: bool,
+    ) {
         let mut config = Config::new().state_dir("/state");
+        config.connects = connects;
         for server in servers {
             if config.servers.iter().all(|known| known.name != server.name) {
                 config.servers.push(server);
@@ -173,6 +192,7 @@ proptest! {
             .map_err(|error| TestCaseError::fail(format!("{error}: {written}")))?;
         prop_assert!(again.problems.iter().all(|p| p.message.contains("looks like")), "{:?}", again.problems);
         prop_assert_eq!(&again.state_dir, &config.state_dir);
+        prop_assert_eq!(&again.connects, &config.connects);
         for name in config.servers.iter().flat_map(own_variables) {
             prop_assert!(!meant.contains_key(&name), "{name} has two meanings: {written}");
         }

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::draft::Draft;
 use super::keys::{
-    DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, HTTP, Key, Kind, PROTOCOLS, SERVERS, STATE_DIR, STDIO,
+    CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind, PROTOCOLS,
+    SERVERS, STATE_DIR, STDIO,
 };
 use super::written::duration_text;
 
@@ -40,6 +41,9 @@ pub fn schema() -> Value {
         STATE_DIR.to_owned(),
         json!({ "description": "The folder in which the runtime keeps what it learned; ~/ is the home folder. Nothing is kept without it.", "type": "string", "minLength": 1 }),
     );
+    let mut connects = object(&[CONNECTS]);
+    connects["description"] = json!("How many servers connect at once.");
+    top.insert(FLEET_CONNECTS.to_owned(), connects);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "mcpvisor config",
@@ -96,6 +100,9 @@ fn shape(key: &Key) -> Value {
                 shape["maximum"] = json!(most);
             }
             shape
+        }
+        Kind::MaybeSize { least, most, .. } => {
+            json!({ "type": "integer", "minimum": least, "maximum": most })
         }
         Kind::Number { least, most, at } => {
             let mut shape = json!({ "type": "number", "minimum": least, "default": *at(draft) });

@@ -107,6 +107,45 @@ fn every_setting_can_be_set() {
 }
 
 #[test]
+fn how_many_servers_connect_at_once_is_said_at_the_top() {
+    let connects = |text: &str| {
+        let text = format!(r#"{{ "connects": {text}, "mcpServers": {{}} }}"#);
+        Config::from_json(&text, |_| None)
+    };
+    let all = r#"{ "atOnce": 7, "stdioAtOnce": 3, "hold": "1s", "burst": 2, "burstShare": 0.5,
+                   "burstWindow": "1s" }"#;
+    let expected = mcpvisor_core::GovernorSettings {
+        max_connects: 7,
+        max_stdio: 3,
+        hold: Duration::from_secs(1),
+        burst_floor: 2,
+        burst_share: 0.5,
+        burst_window: Duration::from_secs(1),
+    };
+    assert_eq!(connects(all).unwrap().connects, Some(expected));
+    assert_eq!(read(r#"{ "mcpServers": {} }"#).connects, None);
+    // What is not said is as it would be without the section.
+    let usual = crate::runtime::default_governor();
+    assert_eq!(connects("{}").unwrap().connects, Some(usual));
+    for (wrong, named) in [
+        (r#"{ "atOnce": 0 }"#, "connects.atOnce"),
+        (r#"{ "stdioAtOnce": 0 }"#, "connects.stdioAtOnce"),
+        (r#"{ "hold": "0s" }"#, "connects.hold"),
+        (r#"{ "burstShare": 2 }"#, "connects.burstShare"),
+        (r#"7"#, "connects"),
+    ] {
+        let error = connects(wrong).unwrap_err().to_string();
+        assert!(error.contains(&format!("{named:?} must be")), "{error}");
+    }
+    let config = connects(r#"{ "atonce": 1 }"#).unwrap();
+    assert!(
+        the_problem(&config)
+            .1
+            .contains("did you mean \"connects.atOnce\"?")
+    );
+}
+
+#[test]
 fn a_bad_entry_costs_that_server_only() {
     let bad = [
         (r#"7"#, "must be an object"),

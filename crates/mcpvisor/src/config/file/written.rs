@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::draft::Draft;
-use super::keys::{Key, Kind, SERVERS, SETTINGS, STATE_DIR};
+use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR};
 use crate::config::{Config, ServerConfig, StartMode};
 use crate::secret::Secret;
 use crate::transport::TransportKind;
@@ -65,6 +65,11 @@ impl Config {
         let mut document = Map::new();
         if let Some(folder) = &self.state_dir {
             document.insert(STATE_DIR.to_owned(), folder.to_string_lossy().into());
+        }
+        if let Some(connects) = &self.connects {
+            let mut section = Map::new();
+            write(CONNECTS, &mut Draft::of_connects(connects), &mut section);
+            document.insert(FLEET_CONNECTS.to_owned(), section.into());
         }
         document.insert(SERVERS[0].to_owned(), servers.into());
         document.into()
@@ -195,6 +200,7 @@ fn value(key: &Key, draft: &mut Draft) -> Option<Value> {
         Kind::MaybeFlag(at) => at(draft).map(Value::from),
         Kind::Count(at) => Some((*at(draft)).into()),
         Kind::Size { at, .. } => Some((*at(draft)).into()),
+        Kind::MaybeSize { at, .. } => at(draft).map(Value::from),
         Kind::Number { at, .. } => Some((*at(draft)).into()),
         Kind::Duration(at) => Some(duration_text(*at(draft)).into()),
         Kind::MaybeDuration(at) => at(draft).map(|duration| duration_text(duration).into()),

@@ -1,5 +1,6 @@
 //! Our own keys: how a server is reached, and how it is supervised.
 
+use mcpvisor_core::GovernorSettings;
 use mcpvisor_core::settings::MessageSettings;
 
 use super::{Key, Kind};
@@ -392,5 +393,55 @@ const CLOSE: &[Key] = &[
         "terminate",
         Kind::Duration(|draft| &mut draft.settings.close.terminate),
         "A program may take this long to exit after SIGTERM; then SIGKILL. Default: 2s.",
+    ),
+];
+
+/// How many servers connect at once, at the top of a config.
+pub(in super::super) const CONNECTS: &[Key] = &[
+    Key::new(
+        "atOnce",
+        Kind::Size {
+            least: 1,
+            most: Some(GovernorSettings::MOST as u64),
+            at: |draft| &mut draft.connects.max_connects,
+        },
+        "Servers that connect at once. Default: 32.",
+    ),
+    Key::new(
+        "stdioAtOnce",
+        Kind::MaybeSize {
+            least: 1,
+            most: GovernorSettings::MOST as u64,
+            at: |draft| &mut draft.stdio_at_once,
+        },
+        "Servers among them that are started as programs. Default: four times the number of cores.",
+    ),
+    Key::new(
+        "hold",
+        Kind::Duration(|draft| &mut draft.connects.hold),
+        "A server that says nothing makes room for others after this. Default: 2s.",
+    ),
+    Key::new(
+        "burst",
+        Kind::Size {
+            least: 1,
+            most: Some(GovernorSettings::MOST as u64),
+            at: |draft| &mut draft.connects.burst_floor,
+        },
+        "Reconnects that may start within the window, however small the fleet is. Default: 5.",
+    ),
+    Key::new(
+        "burstShare",
+        Kind::Number {
+            least: 0.0,
+            most: Some(1.0),
+            at: |draft| &mut draft.connects.burst_share,
+        },
+        "The share of the fleet that may reconnect within the window, if that is more. Default: 0.1.",
+    ),
+    Key::new(
+        "burstWindow",
+        Kind::Duration(|draft| &mut draft.connects.burst_window),
+        "The window. Default: 100ms.",
     ),
 ];
