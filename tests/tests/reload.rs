@@ -290,11 +290,10 @@ async fn how_many_connect_at_once_is_taken_from_the_config_and_from_the_next_one
         .map(|(number, it)| server(&format!("s{number}"), scripted(it)))
         .collect();
     let at_once = |most: usize| {
-        config(servers.clone()).connects(GovernorSettings {
-            max_connects: most,
-            hold: secs(10_000),
-            ..GovernorSettings::default()
-        })
+        let mut connects = GovernorSettings::default();
+        connects.max_connects = most;
+        connects.hold = secs(10_000);
+        config(servers.clone()).connects(connects)
     };
     let connecting = || {
         let asked = |it: &&ScriptedServer| !it.record().received("initialize").is_empty();

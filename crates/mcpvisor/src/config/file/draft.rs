@@ -6,8 +6,8 @@ use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
 use crate::config::{ServerConfig, StartMode, ToolFilter, validate};
-use crate::secret::Secret;
 use crate::runtime::default_governor;
+use crate::secret::Secret;
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
 /// it.
@@ -89,11 +89,9 @@ impl Draft {
 
     /// What is said of connects.
     pub(super) fn connects(self) -> Result<GovernorSettings, InvalidSetting> {
-        let usual = default_governor().max_stdio;
-        let connects = GovernorSettings {
-            max_stdio: self.stdio_at_once.unwrap_or(usual),
-            ..self.connects
-        };
+        let mut connects = self.connects;
+        let usual = || default_governor().max_stdio;
+        connects.max_stdio = self.stdio_at_once.unwrap_or_else(usual);
         connects.validate().map(|()| connects)
     }
 

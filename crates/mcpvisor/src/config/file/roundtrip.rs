@@ -105,14 +105,14 @@ fn transport() -> impl Strategy<Value = Transport> {
 fn connects() -> impl Strategy<Value = GovernorSettings> {
     let counts = [1..100_usize, 1..100, 1..100];
     (counts, duration(), duration(), 0..=100_u32).prop_map(|(counts, hold, window, share)| {
-        GovernorSettings {
-            max_connects: counts[0],
-            max_stdio: counts[1],
-            burst_floor: counts[2],
-            hold,
-            burst_window: window,
-            burst_share: f64::from(share) / 100.0,
-        }
+        let mut connects = GovernorSettings::default();
+        connects.max_connects = counts[0];
+        connects.max_stdio = counts[1];
+        connects.burst_floor = counts[2];
+        connects.hold = hold;
+        connects.burst_window = window;
+        connects.burst_share = f64::from(share) / 100.0;
+        connects
     })
 }
 

@@ -114,14 +114,13 @@ fn how_many_servers_connect_at_once_is_said_at_the_top() {
     };
     let all = r#"{ "atOnce": 7, "stdioAtOnce": 3, "hold": "1s", "burst": 2, "burstShare": 0.5,
                    "burstWindow": "1s" }"#;
-    let expected = mcpvisor_core::GovernorSettings {
-        max_connects: 7,
-        max_stdio: 3,
-        hold: Duration::from_secs(1),
-        burst_floor: 2,
-        burst_share: 0.5,
-        burst_window: Duration::from_secs(1),
-    };
+    let mut expected = mcpvisor_core::GovernorSettings::default();
+    expected.max_connects = 7;
+    expected.max_stdio = 3;
+    expected.hold = Duration::from_secs(1);
+    expected.burst_floor = 2;
+    expected.burst_share = 0.5;
+    expected.burst_window = Duration::from_secs(1);
     assert_eq!(connects(all).unwrap().connects, Some(expected));
     assert_eq!(read(r#"{ "mcpServers": {} }"#).connects, None);
     // What is not said is as it would be without the section.

@@ -352,7 +352,7 @@ fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
     let batch = format!("\u{feff}[{}]", reply(json!({"content": []})));
     let decoded = decode(
         batch.as_bytes(),
-        judge(batch.as_bytes()),
+        judge(batch.as_bytes(), &Default::default()),
         &Seven(Expect::CallTool),
         |_| true,
     );

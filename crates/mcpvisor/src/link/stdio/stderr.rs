@@ -114,7 +114,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_read_with_rests() {
         let read = Arc::new(AtomicUsize::new(0));
-        let drain = StderrDrain::start(Flood(Arc::clone(&read)), Arc::default());
+        let ring = Arc::new(StderrRing::new(1024));
+        let drain = StderrDrain::start(Flood(Arc::clone(&read)), ring);
         tokio::time::sleep(Duration::from_millis(100)).await;
         let read = read.load(Ordering::Relaxed);
         assert!((REST_AFTER..=101 * REST_AFTER).contains(&read), "{read}");
