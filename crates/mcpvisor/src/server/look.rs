@@ -137,7 +137,8 @@ impl ServerState {
     }
 }
 
-#[cfg(all(test, feature = "in-process"))]
+#[cfg(test)]
+#[cfg(feature = "in-process")]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
