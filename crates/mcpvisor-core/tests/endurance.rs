@@ -184,7 +184,7 @@ const SLOWEST_PROBE: u128 = 300_000;
 /// The times between the connects of a dead server in a day.
 fn a_day_of_the_dead() -> Vec<u128> {
     let probes = (DAY.as_millis() - 571_500) / SLOWEST_PROBE;
-    let probes = std::iter::repeat_n(SLOWEST_PROBE, usize::try_from(probes).unwrap());
+    let probes = (0..probes).map(|_| SLOWEST_PROBE);
     let paced = BUDGET.into_iter().chain(FIRST_PROBES);
     paced.chain(probes).collect()
 }
