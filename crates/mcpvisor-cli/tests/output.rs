@@ -2,11 +2,10 @@
 
 mod common;
 
-use common::{BINARY, Folder, LIMIT, builtin, run, script};
+use common::{BINARY, Folder, builtin, next_line, run, script};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdout, Stdio};
-use std::sync::mpsc;
+use std::io::{BufReader, Write};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// The keys of an object; none if it is something else.
@@ -72,18 +71,6 @@ fn status_shows_what_it_has_when_the_time_is_up() {
     let folder = Folder::with(&json!({ "mute": script("exec sleep 600") }));
     let ran = folder.run(&["status", "--timeout", "300ms"]);
     assert!(ran.exits(0).stdout.contains("connecting"), "{ran:?}");
-}
-
-/// The next line of a pipe, and the pipe again.
-fn next_line(mut pipe: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
-    let (give, take) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut line = String::new();
-        let read = pipe.read_line(&mut line);
-        let _ = give.send(read.map(|_| (line, pipe)));
-    });
-    let read = take.recv_timeout(LIMIT).expect("no line came in time");
-    read.unwrap()
 }
 
 #[test]

@@ -10,10 +10,11 @@
 
 pub mod pty;
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -392,6 +393,21 @@ impl Ran {
 #[track_caller]
 pub fn run(mut command: Command) -> Ran {
     finish(command.spawn().unwrap())
+}
+
+/// The next line of a pipe, and the pipe again.
+#[track_caller]
+pub fn next_line(mut pipe: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
+    let (give, take) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = pipe.read_line(&mut line);
+        let _ = give.send(read.map(|_| (line, pipe)));
+    });
+    match take.recv_timeout(LIMIT) {
+        Ok(read) => read.unwrap(),
+        Err(_) => panic!("no line came within {LIMIT:?}"),
+    }
 }
 
 /// Waits for a command that was started before.
