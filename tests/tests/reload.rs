@@ -714,3 +714,17 @@ async fn an_entry_that_became_unusable_leaves_its_server_as_it_was() {
     assert_eq!(change(&report, "a"), ServerChange::Kept);
     assert_eq!(report.problems.len(), 2);
 }
+
+#[tokio::test]
+async fn an_entry_that_became_unusable_and_is_switched_off_is_obeyed_in_that() {
+    let scripted_server = ScriptedServer::new(Script::new());
+    let (runtime, handle) = ready(server("a", scripted(&scripted_server))).await;
+    let text = r#"{ "mcpServers": { "a": { "command": 7, "enabled": false } } }"#;
+    let off = Config::from_json(text, |_| None).unwrap();
+    let report = runtime.reload(off.clone()).await.unwrap();
+    let what = vec!["enabled"];
+    assert_eq!(change(&report, "a"), ServerChange::Adjusted { what });
+    reaches(&handle, StateName::Disabled).await;
+    let report = runtime.reload(off).await.unwrap();
+    assert_eq!(change(&report, "a"), ServerChange::Kept);
+}

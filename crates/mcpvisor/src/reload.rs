@@ -243,6 +243,23 @@ impl Runtime {
         reload.await.unwrap_or(Err(ReloadError::RuntimeGone))
     }
 
+    /// Servers that run, and whose new entries cannot be used but for being switched off: that is
+    /// obeyed, and all else stays.
+    fn switched_off(&self, problems: &[ConfigProblem]) -> BTreeMap<ServerName, ServerConfig> {
+        let off = problems.iter().filter(|it| it.severity == Severity::Off);
+        let slots = off.filter_map(|it| self.slot(it.server.as_deref()?).ok());
+        let configs = slots.map(|slot| ServerConfig::clone(&slot.config()));
+        let running = configs.filter(|config| config.enabled);
+        let disabled = running.map(|config| {
+            let off = ServerConfig {
+                enabled: false,
+                ..config
+            };
+            (off.name.clone(), off)
+        });
+        disabled.collect()
+    }
+
     async fn take(
         &self,
         mut wanted: BTreeMap<ServerName, ServerConfig>,
@@ -251,12 +268,13 @@ impl Runtime {
     ) -> Result<ReloadReport, ReloadError> {
         let broken: BTreeSet<&str> = problems
             .iter()
-            .filter(|problem| problem.severity == Severity::LeftOut)
+            .filter(|problem| problem.severity != Severity::Warning)
             .filter_map(|problem| problem.server.as_deref())
             .collect();
         let mut one_at_a_time = self.lifeline().reloading.lock().await;
         let governed = self.govern(&mut one_at_a_time, connects);
         let mut steps = Vec::new();
+        wanted.extend(self.switched_off(&problems));
         for name in self.servers() {
             let Ok(slot) = self.slot(name.as_str()) else {
                 continue;
