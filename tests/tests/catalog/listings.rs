@@ -2,6 +2,35 @@
 
 use super::*;
 
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_says_nothing_of_the_others() {
+    let broken = Behaviour::error(ErrorData::internal_error("no", None));
+    let script = full().on("prompts/list", broken);
+    let script = script.on("resources/list", Behaviour::silence());
+    let scripted_server = ScriptedServer::new(script);
+    let runtime = fleet([server("one", scripted(&scripted_server))]).await;
+    let handle = runtime.server("one").unwrap();
+    eventually(DEADLINE, "the prompts to fail", || {
+        handle.status().list(ListKind::Prompts).is_settled()
+    })
+    .await;
+    let status = handle.status();
+    assert!(!status.is_ready());
+    assert_eq!(*status.list(ListKind::Tools), ListState::Fresh);
+    assert_eq!(*status.list(ListKind::Resources), ListState::Pending);
+    let ListState::Failed(fault) = status.list(ListKind::Prompts) else {
+        panic!("{status:?}");
+    };
+    assert!(fault.message.contains("prompts"), "{fault}");
+    scripted_server.control().set_script(full());
+    eventually(DEADLINE, "the prompts", || {
+        *handle.status().list(ListKind::Prompts) == ListState::Fresh
+    })
+    .await;
+    runtime.disable("one").await.unwrap();
+    assert_eq!(*handle.status().list(ListKind::Tools), ListState::Unlisted);
+}
+
 // K4
 
 #[tokio::test(start_paused = true)]

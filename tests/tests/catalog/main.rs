@@ -18,7 +18,9 @@ mod restored;
 use std::sync::Arc;
 
 use fleet::*;
-use mcpvisor::{EventKind, ListKind, RetryWish, Runtime, ServerCatalog, ServerHandle, StateName};
+use mcpvisor::{
+    EventKind, ListKind, ListState, RetryWish, Runtime, ServerCatalog, ServerHandle, StateName,
+};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{self, Marker};
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Record, Script, ScriptedServer, tool};
