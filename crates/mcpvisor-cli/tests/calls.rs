@@ -178,6 +178,10 @@ fn arguments_that_never_come_end_with_the_deadline() {
     let stdin = child.stdin.take();
     let error = finish(child).exits(7).error();
     assert_eq!(error["code"], "deadline");
+    assert_eq!(
+        (&error["server"], &error["sent"]),
+        (&json!("lab"), &json!(false))
+    );
     drop(stdin);
     assert_eq!(folder.started(), [0; 0]);
 }

@@ -44,7 +44,7 @@ pub(super) async fn whole(
             .map_err(|error| Failure::unexpected(error.to_string()))?
             .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
         () = interrupts.next() => Err(errand.interrupted()),
-        () = in_time => Err(Failure::deadline(format!(
+        () = in_time => Err(errand.too_late(format!(
             "--args did not come from {shown} in time; nothing was sent"
         ))),
     }

@@ -103,6 +103,14 @@ impl<'w> Errand<'w> {
         self.sent.set(true);
     }
 
+    /// The time was up before it could be sent.
+    pub(super) fn too_late(&self, message: String) -> Failure {
+        Failure {
+            sent: Some(self.sent.get()),
+            ..Failure::deadline(message).at(self.server)
+        }
+    }
+
     pub(super) fn interrupted(&self) -> Failure {
         Failure::interrupted_at(self.server, self.method, self.sent.get())
     }
