@@ -12,7 +12,9 @@ use super::text::Text;
 use super::tree::{Member, Value};
 use super::variables::Variables;
 use crate::config::{ConfigProblem, ServerConfig, Severity};
-use crate::transport::{Transport, check};
+use crate::transport::Transport;
+#[cfg(any(feature = "stdio", feature = "http"))]
+use crate::transport::check;
 
 /// So many unknown keys are named beside what an entry lacks.
 const MAX_HINTS: usize = 3;

@@ -13,8 +13,9 @@ use crate::link::bounds::in_words;
 /// Shorter lines are read as they are: nothing in them can add up to much.
 pub(crate) const LARGE: usize = 64 * 1024;
 
-/// A byte of a line takes no more bytes of memory: `{},` is an object and its place.
-const WORST: usize = 256;
+/// A byte of a line takes no more bytes of memory: `{},` is an object and its place, and a few are
+/// left for objects within each other.
+const WORST: usize = 300;
 
 /// Longer lines are walked over and read off the async workers.
 const HEAVY: usize = 1024 * 1024;
@@ -350,10 +351,7 @@ mod tests {
                 },
             );
             let weight = weight.unwrap();
-            assert!(
-                weight.memory + line.len() <= WORST * line.len() + OBJECT,
-                "{line}"
-            );
+            assert!(weight.memory + line.len() <= WORST * line.len(), "{line}");
         }
     }
 }
