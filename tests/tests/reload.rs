@@ -287,7 +287,12 @@ async fn how_many_connect_at_once_is_taken_from_the_config_and_from_the_next_one
     let servers: Vec<_> = scripted_servers
         .iter()
         .enumerate()
-        .map(|(number, it)| server(&format!("s{number}"), scripted(it)))
+        .map(|(number, it)| {
+            let mut server = server(&format!("s{number}"), scripted(it));
+            // Nobody makes room by giving up.
+            server.settings.timeouts.connect = secs(10_000);
+            server
+        })
         .collect();
     let at_once = |most: usize| {
         let mut connects = GovernorSettings::default();
