@@ -170,8 +170,9 @@ async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_wa
     let server = Server::start(|seen| match seen.asks() {
         "GET" => {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-            // Far below the bound of an answer, and without an end.
-            let unfinished = format!("{}data: {}", event(&changed), mib(2));
+            // Far below the bound of an answer, and without an end. However long the calls take,
+            // nobody is to ask for the stream again meanwhile.
+            let unfinished = format!("retry: 30000\n{}data: {}", event(&changed), mib(2));
             Reply::Parts(vec![
                 (Duration::ZERO, sse_head() + &chunk(&unfinished)),
                 (LONG, String::new()),
