@@ -83,6 +83,19 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
             "mcpvisor-no-such-directory",
             "correct \"cwd\"",
         ),
+        (
+            Transport::stdio(""),
+            FaultClass::InvalidCommand,
+            "must be the program to start",
+            "correct \"command\"",
+        ),
+        (
+            // Otherwise the variable A would be set to "B=c".
+            Transport::stdio("sh").env("A=B", "c"),
+            FaultClass::InvalidCommand,
+            "contains '='",
+            "correct \"env\"",
+        ),
     ];
     for (command, class, problem, action) in cases {
         let (runtime, handle) = start(server("broken", command)).await;

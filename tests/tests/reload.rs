@@ -187,24 +187,7 @@ async fn a_config_that_cannot_be_used_changes_nothing() {
     changed.tools = deny(&["*"]);
     let mut no_attempts = another.clone();
     no_attempts.settings.budget.attempts = 0;
-    let with = |transport: Transport| {
-        let mut config = another.clone();
-        config.transport = transport;
-        config
-    };
-    for broken in [
-        no_attempts,
-        another.clone().sleep_after(millis(0)),
-        // As reading it from a file does.
-        with(Transport::stdio("").into()),
-        with(Transport::stdio("x").env("A=B", "c").into()),
-        with(Transport::http("ftp://host/").into()),
-        with(
-            Transport::http("http://host/")
-                .header("two words", "")
-                .into(),
-        ),
-    ] {
+    for broken in [no_attempts, another.clone().sleep_after(millis(0))] {
         let refused = runtime
             .reload(config([changed.clone(), broken.clone()]))
             .await

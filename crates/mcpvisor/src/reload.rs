@@ -188,7 +188,7 @@ fn checked(servers: Vec<ServerConfig>) -> Result<BTreeMap<ServerName, ServerConf
     let mut by_name = BTreeMap::new();
     for server in servers {
         let name = server.name.clone();
-        if let Err(problem) = server.validate() {
+        if let Err(problem) = server.validate_settings() {
             return Err(ReloadError::InvalidSetting {
                 server: name,
                 problem,

@@ -244,7 +244,7 @@ pub(crate) fn default_governor() -> GovernorSettings {
 
 fn validate(config: &ServerConfig) -> Result<(), StartError> {
     config
-        .validate()
+        .validate_settings()
         .map_err(|problem| StartError::InvalidSetting {
             server: config.name.clone(),
             problem,
@@ -526,7 +526,7 @@ impl Runtime {
     /// Adds a server at run time.
     pub async fn add(&self, config: ServerConfig) -> Result<(), ControlError> {
         config
-            .validate()
+            .validate_settings()
             .map_err(|problem| ControlError::InvalidSetting {
                 server: config.name.clone(),
                 problem,

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use mcpvisor::rmcp::model::{ProtocolVersion, ToolListChangedNotification};
+use mcpvisor::rmcp::model::ToolListChangedNotification;
 use mcpvisor::{GovernorSettings, Runtime, ServerSettings, Transport};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{MARKER, Marker};
@@ -90,10 +90,7 @@ async fn most_mute_children(max_stdio: usize) -> usize {
     for number in 0..6 {
         let mute = Transport::stdio("sleep").arg("600");
         let mute = mute.env(MARKER, marker.value());
-        let mut config = server(&format!("mute-{number}"), mute);
-        // One question is asked, and never another.
-        config.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        builder = builder.server(config);
+        builder = builder.server(server(&format!("mute-{number}"), mute));
     }
     let runtime = builder.start().await.unwrap();
     let mut most = 0;

@@ -274,7 +274,10 @@ async fn crowd(arena: &Arc<Arena>, round: usize, ms: u64) -> JoinSet<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves_them_all() {
     for manners in [HttpManners::default(), HttpManners::sse()] {
-        let arena = Arc::new(Arena::new(manners).await);
+        // A busy machine takes its time to refuse all of them.
+        let mut settings = quick();
+        settings.close.drain = secs(10);
+        let arena = Arc::new(Arena::with(manners, settings).await);
         for round in 1..=size(3, 20) {
             ready_after(&arena.handle, round as u64 - 1).await;
             arena.server.forget_sessions();

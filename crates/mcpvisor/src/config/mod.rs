@@ -278,7 +278,8 @@ impl ServerConfig {
 
     /// Refuses what reading it from a file would refuse: settings that would make the runtime
     /// misbehave, a command that could not be started, an address or a header that is none. A runtime
-    /// checks its servers when it starts, when one is added, and at a reload.
+    /// takes no server with such settings; one that could not be started or reached fails for good
+    /// when it is, and costs no other.
     ///
     /// ```
     /// use mcpvisor::{ServerConfig, Transport};
@@ -292,8 +293,13 @@ impl ServerConfig {
     /// # Ok::<(), mcpvisor::InvalidServerName>(())
     /// ```
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        validate(&self.settings, self.sleep_after)?;
+        self.validate_settings()?;
         self.transport.check()
+    }
+
+    /// Refuses settings that would make the runtime misbehave.
+    pub(crate) fn validate_settings(&self) -> Result<(), InvalidSetting> {
+        validate(&self.settings, self.sleep_after)
     }
 }
 

@@ -10,6 +10,9 @@ use sha2::{Digest, Sha256};
 /// The form of the file; another one is not understood.
 const VERSION: u32 = 1;
 
+/// For so many commands or addresses a tool is approved at once; the oldest makes room.
+const MOST_PLACES: usize = 16;
+
 /// The approved tools of one server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Lock {
@@ -27,6 +30,22 @@ pub(crate) struct Approved {
     pub(crate) transport: String,
     /// For a person to read, and to show what changed.
     pub(crate) definition: Value,
+    /// What was approved before for other commands or addresses, the newest first: two configs may
+    /// have servers of one name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    elsewhere: Vec<Approved>,
+}
+
+impl Approved {
+    /// All that is approved, the newest first.
+    fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.elsewhere)
+    }
+
+    /// What is approved for this command or address.
+    pub(super) fn at(&self, transport: &str) -> Option<&Self> {
+        self.all().find(|it| it.transport == transport)
+    }
 }
 
 impl Lock {
@@ -50,12 +69,20 @@ impl Lock {
         lock
     }
 
-    /// Approves this definition of a tool, and no other.
+    /// Approves this definition of a tool for this command or address, and no other.
     pub(crate) fn approve(&mut self, tool: &str, definition: Value, transport: &str) {
+        let mut elsewhere = Vec::new();
+        if let Some(mut before) = self.tools.remove(tool) {
+            elsewhere = std::mem::take(&mut before.elsewhere);
+            elsewhere.insert(0, before);
+            elsewhere.retain(|it| it.transport != transport);
+            elsewhere.truncate(MOST_PLACES - 1);
+        }
         let approved = Approved {
             hash: hash(&definition),
             transport: transport.to_owned(),
             definition,
+            elsewhere,
         };
         self.tools.insert(tool.to_owned(), approved);
     }
@@ -72,6 +99,7 @@ impl Lock {
         let sound = lock
             .tools
             .values()
+            .flat_map(Approved::all)
             .all(|it| it.hash == hash(&it.definition));
         (lock.version == VERSION && lock.server == server && sound).then_some(lock)
     }

@@ -99,14 +99,18 @@ pub(crate) fn judge(approval: &Approval, transport: &str, tool: &Tool) -> Option
         }
         Approval::Known(lock) => match lock.tools.get(&*tool.name) {
             None => held(HeldReason::New, Vec::new(), offered),
-            Some(approved) if approved.hash != lock::hash(&offered) => {
-                let diff = diff::between(&approved.definition, &offered);
-                held(HeldReason::Changed, diff, offered)
+            Some(approved) => {
+                let here = approved.at(transport);
+                let known = here.unwrap_or(approved);
+                if known.hash != lock::hash(&offered) {
+                    let diff = diff::between(&known.definition, &offered);
+                    return held(HeldReason::Changed, diff, offered);
+                }
+                match here {
+                    Some(_) => None,
+                    None => held(HeldReason::Moved, Vec::new(), offered),
+                }
             }
-            Some(approved) if approved.transport != transport => {
-                held(HeldReason::Moved, Vec::new(), offered)
-            }
-            Some(_) => None,
         },
     }
 }
@@ -148,6 +152,33 @@ mod tests {
         let unreadable = Some(HeldReason::Unreadable);
         assert_eq!(reason(&Approval::Unreadable, "here", &read), unreadable);
         assert_eq!(reason(&Approval::Unknown, "here", &read), unreadable);
+    }
+
+    /// Two configs have a server of this name: who approves in the one takes nothing from the other.
+    #[test]
+    fn what_is_approved_for_one_command_is_not_forgotten_for_another() {
+        let (reads, lists) = (tool("read", "reads"), tool("read", "lists"));
+        let mut lock = Lock::of("s", std::slice::from_ref(&reads), "here");
+        lock.approve("read", lock::definition(&lists), "there");
+        let written = lock.write().unwrap();
+        let approval = Approval::Known(Lock::read("s", &written).unwrap());
+        assert_eq!(reason(&approval, "here", &reads), None);
+        assert_eq!(reason(&approval, "there", &lists), None);
+        let changed = Some(HeldReason::Changed);
+        assert_eq!(reason(&approval, "here", &lists), changed);
+        assert_eq!(reason(&approval, "there", &reads), changed);
+        let moved = Some(HeldReason::Moved);
+        assert_eq!(reason(&approval, "nowhere", &lists), moved);
+        lock.approve("read", lock::definition(&lists), "here");
+        let approval = Approval::Known(lock.clone());
+        assert_eq!(reason(&approval, "here", &lists), None);
+        assert_eq!(reason(&approval, "here", &reads), changed);
+        for place in 0..100 {
+            lock.approve("read", lock::definition(&lists), &place.to_string());
+        }
+        let approval = Approval::Known(lock);
+        assert_eq!(reason(&approval, "99", &lists), None);
+        assert_eq!(reason(&approval, "here", &lists), moved, "it made room");
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Transport {
 
 #[cfg(feature = "stdio")]
 impl super::StdioCommand {
-    fn check(&self) -> Result<(), InvalidSetting> {
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         let nul = |part: &std::ffi::OsStr| part.as_encoded_bytes().contains(&0);
         let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
         refuse("command", PROGRAM, !is_program(&text(self.program())))?;

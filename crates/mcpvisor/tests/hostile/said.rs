@@ -1,5 +1,6 @@
 //! What a server says of itself and of its failures is kept and repeated only so far.
 
+use mcpvisor::rmcp::model::ProtocolVersion;
 use mcpvisor::{CallError, FaultClass};
 
 use super::*;
@@ -34,7 +35,11 @@ async fn runtime(script: &str) -> (Runtime, ServerHandle) {
 #[tokio::test]
 async fn a_refusal_without_end_is_cut_in_the_status_and_for_every_caller() {
     let refuse = long(r#""error":{"code":-32000,"message":""#, r#""}"#);
-    let (runtime, hostile) = runtime(&instead(WELCOME, &refuse)).await;
+    let mut config = server("hostile", sh(&instead(WELCOME, &refuse)));
+    // It is asked for this version alone, so that its refusal is the last word.
+    config.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    let hostile = runtime.server("hostile").unwrap();
     let calls: Vec<_> = (0..8)
         .map(|_| {
             let call = hostile.call_tool("any", json!({}));

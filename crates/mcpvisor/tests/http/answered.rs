@@ -92,6 +92,7 @@ async fn what_was_accepted_is_not_waited_for_when_the_stream_for_its_answer_is_g
     for breaks in [false, true] {
         let accepted = Arc::new(AtomicUsize::new(0));
         let (opened, taken) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&accepted));
+        let pinged = Arc::new(AtomicUsize::new(0));
         let server = Server::start(move |seen| match seen.asks() {
             "tools/call" => {
                 taken.fetch_add(1, Ordering::SeqCst);
@@ -99,17 +100,28 @@ async fn what_was_accepted_is_not_waited_for_when_the_stream_for_its_answer_is_g
             }
             "GET" if opened.fetch_add(1, Ordering::SeqCst) == 0 => {
                 let end = if breaks { "" } else { "0\r\n\r\n" };
-                let (taken, end) = (Arc::clone(&taken), end.to_owned());
-                let is_taken = Condition::new(move || taken.load(Ordering::SeqCst) == 1);
-                Reply::Until(sse_head(), is_taken, end)
+                let (pinged, end) = (Arc::clone(&pinged), end.to_owned());
+                let is_known = Condition::new(move || pinged.load(Ordering::SeqCst) == 2);
+                Reply::Until(sse_head(), is_known, end)
             }
             "GET" if breaks => Reply::raw(sse_head()),
+            "ping" => {
+                pinged.fetch_add(1, Ordering::SeqCst);
+                manners(seen)
+            }
             _ => manners(seen),
         })
         .await;
         let (runtime, web) = connected(&server).await;
         until("the stream is open", || server.count("GET") == 1).await;
-        let error = call(&web).await.unwrap_err();
+        let caller = web.clone();
+        let waiting = tokio::spawn(async move { call(&caller).await });
+        until("the call is taken", || accepted.load(Ordering::SeqCst) == 1).await;
+        // Once the first of them is answered the client has read that too, and the stream may end.
+        for _ in 0..2 {
+            web.ping().deadline(LONG).await.unwrap();
+        }
+        let error = waiting.await.unwrap().unwrap_err();
         assert_eq!(
             (error.code(), error.known()),
             ("outcome_unknown", Known::Unknown),

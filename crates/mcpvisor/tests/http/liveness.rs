@@ -114,8 +114,12 @@ async fn what_needs_a_person_is_said_at_once() {
     for (endpoint, class) in [
         (Transport::http(server.url()), FaultClass::Unauthorized),
         (Transport::http(forbidden.url()), FaultClass::Unauthorized),
-        // What looks like an address and is none; what does not even look like one does not start.
+        (Transport::http("ftp://host/"), FaultClass::InvalidAddress),
         (Transport::http("http://[::1/"), FaultClass::InvalidAddress),
+        (
+            Transport::http("not an address"),
+            FaultClass::InvalidAddress,
+        ),
         (
             Transport::http("http://host:port/"),
             FaultClass::InvalidAddress,

@@ -134,7 +134,7 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
     let server = Server::start(manners).await;
     let (runtime, handle) = started(Transport::http(server.url())).await;
     runtime.ready(LONG).await.unwrap();
-    let broken = Transport::http(server.url()).header("X-Team", "two\u{1}words");
+    let broken = Transport::http(server.url()).header("X-Team", "two\nlines");
     let why = vec!["headers"];
     let change = reload(&runtime, broken).await;
     assert_eq!(change, ServerChange::Restarted { why });

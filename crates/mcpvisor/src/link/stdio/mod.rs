@@ -134,6 +134,7 @@ impl StdioLink {
         bounds: Bounds,
         server: &ServerName,
     ) -> Result<Self, OpenFailure> {
+        resolve::check(command)?;
         let (process, pipes) = Process::start(command).await?;
         tracing::debug!(%server, pid = %process.id(), "started the process");
         let Pipes {

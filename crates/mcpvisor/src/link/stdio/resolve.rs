@@ -97,6 +97,14 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
     }
 }
 
+/// Refuses what no program could be given.
+pub(super) fn check(command: &StdioCommand) -> Result<(), OpenFailure> {
+    command.check().map_err(|problem| {
+        let action = format!("correct {:?} of the server's entry", problem.name);
+        not_executable(problem.to_string(), &action)
+    })
+}
+
 fn in_directory(command: &StdioCommand, file: &Path) -> PathBuf {
     command
         .cwd
