@@ -85,9 +85,9 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
         ),
         (
             Transport::stdio(""),
-            FaultClass::InvalidCommand,
-            "must be the program to start",
-            "correct \"command\"",
+            FaultClass::CommandNotFound,
+            "was not found",
+            "install it",
         ),
         (
             // Otherwise the variable A would be set to "B=c".

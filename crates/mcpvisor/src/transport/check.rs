@@ -52,10 +52,19 @@ impl Transport {
 
 #[cfg(feature = "stdio")]
 impl super::StdioCommand {
-    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+    fn check(&self) -> Result<(), InvalidSetting> {
+        refuse(
+            "command",
+            PROGRAM,
+            !is_program(&self.program().to_string_lossy()),
+        )?;
+        self.check_given()
+    }
+
+    /// Refuses what no program could be given, whichever it is.
+    pub(crate) fn check_given(&self) -> Result<(), InvalidSetting> {
         let nul = |part: &std::ffi::OsStr| part.as_encoded_bytes().contains(&0);
         let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
-        refuse("command", PROGRAM, !is_program(&text(self.program())))?;
         refuse("command", NUL, nul(self.program()))?;
         refuse("args", NUL, self.arguments().any(nul))?;
         for (name, value) in self.set_variables() {

@@ -99,7 +99,7 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
 
 /// Refuses what no program could be given.
 pub(super) fn check(command: &StdioCommand) -> Result<(), OpenFailure> {
-    command.check().map_err(|problem| {
+    command.check_given().map_err(|problem| {
         let action = format!("correct {:?} of the server's entry", problem.name);
         not_executable(problem.to_string(), &action)
     })

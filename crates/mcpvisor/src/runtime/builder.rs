@@ -1,0 +1,181 @@
+//! A runtime before it starts: what it is made of, and what is checked first.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use mcpvisor_core::{GovernorSettings, InvalidSetting};
+use ractor::Actor;
+
+use super::{Governed, Lifeline, Runtime};
+use crate::callbacks::Callbacks;
+use crate::catalog::CatalogPublisher;
+use crate::config::{Config, ServerConfig};
+use crate::error::StartError;
+use crate::events::EventBus;
+use crate::host::Host;
+use crate::server::slot::ServerSlot;
+use crate::state_dir::StateDir;
+use crate::supervisor::{SupervisorActor, SupervisorArguments};
+
+/// How long the start of a fleet waits for what earlier runs have kept.
+const RECALL: Duration = Duration::from_secs(2);
+
+/// Describes a runtime before it starts.
+#[derive(Debug, Default)]
+pub struct RuntimeBuilder {
+    servers: Vec<ServerConfig>,
+    governor: Option<GovernorSettings>,
+    connects: Option<GovernorSettings>,
+    client: Option<(String, String)>,
+    callbacks: Callbacks,
+    state_dir: Option<PathBuf>,
+}
+
+impl RuntimeBuilder {
+    /// Adds the servers of a config, and what it says of the fleet.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.servers.extend(config.servers);
+        self.connects = config.connects.or(self.connects);
+        self.state_dir = config.state_dir.or(self.state_dir);
+        self
+    }
+
+    /// Adds one server.
+    #[must_use]
+    pub fn server(mut self, server: ServerConfig) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// How many servers may connect at once, whatever a config says.
+    #[must_use]
+    pub fn governor(mut self, governor: GovernorSettings) -> Self {
+        self.governor = Some(governor);
+        self
+    }
+
+    /// The name and version that servers are told.
+    #[must_use]
+    pub fn client_info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.client = Some((name.into(), version.into()));
+        self
+    }
+
+    /// What servers may ask of this program. Nothing, unless it is said here.
+    #[must_use]
+    pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
+        self.callbacks = callbacks;
+        self
+    }
+
+    /// Where the runtime keeps what it learned, from one run to the next. Nothing is kept without.
+    #[must_use]
+    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(folder.into());
+        self
+    }
+
+    /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
+    pub async fn start(self) -> Result<Runtime, StartError> {
+        check_connects(self.connects.as_ref()).map_err(StartError::InvalidConnects)?;
+        let governed = Governed {
+            by_host: self.governor.is_some(),
+            connects: self.connects.clone(),
+        };
+        let governor = self.governor.or(self.connects);
+        let events = Arc::new(EventBus::new());
+        let catalogs = Arc::new(CatalogPublisher::default());
+        let (name, version) = self
+            .client
+            .unwrap_or_else(|| ("mcpvisor".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        if self.callbacks.listens() {
+            tokio::spawn(self.callbacks.clone().listen(events.subscribe()));
+        }
+        let state = self.state_dir.map(StateDir::new);
+        let host = Arc::new(Host::new(&name, &version, self.callbacks, state));
+        let mut servers = BTreeMap::new();
+        for config in self.servers {
+            validate(&config)?;
+            let name = config.name.clone();
+            let slot = ServerSlot::new(
+                config,
+                Arc::clone(&host),
+                Arc::clone(&events),
+                Arc::clone(&catalogs),
+            );
+            if servers.insert(name.clone(), Arc::new(slot)).is_some() {
+                return Err(StartError::DuplicateServer(name));
+            }
+        }
+        recall(servers.values().cloned().collect(), &host, true).await;
+        let registry = Arc::new(ArcSwap::from_pointee(servers));
+        let arguments = SupervisorArguments {
+            registry: Arc::clone(&registry),
+            events: Arc::clone(&events),
+            governor: governor.unwrap_or_else(default_governor),
+        };
+        let (supervisor, _) = Actor::spawn(None, SupervisorActor, arguments)
+            .await
+            .map_err(|problem| StartError::Supervisor(problem.to_string()))?;
+        Ok(Runtime {
+            lifeline: Arc::new(Lifeline {
+                registry,
+                supervisor,
+                events,
+                host,
+                catalogs,
+                next_client: AtomicU32::new(1),
+                reloading: tokio::sync::Mutex::new(governed),
+            }),
+        })
+    }
+}
+
+/// Takes up what was kept of earlier runs, before anybody asks for it. A file system that does not
+/// answer is not waited for: all of it can be learned again.
+pub(super) async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
+    if host.state.is_none() {
+        return;
+    }
+    let too_late = Arc::new(AtomicBool::new(false));
+    let given_up = Arc::clone(&too_late);
+    let read = move || {
+        for slot in &slots {
+            slot.recall(show, &given_up);
+        }
+    };
+    if tokio::time::timeout(RECALL, tokio::task::spawn_blocking(read))
+        .await
+        .is_err()
+    {
+        too_late.store(true, Ordering::Release);
+        tracing::warn!("the state folder does not answer; the fleet starts without what is kept");
+    }
+}
+
+/// Refuses bounds that would make the runtime misbehave.
+pub(crate) fn check_connects(connects: Option<&GovernorSettings>) -> Result<(), InvalidSetting> {
+    connects.map_or(Ok(()), GovernorSettings::validate)
+}
+
+/// The bounds on connects for this machine, where nobody says otherwise.
+pub(crate) fn default_governor() -> GovernorSettings {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let mut settings = GovernorSettings::default();
+    settings.max_stdio = cores * 4;
+    settings
+}
+
+fn validate(config: &ServerConfig) -> Result<(), StartError> {
+    config
+        .validate_settings()
+        .map_err(|problem| StartError::InvalidSetting {
+            server: config.name.clone(),
+            problem,
+        })
+}
