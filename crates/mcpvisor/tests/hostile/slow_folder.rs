@@ -1,5 +1,5 @@
-//! A state folder on a file system that does not answer. A pipe without a writer stands for it:
-//! whoever opens it waits.
+//! A state folder on a file system that does not answer. A pipe whose writer says nothing stands for
+//! it: whoever reads it waits.
 
 use std::path::{Path, PathBuf};
 
@@ -27,23 +27,31 @@ impl Drop for Folder {
     }
 }
 
-/// A file that does not answer, until this is dropped.
-struct Stuck(PathBuf);
+/// A file that does not answer, until this is dropped. Its writer is here from the beginning: whoever
+/// reads waits for its end, also after the runtime has put another file in its place.
+struct Stuck {
+    path: PathBuf,
+    writer: Option<std::fs::File>,
+}
 
 impl Stuck {
     fn instead_of(path: &Path) -> Self {
         std::fs::remove_file(path).unwrap();
         let made = Command::new("mkfifo").arg(path).status().unwrap();
         assert!(made.success());
-        Self(path.to_owned())
+        let both = std::fs::File::options().read(true).write(true).open(path);
+        Self {
+            path: path.to_owned(),
+            writer: Some(both.unwrap()),
+        }
     }
 }
 
 impl Drop for Stuck {
     fn drop(&mut self) {
-        // Whoever waits for a writer has had one, and finds nothing.
-        let mut both = std::fs::File::options();
-        drop(both.read(true).write(true).open(&self.0));
+        // Nobody else begins to wait, and whoever does finds the end.
+        let _ = std::fs::remove_file(&self.path);
+        self.writer = None;
     }
 }
 
