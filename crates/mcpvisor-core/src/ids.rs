@@ -114,7 +114,8 @@ impl fmt::Debug for ServerName {
     }
 }
 
-/// One running instance of a server. Today every server has instance 0; pools will have more.
+/// One running instance of a server: 0 for a server of the start, a rising number for one that is added
+/// at run time, so that a name that is removed and added again is told apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot {
     /// The configured server.
@@ -124,7 +125,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The only instance of a server that has no pool.
+    /// The instance of a server of the start.
     pub fn first(server: ServerName) -> Self {
         Self {
             server,

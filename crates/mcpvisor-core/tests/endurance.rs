@@ -52,7 +52,7 @@ impl Stage {
         let durable = Durable::new(&settings, true);
         let mut stage = Self {
             machine: Machine::new(settings.clone(), durable, begin),
-            model: Model::new(settings, begin),
+            model: Model::new(settings, true, begin),
             broken,
             dice,
             begin,

@@ -108,7 +108,7 @@ impl Node {
         let durable = Durable::new(&believed, true);
         Self {
             machine: Machine::new(believed, durable, now),
-            model: Model::new(settings, now),
+            model: Model::new(settings, true, now),
             now,
             place: 0,
             sabotage,

@@ -18,7 +18,7 @@ use support::world::{Tally, run, run_sabotaged};
 const HISTORIES: u64 = 3_000;
 
 /// The changes from one state to another that exist: all of them must be met.
-const CHANGES: usize = 34;
+const CHANGES: usize = 30;
 
 /// Says which seed it was when a history fails.
 struct Failing(u64);

@@ -41,6 +41,8 @@ impl Machine {
     /// Goes on after a crash, as after a lost connection.
     fn resume(&mut self, now: Now) {
         self.durable.asleep = false;
+        // A crash ends the attempt that was under way.
+        self.durable.tried = true;
         let proven = std::mem::take(&mut self.durable.proven);
         self.last_fault = Some(Fault::new(
             FaultClass::ActorCrashed,
@@ -77,7 +79,7 @@ impl Machine {
     pub(super) fn enter(&mut self, attempt: Attempt) {
         self.state = if self.durable.budget.is_parked() {
             State::Disconnected(attempt)
-        } else if self.durable.met {
+        } else if self.durable.tried {
             State::Reconnecting(attempt)
         } else {
             State::Connecting(attempt)
@@ -154,6 +156,7 @@ impl Machine {
             last_call: now.at,
         });
         self.durable.met = true;
+        self.durable.tried = true;
         self.durable.proven = false;
         self.other_era_tried = false;
         self.health.reset();
@@ -218,29 +221,40 @@ impl Machine {
     fn failed_to_open(&mut self, now: Now, end: End) {
         match end {
             End::Hopeless(failure) => self.fail_permanently(failure),
-            End::OtherEra(fault) if !self.other_era_tried => {
+            // The answer to a question, not a failure: the attempt goes on in the other era.
+            End::OtherEra(_) if !self.other_era_tried => {
                 self.other_era_tried = true;
                 self.free = true;
-                self.last_fault = Some(fault);
                 self.ask();
             }
-            End::OtherEra(fault) => {
-                self.last_fault = Some(fault);
-                let retry_at = self.pace(now, false, None);
-                self.wait(now, retry_at);
-            }
-            End::Failed { fault, retry_after } => {
-                self.last_fault = Some(fault);
-                let retry_at = self.pace(now, false, retry_after);
-                self.wait(now, retry_at);
-            }
+            End::OtherEra(fault) => self.try_again(now, fault, None),
+            End::Failed { fault, retry_after } => self.try_again(now, fault, retry_after),
             End::Closed { problem } => {
                 let message = problem.unwrap_or_else(|| "the connection closed".to_owned());
-                self.last_fault = Some(Fault::new(FaultClass::ConnectFailed, message));
-                let retry_at = self.pace(now, false, None);
-                self.wait(now, retry_at);
+                self.try_again(now, Fault::new(FaultClass::ConnectFailed, message), None);
             }
         }
+    }
+
+    fn try_again(&mut self, now: Now, fault: Fault, retry_after: Option<Duration>) {
+        let retry_at = self.attempt_failed(now, fault, retry_after);
+        self.wait(now, retry_at);
+    }
+
+    /// An attempt failed. Calls that waited for the first one wait for a reconnect from now on. Returns
+    /// when the next attempt may come.
+    fn attempt_failed(&mut self, now: Now, fault: Fault, retry_after: Option<Duration>) -> Instant {
+        self.last_fault = Some(fault.clone());
+        if !std::mem::replace(&mut self.durable.tried, true) {
+            self.limit_waiting(now);
+        }
+        let retry_at = self.pace(now, false, retry_after);
+        self.emit(Effect::AttemptFailed {
+            attempt: self.attempts,
+            fault,
+            retry_at: Some(retry_at),
+        });
+        retry_at
     }
 
     /// A failing close costs no attempt; it is only shown, where nothing worse happened.
@@ -261,6 +275,12 @@ impl Machine {
 
     fn fail_permanently(&mut self, failure: PermanentFailure) {
         self.last_fault = Some(failure.fault.clone());
+        self.emit(Effect::AttemptFailed {
+            attempt: self.attempts,
+            fault: failure.fault.clone(),
+            retry_at: None,
+        });
+        self.durable.tried = true;
         self.durable.wanted = Wanted::Failed(failure.clone());
         self.state = State::PermanentlyFailed(failure.clone());
         self.remember();
@@ -341,15 +361,15 @@ impl Machine {
     }
 
     fn open_timed_out(&mut self, now: Now, generation: Generation) {
-        self.last_fault = Some(Fault::new(
+        let fault = Fault::new(
             FaultClass::Timeout,
             format!(
                 "did not finish the handshake within {:?}",
                 self.settings.timeouts.connect
             ),
-        ));
+        );
         self.emit(Effect::ReturnPermit);
-        let retry_at = self.pace(now, false, None);
+        let retry_at = self.attempt_failed(now, fault, None);
         self.close_until(generation, retry_at);
     }
 
@@ -385,6 +405,8 @@ impl Machine {
     pub(super) fn reconnect(&mut self, now: Now) {
         match self.state.clone() {
             State::Connected(live) => {
+                // Wanted, not caused by what went wrong before.
+                self.last_fault = None;
                 self.forgive();
                 self.replace(now, &live, true, NextTry::Now);
             }
@@ -474,6 +496,7 @@ impl Machine {
         self.durable.wanted = Wanted::Enabled;
         self.durable.asleep = false;
         self.durable.met = false;
+        self.durable.tried = false;
         self.durable.proven = false;
         self.free = false;
         self.other_era_tried = false;

@@ -17,9 +17,8 @@ impl Machine {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
         let (open, until) = match &self.state {
             State::Connected(live) => (live.is_open(), None),
-            State::Connecting(_) => (false, None),
+            State::Connecting(_) | State::Sleeping(_) => (false, None),
             State::Reconnecting(_) => (false, Some(until)),
-            State::Sleeping(_) => (false, self.durable.met.then_some(until)),
             State::Disconnected(_) if self.settings.budget.wake_on_call => (false, Some(until)),
             State::Disconnected(_)
             | State::Disabling(_)

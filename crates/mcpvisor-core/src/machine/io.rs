@@ -303,6 +303,15 @@ pub enum Effect {
         /// On which connection.
         generation: Generation,
     },
+    /// An attempt to connect failed.
+    AttemptFailed {
+        /// Which one since the last proven connection.
+        attempt: u32,
+        /// Why.
+        fault: Fault,
+        /// When the next one comes; never by itself if a person has to act.
+        retry_at: Option<Instant>,
+    },
     /// The state has another name now.
     StateChanged {
         /// What it was.

@@ -49,6 +49,8 @@ pub struct Durable {
     pub budget: ReconnectBudget,
     /// The server was connected since it was configured or enabled.
     pub met: bool,
+    /// The first attempt since it was configured, enabled or woken is over: it connected or failed.
+    pub tried: bool,
     /// The last connection had proven itself.
     pub proven: bool,
     /// What a restarted actor should be.
@@ -76,6 +78,7 @@ impl Durable {
             generation: Generation::NONE,
             budget: ReconnectBudget::new(&settings.backoff, &settings.budget),
             met: false,
+            tried: false,
             proven: false,
             wanted: if enabled {
                 Wanted::Enabled
@@ -85,6 +88,16 @@ impl Durable {
             asleep: false,
         }
     }
+
+    /// The state of a server before its actor first runs, with which its chain of events begins.
+    pub fn first_state(&self, settings: &ServerSettings) -> StateName {
+        match self.wanted {
+            Wanted::Enabled if settings.rest.lazy => StateName::Sleeping,
+            Wanted::Enabled => StateName::Connecting,
+            Wanted::Disabled => StateName::Disabled,
+            Wanted::Failed(_) => StateName::PermanentlyFailed,
+        }
+    }
 }
 
 /// The lifecycle machine of one server.
@@ -92,6 +105,8 @@ impl Durable {
 pub struct Machine {
     settings: ServerSettings,
     state: State,
+    /// The state as last announced: the `from` of the next change.
+    announced: StateName,
     durable: Durable,
     /// Connects since the last proven connection.
     attempts: u32,
@@ -133,6 +148,7 @@ impl Machine {
             discovery: Discovery::new(&settings.listing),
             calls: Calls::default(),
             state: State::Disabled,
+            announced: durable.first_state(&settings),
             attempts: 0,
             last_fault: None,
             since: now,
@@ -146,6 +162,14 @@ impl Machine {
         }
     }
 
+    /// A machine that follows one whose actor crashed: changes are announced from the state that was
+    /// last shown.
+    #[must_use]
+    pub fn following(mut self, shown: StateName) -> Self {
+        self.announced = shown;
+        self
+    }
+
     /// Takes one step. The effects are appended to `effects`, to be performed in order.
     pub fn handle(
         &mut self,
@@ -155,7 +179,6 @@ impl Machine {
         effects: &mut Vec<Effect>,
     ) {
         std::mem::swap(&mut self.out, effects);
-        let before = self.state.name();
         let calls = self.calls.len();
         let called = matches!(input, Input::Call(_));
         self.step(Now { at: now, chance }, input);
@@ -163,12 +186,10 @@ impl Machine {
             self.note_call(now);
         }
         let after = self.state.name();
-        if before != after {
+        let from = std::mem::replace(&mut self.announced, after);
+        if from != after {
             self.since = now;
-            self.emit(Effect::StateChanged {
-                from: before,
-                to: after,
-            });
+            self.emit(Effect::StateChanged { from, to: after });
         }
         std::mem::swap(&mut self.out, effects);
     }

@@ -59,14 +59,18 @@ impl Machine {
         };
         let nap = *nap;
         self.durable.asleep = false;
-        self.remember();
         let at = self.wakes_at(now);
+        self.durable.tried = self.durable.budget.is_parked();
+        self.remember();
         match nap {
             Nap::Asleep => self.wait(now, at),
             Nap::Closing { generation } => self.enter(Attempt::Closing {
                 generation,
                 retry_at: at,
             }),
+        }
+        if matches!(self.state, State::Disconnected(_)) {
+            self.limit_waiting(now);
         }
     }
 

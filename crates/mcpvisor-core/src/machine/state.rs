@@ -17,11 +17,11 @@ use crate::settings::CloseSettings;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
-    /// Not connected since it was configured or enabled.
+    /// The first attempt since it was configured, enabled or woken.
     Connecting,
     /// The handshake is done and requests run.
     Connected,
-    /// The connection was lost or is being replaced.
+    /// An attempt failed, or a connection was lost or is being replaced.
     Reconnecting,
     /// Calls in flight finish, then the connection is closed.
     Disabling,
@@ -84,11 +84,11 @@ impl fmt::Display for StateName {
 /// The state of one server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// Never connected since it was started or enabled.
+    /// On the first attempt since it was configured, enabled or woken.
     Connecting(Attempt),
     /// Connected.
     Connected(Live),
-    /// On the way back.
+    /// On a later attempt.
     Reconnecting(Attempt),
     /// Parked, with slow probes.
     Disconnected(Attempt),

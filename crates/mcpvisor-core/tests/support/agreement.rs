@@ -11,6 +11,10 @@ impl Model {
     /// Checks the machine against what is known of it.
     pub fn agree(&self, now: Instant, input: &Input, machine: &Machine) {
         assert_eq!(machine.state().name(), self.state);
+        assert!(
+            !self.failed || self.state != StateName::Connecting,
+            "a server that failed looks like a slow one"
+        );
         assert_eq!(machine.durable().generation, self.newest);
         self.counts_agree(machine);
         self.connection_agrees(machine);

@@ -60,6 +60,7 @@ impl Model {
                     "{list} is fetched twice at once"
                 );
             }
+            Effect::AttemptFailed { retry_at, .. } => self.attempt_failed(step, *retry_at),
             Effect::StateChanged { from, to } => {
                 assert_eq!(*from, self.state);
                 let starting = matches!(step.input, Input::Start);
@@ -70,8 +71,12 @@ impl Model {
                 if *to == StateName::Sleeping && !starting {
                     self.falls_asleep(step.now);
                 }
-                if *from == StateName::Connected {
+                if matches!(from, StateName::Connected | StateName::Connecting) {
                     self.down_since = step.now;
+                }
+                self.failed &= *to != StateName::Connecting;
+                if *to == StateName::Connecting && *from != StateName::Sleeping {
+                    (self.free, self.other_era_tried) = (false, false);
                 }
                 self.state = *to;
             }
@@ -86,6 +91,18 @@ impl Model {
                 self.stopped = true;
             }
         }
+    }
+
+    /// Only a connection that was being opened, and was not asked to close, is a failed attempt.
+    fn attempt_failed(&mut self, step: &Step<'_>, retry_at: Option<Instant>) {
+        let opening = match step.input {
+            Input::ConnectionEnded { .. } => step.ends_an_attempt,
+            Input::Tick => self.connection.as_ref().is_some_and(|it| it.up.is_none()),
+            other => panic!("{other:?} fails an attempt"),
+        };
+        assert!(opening && !self.free, "no attempt failed");
+        assert!(retry_at.is_none_or(|at| at >= step.now));
+        self.failed = true;
     }
 
     /// Only a server that nobody needs sleeps, and only after the time that was set.
@@ -336,13 +353,14 @@ fn is_legal(from: StateName, to: StateName) -> bool {
     let next: &[StateName] = match from {
         Connecting => &[
             Connected,
+            Reconnecting,
             Disconnected,
             PermanentlyFailed,
             Disabling,
             Disabled,
         ],
         Connected => &[Reconnecting, Disconnected, Disabling, Sleeping],
-        Sleeping => &[Connecting, Reconnecting, Disconnected, Disabling, Disabled],
+        Sleeping => &[Connecting, Disconnected, Disabling, Disabled],
         Reconnecting => &[
             Connected,
             Disconnected,
@@ -352,7 +370,6 @@ fn is_legal(from: StateName, to: StateName) -> bool {
         ],
         Disconnected => &[
             Connected,
-            Connecting,
             Reconnecting,
             PermanentlyFailed,
             Disabling,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use mcpvisor_core::machine::{CallEnd, End, NewCall, Returned};
+use mcpvisor_core::machine::{CallEnd, Durable, End, NewCall, Returned};
 use mcpvisor_core::retry::{BUSY_PAUSE, Known, Trouble};
 use mcpvisor_core::{
     CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, State,
@@ -45,7 +45,9 @@ pub struct Model {
     pub free: bool,
     /// The free connect was used since a connection was last up.
     pub other_era_tried: bool,
-    /// When the state was last left in which calls are sent.
+    /// An attempt failed since it was configured, enabled or woken.
+    pub failed: bool,
+    /// When a connection was last given up, or a first attempt failed.
     pub down_since: Instant,
     pub dropped_late: u64,
 }
@@ -110,10 +112,13 @@ pub struct Step<'a> {
     pub remembered: bool,
     /// It only ends the close of a connection: no try failed by it.
     pub ends_a_close: bool,
+    /// It ends a connection that was being opened.
+    pub ends_an_attempt: bool,
 }
 
 impl Model {
-    pub fn new(settings: ServerSettings, now: Instant) -> Self {
+    pub fn new(settings: ServerSettings, enabled: bool, now: Instant) -> Self {
+        let state = Durable::new(&settings, enabled).first_state(&settings);
         Self {
             settings,
             open: BTreeMap::new(),
@@ -121,7 +126,7 @@ impl Model {
             connection: None,
             newest: Generation::NONE,
             asked: false,
-            state: StateName::Disabled,
+            state,
             stopping: false,
             stopped: false,
             budget: Vec::new(),
@@ -132,6 +137,7 @@ impl Model {
             last_call: now,
             free: false,
             other_era_tried: false,
+            failed: false,
             down_since: now,
             dropped_late: 0,
         }
@@ -145,7 +151,6 @@ impl Model {
         self.open.clear();
         self.connection = None;
         self.asked = false;
-        self.state = StateName::Disabled;
         self.budget.push(now);
         self.down_since = now;
         self.dropped_late = 0;
@@ -170,6 +175,15 @@ impl Model {
         fact_of(input).is_some_and(|generation| current != Some(generation))
     }
 
+    fn ends_an_attempt(&self, input: &Input) -> bool {
+        let Input::ConnectionEnded { generation, .. } = input else {
+            return false;
+        };
+        self.connection
+            .as_ref()
+            .is_some_and(|it| it.generation == *generation && it.up.is_none() && !it.leaving)
+    }
+
     /// Follows one step of the machine, and checks it.
     pub fn observe(&mut self, now: Instant, input: &Input, effects: &[Effect], machine: &Machine) {
         assert!(!self.stopped, "{input:?} after the end");
@@ -182,10 +196,14 @@ impl Model {
             remembered: false,
             ends_a_close: matches!(input, Input::ConnectionEnded { .. })
                 && self.connection.as_ref().is_some_and(|it| it.leaving),
+            ends_an_attempt: self.ends_an_attempt(input),
         };
         self.take(&mut step);
         for effect in effects {
             self.follow(&mut step, effect, machine);
+        }
+        if step.ends_an_attempt && !self.free {
+            assert!(self.failed, "an attempt failed, and nothing says so");
         }
         assert_eq!(step.returned_late, BTreeSet::new(), "nobody drops these");
         if let Input::CallLeft { call } = input {
@@ -276,6 +294,7 @@ impl Model {
                 self.person_wants(step.input);
                 self.outdated = self.newest;
                 self.free = false;
+                self.other_era_tried = false;
             }
             Input::Shutdown { .. } => self.stopping = true,
             Input::Tick => {
@@ -454,7 +473,6 @@ impl Model {
         use StateName::{Connected, Connecting, Disabled, Disabling, Disconnected};
         use StateName::{PermanentlyFailed, Reconnecting, Sleeping};
         self.person = true;
-        self.other_era_tried = false;
         let reconnects = matches!(wish, Input::Reconnect | Input::Renew);
         let forgives = match self.state {
             Disconnected | PermanentlyFailed | Sleeping => true,

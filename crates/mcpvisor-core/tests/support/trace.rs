@@ -54,9 +54,17 @@ impl Trace {
     }
 
     pub fn effect(&mut self, at: Duration, effect: &Effect) {
-        if self.detail != Detail::Off {
-            self.line(at, &format!("    {effect:?}"));
+        if self.detail == Detail::Off {
+            return;
         }
+        let text = match effect {
+            // Its instant differs from run to run.
+            Effect::AttemptFailed { attempt, fault, .. } => {
+                format!("AttemptFailed {{ {attempt}, {fault:?} }}")
+            }
+            other => format!("{other:?}"),
+        };
+        self.line(at, &format!("    {text}"));
     }
 
     pub fn is_on(&self) -> bool {

@@ -113,7 +113,7 @@ pub fn run_sabotaged(seed: u64, detail: Detail, sabotage: Sabotage) -> Tally {
             Durable::new(&sabotage.settings(settings.clone()), enabled),
             begin,
         ),
-        model: Model::new(settings.clone(), begin),
+        model: Model::new(settings.clone(), enabled, begin),
         tasks: BTreeMap::new(),
         replies: Replies::default(),
         weather: Weather::Fair,
@@ -323,7 +323,7 @@ impl World {
             }
             Effect::StateChanged { from, to } => drop(self.tally.changes.insert((from, to))),
             Effect::Remember => self.remembered = self.machine.durable().clone(),
-            Effect::Restore { .. } | Effect::Stop => {}
+            Effect::Restore { .. } | Effect::AttemptFailed { .. } | Effect::Stop => {}
         }
         None
     }
@@ -365,7 +365,8 @@ impl World {
         self.replies.drop_all(|holder| holder != Holder::Report);
         self.tasks.clear();
         self.grant = None;
-        self.machine = Machine::new(self.settings.clone(), self.remembered.clone(), self.now);
+        self.machine = Machine::new(self.settings.clone(), self.remembered.clone(), self.now)
+            .following(self.model.state);
         self.model.crash(self.now);
         self.step(Input::Start);
     }

@@ -422,6 +422,14 @@ pub(super) fn fetch(number: u64, list: ListKind) -> Effect {
     }
 }
 
+pub(super) fn attempt_failed(attempt: u32, fault: Fault, retry_at: Option<Instant>) -> Effect {
+    Effect::AttemptFailed {
+        attempt,
+        fault,
+        retry_at,
+    }
+}
+
 pub(super) fn changed(from: StateName, to: StateName) -> Effect {
     Effect::StateChanged { from, to }
 }

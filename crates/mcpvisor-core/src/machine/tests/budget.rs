@@ -39,7 +39,7 @@ fn reconnects_are_paced_by_a_growing_backoff_under_a_budget() {
     };
     assert_eq!(
         status(&bench),
-        (StateName::Connecting, 9, 9, 10, Some(secs(30)))
+        (StateName::Reconnecting, 9, 9, 10, Some(secs(30)))
     );
     assert_eq!(connects(&mut bench, 1), [millis(121_500)]);
     assert_eq!(
@@ -242,7 +242,7 @@ fn a_parked_server_that_comes_back_stays_on_probation_until_it_is_proven() {
 #[test]
 fn a_person_or_a_call_wakes_a_parked_server_at_once() {
     let ask = Effect::AskPermit { reconnect: true };
-    let back = changed(StateName::Disconnected, StateName::Connecting);
+    let back = changed(StateName::Disconnected, StateName::Reconnecting);
     for wish in [Input::Reconnect, Input::Enable] {
         let mut bench = Bench::parked(ServerSettings::default());
         assert_eq!(
@@ -293,6 +293,7 @@ fn calls_wake_a_parked_server_no_faster_than_once_a_second() {
             Effect::ReturnPermit,
             Effect::Remember,
             not_sent(1, NotSent::Parked(Some(refused()))),
+            attempt_failed(11, refused(), bench.machine.retry_at()),
         ]
     );
 }
@@ -352,6 +353,7 @@ fn what_cannot_get_better_fails_at_once_and_says_what_to_do() {
         bench.step(ended(1, End::Hopeless(not_found()))),
         [
             Effect::ReturnPermit,
+            attempt_failed(1, not_found().fault, None),
             Effect::Remember,
             not_sent(1, hopeless.clone()),
             changed(StateName::Connecting, StateName::PermanentlyFailed),

@@ -194,7 +194,7 @@ fn a_connect_in_the_old_way_is_closed_and_the_next_comes_at_once() {
     );
     assert_eq!(
         *bench.state(),
-        State::Connecting(Attempt::Closing {
+        State::Reconnecting(Attempt::Closing {
             generation: generation(2),
             retry_at: bench.now,
         })

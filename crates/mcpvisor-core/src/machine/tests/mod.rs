@@ -7,6 +7,7 @@ mod bench;
 mod budget;
 mod calls;
 mod catalog;
+mod first_attempt;
 mod generations;
 mod health;
 mod restart;

@@ -11,8 +11,7 @@ off | disable                                | disabled
 bad | permit hopeless                        | permanently_failed
 Cq  | call                                   | connecting: the governor was asked; call 1 waits
 Co  | call permit                            | connecting: opening; call 1 waits
-Cc  | call permit tick                       | connecting: closing what took too long; call 1 waits
-Cw  | call permit failed                     | connecting: backing off; call 1 waits
+Cc  | call permit renew                      | connecting: closing, reached in another way; call 1 waits
 L   | permit up call                         | connected; call 1 is in flight
 Rd  | permit up call broken                  | reconnecting: draining; call 1 is in flight
 Rc  | permit up call lost                    | reconnecting: closing; call 1 waits
@@ -69,6 +68,7 @@ fn walk(bench: &mut Bench, word: &str) {
         "closed" => closed(newest),
         "broken" => report_broken(newest),
         "disable" => Input::Disable,
+        "renew" => Input::Renew,
         "tick" => return drop(bench.tick()),
         "rest" => return bench.now += secs(2),
         _ => panic!("{word} is no step"),

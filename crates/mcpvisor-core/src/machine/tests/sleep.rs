@@ -75,7 +75,7 @@ fn an_idle_server_sleeps_and_wakes_for_a_call() {
     assert_eq!(bench.name(), StateName::Sleeping);
     bench.step(closed(1));
     bench.step(Input::Call(bench.read(2)));
-    assert_eq!(bench.name(), StateName::Reconnecting);
+    assert_eq!(bench.name(), StateName::Connecting);
     bench.step(Input::PermitGranted);
     assert_eq!(bench.generation(), 2);
 }
@@ -131,7 +131,7 @@ fn a_person_wakes_it_and_a_person_switches_it_off() {
     for wish in [Input::Enable, Input::Reconnect] {
         let mut bench = asleep();
         bench.step(wish);
-        assert_eq!(bench.name(), StateName::Reconnecting);
+        assert_eq!(bench.name(), StateName::Connecting);
     }
     let mut bench = asleep();
     bench.step(Input::Disable);

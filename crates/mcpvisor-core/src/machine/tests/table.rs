@@ -17,40 +17,40 @@ use crate::settings::ServerSettings;
 ///
 /// `=` stays, with something noted; `.` nothing changes; `late` dropped and counted.
 const NEXT: &str = "
-input            | off  bad  Cq   Co   Cc   Cw   L    Rd   Rc   Rw   Rq   Ro   Dw   Dq   Do   Dc   Dd   Xd   Xc   Sc   Sa
-start            | =    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
-call             | .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .    Rc   Rq
-call left        | .    .    =    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .    .    .
-call answered    | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
-call failed      | late late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
-call expired     | late late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late late late
-session gone     | late late late late late late Rd   .    late late late late late late late late .    .    late late late
-call undelivered | .    .    .    .    .    .    =    Rc   .    .    .    .    .    .    .    .    Dc   Xc   .    .    .
-progressed       | late late late late late late =    =    late late late late late late late late =    =    late late late
-heard            | late late late late late late =    .    late late late late late late late late .    .    late late late
-permit granted   | .    .    Co   .    .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .    .    .
-first byte       | late late late .    late late late late late late late .    late late .    late late late late late late
-connection up    | late late late L    late late late late late late late L    late late L    late late late late late late
-connection lost  | late late late .    .    late Rc   Rc   .    late late .    late late .    .    Dc   Xc   .    .    late
-ended: failed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
-ended: hopeless  | late late late bad  Cw   late Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off  Sa   late
-ended: closed    | late late late Cw   Cw   late Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
-ended: other era | late late late Cq   Cw   late Rw   Rw   Rw   late late Rq   late late Dq   Dw   Dw   off  off  Sa   late
-check answered   | late late late late late late .    late late late late late late late late late late late late late late
-check unanswered | late late late late late late .    late late late late late late late late late late late late late late
-list changed     | late late late late late late =    late late late late late late late late late late late late late late
-list fetched     | late late late late late late =    late late late late late late late late late late late late late late
-list expires     | late late late late late late =    late late late late late late late late late late late late late late
-lists used       | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
-report broken    | late late late late late late Rd   late late late late late late late late late late late late late late
-enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    .    Cq   Cq   Co   Cc   Rd   =    =    Rc   Rq
-disable          | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
-reconnect        | .    Cq   =    =    =    Cq   Rd   =    =    Rq   =    =    Cq   Cq   Co   Cc   Rd   .    .    Rc   Rq
-renew            | .    Cq   =    Cc   =    Cq   Rd   =    =    Rq   =    Rc   Cq   Cq   Cc   Cc   Rd   .    .    Rc   Rq
-shutdown         | .    off  off  Xc   Xc   off  Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =    Xc   off
-reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
-watched          | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
-tick             | .    .    =    Cc   =    Cq   =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .    .    .
+input            | off  bad  Cq   Co   Cc   L    Rd   Rc   Rw   Rq   Ro   Dw   Dq   Do   Dc   Dd   Xd   Xc   Sc   Sa
+start            | =    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+call             | .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .    Cc   Cq
+call left        | .    .    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .    .    .
+call answered    | late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+call failed      | late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+call expired     | late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late late late
+session gone     | late late late late late Rd   .    late late late late late late late late .    .    late late late
+call undelivered | .    .    .    .    .    =    Rc   .    .    .    .    .    .    .    .    Dc   Xc   .    .    .
+progressed       | late late late late late =    =    late late late late late late late late =    =    late late late
+heard            | late late late late late =    .    late late late late late late late late .    .    late late late
+permit granted   | .    .    Co   .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .    .    .
+first byte       | late late late .    late late late late late late .    late late .    late late late late late late
+connection up    | late late late L    late late late late late late L    late late L    late late late late late late
+connection lost  | late late late .    .    Rc   Rc   .    late late .    late late .    .    Dc   Xc   .    .    late
+ended: failed    | late late late Rw   Cq   Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+ended: hopeless  | late late late bad  Cq   Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off  Sa   late
+ended: closed    | late late late Rw   Cq   Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+ended: other era | late late late Cq   Cq   Rw   Rw   Rw   late late Rq   late late Dq   Dw   Dw   off  off  Sa   late
+check answered   | late late late late late .    late late late late late late late late late late late late late late
+check unanswered | late late late late late .    late late late late late late late late late late late late late late
+list changed     | late late late late late =    late late late late late late late late late late late late late late
+list fetched     | late late late late late =    late late late late late late late late late late late late late late
+list expires     | late late late late late =    late late late late late late late late late late late late late late
+lists used       | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+report broken    | late late late late late Rd   late late late late late late late late late late late late late late
+enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    Rq   Rq   Ro   Rc   Rd   =    =    Cc   Cq
+disable          | .    off  off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
+reconnect        | .    Cq   =    =    =    Rd   =    =    Rq   =    =    Rq   Rq   Ro   Rc   Rd   .    .    Cc   Cq
+renew            | .    Cq   =    Cc   =    Rd   =    =    Rq   =    Rc   Rq   Rq   Rc   Rc   Rd   .    .    Cc   Cq
+shutdown         | .    off  off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =    Xc   off
+reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+watched          | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+tick             | .    .    =    Rc   =    =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .    .    .
 ";
 
 /// The effects, in order, but for the change of the state's name. A pair that is not here has none.
@@ -61,7 +61,7 @@ call             | bad                                              | 2 is not s
 call             | L                                                | start 2 on 1
 call             | Sc                                               | remember
 call             | Sa                                               | remember, ask again
-call left        | Cq Co Cc Cw Rc Rw Rq Ro Dq Do                    | forget 1
+call left        | Cq Co Cc Rc Rw Rq Ro Dq Do                       | forget 1
 call left        | L                                                | cancel 1: cancelled
 call left        | Rd                                               | cancel 1: cancelled, remember, close 1
 call left        | Dd                                               | cancel 1: cancelled, remember, close 2
@@ -82,7 +82,7 @@ call expired     | Xd                                               | 1 is refus
 call undelivered | Rd                                               | remember, close 1
 call undelivered | Dd                                               | 1 is not sent (parked), remember, close 2
 call undelivered | Xd                                               | 1 is not sent (disabled), close 1
-permit granted   | off bad Co Cc Cw L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc Sc Sa | return permit
+permit granted   | off bad Co Cc L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc Sc Sa | return permit
 permit granted   | Cq                                               | remember, open 1
 permit granted   | Rq Dq                                            | remember, open 2
 first byte       | Co Ro Do                                         | return permit
@@ -93,24 +93,28 @@ connection lost  | L                                                | remember
 connection lost  | Rd                                               | remember, close 1
 connection lost  | Dd                                               | remember, close 2, 1 is unknown
 connection lost  | Xd                                               | close 1, 1 is unknown
-ended: failed    | Co Ro                                            | return permit, remember
+ended: failed    | Co Ro                                            | return permit, remember, attempt failed
+ended: failed    | Cc                                               | ask again
 ended: failed    | L                                                | remember
 ended: failed    | Rd                                               | remember, close 1
-ended: failed    | Do                                               | return permit, remember, 1 is not sent (parked)
+ended: failed    | Do                                               | return permit, remember, 1 is not sent (parked), attempt failed
 ended: failed    | Dd                                               | remember, close 2
 ended: failed    | Xd                                               | close 1
-ended: hopeless  | Co Ro Do                                         | return permit, remember, 1 is not sent (failed)
+ended: hopeless  | Co Ro Do                                         | return permit, attempt failed, remember, 1 is not sent (failed)
+ended: hopeless  | Cc                                               | ask again
 ended: hopeless  | L                                                | remember
 ended: hopeless  | Rd                                               | remember, close 1
 ended: hopeless  | Dd                                               | remember, close 2
 ended: hopeless  | Xd                                               | close 1
-ended: closed    | Co Ro                                            | return permit, remember
+ended: closed    | Co Ro                                            | return permit, remember, attempt failed
+ended: closed    | Cc                                               | ask again
 ended: closed    | L                                                | remember
 ended: closed    | Rd                                               | remember, close 1
-ended: closed    | Do                                               | return permit, remember, 1 is not sent (parked)
+ended: closed    | Do                                               | return permit, remember, 1 is not sent (parked), attempt failed
 ended: closed    | Dd                                               | remember, close 2
 ended: closed    | Xd                                               | close 1
 ended: other era | Co Ro Do                                         | return permit, ask again
+ended: other era | Cc                                               | ask again
 ended: other era | L                                                | remember
 ended: other era | Rd                                               | remember, close 1
 ended: other era | Dd                                               | remember, close 2
@@ -121,39 +125,39 @@ enable           | Dq Do Dc Dd Xd Xc                                | remember
 enable           | Sc                                               | remember, remember
 enable           | Sa                                               | remember, remember, ask again
 disable          | Sc                                               | remember, close 1
-disable          | off bad L Rd Dw Dd Xd Xc Sa                         | remember
+disable          | off bad L Rd Dw Dd Xd Xc Sa                      | remember
 disable          | Cq Rq Dq                                         | remember, 1 is not sent (disabled), return permit
 disable          | Co                                               | remember, 1 is not sent (disabled), return permit, close 1
 disable          | Cc Rc                                            | remember, 1 is not sent (disabled), close 1
-disable          | Cw Rw                                            | remember, 1 is not sent (disabled)
+disable          | Rw                                               | remember, 1 is not sent (disabled)
 disable          | Ro Do                                            | remember, 1 is not sent (disabled), return permit, close 2
 disable          | Dc                                               | remember, close 1
-reconnect        | bad Cw Rw Dw                                     | remember, ask again
+reconnect        | bad Rw Dw                                        | remember, ask again
 reconnect        | Cq Co Cc L Rd Rc Rq Ro Dq Do Dc Dd               | remember
 reconnect        | Sc                                               | remember, remember
 reconnect        | Sa                                               | remember, remember, ask again
-renew            | bad Cw Rw Dw                                     | remember, ask again
+renew            | bad Rw Dw                                        | remember, ask again
 renew            | Cq Cc L Rd Rc Rq Dq Dc Dd                        | remember
 renew            | Co                                               | remember, return permit, close 1
 renew            | Ro Do                                            | remember, return permit, close 2
 renew            | Sc                                               | remember, remember
 renew            | Sa                                               | remember, remember, ask again
 shutdown         | Sc                                               | close 1
-shutdown         | off bad Dw Sa                                       | stop
+shutdown         | off bad Dw Sa                                    | stop
 shutdown         | Cq Rq Dq                                         | 1 is not sent (stopping), return permit, stop
 shutdown         | Co                                               | 1 is not sent (stopping), return permit, close 1
 shutdown         | Cc Rc                                            | 1 is not sent (stopping), close 1
-shutdown         | Cw Rw                                            | 1 is not sent (stopping), stop
+shutdown         | Rw                                               | 1 is not sent (stopping), stop
 shutdown         | Ro Do                                            | 1 is not sent (stopping), return permit, close 2
 shutdown         | Dc Xc                                            | close 1
-reconfigure      | off bad Cq Co Cc Cw L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc Sc Sa | remember
+reconfigure      | off bad Cq Co Cc L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc Sc Sa | remember
 tick             | Cq Cc Rc Rq Dq                                   | 1 is deadline
-tick             | Co                                               | return permit, remember, close 1
-tick             | Cw Rw Dw                                         | ask again
+tick             | Co                                               | return permit, remember, attempt failed, close 1
+tick             | Rw Dw                                            | ask again
 tick             | L                                                | remember
 tick             | Rd                                               | remember, close 1
-tick             | Ro                                               | return permit, remember, close 2
-tick             | Do                                               | return permit, remember, 1 is not sent (parked), close 2
+tick             | Ro                                               | return permit, remember, attempt failed, close 2
+tick             | Do                                               | return permit, remember, 1 is not sent (parked), attempt failed, close 2
 tick             | Dd                                               | remember, close 2
 tick             | Xd                                               | close 1
 ";
@@ -303,6 +307,7 @@ fn words(effect: &Effect) -> String {
         Effect::Check { generation } => format!("ping {generation}"),
         Effect::Fetch { generation, list } => format!("fetch {list} of {generation}"),
         Effect::Restore { generation } => format!("restore {generation}"),
+        Effect::AttemptFailed { .. } => "attempt failed".into(),
         Effect::Remember => "remember".into(),
         Effect::Stop => "stop".into(),
         Effect::StateChanged { .. } => unreachable!("looked at apart"),

@@ -80,24 +80,6 @@ fn a_client_with_one_call_does_not_wait_behind_a_client_with_many() {
 }
 
 #[test]
-fn a_call_waits_for_the_first_connect_as_long_as_its_deadline_allows() {
-    let mut bench = Bench::new();
-    bench.step(Input::Start);
-    bench.call(bench.read(1));
-    bench.step(Input::PermitGranted);
-    bench.step_after(secs(20), failed(1));
-    assert_eq!(
-        bench.name(),
-        StateName::Connecting,
-        "a server that never connected stays so through its retries"
-    );
-    bench.tick();
-    bench.step(Input::PermitGranted);
-    let effects = bench.step_after(secs(20), up(2));
-    assert_eq!(about_calls(effects), [start(1, 2)]);
-}
-
-#[test]
 fn a_call_waits_fifteen_seconds_for_a_reconnect() {
     let mut bench = Bench::connected();
     bench.step(lost(1, &[]));
