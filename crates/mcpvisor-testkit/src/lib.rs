@@ -4,6 +4,7 @@
 //!
 //! - [`mod@eventually`]: wait for an event or a condition, with a deadline and a useful panic,
 //!   instead of sleeping for luck.
+//! - [`event_chain`]: follows the events of a runtime and reports what cannot be true.
 //! - [`isolated`]: one test in a process of its own, so that what it counts is its own.
 //! - [`leaks`]: what this process holds (descriptors, children, zombies, memory, tasks), before and
 //!   after.
@@ -21,6 +22,7 @@
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
 
 pub mod badserver;
+pub mod event_chain;
 pub mod eventually;
 pub mod http_server;
 pub mod isolated;

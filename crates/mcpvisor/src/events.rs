@@ -3,6 +3,7 @@
 //! A reader that is too slow is told how many it missed; it never slows the runtime down.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mcpvisor_core::machine::Fault;
 use mcpvisor_core::{Generation, ListKind, ServerName, StateName};
@@ -34,13 +35,28 @@ pub struct Event {
 #[non_exhaustive]
 pub enum EventKind {
     /// The server's state changed.
+    ///
+    /// The changes of one server form a chain without gaps, also across a restart of its actor: `from`
+    /// is the `to` of the change before it. The chain begins with the state that the status shows when
+    /// the runtime has started: connecting, sleeping or disabled. A server that is added at run time
+    /// begins a new chain with [`EventKind::Added`]; [`EventKind::Removed`] ends one.
     StateChanged {
         /// What it was.
         from: StateName,
         /// What it is.
         to: StateName,
-        /// What went wrong, if something did.
+        /// What caused the change, if something went wrong.
         fault: Option<Fault>,
+    },
+    /// An attempt to connect failed. The server that ends on the question which protocol it speaks has
+    /// not failed: the attempt goes on with `initialize`.
+    AttemptFailed {
+        /// Which one since the last proven connection.
+        attempt: u32,
+        /// Why.
+        fault: Fault,
+        /// When the next one comes, from now on; none if a person has to act first.
+        retry_in: Option<Duration>,
     },
     /// A list of the server's changed.
     CatalogChanged {

@@ -1,5 +1,7 @@
 //! What all servers of a runtime share: who we say we are, what we offer, where things are kept.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
 
 use crate::callbacks::Callbacks;
@@ -16,6 +18,8 @@ pub(crate) struct Host {
     pub(crate) callbacks: Callbacks,
     /// Where things are kept from one run to the next, if anywhere.
     pub(crate) state: Option<StateDir>,
+    /// Servers that were added at run time so far.
+    added: AtomicU32,
     /// What all connections over HTTP share.
     #[cfg(feature = "http")]
     pub(crate) http: HttpShared,
@@ -38,8 +42,14 @@ impl Host {
             client,
             callbacks,
             state,
+            added: AtomicU32::new(0),
             #[cfg(feature = "http")]
             http: HttpShared::new(),
         }
+    }
+
+    /// The instance number of a server that is added at run time. Those of the start have number 0.
+    pub(crate) fn next_instance(&self) -> u32 {
+        self.added.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

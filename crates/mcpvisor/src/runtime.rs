@@ -369,12 +369,13 @@ impl Runtime {
                 server: config.name.clone(),
                 problem,
             })?;
-        let slot = Arc::new(ServerSlot::new(
+        let slot = ServerSlot::new(
             config,
             Arc::clone(&self.lifeline.host),
             Arc::clone(&self.lifeline.events),
             Arc::clone(&self.lifeline.catalogs),
-        ));
+        );
+        let slot = Arc::new(slot.added());
         recall(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await

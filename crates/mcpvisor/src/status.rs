@@ -16,7 +16,9 @@ use serde::{Serialize, Serializer};
 pub struct ServerStatus {
     /// The server's name.
     pub name: ServerName,
-    /// Which instance of the server.
+    /// Which server of this name: 0 for one of the start; one that is added at run time has a larger
+    /// number than every one before it. Name, instance and generation together name one connection of
+    /// a runtime.
     pub instance: u32,
     /// Its state.
     pub state: StateName,

@@ -170,7 +170,10 @@ pub(crate) async fn ready_after(handle: &ServerHandle, generation: u64) {
 }
 
 /// The next event that `look` finds something in. The others are passed over.
-pub(crate) async fn next_event<T>(events: &mut Events, look: impl Fn(&Event) -> Option<T>) -> T {
+pub(crate) async fn next_event<T>(
+    events: &mut Events,
+    mut look: impl FnMut(&Event) -> Option<T>,
+) -> T {
     let found = async {
         loop {
             let event = events.recv().await.unwrap();

@@ -11,6 +11,7 @@
 mod fleet;
 
 mod crashes;
+mod events;
 mod stuck;
 mod tasks;
 mod wishes;

@@ -126,7 +126,12 @@ impl ServerState {
     fn new(myself: ActorRef<ServerMessage>, arguments: ServerArguments) -> Self {
         let slot = arguments.slot;
         let durable = slot.memory().durable.clone();
-        let machine = Machine::new(slot.config().machine_settings(), durable, now());
+        let (shown, since) = {
+            let status = slot.status.borrow();
+            (status.state, status.since)
+        };
+        let settings = slot.config().machine_settings();
+        let machine = Machine::new(settings, durable, now()).following(shown);
         Self {
             slot,
             supervisor: arguments.supervisor,
@@ -142,7 +147,7 @@ impl ServerState {
             disabling: Vec::new(),
             dice: fastrand::Rng::new(),
             effects: Vec::new(),
-            since: SystemTime::now(),
+            since,
             listed_on: Generation::NONE,
             approvals: 0,
             unlisted: BTreeMap::new(),

@@ -2,13 +2,13 @@
 //! comes back with a message.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
-use mcpvisor_core::machine::{FaultClass, Outcome};
+use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 
-use super::actor::{ServerState, Timer};
+use super::actor::{ServerState, Timer, now};
 use super::call::Call;
 use super::message::ServerMessage;
 use super::restoring::Restoring;
@@ -67,6 +67,11 @@ impl ServerState {
                 self.restoring = Restoring::of(&self.slot.memory()).map(Arc::new);
                 self.to_restore = Some(generation);
             }
+            Effect::AttemptFailed {
+                attempt,
+                fault,
+                retry_at,
+            } => self.attempt_failed(attempt, fault, retry_at),
             Effect::StateChanged { from, to } => self.state_changed(from, to),
             Effect::Remember => {
                 self.slot.memory().durable = self.machine.durable().clone();
@@ -200,11 +205,25 @@ impl ServerState {
         self.since = SystemTime::now();
         self.dirty = true;
         let generation = self.machine.durable().generation;
-        let fault = self.machine.last_fault().cloned();
+        let fault = self.machine.last_fault();
+        let fault = fault.filter(|fault| causes(fault, from, to)).cloned();
         let problem = fault.as_ref().map(|fault| fault.message.as_str());
         tracing::info!(server = %self.slot.name(), %generation, %from, %to, problem, "state changed");
         self.emit(generation, EventKind::StateChanged { from, to, fault });
         self.publish_catalog_for(to);
+    }
+
+    fn attempt_failed(&mut self, attempt: u32, fault: Fault, retry_at: Option<Instant>) {
+        self.dirty = true;
+        let generation = self.machine.durable().generation;
+        let retry_in = retry_at.map(|at| at.saturating_duration_since(now()));
+        tracing::info!(server = %self.slot.name(), %generation, attempt, %fault, ?retry_in, "attempt failed");
+        let failed = EventKind::AttemptFailed {
+            attempt,
+            fault,
+            retry_in,
+        };
+        self.emit(generation, failed);
     }
 
     fn close_problem(&self) -> Option<String> {
@@ -233,6 +252,20 @@ impl ServerState {
             let _ = myself.send_message(ServerMessage::Tick);
         });
         self.timer = Some(Timer { at: deadline, task });
+    }
+}
+
+/// Whether a change of the state follows from the last fault. A recovery does not, nor does what a
+/// person or a call asked for.
+fn causes(fault: &Fault, from: StateName, to: StateName) -> bool {
+    match to {
+        StateName::Connecting
+        | StateName::Connected
+        | StateName::Sleeping
+        | StateName::Disabling => false,
+        StateName::Disabled => fault.class == FaultClass::Close,
+        StateName::Reconnecting => from != StateName::Disconnected,
+        StateName::Disconnected | StateName::PermanentlyFailed => true,
     }
 }
 

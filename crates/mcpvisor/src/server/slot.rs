@@ -150,10 +150,11 @@ impl ServerSlot {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = Slot::first(config.name.clone());
         let config_name = config.name.clone();
-        let status = first_status(&slot, &config);
         let entry = places(&config);
         let messages = config.settings.messages;
         let config = Arc::new(Configured::new(config, None));
+        let first = durable.first_state(&config.machine_settings());
+        let status = first_status(&slot, &config, first);
         Self {
             mailbox: watch::Sender::new(Mailbox::Starting),
             readiness: watch::Sender::new(Readiness::of(&status)),
@@ -193,6 +194,15 @@ impl ServerSlot {
             host,
             events,
         }
+    }
+
+    /// The slot of a server that is added at run time: its instance tells it apart from an earlier one
+    /// of the same name.
+    pub(crate) fn added(mut self) -> Self {
+        self.slot.instance = self.host.next_instance();
+        let instance = self.slot.instance;
+        self.status.send_modify(|status| status.instance = instance);
+        self
     }
 
     pub(crate) fn name(&self) -> &ServerName {
@@ -499,15 +509,11 @@ impl fmt::Debug for ServerSlot {
     }
 }
 
-fn first_status(slot: &Slot, config: &ServerConfig) -> ServerStatus {
+fn first_status(slot: &Slot, config: &ServerConfig, state: StateName) -> ServerStatus {
     ServerStatus {
         name: slot.server.clone(),
         instance: slot.instance,
-        state: if config.enabled {
-            StateName::Connecting
-        } else {
-            StateName::Disabled
-        },
+        state,
         generation: Generation::NONE,
         since: SystemTime::now(),
         attempt: 0,

@@ -415,7 +415,18 @@ impl SupervisorState {
             let mut memory = child.slot.memory();
             memory.closed.get_or_insert(CloseOutcome::Forced).clone()
         };
+        // An actor that crashed or was killed did not say so itself.
+        let from = child.slot.status().state;
         show_gone(&child.slot);
+        if from != StateName::Disabled {
+            let generation = child.slot.memory().durable.generation;
+            let changed = EventKind::StateChanged {
+                from,
+                to: StateName::Disabled,
+                fault: None,
+            };
+            child.slot.emit(generation, changed);
+        }
         match &mut self.ending {
             Some(ending) => {
                 child.slot.mailbox.send_replace(Mailbox::Gone);

@@ -96,7 +96,7 @@ async fn a_server_that_is_not_there_yet_is_tried_again() {
     let fault = status.last_error.unwrap();
     assert_eq!(
         (status.state, fault.class),
-        (StateName::Connecting, FaultClass::ConnectFailed)
+        (StateName::Reconnecting, FaultClass::ConnectFailed)
     );
     assert!(fault.message.contains("refused"), "{fault}");
     let server = Server::start_on(port, manners).await;

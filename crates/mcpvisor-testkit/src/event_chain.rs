@@ -1,0 +1,504 @@
+//! Follows the events of a runtime and reports what cannot be true: a gap in the chain of a server's
+//! states, a change that does not exist, a generation that goes back, a version out of order.
+//!
+//! It knows the documented table of changes and nothing of how the runtime decides.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use mcpvisor::{Event, EventKind, Generation, ServerName, ServerStatus, StateName};
+
+/// What an event says, as far as the chain is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// The state changed.
+    Changed {
+        /// What it was.
+        from: StateName,
+        /// What it is.
+        to: StateName,
+    },
+    /// An attempt to connect failed.
+    AttemptFailed,
+    /// The actor crashed.
+    Restarted,
+    /// The server was added at run time.
+    Added,
+    /// The server was removed.
+    Removed,
+    /// Anything else.
+    Other,
+}
+
+impl From<&EventKind> for Fact {
+    fn from(kind: &EventKind) -> Self {
+        match kind {
+            EventKind::StateChanged { from, to, .. } => Self::Changed {
+                from: *from,
+                to: *to,
+            },
+            EventKind::AttemptFailed { .. } => Self::AttemptFailed,
+            EventKind::ActorRestarted { .. } => Self::Restarted,
+            EventKind::Added => Self::Added,
+            EventKind::Removed => Self::Removed,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Something that cannot be true.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The version of the event that showed it.
+    pub version: u64,
+    /// The server, if it is about one.
+    pub server: Option<ServerName>,
+    /// What is wrong.
+    pub what: Wrong,
+}
+
+/// The kinds of violations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// A version is not the one after the last.
+    Version {
+        /// The version before it.
+        after: u64,
+    },
+    /// A change does not begin where the last one ended.
+    Gap {
+        /// Where the last one ended.
+        expected: StateName,
+        /// Where this one begins.
+        from: StateName,
+    },
+    /// A new chain begins in a state in which no server begins.
+    Beginning(StateName),
+    /// There is no such change.
+    Transition {
+        /// What it was.
+        from: StateName,
+        /// What it is.
+        to: StateName,
+    },
+    /// A generation is smaller than one before it, or a connection has that of an earlier one.
+    Generation {
+        /// The one before it.
+        after: Generation,
+        /// This one.
+        generation: Generation,
+    },
+    /// An attempt failed in a state without attempts.
+    Attempt(StateName),
+    /// A server that connects for the first time has failed before.
+    FailedFirst,
+    /// A server that is not there has an event, or one that is there was added.
+    Membership,
+    /// A server was removed before it was disabled.
+    RemovedIn(StateName),
+    /// The status shows another state than the chain ends with.
+    Status {
+        /// Where the chain ends.
+        chain: StateName,
+        /// What the status shows.
+        status: StateName,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = self.server.as_ref().map_or("the fleet", ServerName::as_str);
+        write!(f, "event {} of {server}: {:?}", self.version, self.what)
+    }
+}
+
+/// The chain of one server.
+#[derive(Debug, Clone, Default)]
+struct Chain {
+    /// The state, unless it is not known yet.
+    state: Option<StateName>,
+    generation: Generation,
+    /// The last generation that connected.
+    connected: Generation,
+    /// The actor crashed since the last change.
+    restarted: bool,
+    /// An attempt failed since the last change.
+    failed: bool,
+    /// The chain began with [`Fact::Added`], and has no change yet.
+    added: bool,
+}
+
+/// The chains of all servers of a runtime.
+#[derive(Debug, Clone, Default)]
+pub struct EventChains {
+    chains: BTreeMap<ServerName, Chain>,
+    /// The last version; none before the first event.
+    version: Option<u64>,
+    violations: Vec<Violation>,
+}
+
+impl EventChains {
+    /// Chains that begin with these states, such as those that `status()` shows after the start.
+    pub fn new(first: impl IntoIterator<Item = (ServerName, StateName)>) -> Self {
+        let chain = |state| Chain {
+            state: Some(state),
+            ..Chain::default()
+        };
+        let chains = first.into_iter().map(|(name, state)| (name, chain(state)));
+        Self {
+            chains: chains.collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes the next event.
+    pub fn see(&mut self, event: &Event) {
+        let fact = Fact::from(&event.kind);
+        self.take(
+            event.version,
+            event.server.as_ref(),
+            event.generation,
+            &fact,
+        );
+    }
+
+    /// The reader was too slow: what it missed is not held against the runtime.
+    pub fn missed(&mut self) {
+        self.version = None;
+        for chain in self.chains.values_mut() {
+            chain.state = None;
+            chain.restarted = true;
+        }
+    }
+
+    /// Takes the next fact.
+    pub fn take(
+        &mut self,
+        version: u64,
+        server: Option<&ServerName>,
+        generation: Generation,
+        fact: &Fact,
+    ) {
+        let mut wrong = Vec::new();
+        if let Some(after) = self.version
+            && version != after + 1
+        {
+            wrong.push(Wrong::Version { after });
+        }
+        self.version = Some(version);
+        if let Some(server) = server {
+            self.follow(server, generation, fact, &mut wrong);
+        }
+        let server = server.cloned();
+        self.violations
+            .extend(wrong.into_iter().map(|what| Violation {
+                version,
+                server: server.clone(),
+                what,
+            }));
+    }
+
+    fn follow(
+        &mut self,
+        server: &ServerName,
+        generation: Generation,
+        fact: &Fact,
+        wrong: &mut Vec<Wrong>,
+    ) {
+        if *fact == Fact::Other {
+            // What a connection reports may come while the next one is being opened.
+            return;
+        }
+        if *fact == Fact::Added {
+            let chain = Chain {
+                added: true,
+                ..Chain::default()
+            };
+            if self.chains.insert(server.clone(), chain).is_some() {
+                wrong.push(Wrong::Membership);
+            }
+            return;
+        }
+        let Some(chain) = self.chains.get_mut(server) else {
+            wrong.push(Wrong::Membership);
+            return;
+        };
+        if generation < chain.generation {
+            let after = chain.generation;
+            wrong.push(Wrong::Generation { after, generation });
+        }
+        chain.generation = generation;
+        match fact {
+            Fact::Changed { from, to } => chain.change(*from, *to, wrong),
+            Fact::AttemptFailed => chain.fail(wrong),
+            Fact::Restarted => chain.restarted = true,
+            Fact::Removed => {
+                if let Some(state) = chain.state
+                    && state != StateName::Disabled
+                {
+                    wrong.push(Wrong::RemovedIn(state));
+                }
+                self.chains.remove(server);
+            }
+            Fact::Added | Fact::Other => {}
+        }
+    }
+
+    /// Compares the ends of the chains with what the status shows, once nothing happens any more.
+    pub fn finish(&mut self, status: &[ServerStatus]) {
+        for shown in status {
+            let chain = self.chains.get(&shown.name);
+            let Some(chain) = chain.and_then(|chain| chain.state) else {
+                continue;
+            };
+            if chain != shown.state {
+                self.violations.push(Violation {
+                    version: self.version.unwrap_or_default(),
+                    server: Some(shown.name.clone()),
+                    what: Wrong::Status {
+                        chain,
+                        status: shown.state,
+                    },
+                });
+            }
+        }
+    }
+
+    /// What could not be true so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// Panics if there is a violation.
+    #[track_caller]
+    pub fn assert_true(&self) {
+        let lines: Vec<String> = self.violations.iter().map(Violation::to_string).collect();
+        assert!(lines.is_empty(), "{}", lines.join("\n"));
+    }
+}
+
+impl Chain {
+    fn change(&mut self, from: StateName, to: StateName, wrong: &mut Vec<Wrong>) {
+        match self.state {
+            Some(expected) if expected != from => wrong.push(Wrong::Gap { expected, from }),
+            None if self.added && !begins(from) => wrong.push(Wrong::Beginning(from)),
+            Some(_) | None => {}
+        }
+        let legal = may_follow(from, to) || (self.restarted && may_follow_restart(from, to));
+        if !legal {
+            wrong.push(Wrong::Transition { from, to });
+        }
+        if to == StateName::Connected {
+            if from == StateName::Connecting && self.failed {
+                wrong.push(Wrong::FailedFirst);
+            }
+            if self.generation <= self.connected {
+                wrong.push(Wrong::Generation {
+                    after: self.connected,
+                    generation: self.generation,
+                });
+            }
+            self.connected = self.generation;
+        }
+        self.state = Some(to);
+        (self.restarted, self.failed, self.added) = (false, false, false);
+    }
+
+    fn fail(&mut self, wrong: &mut Vec<Wrong>) {
+        self.failed = true;
+        if let Some(state) = self.state
+            && !matches!(
+                state,
+                StateName::Connecting | StateName::Reconnecting | StateName::Disconnected
+            )
+        {
+            wrong.push(Wrong::Attempt(state));
+        }
+    }
+}
+
+/// The states in which a server begins.
+fn begins(state: StateName) -> bool {
+    matches!(
+        state,
+        StateName::Connecting | StateName::Sleeping | StateName::Disabled
+    )
+}
+
+/// The changes that `docs/semantics.md` has.
+fn may_follow(from: StateName, to: StateName) -> bool {
+    use StateName::{
+        Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,
+        Sleeping,
+    };
+    let next: &[StateName] = match from {
+        Connecting => &[
+            Connected,
+            Reconnecting,
+            Disconnected,
+            PermanentlyFailed,
+            Disabling,
+            Disabled,
+        ],
+        Connected => &[Reconnecting, Disconnected, Disabling, Sleeping],
+        Reconnecting => &[
+            Connected,
+            Disconnected,
+            PermanentlyFailed,
+            Disabling,
+            Disabled,
+        ],
+        Disabling => &[Disabled, Connecting],
+        Disabled => &[Connecting],
+        Disconnected => &[
+            Connected,
+            Reconnecting,
+            PermanentlyFailed,
+            Disabling,
+            Disabled,
+        ],
+        Sleeping => &[Connecting, Disconnected, Disabling, Disabled],
+        PermanentlyFailed => &[Connecting, Disabled],
+    };
+    next.contains(&to)
+}
+
+/// The changes that the restart of an actor may cause besides.
+fn may_follow_restart(from: StateName, to: StateName) -> bool {
+    use StateName::{
+        Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,
+        Sleeping,
+    };
+    match to {
+        Reconnecting | Disconnected | Disabled => from != to,
+        Connecting | Connected | Disabling | Sleeping | PermanentlyFailed => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use StateName::{Connected, Connecting, Disabled, Disabling, Reconnecting, Sleeping};
+
+    fn name() -> ServerName {
+        ServerName::new("a").unwrap()
+    }
+
+    fn changed(from: StateName, to: StateName) -> Fact {
+        Fact::Changed { from, to }
+    }
+
+    /// What is wrong about facts of a server that is connecting, with their generations.
+    fn wrong(facts: &[(u64, Fact)]) -> Vec<Wrong> {
+        let mut chains = EventChains::new([(name(), Connecting)]);
+        for (version, (generation, fact)) in (1..).zip(facts) {
+            let generation = Generation::from(*generation);
+            chains.take(version, Some(&name()), generation, fact);
+        }
+        let found = chains.violations().iter();
+        found.map(|violation| violation.what.clone()).collect()
+    }
+
+    #[test]
+    fn a_true_chain_has_no_violation() {
+        let facts = [
+            (1, Fact::AttemptFailed),
+            (1, changed(Connecting, Reconnecting)),
+            (2, changed(Reconnecting, Connected)),
+            (2, Fact::Restarted),
+            (2, changed(Connected, Reconnecting)),
+            (1, Fact::Other),
+            (3, changed(Reconnecting, Connected)),
+            (3, changed(Connected, Disabling)),
+            (3, Fact::Restarted),
+            (3, changed(Disabling, Disabled)),
+            (3, Fact::Removed),
+            (0, Fact::Added),
+            (1, changed(Sleeping, Connecting)),
+            (1, changed(Connecting, Connected)),
+        ];
+        assert_eq!(wrong(&facts), []);
+    }
+
+    #[test]
+    fn a_gap_is_caught() {
+        let expected = Connecting;
+        let from = Disabled;
+        let facts = [(1, changed(Disabled, Connecting))];
+        assert_eq!(wrong(&facts), [Wrong::Gap { expected, from }]);
+    }
+
+    #[test]
+    fn a_change_that_does_not_exist_is_caught() {
+        let facts = [(0, changed(Connecting, Sleeping))];
+        let (from, to) = (Connecting, Sleeping);
+        assert_eq!(wrong(&facts), [Wrong::Transition { from, to }]);
+    }
+
+    #[test]
+    fn a_restart_explains_only_what_a_restart_does() {
+        let up = (1, changed(Connecting, Connected));
+        let (from, to) = (Connected, Connecting);
+        let facts = [up, (1, Fact::Restarted), (1, changed(from, to))];
+        assert_eq!(wrong(&facts), [Wrong::Transition { from, to }]);
+    }
+
+    #[test]
+    fn a_generation_that_goes_back_or_connects_twice_is_caught() {
+        let up = (2, changed(Connecting, Connected));
+        let down = |generation| (generation, changed(Connected, Reconnecting));
+        let after = Generation::from(2);
+        let back = wrong(&[up.clone(), down(1)]);
+        let generation = Generation::from(1);
+        assert_eq!(back, [Wrong::Generation { after, generation }]);
+        let twice = wrong(&[up, down(2), (2, changed(Reconnecting, Connected))]);
+        let generation = after;
+        assert_eq!(twice, [Wrong::Generation { after, generation }]);
+    }
+
+    #[test]
+    fn versions_that_do_not_rise_one_by_one_are_caught() {
+        for next in [1, 3] {
+            let mut chains = EventChains::default();
+            for version in [1, next] {
+                chains.take(version, None, Generation::NONE, &Fact::Other);
+            }
+            assert_eq!(chains.violations()[0].what, Wrong::Version { after: 1 });
+            assert_eq!(chains.violations().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_failed_attempt_out_of_place_is_caught() {
+        let up = (1, changed(Connecting, Connected));
+        let facts = [up.clone(), (1, Fact::AttemptFailed)];
+        assert_eq!(wrong(&facts), [Wrong::Attempt(Connected)]);
+        let facts = [(1, Fact::AttemptFailed), up];
+        assert_eq!(wrong(&facts), [Wrong::FailedFirst]);
+    }
+
+    #[test]
+    fn servers_that_are_not_there_and_removals_of_running_ones_are_caught() {
+        let facts = [(0, Fact::Removed), (0, changed(Disabled, Connecting))];
+        let expected = [Wrong::RemovedIn(Connecting), Wrong::Membership];
+        assert_eq!(wrong(&facts), expected);
+        assert_eq!(wrong(&[(0, Fact::Added)]), [Wrong::Membership]);
+        let added = [
+            (0, changed(Connecting, Disabled)),
+            (0, Fact::Removed),
+            (0, Fact::Added),
+            (0, changed(Reconnecting, Connected)),
+        ];
+        let begun = wrong(&added);
+        assert_eq!(begun[0], Wrong::Beginning(Reconnecting));
+    }
+
+    #[test]
+    fn what_a_slow_reader_missed_is_no_violation() {
+        let mut chains = EventChains::new([(name(), Connecting)]);
+        chains.missed();
+        let fact = changed(Reconnecting, Connected);
+        chains.take(9, Some(&name()), Generation::from(4), &fact);
+        assert_eq!(chains.violations(), []);
+    }
+}
