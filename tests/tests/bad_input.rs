@@ -142,10 +142,10 @@ async fn a_command_that_exits_at_once_says_its_last_words_in_the_error_and_the_s
     assert_eq!(error.known(), Known::NotSent);
     says(
         &error,
-        &["exits", "code 3", "no licence found", "connecting"],
+        &["exits", "code 3", "no licence found", "reconnecting"],
     );
     let status = handle.status();
-    assert_eq!(status.state, StateName::Connecting, "it is tried again");
+    assert_eq!(status.state, StateName::Reconnecting, "it is tried again");
     let fault = status.last_error.unwrap();
     assert_eq!(fault.class, FaultClass::Exited);
     says(&fault, &["code 3", "no licence found"]);
@@ -226,7 +226,7 @@ async fn a_child_that_does_not_answer_the_handshake_is_ended_and_tried_again() {
     let (error, took) = fails(&handle, millis(300)).await;
     assert!(took < millis(300) + BUSY, "{took:?}");
     says(&error, &["mute", "handshake"]);
-    assert_eq!(handle.status().state, StateName::Connecting);
+    assert_eq!(handle.status().state, StateName::Reconnecting);
     eventually_in(DEADLINE, "another try", &mut status, |status| {
         status.generation.get() >= 2
     })

@@ -129,7 +129,8 @@ pub(crate) async fn settled(
 fn has_verdict(status: &ServerStatus, lists: &[ListKind]) -> bool {
     match status.state {
         StateName::Connected => lists.iter().all(|list| status.list(*list).is_settled()),
-        StateName::Connecting | StateName::Reconnecting => status.last_error.is_some(),
+        StateName::Connecting => false,
+        StateName::Reconnecting => status.last_error.is_some(),
         StateName::Disabling
         | StateName::Disabled
         | StateName::Disconnected

@@ -11,7 +11,7 @@ mod common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Folder, LIMIT, builtin, finish};
+use common::{BINARY, Folder, LIMIT, builtin, finish, script};
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -277,4 +277,26 @@ fn no_number_of_an_argument_is_rounded_wherever_it_stands() {
             .says("too large to be sent exactly");
     }
     assert!(!folder.requests().contains("tools/call"));
+}
+
+/// Servers on older SDKs end when their first message is not `initialize`.
+#[test]
+fn a_server_that_exits_on_the_protocol_probe_can_be_used() {
+    let exits_on_the_probe = format!(
+        "read -r line; case \"$line\" in *server/discover*) echo probed >> probes; exit 1;; esac; \
+         {{ printf '%s\\n' \"$line\"; cat; }} | {BINARY} builtin-server lab"
+    );
+    let commands: [(&[&str], &str); 3] = [
+        (&["call", "old", "echo", "text=hello"], "hello"),
+        (&["tools", "old"], "echo"),
+        (&["status"], "connected"),
+    ];
+    for (command, expected) in commands {
+        // A folder of its own: what is known of a server's era is kept from one run to the next.
+        let folder = Folder::with(&json!({ "old": script(&exits_on_the_probe) }));
+        let ran = folder.run(command);
+        assert!(ran.exits(0).stdout.contains(expected), "{ran:?}");
+        let probes = std::fs::read_to_string(folder.path("probes")).unwrap();
+        assert_eq!(probes.lines().count(), 1);
+    }
 }

@@ -50,7 +50,7 @@ async fn the_status_shows_how_far_the_budget_is_used_and_when_the_next_connect_c
         .await;
         let status = handle.status();
         assert_eq!((status.attempt, status.attempts_limit), (used, 5));
-        assert_eq!(status.state, StateName::Connecting);
+        assert_eq!(status.state, StateName::Reconnecting);
         let delay = millis(500) * 2_u32.pow(used - 1);
         assert_eq!(status.retry_in(), Some(delay));
         let fault = status.last_error.clone().unwrap();

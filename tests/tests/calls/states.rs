@@ -23,7 +23,7 @@ async fn while_connecting_a_call_waits_for_the_connect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_connected_stays_connecting_through_its_retries() {
+async fn a_server_whose_first_attempt_failed_reconnects_while_its_callers_wait() {
     let flaky = Behaviour::first(4, Behaviour::end(), Behaviour::answer());
     let scripted = ScriptedServer::new(Script::new().on("initialize", flaky));
     let runtime = fleet([server("a", scripted.transport())]).await;
@@ -31,13 +31,33 @@ async fn a_server_that_never_connected_stays_connecting_through_its_retries() {
     let call = spawn(handle.call_tool("echo", json!({})));
     let mut status = handle.watch();
     eventually_in(DEADLINE, "connected", &mut status, |status| {
-        let waits = status.state == StateName::Connecting;
-        assert!(waits || status.state == StateName::Connected, "{status:?}");
+        match (status.state, &status.last_error) {
+            (StateName::Connecting, None) => assert_eq!(status.retry_at, None),
+            (StateName::Reconnecting, Some(_)) => assert!(status.attempt >= 1),
+            (StateName::Connected, _) => {}
+            _ => panic!("{status:?}"),
+        }
         status.state == StateName::Connected
     })
     .await;
     structured(call.await.unwrap());
     assert_eq!(scripted.record().opened(), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_the_first_attempt_then_fifteen_seconds_from_its_failure() {
+    let slow_to_fail = Behaviour::end().after(secs(20));
+    let attempts = Behaviour::first(1, slow_to_fail, Behaviour::silence());
+    let scripted = ScriptedServer::new(Script::new().on("initialize", attempts));
+    let runtime = fleet([server("a", scripted.transport())]).await;
+    let handle = runtime.server("a").unwrap();
+    let begun = Instant::now();
+    let reason = not_sent(handle.call_tool("echo", json!({})).await);
+    assert!(
+        matches!(reason, NotSentReason::NoConnection(Some(_))),
+        "{reason}"
+    );
+    assert_eq!(begun.elapsed(), secs(20 + 15));
 }
 
 /// A server that was proven and is lost, and whose next handshake takes so long.

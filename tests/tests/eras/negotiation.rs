@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use mcpvisor::rmcp::model::ProtocolVersion;
-use mcpvisor::{FaultClass, StateName};
+use mcpvisor::{EventKind, FaultClass, StateName};
+use mcpvisor_testkit::eventually_in;
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Script, ScriptedServer};
 use serde_json::json;
@@ -77,6 +78,38 @@ async fn a_server_that_ends_on_the_question_is_started_again_for_nothing() {
     let status = handle.status();
     assert_eq!(status.generation.get(), 2);
     assert_eq!(status.attempts_used, 1, "the second start cost nothing");
+}
+
+#[tokio::test]
+async fn a_death_on_the_question_is_no_failed_attempt() {
+    let (marker, folder) = (Marker::new("eras-no-failure"), Folder::new("no-failure"));
+    let log = folder.file("received");
+    let mut config = child(&marker, "exit", &log, &[]);
+    config.enabled = false;
+    let runtime = fleet([config]).await;
+    let handle = runtime.server("a").unwrap();
+    let mut events = runtime.events();
+    let mut status = handle.watch();
+    runtime.enable("a").await.unwrap();
+    eventually_in(DEADLINE, "ready", &mut status, |status| {
+        assert_eq!(status.last_error, None, "{status:?}");
+        status.is_ready()
+    })
+    .await;
+    assert_eq!(received(&log).len(), 2, "two processes");
+    let mut changes = Vec::new();
+    while let Some(event) = events.try_recv().unwrap() {
+        match &event.kind {
+            EventKind::StateChanged { from, to, .. } => changes.push((*from, *to)),
+            EventKind::AttemptFailed { fault, .. } => panic!("{fault}"),
+            _ => {}
+        }
+    }
+    let expected = [
+        (StateName::Disabled, StateName::Connecting),
+        (StateName::Connecting, StateName::Connected),
+    ];
+    assert_eq!(changes, expected);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor::{ListKind, ListState, Runtime, ServerStatus};
+use mcpvisor::{ListKind, ListState, Runtime, ServerStatus, StateName};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -134,9 +134,14 @@ fn note(status: &ServerStatus) -> String {
         .last_error
         .as_ref()
         .map(|fault| fault.message.clone());
-    let retry = status
-        .retry_in()
-        .map(|wait| format!("next attempt in {:.1} s", wait.as_secs_f64()));
+    let retry = status.retry_in().map(|wait| {
+        let (attempt, limit) = (status.attempt, status.attempts_limit);
+        let next = wait.as_secs_f64();
+        match status.state {
+            StateName::Disconnected => format!("next probe in {next:.1} s"),
+            _ => format!("attempt {attempt} of {limit}, next in {next:.1} s"),
+        }
+    });
     let held = one::held(status.name.as_str(), status.held);
     let findings = one::findings(status.name.as_str(), status.findings);
     let parts = [fault, retry, status.action.clone(), held, findings];

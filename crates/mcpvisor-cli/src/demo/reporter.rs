@@ -57,10 +57,7 @@ fn tell(stage: &Stage, event: &Event) {
         | StateName::Disabled
         | StateName::Sleeping => Tone::Plain,
     };
-    let mut text = match to {
-        StateName::Connecting => to.to_string(),
-        _ => format!("{from} → {to}"),
-    };
+    let mut text = format!("{from} → {to}");
     match (to, fault) {
         (StateName::Connected, _) => text.push_str(&format!(" (connection {})", event.generation)),
         (_, Some(fault)) => text.push_str(&format!(": {fault}")),

@@ -274,9 +274,10 @@ fn panic_if_asked() {
 fn words(event: &Event) -> Option<(Meaning, String)> {
     Some(match &event.kind {
         EventKind::StateChanged { from, to, fault } => {
-            let fault = fault
-                .as_ref()
-                .map_or_else(String::new, |fault| format!(": {fault}"));
+            // A failed attempt has an event of its own.
+            let lost = matches!(from, StateName::Connected | StateName::Disabling);
+            let fault = fault.as_ref().filter(|_| lost);
+            let fault = fault.map_or_else(String::new, |fault| format!(": {fault}"));
             let meaning = match to {
                 StateName::Connected => Meaning::Good,
                 StateName::Reconnecting
@@ -287,6 +288,19 @@ fn words(event: &Event) -> Option<(Meaning, String)> {
             (
                 meaning,
                 format!("{from} → {to} (connection {}){fault}", event.generation),
+            )
+        }
+        EventKind::AttemptFailed {
+            attempt,
+            fault,
+            retry_in,
+        } => {
+            let next = retry_in.map_or_else(String::new, |wait| {
+                format!("; next in {:.1} s", wait.as_secs_f64())
+            });
+            (
+                Meaning::Bad,
+                format!("attempt {attempt} failed: {fault}{next}"),
             )
         }
         EventKind::CatalogChanged { list, diff, .. } => {
