@@ -3,10 +3,10 @@
 //! The wait happens in the caller's own task. Dropping it tells the actor, which cancels the
 //! request at the server.
 
-use std::future::IntoFuture;
-use std::marker::PhantomData;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::Outcome;
@@ -28,7 +28,7 @@ use crate::server::slot::{Mailbox, Readiness, ServerSlot};
 /// No request lasts longer, whatever its deadline says.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A request that is not sent yet. Await it, or set its terms first.
+/// A request that is sent when it is first polled. Set its terms, then await it.
 ///
 /// ```no_run
 /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
@@ -41,9 +41,33 @@ const LONGEST_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// # Ok(())
 /// # }
 /// ```
+///
+/// It is a future, so `join_all`, `tokio::join!`, `select!`, `JoinSet::spawn` and `timeout` take it as
+/// it is. Dropping it cancels the request at the server.
+///
+/// ```no_run
+/// # async fn example(files: mcpvisor::ServerHandle) {
+/// use futures_util::future::join_all;
+/// use serde_json::json;
+///
+/// let paths = ["a.txt", "b.txt", "c.txt"];
+/// let results = join_all(paths.map(|path| files.call_tool("read", json!({ "path": path })))).await;
+/// # }
+/// ```
 #[must_use = "a request does nothing until it is awaited"]
-#[derive(Debug)]
 pub struct Request<R> {
+    /// Until the first poll.
+    terms: Option<Terms>,
+    /// From the first poll on.
+    running: Option<Running<R>>,
+}
+
+/// A request on its way. Boxed at the first poll: it is large, and its callers' futures stay small.
+type Running<R> = Pin<Box<dyn Future<Output = Result<R, CallError>> + Send>>;
+
+/// What is asked, and how.
+#[derive(Debug)]
+struct Terms {
     handle: ServerHandle,
     request: Result<ClientRequest, String>,
     method: &'static str,
@@ -52,7 +76,15 @@ pub struct Request<R> {
     wish: RetryWish,
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
-    result: PhantomData<fn() -> R>,
+}
+
+impl<R> fmt::Debug for Request<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("terms", &self.terms)
+            .field("is_sent", &self.running.is_some())
+            .finish()
+    }
 }
 
 /// A result that a [`Request`] may have.
@@ -111,71 +143,83 @@ impl<R> Request<R> {
         request: Result<ClientRequest, String>,
     ) -> Self {
         Self {
-            handle: handle.clone(),
-            request,
-            method,
-            deadline: None,
-            idle: None,
-            wish: RetryWish::Default,
-            priority: Priority::Normal,
-            progress: None,
-            result: PhantomData,
+            terms: Some(Terms {
+                handle: handle.clone(),
+                request,
+                method,
+                deadline: None,
+                idle: None,
+                wish: RetryWish::Default,
+                priority: Priority::Normal,
+                progress: None,
+            }),
+            running: None,
         }
     }
 
-    /// The whole request is over after this: waiting, connecting, retry and the call itself.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+    /// Terms of a request that was polled already stay as they are.
+    fn set(mut self, set: impl FnOnce(&mut Terms)) -> Self {
+        if let Some(terms) = &mut self.terms {
+            set(terms);
+        }
         self
+    }
+
+    /// The whole request is over after this: waiting, connecting, retry and the call itself.
+    pub fn deadline(self, deadline: Duration) -> Self {
+        self.set(|terms| terms.deadline = Some(deadline))
     }
 
     /// Once sent, it may be silent this long; progress renews it, never beyond the deadline.
-    pub fn idle_timeout(mut self, idle: Duration) -> Self {
-        self.idle = Some(idle);
-        self
+    pub fn idle_timeout(self, idle: Duration) -> Self {
+        self.set(|terms| terms.idle = Some(idle))
     }
 
     /// What may be done when the answer is lost.
-    pub fn retry(mut self, wish: RetryWish) -> Self {
-        self.wish = wish;
-        self
+    pub fn retry(self, wish: RetryWish) -> Self {
+        self.set(|terms| terms.wish = wish)
     }
 
     /// How urgent it is among the requests of its own client that wait for a place at the server. It
     /// takes no other client's turn, and nothing that was sent already is held up for it. Requests that
     /// wait for their client's own [quota](crate::ClientBuilder::quota) go in the order in which they
     /// came.
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
-        self
+    pub fn priority(self, priority: Priority) -> Self {
+        self.set(|terms| terms.priority = priority)
     }
 
     /// Where the server's progress goes. A sink that is full misses some of it.
-    pub fn on_progress(mut self, sink: mpsc::Sender<ProgressNotificationParam>) -> Self {
-        self.progress = Some(sink);
-        self
+    pub fn on_progress(self, sink: mpsc::Sender<ProgressNotificationParam>) -> Self {
+        self.set(|terms| terms.progress = Some(sink))
     }
 
     /// Adds metadata to the request, such as a trace context.
-    pub fn meta(mut self, meta: RequestMetaObject) -> Self {
-        if let Ok(request) = &mut self.request {
-            request.get_meta_mut().extend(meta);
-        }
-        self
+    pub fn meta(self, meta: RequestMetaObject) -> Self {
+        self.set(|terms| {
+            if let Ok(request) = &mut terms.request {
+                request.get_meta_mut().extend(meta);
+            }
+        })
     }
 }
 
-impl<R: FromResult + 'static> IntoFuture for Request<R> {
+impl<R: FromResult + 'static> Future for Request<R> {
     type Output = Result<R, CallError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(terms) = self.terms.take() {
+            self.running = Some(Box::pin(terms.run()));
+        }
+        match &mut self.running {
+            Some(running) => running.as_mut().poll(context),
+            // A request has either its terms or its future.
+            None => Poll::Pending,
+        }
     }
 }
 
-impl<R: FromResult> Request<R> {
-    async fn run(self) -> Result<R, CallError> {
+impl Terms {
+    async fn run<R: FromResult>(self) -> Result<R, CallError> {
         let slot = Arc::clone(&self.handle.slot);
         let config = slot.config();
         let settings = &config.settings;
