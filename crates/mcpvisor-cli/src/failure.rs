@@ -126,7 +126,7 @@ impl Failure {
 
     /// A list of a server that is connected cannot be fetched.
     pub(crate) fn listing_failed(server: &str, fault: &Fault) -> Self {
-        let message = format!("{server} is connected, but not listed: {}", fault.message);
+        let message = format!("{server} is connected, but not listed: {fault}");
         Self::new(Exit::Unreachable, "listing_failed", message).at(server)
     }
 
@@ -150,13 +150,10 @@ impl Failure {
             true => (Exit::Authorization, AUTHORIZATION),
             false => (Exit::Unreachable, "unreachable"),
         };
-        let fault = status
-            .last_error
-            .as_ref()
-            .map(|fault| fault.message.as_str());
+        let fault = status.last_error.as_ref().map(ToString::to_string);
         let mut message = format!("{}: cannot be reached ({})", status.name, status.state);
         let action = status.action.as_deref().map(hints::here);
-        for (before, part) in [(": ", fault), ("; ", action.as_deref())] {
+        for (before, part) in [(": ", fault.as_deref()), ("; ", action.as_deref())] {
             if let Some(part) = part {
                 message.push_str(before);
                 message.push_str(part);

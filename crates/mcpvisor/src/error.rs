@@ -10,8 +10,8 @@ use std::fmt;
 use mcpvisor_core::machine::FaultClass;
 use mcpvisor_core::{InvalidSetting, ServerName, StateName};
 
-pub(crate) use self::call::Asked;
 pub use self::call::{ArgumentProblem, CallError, NotSentReason};
+pub(crate) use self::call::{Asked, Obstacle};
 
 /// Why a runtime could not start.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -130,10 +130,7 @@ fn counted(count: usize, list: &ListState) -> String {
 
 /// What went wrong, what happens next, and what to do.
 fn note(status: &ServerStatus) -> String {
-    let fault = status
-        .last_error
-        .as_ref()
-        .map(|fault| fault.message.clone());
+    let fault = status.last_error.as_ref().map(ToString::to_string);
     let retry = status.retry_in().map(|wait| {
         let (attempt, limit) = (status.attempt, status.attempts_limit);
         let next = wait.as_secs_f64();

@@ -61,7 +61,7 @@ impl From<&ServerStatus> for Row {
             last_error: status
                 .last_error
                 .as_ref()
-                .map_or_else(String::new, |fault| fault.message.clone()),
+                .map_or_else(String::new, ToString::to_string),
             action: status.action.clone().unwrap_or_default(),
             restarts: status.restarts,
         }

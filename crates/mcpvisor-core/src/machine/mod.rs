@@ -21,7 +21,7 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-pub use fault::{Fault, FaultClass, MAX_MESSAGE, cut};
+pub use fault::{Fault, FaultClass, MAX_FAULT_STDERR, MAX_MESSAGE, cut, stderr_in_short};
 pub use io::{CallEnd, Effect, End, Input, NewCall, NotSent, Outcome, Returned};
 pub use state::{
     AfterTeardown, Attempt, Check, CheckReason, Live, Nap, NextTry, Patience, PermanentFailure,

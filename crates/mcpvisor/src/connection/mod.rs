@@ -24,7 +24,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{End, Fault, FaultClass, MAX_MESSAGE, Outcome, PermanentFailure, cut};
+use mcpvisor_core::machine::{End, Fault, FaultClass, Outcome, PermanentFailure};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, Generation};
 use ractor::ActorRef;
@@ -358,7 +358,7 @@ impl Task {
             DownKind::Unreachable => FaultClass::ConnectFailed,
             DownKind::Broken => FaultClass::Protocol,
         };
-        Fault::new(class, with_stderr(&down.message, &self.slot))
+        fault_with_stderr(class, &down.message, &self.slot)
     }
 }
 
@@ -372,29 +372,10 @@ const AT_ONCE: CloseSettings = CloseSettings {
 /// How long an opening that nobody wants any more is waited for.
 const GIVING_UP: Duration = Duration::from_millis(200);
 
-/// The part of stderr that an error repeats, in bytes.
-const STDERR_IN_ERRORS: usize = 600;
-
-/// What an error says before that is cut here, in bytes, so that the end of stderr finds its place in
-/// a message of [`MAX_MESSAGE`].
-const BEFORE_STDERR: usize = MAX_MESSAGE - STDERR_IN_ERRORS - 64;
-
 /// What went wrong, with the end of what the server wrote on stderr, and without its secrets.
-pub(super) fn with_stderr(message: &str, slot: &ServerSlot) -> String {
-    let message = slot.hide(message);
-    // Secrets go before the text is cut, so that no part of one stays.
-    let tail = slot.present_stderr_tail();
-    let tail = tail.trim_end();
-    if tail.is_empty() {
-        return message.into_owned();
-    }
-    let mut message = message.into_owned();
-    cut(&mut message, BEFORE_STDERR);
-    let mut start = tail.len().saturating_sub(STDERR_IN_ERRORS);
-    while !tail.is_char_boundary(start) {
-        start += 1;
-    }
-    format!("{message}; its stderr ends with: {}", &tail[start..])
+pub(super) fn fault_with_stderr(class: FaultClass, message: &str, slot: &ServerSlot) -> Fault {
+    // Secrets go before the texts are cut, so that no part of one stays.
+    Fault::new(class, slot.hide(message)).with_stderr(&slot.present_stderr_tail())
 }
 
 /// An opening that is under way comes to its end soon, and what it opened is closed, so that nothing

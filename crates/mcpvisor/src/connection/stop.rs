@@ -4,7 +4,7 @@ use mcpvisor_core::machine::{End, Fault, FaultClass, PermanentFailure};
 use mcpvisor_core::retry::Trouble;
 use rmcp::ErrorData;
 
-use super::{Task, era, with_stderr};
+use super::{Task, era, fault_with_stderr};
 use crate::link::LinkDown;
 
 /// Why there is no session.
@@ -33,7 +33,7 @@ impl Stop {
     /// The end of the connection, once the link is closed and its stderr was read.
     pub(super) fn into_end(self, task: &Task, problem: Option<String>) -> End {
         let failed = |class, message: &str| End::Failed {
-            fault: Fault::new(class, with_stderr(message, &task.slot)),
+            fault: fault_with_stderr(class, message, &task.slot),
             retry_after: None,
         };
         match self {
@@ -58,7 +58,7 @@ impl Stop {
                 trouble,
                 status,
                 message,
-            } => trouble_at_the_door(trouble, status, with_stderr(&message, &task.slot)),
+            } => trouble_at_the_door(task, trouble, status, &message),
             Self::Nonsense(problem) => failed(
                 FaultClass::Protocol,
                 &format!("answered the handshake with something else: {problem}"),
@@ -68,11 +68,12 @@ impl Stop {
 }
 
 /// What a transport that lives makes of a handshake that it could not finish.
-fn trouble_at_the_door(trouble: Trouble, status: Option<u16>, message: String) -> End {
+fn trouble_at_the_door(task: &Task, trouble: Trouble, status: Option<u16>, message: &str) -> End {
+    let fault = |class| fault_with_stderr(class, message, &task.slot);
     let unauthorized = trouble == Trouble::Unauthorized || status == Some(403);
     if unauthorized {
         return End::Hopeless(PermanentFailure {
-            fault: Fault::new(FaultClass::Unauthorized, message),
+            fault: fault(FaultClass::Unauthorized),
             action: "give the server's entry a valid token (headers or bearerTokenEnvVar), then reconnect it".to_owned(),
         });
     }
@@ -82,7 +83,7 @@ fn trouble_at_the_door(trouble: Trouble, status: Option<u16>, message: String) -
         _ => None,
     };
     End::Failed {
-        fault: Fault::new(FaultClass::ConnectFailed, message),
+        fault: fault(FaultClass::ConnectFailed),
         retry_after,
     }
 }

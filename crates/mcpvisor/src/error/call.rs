@@ -1,11 +1,12 @@
 //! What a caller is told when its request has no result.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor_core::ServerName;
 use mcpvisor_core::glob::Hidden;
-use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome};
+use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome, stderr_in_short};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 
@@ -44,7 +45,8 @@ pub enum CallError {
     },
     /// The request was sent and its answer is lost: it may or may not have run.
     #[error(
-        "{server}: {method} was sent, but its outcome is unknown: {cause}; check whether it took effect before asking again"
+        "{server}: {method} was sent, but its outcome is unknown: {cause}{}; check whether it took effect before asking again",
+        stderr_in_short(.stderr.as_deref())
     )]
     OutcomeUnknown {
         /// Which server.
@@ -53,9 +55,11 @@ pub enum CallError {
         method: &'static str,
         /// What happened to the connection.
         cause: String,
+        /// The end of what the server wrote on stderr: [`CallError::stderr`].
+        stderr: Option<Arc<str>>,
     },
     /// The server refused the request before running it.
-    #[error("{server}: refused {method}: {cause}")]
+    #[error("{server}: refused {method}: {cause}{}", stderr_in_short(.stderr.as_deref()))]
     Refused {
         /// Which server.
         server: ServerName,
@@ -65,9 +69,11 @@ pub enum CallError {
         class: FaultClass,
         /// What the server said.
         cause: String,
+        /// The end of what the server wrote on stderr: [`CallError::stderr`].
+        stderr: Option<Arc<str>>,
     },
     /// The time was up. If it was sent, the server was told to stop and its outcome is unknown.
-    #[error("{server}: {method} {} {after:?}; {}", if *idle { "was silent for" } else { "did not finish within" }, whether_sent(*sent, .cause.as_deref()))]
+    #[error("{server}: {method} {} {after:?}; {}", if *idle { "was silent for" } else { "did not finish within" }, whether_sent(*sent, .cause.as_deref(), .stderr.as_deref()))]
     Deadline {
         /// Which server.
         server: ServerName,
@@ -81,6 +87,8 @@ pub enum CallError {
         idle: bool,
         /// What kept it from being sent, as far as it is known.
         cause: Option<String>,
+        /// The end of what the server wrote on stderr, if that kept it: [`CallError::stderr`].
+        stderr: Option<Arc<str>>,
     },
     /// The caller gave it up.
     #[error("{server}: {method} was cancelled by its caller")]
@@ -229,12 +237,14 @@ pub enum NotSentReason {
     #[error("the server was removed; take a new handle after adding it again")]
     Removed,
     /// A person has to act first.
-    #[error("{fault}; {action}")]
+    #[error("{fault}{}; {action}", stderr_in_short(.stderr.as_deref()))]
     Failed {
         /// What is wrong.
         fault: String,
         /// What to do about it.
         action: String,
+        /// The end of what the server wrote on stderr.
+        stderr: Option<Arc<str>>,
     },
     /// The reconnect budget is spent and the last try failed too.
     #[error("the server is disconnected after too many failed connects{}; mend it, then call again or reconnect it", cause(.0.as_ref()))]
@@ -268,11 +278,11 @@ fn first_call(known: Known) -> &'static str {
     }
 }
 
-fn whether_sent(sent: bool, cause: Option<&str>) -> String {
+fn whether_sent(sent: bool, cause: Option<&str>, stderr: Option<&str>) -> String {
     match (sent, cause) {
         (true, _) => "it was sent, so it may have taken effect".to_owned(),
         (false, None) => "it was not sent".to_owned(),
-        (false, Some(cause)) => format!("it was not sent: {cause}"),
+        (false, Some(cause)) => format!("it was not sent: {cause}{}", stderr_in_short(stderr)),
     }
 }
 
@@ -339,6 +349,31 @@ impl CallError {
         }
     }
 
+    /// The end of what the server wrote on stderr before it failed, at most 2 KiB, without the secrets of
+    /// its config; none if nothing of it bears on the error. The text of the error repeats its last
+    /// lines; [`ServerHandle::stderr_tail`](crate::ServerHandle::stderr_tail) has more.
+    pub fn stderr(&self) -> Option<&str> {
+        let stderr = match self {
+            Self::OutcomeUnknown { stderr, .. }
+            | Self::Refused { stderr, .. }
+            | Self::Deadline { stderr, .. } => stderr,
+            Self::NotSent { reason, .. } => return reason.stderr(),
+            Self::Busy { .. }
+            | Self::Cancelled { .. }
+            | Self::Answered { .. }
+            | Self::Unreadable { .. }
+            | Self::InputRequired { .. }
+            | Self::ToolChanged { .. }
+            | Self::ToolGone { .. }
+            | Self::InvalidRequest { .. }
+            | Self::InvalidArguments { .. }
+            | Self::ToolHidden { .. }
+            | Self::HeldBack { .. }
+            | Self::RuntimeGone { .. } => return None,
+        };
+        stderr.as_deref()
+    }
+
     /// One word for this error, as the command line's JSON spells it.
     pub fn code(&self) -> &'static str {
         match self {
@@ -362,6 +397,20 @@ impl CallError {
     }
 }
 
+impl NotSentReason {
+    fn stderr(&self) -> Option<&str> {
+        match self {
+            Self::Failed { stderr, .. } => stderr.as_deref(),
+            Self::Parked(fault) | Self::NoConnection(fault) => fault.as_ref()?.stderr.as_deref(),
+            Self::Disabled
+            | Self::Stopping
+            | Self::Removed
+            | Self::NotRead
+            | Self::ActorRestarted => None,
+        }
+    }
+}
+
 /// What a caller asked, as far as its error needs to say it.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
@@ -372,7 +421,14 @@ pub(crate) struct Asked {
     pub(crate) idle: Duration,
     pub(crate) limit: usize,
     /// What keeps requests from being sent to the server at the moment.
-    pub(crate) obstacle: Option<String>,
+    pub(crate) obstacle: Option<Obstacle>,
+}
+
+/// What keeps requests from being sent, in the words of an error.
+#[derive(Debug, Clone)]
+pub(crate) struct Obstacle {
+    pub(crate) cause: String,
+    pub(crate) stderr: Option<Arc<str>>,
 }
 
 impl Asked {
@@ -392,26 +448,33 @@ impl Asked {
                 server,
                 method,
                 cause: fault.message,
+                stderr: fault.stderr,
             },
             Failure::Outcome(Outcome::Refused(fault)) => CallError::Refused {
                 server,
                 method,
                 class: fault.class,
                 cause: fault.message,
+                stderr: fault.stderr,
             },
             Failure::Outcome(Outcome::Answered(fault)) => CallError::Unreadable {
                 server,
                 method,
                 problem: fault.message,
             },
-            Failure::Outcome(Outcome::Deadline { sent, idle }) => CallError::Deadline {
-                server,
-                method,
-                after: if idle { self.idle } else { self.deadline },
-                sent,
-                idle,
-                cause: self.obstacle.filter(|_| !sent),
-            },
+            Failure::Outcome(Outcome::Deadline { sent, idle }) => {
+                let obstacle = self.obstacle.filter(|_| !sent);
+                let (cause, stderr) = obstacle.map(|it| (it.cause, it.stderr)).unzip();
+                CallError::Deadline {
+                    server,
+                    method,
+                    after: if idle { self.idle } else { self.deadline },
+                    sent,
+                    idle,
+                    cause,
+                    stderr: stderr.flatten(),
+                }
+            }
             Failure::Outcome(Outcome::Cancelled) => CallError::Cancelled { server, method },
             Failure::Error(error) => CallError::Answered {
                 server,
@@ -478,6 +541,7 @@ impl From<NotSent> for NotSentReason {
             NotSent::Failed(failure) => Self::Failed {
                 fault: failure.fault.message,
                 action: failure.action,
+                stderr: failure.fault.stderr,
             },
             NotSent::Parked(fault) => Self::Parked(fault),
             NotSent::NoConnection(fault) => Self::NoConnection(fault),

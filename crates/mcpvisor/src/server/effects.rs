@@ -207,7 +207,7 @@ impl ServerState {
         let generation = self.machine.durable().generation;
         let fault = self.machine.last_fault();
         let fault = fault.filter(|fault| causes(fault, from, to)).cloned();
-        let problem = fault.as_ref().map(|fault| fault.message.as_str());
+        let problem = fault.as_ref().map(tracing::field::display);
         tracing::info!(server = %self.slot.name(), %generation, %from, %to, problem, "state changed");
         self.emit(generation, EventKind::StateChanged { from, to, fault });
         self.publish_catalog_for(to);

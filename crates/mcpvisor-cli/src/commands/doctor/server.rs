@@ -183,10 +183,7 @@ fn greeting(outcome: &Outcome) -> String {
 
 fn failed(outcome: &Outcome, transport: &str) -> Check {
     let status = &outcome.status;
-    let fault = status
-        .last_error
-        .as_ref()
-        .map(|fault| fault.message.clone());
+    let fault = status.last_error.as_ref();
     let state = status.state;
     let detail = match fault {
         _ if !outcome.in_time => {
