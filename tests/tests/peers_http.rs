@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fleet::*;
-use mcpvisor::{CallError, Runtime, ServerHandle, Transport};
+use mcpvisor::for_model::ModelText;
+use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
+use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, Transport};
 use mcpvisor_testkit::eventually;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -32,7 +34,7 @@ const RESTARTS: usize = 4;
 
 /// The tool that both servers have.
 const PYTHON: &str = r#"
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 
 mcp = FastMCP("peer")
 
@@ -40,6 +42,12 @@ mcp = FastMCP("peer")
 @mcp.tool
 def echo(message: str) -> str:
     return "Echo: " + message
+
+
+@mcp.tool
+async def ask(ctx: Context) -> str:
+    answer = await ctx.elicit("Your name?", response_type=str)
+    return answer.action + " " + answer.data
 "#;
 
 /// Where the servers are installed.
@@ -197,10 +205,49 @@ async fn fastmcp_over_http_is_found_again_after_restarts_under_load() {
     let Some(peers) = Peers::installed() else {
         return;
     };
-    let name = format!("mcpvisor-fastmcp-{}.py", std::process::id());
-    let script = std::env::temp_dir().join(name);
-    std::fs::write(&script, PYTHON).unwrap();
+    let script = script("restarts");
     let port = free_port();
     is_found_again(peers.fastmcp(&script, port), port).await;
+    std::fs::remove_file(script).unwrap();
+}
+
+/// The server in a file of a test's own.
+fn script(test: &str) -> PathBuf {
+    let name = format!("mcpvisor-fastmcp-{test}-{}.py", std::process::id());
+    let script = std::env::temp_dir().join(name);
+    std::fs::write(&script, PYTHON).unwrap();
+    script
+}
+
+/// It speaks both eras, says so of the modern one alone, and can ask only in the older one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let script = script("questions");
+    let port = free_port();
+    let _process = Process::start(peers.fastmcp(&script, port), port).await;
+    for (older, version, said) in [
+        (false, "2026-07-28", "unavailable on 2026-07-28"),
+        (true, "2025-11-25", "accept Ada"),
+    ] {
+        let callbacks = Callbacks::new().elicitation_form(|_| async {
+            let content = json!({ "value": "Ada" });
+            Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content))
+        });
+        let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
+        let mut peer = server("peer", endpoint).prefer_older_protocol(older);
+        peer.settings.timeouts.connect = START;
+        let runtime = Runtime::builder().server(peer).callbacks(callbacks);
+        let runtime = runtime.start().await.unwrap();
+        runtime.ready(START).await.unwrap();
+        let handle = runtime.server("peer").unwrap();
+        assert_eq!(handle.status().protocol.as_deref(), Some(version));
+        let result = handle.call_tool("ask", json!({})).deadline(START).await;
+        let text = result.model_text();
+        assert!(text.contains(said), "{version}: {text}");
+        runtime.shutdown(secs(30)).await;
+    }
     std::fs::remove_file(script).unwrap();
 }

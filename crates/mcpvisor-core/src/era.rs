@@ -33,6 +33,8 @@ pub enum KnownEra {
     Assumed(Era),
     /// It spoke this one before.
     Remembered(Era),
+    /// Its config wants this one where the server speaks both.
+    Preferred(Era),
     /// It has to be this one.
     Pinned(Era),
 }
@@ -128,9 +130,11 @@ impl Negotiation {
             KnownEra::Unknown
             | KnownEra::Assumed(Era::Modern)
             | KnownEra::Remembered(Era::Modern)
+            | KnownEra::Preferred(Era::Modern)
             | KnownEra::Pinned(Era::Modern) => Say::Discover,
             KnownEra::Assumed(Era::Legacy)
             | KnownEra::Remembered(Era::Legacy)
+            | KnownEra::Preferred(Era::Legacy)
             | KnownEra::Pinned(Era::Legacy) => Say::Initialize,
         };
         let negotiation = Self {
@@ -155,7 +159,9 @@ impl Negotiation {
             (Waiting::Both, _) => self.discovered_late.then_some(PROBE_WAIT),
             // It may be of the modern era alone, and take its time.
             (Waiting::Discover, _) if self.refused.is_some() => Some(REMEMBERED_WAIT),
-            (Waiting::Discover, KnownEra::Remembered(_)) => Some(REMEMBERED_WAIT),
+            (Waiting::Discover, KnownEra::Remembered(_) | KnownEra::Preferred(_)) => {
+                Some(REMEMBERED_WAIT)
+            }
             (Waiting::Discover, KnownEra::Unknown | KnownEra::Assumed(_)) => Some(PROBE_WAIT),
         }
     }
@@ -223,10 +229,11 @@ impl Negotiation {
             return Next::Wait;
         }
         match (self.known, verdict) {
-            // What is known may be out of date.
-            (KnownEra::Assumed(_) | KnownEra::Remembered(_), Next::Refused)
-                if !self.discover_answered =>
-            {
+            // What is known may be out of date, and what is preferred may not be there.
+            (
+                KnownEra::Assumed(_) | KnownEra::Remembered(_) | KnownEra::Preferred(_),
+                Next::Refused,
+            ) if !self.discover_answered => {
                 self.waiting = Waiting::Discover;
                 Next::Say(Say::Discover)
             }
@@ -273,6 +280,8 @@ impl Negotiation {
     pub fn lesson(&self, next: Next) -> KnownEra {
         match (next, self.known) {
             (_, KnownEra::Pinned(era)) => KnownEra::Pinned(era),
+            // What was agreed on under a preference says nothing of what the server would choose.
+            (_, KnownEra::Preferred(era)) => KnownEra::Preferred(era),
             // It answered both, the modern question too late for this connection.
             (Next::Agreed(Era::Legacy), _) if self.discovered_late => {
                 KnownEra::Remembered(Era::Modern)
@@ -361,6 +370,28 @@ mod tests {
             assert_eq!(course(known, &[Lost]).1, Next::Lost);
             assert_eq!(course(known, &[Lost]).2, Unknown);
         }
+    }
+
+    #[test]
+    fn the_preferred_era_is_asked_for_first_and_the_other_where_it_is_refused() {
+        let preferred = KnownEra::Preferred(Era::Legacy);
+        assert_eq!(
+            course(preferred, &[Initialized]),
+            (vec![Initialize], Next::Agreed(Era::Legacy), preferred)
+        );
+        assert_eq!(
+            course(preferred, &[NotInitialized, Discovered]),
+            (
+                vec![Initialize, Discover],
+                Next::Agreed(Era::Modern),
+                preferred
+            )
+        );
+        assert_eq!(
+            course(preferred, &[NotInitialized, NotDiscovered]).1,
+            Next::Refused
+        );
+        assert_eq!(course(preferred, &[Lost]).1, Next::Lost);
     }
 
     #[test]

@@ -114,6 +114,13 @@ type Listening<P> = Arc<dyn Fn(Ask<P>) -> BoxFuture<'static, ()> + Send + Sync>;
 /// runtime holds a [`WeakRuntime`](crate::WeakRuntime): with the runtime itself, or a handle of it, it
 /// would keep it for ever.
 ///
+/// A server that speaks both protocol 2026-07-28 and an older one may be able to ask only in the older
+/// one; [`ServerConfig::prefer_older_protocol`](crate::ServerConfig::prefer_older_protocol) is for such.
+///
+/// Sampling, roots and log messages are deprecated by the protocol, and rmcp marks their types so. A
+/// program that names `CreateMessageResult`, `SamplingMessage`, `Root` or `LoggingLevel` needs
+/// `#[allow(deprecated)]` there; elicitation needs nothing. See [`rmcp`](crate::rmcp).
+///
 /// ```
 /// use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
 /// use mcpvisor::{Callbacks, Runtime};
@@ -248,6 +255,11 @@ impl Callbacks {
     /// How many questions of one connection may be under way.
     pub(crate) fn limit(&self) -> usize {
         self.at_once
+    }
+
+    /// Whether any question of a server is answered.
+    pub(crate) fn answers(&self) -> bool {
+        self.sampling.is_some() || self.form.is_some() || self.url.is_some() || self.roots.is_some()
     }
 
     /// What servers are told that we offer.

@@ -57,7 +57,7 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, lesson: KnownEra) {
         KnownEra::Remembered(Era::Modern) => KeptEra::Modern,
         KnownEra::Remembered(Era::Legacy) => KeptEra::Legacy,
         KnownEra::Unknown => KeptEra::Unknown,
-        KnownEra::Assumed(_) | KnownEra::Pinned(_) => return,
+        KnownEra::Assumed(_) | KnownEra::Preferred(_) | KnownEra::Pinned(_) => return,
     };
     let Some((state, file)) = place(slot) else {
         return;

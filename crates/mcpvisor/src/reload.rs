@@ -113,7 +113,7 @@ pub enum ReloadError {
 /// What differs between two configs of one server.
 pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
     let mut why = old.transport.differences(&new.transport);
-    if old.protocol != new.protocol {
+    if old.protocol != new.protocol || old.prefer_older_protocol != new.prefer_older_protocol {
         why.push("protocol");
     }
     if !why.is_empty() {

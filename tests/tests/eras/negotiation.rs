@@ -43,6 +43,44 @@ async fn a_server_of_an_older_era_is_met_on_the_same_connection() {
 }
 
 #[tokio::test]
+async fn an_older_era_that_is_preferred_is_used_where_the_server_speaks_it() {
+    for (era, version, said) in [
+        (
+            "both",
+            "2025-11-25",
+            ["initialize", "notifications/initialized"],
+        ),
+        (
+            "legacy",
+            "2025-11-25",
+            ["initialize", "notifications/initialized"],
+        ),
+        ("modern", "2026-07-28", ["initialize", "server/discover"]),
+    ] {
+        let (marker, folder) = (
+            Marker::new("eras-older"),
+            Folder::new(&format!("older-{era}")),
+        );
+        let log = folder.file("received");
+        let older = child(&marker, era, &log, &[]).prefer_older_protocol(true);
+        let (runtime, handle) = started(older).await;
+        assert_eq!(protocol(&handle), version, "{era}");
+        assert_eq!(received(&log)[0][..2], said, "{era}");
+        // Nothing that was learned meanwhile changes the preference.
+        let generation = handle.status().generation.get();
+        runtime.reconnect("a").await.unwrap();
+        let mut status = handle.watch();
+        let again = |status: &mcpvisor::ServerStatus| {
+            status.is_ready() && status.generation.get() > generation
+        };
+        status.wait_for(again).await.unwrap();
+        assert_eq!(protocol(&handle), version, "{era}");
+        assert_eq!(received(&log)[1][..2], said, "{era}");
+        runtime.shutdown(DEADLINE).await;
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_is_silent_on_the_question_costs_a_second_and_its_late_answer_nothing() {
     let (marker, folder) = (Marker::new("eras-silent"), Folder::new("silent"));
     let log = folder.file("received");

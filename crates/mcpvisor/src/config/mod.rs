@@ -158,6 +158,9 @@ pub struct ServerConfig {
     pub pin: bool,
     /// Speak this version of the protocol alone, instead of finding out what the server speaks.
     pub protocol: Option<ProtocolVersion>,
+    /// Where the server speaks both, use a version before 2026-07-28:
+    /// [`ServerConfig::prefer_older_protocol`].
+    pub prefer_older_protocol: bool,
     /// Check the arguments of calls against the tool's schema before they are sent.
     pub check_arguments: bool,
 }
@@ -201,6 +204,7 @@ impl ServerConfig {
             sleep_after: None,
             pin: false,
             protocol: None,
+            prefer_older_protocol: false,
             check_arguments: false,
         })
     }
@@ -266,6 +270,30 @@ impl ServerConfig {
     #[must_use]
     pub fn protocol(mut self, version: ProtocolVersion) -> Self {
         self.protocol = Some(version);
+        self
+    }
+
+    /// Says whether a version before 2026-07-28 is used where the server speaks both.
+    ///
+    /// Set it for a server whose tools ask questions (elicitation, sampling, roots) and cannot do so in
+    /// 2026-07-28, where a question is part of an answer. Servers of FastMCP 4 and of the Python SDK 2
+    /// that call `ctx.elicit()` or `ctx.sample()` are such: they speak both, say only of the newer that
+    /// they do, and fail the call there ("elicitation via server-initiated requests is unavailable on
+    /// 2026-07-28 connections"). The runtime logs a warning when it sees that. A server that speaks
+    /// 2026-07-28 alone is still met in it; [`ServerConfig::protocol`] pins one version instead.
+    ///
+    /// ```
+    /// use mcpvisor::{ServerConfig, Transport};
+    ///
+    /// # fn example() -> Result<(), mcpvisor::InvalidServerName> {
+    /// let forms = Transport::stdio("fastmcp").args(["run", "forms.py"]);
+    /// let forms = ServerConfig::new("forms", forms)?.prefer_older_protocol(true);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prefer_older_protocol(mut self, prefer: bool) -> Self {
+        self.prefer_older_protocol = prefer;
         self
     }
 

@@ -57,6 +57,9 @@ pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
     if matches!(config.transport.0, TransportKind::Channel { .. }) {
         return Ok(KnownEra::Pinned(Era::Legacy));
     }
+    if config.prefer_older_protocol {
+        return Ok(KnownEra::Preferred(Era::Legacy));
+    }
     let (known, loaded) = {
         let mut memory = slot.memory();
         let loaded = std::mem::replace(&mut memory.era_loaded, true);
@@ -70,7 +73,7 @@ pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
 
 /// Remembers what was learned, for the next connection and for the next run.
 pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
-    if matches!(lesson, KnownEra::Pinned(_)) {
+    if matches!(lesson, KnownEra::Pinned(_) | KnownEra::Preferred(_)) {
         return;
     }
     slot.memory().era = lesson;
@@ -103,6 +106,24 @@ pub(super) fn is_modern(error: &ErrorData) -> bool {
             | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
     )
 }
+
+/// Whether a server that was asked in the modern era says that it could ask its own questions only in
+/// an older one. Its words are all there is to see of that: they decide about a warning, and nothing else.
+pub(super) fn cannot_ask(answer: &Result<ServerResult, ErrorData>) -> bool {
+    const WORDS: &str = "server-initiated requests";
+    match answer {
+        Ok(ServerResult::CallToolResult(result)) if result.is_error == Some(true) => {
+            let texts = result.content.iter().filter_map(|block| block.as_text());
+            let mut short = texts.filter(|it| it.text.len() <= LONGEST_REFUSAL);
+            short.any(|it| it.text.contains(WORDS))
+        }
+        Err(error) => error.message.len() <= LONGEST_REFUSAL && error.message.contains(WORDS),
+        Ok(_) => false,
+    }
+}
+
+/// A longer text of a server is no refusal, in bytes.
+const LONGEST_REFUSAL: usize = 1024;
 
 /// A server of another era refuses what it does not know, in one way or another, or takes it and says
 /// nothing (202).
@@ -154,4 +175,29 @@ pub(super) fn read_discovery(result: ServerResult) -> Option<DiscoverResult> {
         members.insert("ttlMs".to_owned(), Value::from(0));
     }
     serde_json::from_value(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_cannot_ask_in_this_era_is_recognised_by_its_words() {
+        let result = |is_error: bool, text: &str| {
+            let content = json!([{ "type": "text", "text": text }]);
+            let result = json!({ "content": content, "isError": is_error });
+            Ok(ServerResult::CallToolResult(
+                serde_json::from_value(result).unwrap(),
+            ))
+        };
+        let fastmcp =
+            "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
+        assert!(cannot_ask(&result(true, fastmcp)));
+        assert!(!cannot_ask(&result(false, fastmcp)));
+        assert!(!cannot_ask(&result(true, "no such file")));
+        assert!(!cannot_ask(&result(true, &fastmcp.repeat(100))));
+        let sdk = "Cannot send 'elicitation/create': this transport context has no back-channel for server-initiated requests.";
+        assert!(cannot_ask(&Err(ErrorData::invalid_request(sdk, None))));
+        assert!(!cannot_ask(&Err(ErrorData::invalid_request("no", None))));
+    }
 }

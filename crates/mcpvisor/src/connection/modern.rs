@@ -34,6 +34,8 @@ pub(super) struct Modern {
     pub(super) listing: Vec<Tool>,
     /// Whether it still is a modern server was asked.
     pub(super) doubt: Option<Doubt>,
+    /// The log says that the server could ask its questions only in an older era.
+    pub(super) advised: bool,
 }
 
 /// What a request means in this era.
@@ -66,6 +68,7 @@ impl Modern {
             mismatched: Vec::new(),
             listing: Vec::new(),
             doubt: None,
+            advised: false,
         };
         if let Some(level) = level {
             modern.set_log_level(level);

@@ -8,6 +8,7 @@ use rmcp::model::{
     SubscriptionsAcknowledgedNotification, Tool,
 };
 
+use super::era;
 use super::headers;
 use super::listen::Wish;
 use super::modern::{Meaning, is_of_unknown_type, renew_progress, translate_back};
@@ -178,6 +179,19 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
+    /// Says once how a server can ask what it could not ask.
+    fn advise(&mut self, answer: &Result<ServerResult, ErrorData>) {
+        let slot = &self.task.slot;
+        if let Some(modern) = &mut self.modern
+            && !modern.advised
+            && slot.host.callbacks.answers()
+            && era::cannot_ask(answer)
+        {
+            modern.advised = true;
+            tracing::warn!(server = %slot.name(), "the server cannot ask questions in protocol 2026-07-28; set preferOlderProtocol in its entry, or ServerConfig::prefer_older_protocol");
+        }
+    }
+
     /// An answer to a caller in the modern era, which may be a question.
     pub(super) fn answered_modern(
         &mut self,
@@ -185,6 +199,7 @@ impl<L: Link> Session<'_, L> {
         mut result: Result<ServerResult, ErrorData>,
     ) {
         self.aliases.remove(&call.id);
+        self.advise(&result);
         match &mut result {
             Ok(ServerResult::InputRequiredResult(required)) => {
                 let required = required.clone();

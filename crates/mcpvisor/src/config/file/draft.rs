@@ -22,6 +22,7 @@ pub(super) struct Draft {
     pub(super) sleep_after: Option<Duration>,
     pub(super) pin: bool,
     pub(super) protocol: Option<ProtocolVersion>,
+    pub(super) prefer_older_protocol: bool,
     pub(super) check_arguments: bool,
 
     /// How many servers connect at once: said of the fleet alone.
@@ -73,6 +74,7 @@ impl Draft {
             sleep_after: server.sleep_after.or(rest.sleep_after),
             pin: server.pin,
             protocol: server.protocol.clone(),
+            prefer_older_protocol: server.prefer_older_protocol,
             check_arguments: server.check_arguments,
             ..Self::default()
         }

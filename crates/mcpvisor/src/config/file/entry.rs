@@ -95,6 +95,7 @@ fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<S
         sleep_after: draft.sleep_after,
         pin: draft.pin,
         protocol: draft.protocol,
+        prefer_older_protocol: draft.prefer_older_protocol,
         check_arguments: draft.check_arguments,
     })
 }

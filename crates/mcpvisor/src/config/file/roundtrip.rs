@@ -161,6 +161,7 @@ fn server() -> impl Strategy<Value = ServerConfig> {
         messages.stderr_bytes += count as usize;
         server.settings.backoff.jitter = f64::from(count) / 1_000.0;
         server.protocol = version;
+        server.prefer_older_protocol = flags[8] != flags[9];
         server
     })
 }

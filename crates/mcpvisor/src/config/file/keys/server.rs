@@ -93,6 +93,11 @@ pub(in super::super) const SETTINGS: &[Key] = &[
         "Speak this version of the protocol alone, instead of finding out what the server speaks.",
     ),
     Key::new(
+        "preferOlderProtocol",
+        Kind::Flag(|draft| &mut draft.prefer_older_protocol),
+        "Use a version before 2026-07-28 where the server speaks both: for a server whose tools ask questions (elicitation, sampling) and cannot in 2026-07-28, such as one of FastMCP 4. Default: false.",
+    ),
+    Key::new(
         "trusted",
         Kind::Flag(|draft| &mut draft.settings.retry.trusted),
         "Believe the server when it says that a tool only reads, or may be repeated: such calls are retried once. Default: false.",
