@@ -8,7 +8,7 @@ use rmcp::model::CallToolResult;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::catalog::{ClientView, FleetCatalog};
+use crate::catalog::{CatalogChanges, ClientView, FleetCatalog};
 use crate::error::{UnknownServer, UnknownTool};
 use crate::handle::ServerHandle;
 use crate::request::Request;
@@ -95,9 +95,9 @@ impl Client {
         &self.name
     }
 
-    /// A handle of a server, for this agent.
-    pub fn server(&self, name: &str) -> Result<ServerHandle, UnknownServer> {
-        Ok(self.handle(self.runtime.slot(name)?))
+    /// A handle of a server, for this agent, by a `&str`, a `String` or a [`ServerName`](crate::ServerName).
+    pub fn server(&self, name: impl AsRef<str>) -> Result<ServerHandle, UnknownServer> {
+        Ok(self.handle(self.runtime.slot(name.as_ref())?))
     }
 
     fn handle(&self, slot: Arc<ServerSlot>) -> ServerHandle {
@@ -110,6 +110,14 @@ impl Client {
         match &self.view {
             Some(view) => view.catalog(),
             None => self.runtime.catalog(),
+        }
+    }
+
+    /// Waits for changes of what this agent sees, from now on. A change of what its filter hides is none.
+    pub fn catalog_changes(&self) -> CatalogChanges<FleetCatalog> {
+        match &self.view {
+            Some(view) => view.changes(),
+            None => self.runtime.catalog_changes(),
         }
     }
 

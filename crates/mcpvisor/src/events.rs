@@ -151,6 +151,12 @@ struct Outlet {
     version: u64,
 }
 
+impl Default for EventBus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl EventBus {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Outlet {

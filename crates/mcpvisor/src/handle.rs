@@ -16,7 +16,7 @@ use rmcp::model::{
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
-use crate::catalog::{ClientView, ServerCatalog};
+use crate::catalog::{CatalogChanges, ClientView, ServerCatalog};
 use crate::error::CallError;
 use crate::reply::Failure;
 use crate::request::Request;
@@ -82,6 +82,18 @@ impl ServerHandle {
             Some(view) => view.server(self.name()),
             None => self.slot.published(),
         }
+    }
+
+    /// Waits for changes of what the server offers, as [`catalog`](Self::catalog) shows it, from now on.
+    pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
+        let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
+        CatalogChanges::of_server(&self.slot.shown, move || {
+            slot.note_use();
+            match &view {
+                Some(view) => view.server(slot.name()),
+                None => slot.published(),
+            }
+        })
     }
 
     /// The error that a call of this tool gets because a filter hides it, whether the server has it or

@@ -10,6 +10,7 @@ compile_error!(
 );
 
 pub mod config;
+pub mod for_model;
 
 #[cfg(feature = "schema-check")]
 mod arguments;
@@ -63,7 +64,8 @@ pub use rmcp;
 
 pub use callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};
 pub use catalog::{
-    Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog, ServerView,
+    CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
+    ServerView,
 };
 pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};

@@ -23,7 +23,7 @@ pub use self::builder::RuntimeBuilder;
 use self::builder::recall;
 pub(crate) use self::builder::{check_connects, default_governor};
 pub use self::weak::WeakRuntime;
-use crate::catalog::{CatalogPublisher, ClientView, FleetCatalog};
+use crate::catalog::{CatalogChanges, CatalogPublisher, ClientView, FleetCatalog};
 use crate::client::{self, ClientBuilder};
 use crate::config::ServerConfig;
 use crate::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
@@ -141,9 +141,9 @@ impl Runtime {
         RuntimeBuilder::default()
     }
 
-    /// A handle of a server.
-    pub fn server(&self, name: &str) -> Result<ServerHandle, UnknownServer> {
-        Ok(self.handle(self.slot(name)?, ClientId::DEFAULT, None, None))
+    /// A handle of a server, by a `&str`, a `String` or a [`ServerName`].
+    pub fn server(&self, name: impl AsRef<str>) -> Result<ServerHandle, UnknownServer> {
+        Ok(self.handle(self.slot(name.as_ref())?, ClientId::DEFAULT, None, None))
     }
 
     #[cfg(feature = "config-files")]
@@ -195,6 +195,20 @@ impl Runtime {
         self.lifeline.catalogs.catalog()
     }
 
+    /// Waits for changes of what all servers offer together, from now on.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: mcpvisor::Runtime) {
+    /// let mut changes = runtime.catalog_changes();
+    /// while let Some(catalog) = changes.changed().await {
+    ///     println!("{} tools", catalog.tool_count());
+    /// }
+    /// # }
+    /// ```
+    pub fn catalog_changes(&self) -> CatalogChanges<FleetCatalog> {
+        self.lifeline.catalogs.changes()
+    }
+
     /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or null
     /// for none.
     ///
@@ -214,7 +228,7 @@ impl Runtime {
         Ok(server.call_tool(tool, arguments))
     }
 
-    /// What happens from now on.
+    /// What happens from now on. [`RuntimeBuilder::events`] has the events of the start too.
     pub fn events(&self) -> Events {
         self.lifeline.events.subscribe()
     }
@@ -253,7 +267,7 @@ impl Runtime {
             .map(|(status, gone)| {
                 let fault = status.last_error.filter(|_| !gone);
                 let (class, problem) = match fault {
-                    Some(fault) => (Some(fault.class), Some(fault.message)),
+                    Some(fault) => (Some(fault.class), Some(fault.to_string())),
                     None => (None, gone.then(|| ControlError::RuntimeGone.to_string())),
                 };
                 ServerNotReady {
@@ -273,20 +287,20 @@ impl Runtime {
     }
 
     /// Switches a server on. A server that has to be mended is tried again.
-    pub async fn enable(&self, name: &str) -> Result<(), ControlError> {
-        self.control(name, |reply| ServerMessage::Enable { reply })
+    pub async fn enable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        self.control(name.as_ref(), |reply| ServerMessage::Enable { reply })
             .await
     }
 
     /// Switches a server off: calls in flight may finish, then it is closed. Returns when it is.
-    pub async fn disable(&self, name: &str) -> Result<(), ControlError> {
-        self.control(name, |reply| ServerMessage::Disable { reply })
+    pub async fn disable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        self.control(name.as_ref(), |reply| ServerMessage::Disable { reply })
             .await
     }
 
     /// Replaces a server's connection. Calls in flight may finish first.
-    pub async fn reconnect(&self, name: &str) -> Result<(), ControlError> {
-        self.control(name, |reply| ServerMessage::Reconnect { reply })
+    pub async fn reconnect(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        self.control(name.as_ref(), |reply| ServerMessage::Reconnect { reply })
             .await
     }
 
@@ -321,21 +335,21 @@ impl Runtime {
 
     /// The tools of a server that are held back until a person approves them, with what differs from
     /// what was approved.
-    pub fn held(&self, server: &str) -> Result<Vec<HeldTool>, UnknownServer> {
-        Ok(self.slot(server)?.published().held.to_vec())
+    pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
+        Ok(self.slot(server.as_ref())?.published().held.to_vec())
     }
 
     /// Approves a tool that is held back, or all of them, as [`held`](Self::held) shows them now.
     /// Returns the names of what was approved, once that is kept.
     pub async fn approve(
         &self,
-        server: &str,
+        server: impl AsRef<str>,
         tool: Option<&str>,
     ) -> Result<Vec<String>, ControlError> {
         let tool = tool.map(str::to_owned);
         let hash = None;
         let message = |reply| ServerMessage::Approve { tool, hash, reply };
-        self.control(server, message).await
+        self.control(server.as_ref(), message).await
     }
 
     /// Approves a tool that is held back only as a person has seen it: with the
@@ -343,13 +357,13 @@ impl Runtime {
     /// approved ([`ControlError::NotHeld`]).
     pub async fn approve_definition(
         &self,
-        server: &str,
+        server: impl AsRef<str>,
         tool: &str,
         hash: &str,
     ) -> Result<(), ControlError> {
         let (tool, hash) = (Some(tool.to_owned()), Some(hash.to_owned()));
         let message = |reply| ServerMessage::Approve { tool, hash, reply };
-        self.control(server, message).await.map(drop)
+        self.control(server.as_ref(), message).await.map(drop)
     }
 
     fn interrupted(&self, name: &ServerName) -> ControlError {
@@ -382,8 +396,8 @@ impl Runtime {
     }
 
     /// Removes a server: calls in flight may finish, then it is closed and forgotten.
-    pub async fn remove(&self, name: &str) -> Result<(), ControlError> {
-        let slot = self.slot(name)?;
+    pub async fn remove(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        let slot = self.slot(name.as_ref())?;
         let server = slot.name().clone();
         self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
             .await?;

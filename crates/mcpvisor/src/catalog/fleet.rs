@@ -162,8 +162,10 @@ impl FleetCatalog {
     }
 
     /// What one server adds.
-    pub fn server(&self, name: &str) -> Option<&ServerView> {
-        self.find(name).ok().map(|index| &*self.servers[index])
+    pub fn server(&self, name: impl AsRef<str>) -> Option<&ServerView> {
+        self.find(name.as_ref())
+            .ok()
+            .map(|index| &*self.servers[index])
     }
 
     pub(super) fn find(&self, name: &str) -> Result<usize, usize> {
@@ -208,6 +210,19 @@ impl FleetCatalog {
         self.servers
             .iter()
             .flat_map(move |view| list(&view.catalog).iter().map(|item| (&view.server, item)))
+    }
+
+    /// Whether both offer the same. A server that offers nothing makes no difference.
+    pub(super) fn offers_same(&self, other: &Self) -> bool {
+        let offers = |view: &&Arc<ServerView>| view.catalog.offers_something();
+        let mut those = other.servers.iter().filter(offers);
+        let all_there = self.servers.iter().filter(offers).all(|this| {
+            those.next().is_some_and(|that| {
+                Arc::ptr_eq(this, that)
+                    || (this.server == that.server && this.catalog.offers_same(&that.catalog))
+            })
+        });
+        all_there && those.next().is_none()
     }
 
     /// How many tools there are.

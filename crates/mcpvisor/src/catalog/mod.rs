@@ -3,6 +3,7 @@
 //! Readers pay one pointer load. What is in a list is fetched by [`crate::discovery`]; when it is
 //! published, the actor of its server says.
 
+mod changes;
 mod diff;
 mod findings;
 mod fleet;
@@ -11,6 +12,8 @@ mod publisher;
 mod server;
 mod visible;
 
+pub use changes::CatalogChanges;
+pub(crate) use changes::ChangeSignal;
 pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arc_swap::ArcSwap;
 use mcpvisor_core::{Filter, ServerName, exposed_name};
 
+use super::changes::{CatalogChanges, ChangeSignal};
 use super::fleet::{FleetCatalog, ServerView};
 use super::server::ServerCatalog;
 
@@ -25,6 +26,8 @@ pub(crate) struct CatalogPublisher {
     desk: Mutex<Desk>,
     /// Held by whoever merges. No server waits for it.
     merging: Mutex<()>,
+    /// Wakes those who wait for a change.
+    changed: ChangeSignal,
 }
 
 /// What the writers share.
@@ -66,6 +69,12 @@ impl ClientView {
         }
         drop(seen);
         self.catch_up()
+    }
+
+    /// Changes of what this client sees.
+    pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
+        let view = Arc::clone(self);
+        CatalogChanges::of_fleet(&self.publisher.changed, move || view.catalog())
     }
 
     /// The catalog of one server, as this client sees it.
@@ -135,6 +144,17 @@ impl CatalogPublisher {
         self.fleet.load_full()
     }
 
+    /// Changes of the catalog of the whole fleet.
+    pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
+        let publisher = Arc::clone(self);
+        CatalogChanges::of_fleet(&self.changed, move || publisher.catalog())
+    }
+
+    /// The runtime has ended: there are no further changes.
+    pub(crate) fn close(&self) {
+        self.changed.close();
+    }
+
     /// Hands in what a server shows. Its actor does that, and nobody else: what it showed before stays
     /// while the view is made, and nobody waits for that.
     pub(crate) fn publish(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
@@ -164,6 +184,7 @@ impl CatalogPublisher {
         let overtaken = desk.changed.insert(server.clone(), view);
         self.behind.store(true, Ordering::Release);
         drop(desk);
+        self.changed.notify();
         // It may be large, so nobody waits until it is taken apart.
         drop(overtaken);
     }

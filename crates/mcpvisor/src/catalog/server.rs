@@ -77,6 +77,20 @@ impl ServerCatalog {
             && Arc::ptr_eq(&self.held, &other.held)
     }
 
+    /// Whether a caller has anything of it, or could have it once it is approved.
+    pub(super) fn offers_something(&self) -> bool {
+        !self.is_empty() || !self.held.is_empty()
+    }
+
+    /// Whether both offer the same, however fresh it is.
+    pub(super) fn offers_same(&self, other: &Self) -> bool {
+        same(&self.tools, &other.tools)
+            && same(&self.prompts, &other.prompts)
+            && same(&self.resources, &other.resources)
+            && same(&self.resource_templates, &other.resource_templates)
+            && same(&self.held, &other.held)
+    }
+
     /// The same catalog with one list of another.
     pub(crate) fn taking(&self, list: ListKind, other: &Self) -> Self {
         let mut next = Self {
@@ -108,6 +122,11 @@ impl ServerCatalog {
         }
         next
     }
+}
+
+/// Equal lists are shared as a rule, so the items are compared only where they differ.
+fn same<T: PartialEq>(list: &Arc<[T]>, other: &Arc<[T]>) -> bool {
+    Arc::ptr_eq(list, other) || *list == *other
 }
 
 fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>) {

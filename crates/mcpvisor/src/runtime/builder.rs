@@ -15,7 +15,7 @@ use crate::callbacks::Callbacks;
 use crate::catalog::CatalogPublisher;
 use crate::config::{Config, ServerConfig};
 use crate::error::StartError;
-use crate::events::EventBus;
+use crate::events::{EventBus, Events};
 use crate::host::Host;
 use crate::server::slot::ServerSlot;
 use crate::state_dir::StateDir;
@@ -33,6 +33,7 @@ pub struct RuntimeBuilder {
     client: Option<(String, String)>,
     callbacks: Callbacks,
     state_dir: Option<PathBuf>,
+    events: Arc<EventBus>,
 }
 
 impl RuntimeBuilder {
@@ -80,6 +81,26 @@ impl RuntimeBuilder {
         self
     }
 
+    /// What happens from the very start on: the first event has the version 1. The reader ends
+    /// ([`EventsError::Closed`](crate::EventsError::Closed)) if the runtime does not start.
+    ///
+    /// ```no_run
+    /// # async fn example(config: mcpvisor::Config) -> Result<(), mcpvisor::StartError> {
+    /// let builder = mcpvisor::Runtime::builder().config(config);
+    /// let mut events = builder.events();
+    /// tokio::spawn(async move {
+    ///     while let Ok(event) = events.recv().await {
+    ///         println!("{event:?}");
+    ///     }
+    /// });
+    /// let runtime = builder.start().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn events(&self) -> Events {
+        self.events.subscribe()
+    }
+
     /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
     pub async fn start(self) -> Result<Runtime, StartError> {
         check_connects(self.connects.as_ref()).map_err(StartError::InvalidConnects)?;
@@ -88,7 +109,7 @@ impl RuntimeBuilder {
             connects: self.connects.clone(),
         };
         let governor = self.governor.or(self.connects);
-        let events = Arc::new(EventBus::new());
+        let events = self.events;
         let catalogs = Arc::new(CatalogPublisher::default());
         let (name, version) = self
             .client
@@ -117,6 +138,7 @@ impl RuntimeBuilder {
         let arguments = SupervisorArguments {
             registry: Arc::clone(&registry),
             events: Arc::clone(&events),
+            catalogs: Arc::clone(&catalogs),
             governor: governor.unwrap_or_else(default_governor),
         };
         let (supervisor, _) = Actor::spawn(None, SupervisorActor, arguments)

@@ -19,9 +19,12 @@ use tokio::sync::{Semaphore, watch};
 use super::actor::now;
 use super::configured::{Configured, CurrentConfig};
 use super::message::ServerMessage;
-use crate::catalog::{CatalogPublisher, CatalogStore, KEEP_AFTER, ServerCatalog, Sight, visible};
+use crate::catalog::{
+    CatalogPublisher, CatalogStore, ChangeSignal, KEEP_AFTER, ServerCatalog, Sight, visible,
+};
 use crate::config::ServerConfig;
 use crate::era_store::EraWrites;
+use crate::error::Obstacle;
 use crate::events::{EventBus, EventKind};
 use crate::host::Host;
 use crate::link::StderrRing;
@@ -61,6 +64,8 @@ pub(crate) struct ServerSlot {
     /// What the server last said of itself.
     pub(crate) info: ArcSwapOption<ServerPeerInfo>,
     published: ArcSwap<ServerCatalog>,
+    /// Wakes those who wait for another catalog of this server.
+    pub(crate) shown: ChangeSignal,
     /// One permit: a connection task holds it from opening to the end of closing, so a new
     /// generation never opens beside an old one, not even across a crash of the actor.
     pub(crate) connection: Arc<Semaphore>,
@@ -161,6 +166,7 @@ impl ServerSlot {
             status: watch::Sender::new(status),
             info: ArcSwapOption::empty(),
             published: ArcSwap::from_pointee(ServerCatalog::default()),
+            shown: ChangeSignal::default(),
             connection: Arc::new(Semaphore::new(1)),
             entry: ArcSwap::from_pointee(entry),
             hurried: watch::Sender::new(false),
@@ -248,6 +254,7 @@ impl ServerSlot {
     pub(crate) fn show(&self, catalog: Arc<ServerCatalog>) {
         self.published.store(Arc::clone(&catalog));
         self.catalogs.publish(self.name(), catalog);
+        self.shown.notify();
     }
 
     /// What callers see of the lists, by the rules of the moment.
@@ -374,10 +381,11 @@ impl ServerSlot {
         let _ = written.await;
     }
 
-    /// Shows callers nothing any more.
+    /// The server is gone: callers see nothing of it any more.
     pub(crate) fn withdraw(&self) {
         self.published.store(Arc::default());
         self.catalogs.withdraw(self.name());
+        self.shown.close();
     }
 
     /// What a restarted actor takes up again. A panic never leaves it half-written: every change
@@ -447,14 +455,18 @@ impl ServerSlot {
     }
 
     /// What keeps requests from being sent at the moment.
-    pub(crate) fn obstacle(&self) -> Option<String> {
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let status = self.status.borrow();
         if status.state == StateName::Connected {
             return None;
         }
-        Some(match &status.last_error {
-            Some(fault) => format!("the server is {}: {fault}", status.state),
-            None => format!("the server is {}", status.state),
+        let fault = status.last_error.as_ref();
+        Some(Obstacle {
+            cause: match fault {
+                Some(fault) => format!("the server is {}: {}", status.state, fault.message),
+                None => format!("the server is {}", status.state),
+            },
+            stderr: fault.and_then(|fault| fault.stderr.clone()),
         })
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::{CloseOutcome, Registry, ServerClosed, ShutdownReport, SupervisorMessage};
+use crate::catalog::CatalogPublisher;
 use crate::error::ControlError;
 use crate::events::{EventBus, EventKind};
 use crate::server::actor::{ServerActor, ServerArguments, now};
@@ -41,12 +42,14 @@ pub(crate) struct SupervisorActor;
 pub(crate) struct SupervisorArguments {
     pub(crate) registry: Arc<Registry>,
     pub(crate) events: Arc<EventBus>,
+    pub(crate) catalogs: Arc<CatalogPublisher>,
     pub(crate) governor: GovernorSettings,
 }
 
 pub(crate) struct SupervisorState {
     registry: Arc<Registry>,
     events: Arc<EventBus>,
+    catalogs: Arc<CatalogPublisher>,
     children: BTreeMap<ServerName, Child>,
     governor: Governor<ServerName>,
     governor_timer: Option<GovernorTimer>,
@@ -93,6 +96,7 @@ impl Drop for SupervisorState {
             }
         }
         self.events.close();
+        self.catalogs.close();
     }
 }
 
@@ -114,6 +118,7 @@ impl SupervisorActor {
         Ok(SupervisorState {
             registry: arguments.registry,
             events: arguments.events,
+            catalogs: arguments.catalogs,
             children,
             governor,
             governor_timer: None,
@@ -506,6 +511,7 @@ impl SupervisorState {
             took: now().saturating_duration_since(ending.began),
         };
         self.events.close();
+        self.catalogs.close();
         for reply in ending.replies {
             let _ = reply.send(report.clone());
         }

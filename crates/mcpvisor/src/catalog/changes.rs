@@ -1,0 +1,226 @@
+//! Waiting for a catalog to change.
+//!
+//! The publisher only signals that something was handed in. Whether a reader sees a difference is
+//! worked out when that reader is waiting, so that a fleet without readers pays for a signal alone.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::fleet::FleetCatalog;
+use super::server::ServerCatalog;
+
+/// Waits for changes of a catalog: of the fleet ([`Runtime::catalog_changes`]), of what one agent sees
+/// ([`Client::catalog_changes`]), or of one server ([`ServerHandle::catalog_changes`]).
+///
+/// A change is one of what is offered: a tool, prompt, resource or template that is new, different or
+/// gone, or a tool that is held back. A server that reconnects and lists the same as before is no
+/// change; its [`status`](crate::ServerHandle::watch) says so. Several changes at once are one, and
+/// the last one is never missed. It does not keep the runtime running.
+///
+/// [`Runtime::catalog_changes`]: crate::Runtime::catalog_changes
+/// [`Client::catalog_changes`]: crate::Client::catalog_changes
+/// [`ServerHandle::catalog_changes`]: crate::ServerHandle::catalog_changes
+pub struct CatalogChanges<C> {
+    signal: watch::Receiver<bool>,
+    read: Box<dyn Fn() -> Arc<C> + Send + Sync>,
+    same: fn(&C, &C) -> bool,
+    seen: Arc<C>,
+}
+
+impl<C> CatalogChanges<C> {
+    fn new(
+        signal: &ChangeSignal,
+        read: impl Fn() -> Arc<C> + Send + Sync + 'static,
+        same: fn(&C, &C) -> bool,
+    ) -> Self {
+        // Subscribed before the first read, so that nothing is missed between the two.
+        let signal = signal.0.subscribe();
+        let seen = read();
+        Self {
+            signal,
+            read: Box::new(read),
+            same,
+            seen,
+        }
+    }
+
+    /// The catalog that was seen last: the one at the beginning, or the one that
+    /// [`changed`](Self::changed) returned last.
+    pub fn seen(&self) -> &Arc<C> {
+        &self.seen
+    }
+
+    /// Waits until the catalog differs from the one that was seen last, and returns it. None once the
+    /// runtime has ended, or the one server was removed.
+    ///
+    /// Cancel-safe: a change is seen when it is returned.
+    pub async fn changed(&mut self) -> Option<Arc<C>> {
+        loop {
+            if *self.signal.borrow_and_update() {
+                return None;
+            }
+            let now = (self.read)();
+            let same = Arc::ptr_eq(&now, &self.seen) || (self.same)(&now, &self.seen);
+            self.seen = Arc::clone(&now);
+            if !same {
+                return Some(now);
+            }
+            self.signal.changed().await.ok()?;
+        }
+    }
+}
+
+impl CatalogChanges<FleetCatalog> {
+    pub(crate) fn of_fleet(
+        signal: &ChangeSignal,
+        read: impl Fn() -> Arc<FleetCatalog> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(signal, read, FleetCatalog::offers_same)
+    }
+}
+
+impl CatalogChanges<ServerCatalog> {
+    pub(crate) fn of_server(
+        signal: &ChangeSignal,
+        read: impl Fn() -> Arc<ServerCatalog> + Send + Sync + 'static,
+    ) -> Self {
+        Self::new(signal, read, ServerCatalog::offers_same)
+    }
+}
+
+impl<C: fmt::Debug> fmt::Debug for CatalogChanges<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CatalogChanges")
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Wakes those who wait for a catalog. The value says whether there will be no further one.
+#[derive(Debug)]
+pub(crate) struct ChangeSignal(watch::Sender<bool>);
+
+impl Default for ChangeSignal {
+    fn default() -> Self {
+        Self(watch::Sender::new(false))
+    }
+}
+
+impl ChangeSignal {
+    /// There is another catalog to read.
+    pub(crate) fn notify(&self) {
+        self.0.send_modify(|_| {});
+    }
+
+    /// There is no further one.
+    pub(crate) fn close(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use mcpvisor_core::{Filter, ServerName};
+    use rmcp::model::Tool;
+    use serde_json::json;
+
+    use super::*;
+    use crate::catalog::CatalogPublisher;
+
+    fn name(name: &str) -> ServerName {
+        ServerName::new(name).unwrap()
+    }
+
+    fn some(names: &[&'static str]) -> Arc<ServerCatalog> {
+        let schema = json!({ "type": "object" }).as_object().unwrap().clone();
+        let tools = names
+            .iter()
+            .map(|name| Tool::new(*name, "", schema.clone()));
+        Arc::new(ServerCatalog {
+            tools: tools.collect(),
+            ..ServerCatalog::default()
+        })
+    }
+
+    fn stale(catalog: &Arc<ServerCatalog>) -> Arc<ServerCatalog> {
+        Arc::new(ServerCatalog {
+            stale: true,
+            ..ServerCatalog::clone(catalog)
+        })
+    }
+
+    #[test]
+    fn several_changes_are_one_and_the_last_is_never_missed() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        publisher.publish(&name("a"), some(&["x"]));
+        let mut changes = publisher.changes();
+        assert_eq!(changes.seen().tool_count(), 1);
+        assert!(changes.changed().now_or_never().is_none(), "nothing yet");
+        publisher.publish(&name("a"), some(&["x", "y"]));
+        publisher.publish(&name("b"), some(&["z"]));
+        let catalog = changes.changed().now_or_never().unwrap().unwrap();
+        assert_eq!(catalog.tool_count(), 3);
+        assert!(changes.changed().now_or_never().is_none(), "one for both");
+        publisher.withdraw(&name("a"));
+        let catalog = changes.changed().now_or_never().unwrap().unwrap();
+        assert_eq!(catalog.tool_count(), 1);
+    }
+
+    #[test]
+    fn a_server_that_comes_back_with_the_same_lists_is_no_change() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        let tools = some(&["x"]);
+        publisher.publish(&name("a"), Arc::clone(&tools));
+        let mut changes = publisher.changes();
+        publisher.publish(&name("a"), stale(&tools));
+        publisher.publish(&name("a"), some(&["x"]));
+        publisher.publish(&name("empty"), Arc::default());
+        assert!(changes.changed().now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_client_hears_nothing_of_what_its_filter_hides() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        publisher.publish(&name("git"), some(&["search", "delete"]));
+        let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
+        let mut changes = view.changes();
+        publisher.publish(&name("git"), some(&["search", "delete", "delete_all"]));
+        publisher.publish(&name("files"), some(&["read"]));
+        assert!(changes.changed().now_or_never().is_none());
+        publisher.publish(&name("git"), some(&["search", "fork", "delete_all"]));
+        let catalog = changes.changed().now_or_never().unwrap().unwrap();
+        let exposed: Vec<_> = catalog.tools().map(|tool| tool.exposed()).collect();
+        assert_eq!(exposed, ["git__search", "git__fork"]);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_waits_is_woken_for_each_change_and_told_of_the_end() {
+        let publisher = Arc::new(CatalogPublisher::default());
+        let mut changes = publisher.changes();
+        let (seen, mut counts) = tokio::sync::mpsc::unbounded_channel();
+        let waiting = tokio::spawn(async move {
+            while let Some(catalog) = changes.changed().await {
+                seen.send(catalog.tool_count()).unwrap();
+            }
+        });
+        for count in 1..=100 {
+            publisher.publish(&name("a"), some(&["x", "y"].repeat(count)));
+            tokio::task::yield_now().await;
+        }
+        let last = async { while counts.recv().await.unwrap() != 200 {} };
+        tokio::time::timeout(Duration::from_secs(30), last)
+            .await
+            .unwrap();
+        publisher.close();
+        tokio::time::timeout(Duration::from_secs(30), waiting)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(publisher.changes().changed().await.is_none());
+    }
+}
