@@ -170,7 +170,8 @@ impl Callbacks {
         }
     }
 
-    /// Lets servers ask a language model (`sampling/createMessage`).
+    /// Lets servers ask a language model (`sampling/createMessage`). Its types are deprecated: see
+    /// [`rmcp`](crate::rmcp).
     #[must_use]
     pub fn sampling<F, Fut>(mut self, callback: F) -> Self
     where
@@ -203,7 +204,8 @@ impl Callbacks {
         self
     }
 
-    /// Tells servers which folders they may work in (`roots/list`).
+    /// Tells servers which folders they may work in (`roots/list`). `Root` is deprecated: see
+    /// [`rmcp`](crate::rmcp).
     #[must_use]
     pub fn roots<F, Fut>(mut self, callback: F) -> Self
     where

@@ -61,8 +61,22 @@ impl ServerHandle {
     }
 
     /// What the server said of itself when it was last connected: its instructions for a model, its
-    /// capabilities, its name and version. All of it is the server's own text, as it came; nothing
-    /// before the first connection. Never waits.
+    /// capabilities, its name and version. All of it is the server's own text, as it came. None before
+    /// the first connection: wait with [`Runtime::ready`](crate::Runtime::ready). Never waits.
+    ///
+    /// The type is rmcp's `ServerPeerInfo`, not `ServerInfo`, which rmcp deprecates and which is the
+    /// answer of the older handshake. `server_info` in it is optional: a server of 2026-07-28 need not
+    /// say who it is. The name and version alone are in [`ServerStatus::server`] too.
+    ///
+    /// ```no_run
+    /// # fn example(files: mcpvisor::ServerHandle) {
+    /// if let Some(info) = files.info() {
+    ///     let instructions = info.instructions.as_deref().unwrap_or_default();
+    ///     let version = info.server_info.as_ref().map(|server| server.version.as_str());
+    ///     println!("{version:?}, protocol {}: {instructions}", info.protocol_version);
+    /// }
+    /// # }
+    /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
         self.slot.info.load_full()
     }
@@ -269,6 +283,20 @@ impl ServerHandle {
     }
 
     /// Sets the level from which the server logs. Restored on every new connection.
+    ///
+    /// rmcp marks [`LoggingLevel`] as deprecated, because the protocol will drop logging: a program that
+    /// names it needs `#[allow(deprecated)]`.
+    ///
+    /// ```no_run
+    /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
+    /// #[allow(deprecated)]
+    /// use mcpvisor::rmcp::model::LoggingLevel;
+    ///
+    /// #[allow(deprecated)]
+    /// files.set_log_level(LoggingLevel::Warning).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_log_level(&self, level: LoggingLevel) -> Request<()> {
         let request = SetLevelRequest::new(SetLevelRequestParams::new(level));
         let request = ClientRequest::SetLevelRequest(request);

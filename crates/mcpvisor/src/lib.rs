@@ -60,6 +60,21 @@ pub use mcpvisor_core::{
     Priority, RetryWish, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
     may_expose,
 };
+/// The crate of the protocol's types: `mcpvisor::rmcp::model` has those that calls, catalogs and callbacks
+/// take and return.
+///
+/// It marks what the protocol deprecates, so a program that *names* one of these types gets a warning
+/// (`use of deprecated …`), although servers of the older versions still need them:
+///
+/// | for | types | what to do |
+/// |---|---|---|
+/// | [`ServerHandle::set_log_level`], [`Callbacks::logs`], [`EventKind::Log`] | `LoggingLevel`, `LoggingMessageNotificationParam` | `#[allow(deprecated)]` where they are named |
+/// | [`Callbacks::sampling`] | `CreateMessageRequestParams`, `CreateMessageResult`, `SamplingMessage` | likewise |
+/// | [`Callbacks::roots`] | `Root` | likewise |
+/// | [`ServerHandle::info`] | `ServerInfo`, which is the older handshake's answer | name `ServerPeerInfo` instead |
+/// | [`ServerHandle::subscribe`] | none: the method does what the server's version needs | nothing |
+///
+/// Using a value without naming its type, as a closure of [`Callbacks::logs`] does, warns of nothing.
 pub use rmcp;
 
 pub use callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};

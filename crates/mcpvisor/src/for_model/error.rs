@@ -73,7 +73,8 @@ fn said(error: &CallError) -> String {
         CallError::Answered { error, .. } => {
             let answer = short(&error.message, LONGEST_ANSWER);
             let retry = match error.code {
-                ErrorCode::INVALID_PARAMS => " Correct the arguments, then retry it.",
+                // Wrong arguments, or a tool that the server does not have.
+                ErrorCode::INVALID_PARAMS => " Correct the request, then retry it.",
                 _ => "",
             };
             format!("{server} answered with an error: {answer}.{retry}")
@@ -277,7 +278,7 @@ mod tests {
         let missing = Failure::Error(ErrorData::invalid_params("path is\nmissing.", None));
         assert_eq!(
             asked().error(missing).model_text(),
-            "files answered with an error: path is missing. Correct the arguments, then retry it."
+            "files answered with an error: path is missing. Correct the request, then retry it."
         );
         let error = CallError::InvalidArguments {
             server: ServerName::new("files").unwrap(),
