@@ -248,8 +248,12 @@ async fn what_a_child_repeats_of_its_secrets_is_hidden_and_the_rest_is_shown() {
     let look = |status: &ServerStatus| status.last_error.clone();
     let fault = eventually_in(DEADLINE, "a failed connect", &mut server.watch(), look).await;
     assert_eq!(
-        fault.message,
+        fault.to_string(),
         "the process exited with code 4; its stderr ends with: token *** in short x=1, port 8080"
+    );
+    assert_eq!(
+        fault.stderr.as_deref(),
+        Some("token *** in short x=1, port 8080")
     );
     assert_eq!(
         server.stderr_tail().trim_end(),
