@@ -120,7 +120,7 @@ async fn a_child_that_writes_all_the_time() {
             script.control().update(|it| it.tools = tools(round));
             script.control().tools_changed();
         }
-        while runtime.held(&name(0)).unwrap().is_empty() {
+        while runtime.held(name(0)).unwrap().is_empty() {
             tokio::time::sleep(millis(1)).await;
         }
         runtime.approve(&name(0), None).await.unwrap();
@@ -200,7 +200,7 @@ async fn look(folder: &Folder, round: usize) {
     let silent = servers(|_| Transport::channel(|_end| std::future::pending()));
     let runtime = start(&folder.0, silent).await;
     for number in 1..=CATALOGS {
-        let catalog = runtime.server(&name(number)).unwrap().catalog();
+        let catalog = runtime.server(name(number)).unwrap().catalog();
         assert!(catalog.stale, "round {round}");
         round_of(&catalog);
     }
@@ -213,7 +213,7 @@ async fn look(folder: &Folder, round: usize) {
     let pinned = server(&name(0), scripted(&changed)).pin(true);
     let runtime = start(&folder.0, vec![pinned]).await;
     runtime.ready(DEADLINE).await.unwrap();
-    let held = runtime.held(&name(0)).unwrap();
+    let held = runtime.held(name(0)).unwrap();
     let reasons: Vec<_> = held
         .iter()
         .map(|it| (it.tool.as_str(), it.reason))

@@ -80,7 +80,7 @@ impl Servers {
         let all = kinds.into_iter().enumerate();
         let all = all.map(|(number, kind)| One {
             kind,
-            handle: runtime.server(&format!("server-{number}")).unwrap(),
+            handle: runtime.server(format!("server-{number}")).unwrap(),
         });
         Self {
             all: all.collect(),
