@@ -11,6 +11,8 @@ use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use crate::error::NotSentReason;
+
 /// What a caller gets.
 pub(crate) type Answer = Result<ServerResult, Failure>;
 
@@ -90,36 +92,87 @@ impl Reply {
         self.written = false;
     }
 
-    /// Whether the request may have run though what was sent last never left.
-    pub(crate) fn may_have_run_before(&self) -> bool {
-        matches!(self.before, Known::Unknown | Known::Answered)
+    /// Whether the request was sent before, so that what is sent now is its retry.
+    pub(crate) fn is_retry(&self) -> bool {
+        self.before != Known::NotSent
     }
 
+    /// Answers the caller. A failure that says *not sent* gives way to what is known from sending
+    /// the request before.
     pub(crate) fn send(mut self, answer: Answer) {
         if let Some(caller) = self.caller.take() {
+            let answer = answer.map_err(|failure| self.with_history(failure));
             self.answer(caller, answer);
         }
     }
 
-    /// What a caller is told of a request that nobody answers.
-    fn dropped(&self) -> Failure {
-        let fault = || {
-            let message = "the connection ended without an answer";
-            Fault::new(FaultClass::ConnectionLost, message)
-        };
-        match self.before {
-            _ if self.written => Failure::Outcome(Outcome::Unknown(fault())),
-            Known::NotSent => Failure::ActorGone,
-            Known::Unknown => Failure::Outcome(Outcome::Unknown(fault())),
-            Known::Refused => Failure::Outcome(Outcome::Refused(fault())),
-            Known::Answered => Failure::Outcome(Outcome::Answered(fault())),
+    /// What is known of the request, the last send included.
+    fn known(&self) -> Known {
+        if self.written {
+            Known::Unknown
+        } else {
+            self.before
         }
+    }
+
+    fn with_history(&self, failure: Failure) -> Failure {
+        let known = self.known();
+        if known == Known::NotSent {
+            return failure;
+        }
+        let message = match failure {
+            Failure::Outcome(Outcome::Deadline { idle, .. }) => {
+                return Failure::Outcome(Outcome::Deadline { sent: true, idle });
+            }
+            Failure::Outcome(Outcome::NotSent(reason)) => NotSentReason::from(reason).to_string(),
+            Failure::Outcome(Outcome::Busy) => "too many calls run or wait already".to_owned(),
+            Failure::NoRoom => NotSentReason::NotRead.to_string(),
+            Failure::ActorGone => NotSentReason::ActorRestarted.to_string(),
+            Failure::Removed => NotSentReason::Removed.to_string(),
+            Failure::RuntimeGone => "the runtime has shut down".to_owned(),
+            Failure::Invalid(problem) | Failure::HeldBack(problem) => problem,
+            Failure::Hidden(..) => "a filter hides the tool".to_owned(),
+            #[cfg(feature = "schema-check")]
+            Failure::InvalidArguments(_) => "the arguments do not fit".to_owned(),
+            said @ (Failure::Outcome(
+                Outcome::Unknown(_)
+                | Outcome::Refused(_)
+                | Outcome::Answered(_)
+                | Outcome::Cancelled,
+            )
+            | Failure::Error(_)
+            | Failure::Unreadable(_)
+            | Failure::NoInput(_)
+            | Failure::ToolChanged(_)
+            | Failure::ToolGone(_)) => return said,
+        };
+        let message = format!("its retry was not sent: {message}");
+        known_failure(known, Fault::new(FaultClass::ConnectionLost, message))
+    }
+
+    /// The failure of a request whose reply is dropped.
+    fn dropped(&self) -> Failure {
+        let message = "the connection ended without an answer";
+        known_failure(
+            self.known(),
+            Fault::new(FaultClass::ConnectionLost, message),
+        )
     }
 
     fn answer(&mut self, caller: oneshot::Sender<Answer>, answer: Answer) {
         self.entry = None;
         // A caller that left wants no answer.
         let _ = caller.send(answer);
+    }
+}
+
+/// The failure of a request of which no more than this is known.
+fn known_failure(known: Known, fault: Fault) -> Failure {
+    match known {
+        Known::NotSent => Failure::ActorGone,
+        Known::Unknown => Failure::Outcome(Outcome::Unknown(fault)),
+        Known::Refused => Failure::Outcome(Outcome::Refused(fault)),
+        Known::Answered => Failure::Outcome(Outcome::Answered(fault)),
     }
 }
 
@@ -225,6 +278,80 @@ mod tests {
             };
             let outcome = format!("{outcome:?}");
             assert!(outcome.starts_with(told), "{outcome}");
+        }
+    }
+
+    /// Every failure that says that nothing was sent.
+    fn unsent() -> Vec<Failure> {
+        use mcpvisor_core::machine::NotSent;
+        vec![
+            Failure::NoRoom,
+            Failure::Invalid("a bad header".to_owned()),
+            Failure::HeldBack("it changed".to_owned()),
+            Failure::ActorGone,
+            Failure::Removed,
+            Failure::RuntimeGone,
+            Failure::Outcome(Outcome::Busy),
+            Failure::Outcome(Outcome::NotSent(NotSent::Disabled)),
+            Failure::Outcome(Outcome::NotSent(NotSent::NoConnection(None))),
+            Failure::Outcome(Outcome::Deadline {
+                sent: false,
+                idle: false,
+            }),
+        ]
+    }
+
+    fn error(failure: Failure) -> crate::CallError {
+        let asked = crate::error::Asked {
+            server: mcpvisor_core::ServerName::new("web").unwrap(),
+            method: "tools/call",
+            tool: None,
+            deadline: Default::default(),
+            idle: Default::default(),
+            limit: 1,
+            obstacle: None,
+        };
+        asked.error(failure)
+    }
+
+    #[test]
+    fn a_request_that_was_sent_before_never_ends_as_not_sent() {
+        for before in [Known::Unknown, Known::Refused, Known::Answered] {
+            for failure in unsent() {
+                let text = format!("{failure:?}");
+                let (mut reply, mut answer, _) = reply();
+                reply.set_sent();
+                reply.set_before(before);
+                reply.send(Err(failure));
+                let told = error(answer.try_recv().unwrap().unwrap_err()).known();
+                let deadline = text.contains("Deadline");
+                let expected = if deadline { Known::Unknown } else { before };
+                assert_eq!(told, expected, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_written_just_now_never_ends_as_not_sent() {
+        for failure in unsent() {
+            let (mut reply, mut answer, _) = reply();
+            reply.set_sent();
+            reply.send(Err(failure));
+            let told = error(answer.try_recv().unwrap().unwrap_err()).known();
+            assert_eq!(told, Known::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_never_sent_ends_as_not_sent() {
+        for failure in unsent() {
+            let (mut reply, mut answer, _) = reply();
+            // Pushed, and taken back before any of it was written.
+            reply.set_sent();
+            reply.set_written(false);
+            reply.send(Err(failure));
+            let told = error(answer.try_recv().unwrap().unwrap_err()).known();
+            assert_eq!(told, Known::NotSent);
         }
     }
 

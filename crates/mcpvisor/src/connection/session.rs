@@ -221,10 +221,11 @@ impl<'a, L: Link> Session<'a, L> {
         };
         let reached = self.link.cancel(id, reason(&outcome));
         match entry.holder {
-            Holder::Caller(call) if reached || call.reply.may_have_run_before() => {
+            Holder::Caller(mut call) => {
+                call.reply.set_written(reached);
+                let outcome = if reached { outcome } else { unsent(outcome) };
                 call.reply.send(Err(Failure::Outcome(outcome)));
             }
-            Holder::Caller(call) => call.reply.send(Err(Failure::Outcome(unsent(outcome)))),
             Holder::Own(_) => {
                 self.not_listed(entry.expect);
                 self.flush();
