@@ -221,7 +221,7 @@ fn late_facts(generation: Generation) -> Vec<Input> {
         ended(generation, closed()),
         Input::CheckEnded {
             generation,
-            answered: false,
+            failure: Some(fault()),
         },
         Input::ListChanged { generation, list },
         Input::ListFetched {

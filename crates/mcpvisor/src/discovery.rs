@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::machine::{MAX_MESSAGE, cut};
+use mcpvisor_core::machine::{Fault, MAX_MESSAGE, cut};
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
@@ -27,8 +27,8 @@ use crate::server::slot::ServerSlot;
 /// All pages of one listing together may take so much memory, in bytes, by the estimate of `weight`.
 const MAX_LISTING: usize = 128 * 1024 * 1024;
 
-/// Pings the server. What it means that nobody answered, the machine's own deadline says; here the
-/// ping is only given up, since nobody waits for it any more.
+/// Pings the server. A ping without an answer is only cancelled here: its timeout is the machine's
+/// own deadline.
 pub(crate) async fn check(
     connection: OwnRequests,
     actor: ActorRef<ServerMessage>,
@@ -43,18 +43,24 @@ pub(crate) async fn check(
     if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.ask(ping)).await {
         let _ = actor.send_message(ServerMessage::CheckEnded {
             generation,
-            answered: is_alive(&answer),
+            failure: failure_of(answer),
         });
     }
 }
 
-/// Whatever the server answers, it is alive. One that fails a ping, or that wants a person before it
-/// answers anything, is not: only a new connection can tell.
-fn is_alive(answer: &OwnAnswer) -> bool {
+/// Why a check failed. A server that answers anything is alive; one that fails a ping, that wants
+/// authorization before it answers, or that the ping cannot reach may not be: a new connection
+/// decides.
+fn failure_of(answer: OwnAnswer) -> Option<Fault> {
     match answer {
-        Ok(_) | Err(OwnFailure::Error(_) | OwnFailure::Unreadable(_)) => true,
-        Err(OwnFailure::Failed { trouble, .. }) => {
-            !matches!(trouble, Trouble::Unauthorized | Trouble::ServerFault)
+        Ok(_) | Err(OwnFailure::Error(_) | OwnFailure::Unreadable(_)) => None,
+        Err(OwnFailure::Failed { trouble, fault }) => {
+            let dead = matches!(
+                trouble,
+                Trouble::Unauthorized | Trouble::ServerFault | Trouble::NotWritten
+            );
+            let message = format!("a ping failed: {}", fault.message);
+            dead.then(|| Fault::new(fault.class, message))
         }
     }
 }
@@ -92,13 +98,11 @@ async fn pages(
             Ok(Some(Err(OwnFailure::Error(error)))) => {
                 return Err(FetchFailure::Refused(error.message.into_owned()));
             }
-            Ok(Some(Err(
-                OwnFailure::Unreadable(problem)
-                | OwnFailure::Failed {
-                    message: problem, ..
-                },
-            ))) => {
+            Ok(Some(Err(OwnFailure::Unreadable(problem)))) => {
                 return Err(FetchFailure::Failed(problem));
+            }
+            Ok(Some(Err(OwnFailure::Failed { fault, .. }))) => {
+                return Err(FetchFailure::Failed(fault.message));
             }
             Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),
             Err(_) => {

@@ -102,12 +102,12 @@ pub enum Input {
         /// How.
         end: End,
     },
-    /// A check was answered, or could not be sent.
+    /// A check was answered, of whatever kind the answer was, or failed before its deadline.
     CheckEnded {
         /// The connection that was checked.
         generation: Generation,
-        /// Whether an answer came, of whatever kind.
-        answered: bool,
+        /// Why it failed; nothing if an answer came.
+        failure: Option<Fault>,
     },
     /// The server says that a list changed.
     ListChanged {

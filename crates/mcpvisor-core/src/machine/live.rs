@@ -133,7 +133,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn check_ended(&mut self, now: Now, generation: Generation, answered: bool) {
+    pub(super) fn check_ended(&mut self, now: Now, generation: Generation, failure: Option<Fault>) {
         let Some(live) = self.live(generation) else {
             self.drop_late();
             return;
@@ -141,27 +141,28 @@ impl Machine {
         let Some(check) = live.check.take() else {
             return;
         };
-        if answered {
-            live.last_heard = now.at;
-            if check.reason == CheckReason::Suspicion {
-                self.health.reset();
+        match failure {
+            Some(fault) => self.check_failed(now, generation, check.reason, fault),
+            None => {
+                live.last_heard = now.at;
+                if check.reason == CheckReason::Suspicion {
+                    self.health.reset();
+                }
             }
-        } else {
-            self.check_failed(now, generation, check.reason);
         }
     }
 
-    fn check_failed(&mut self, now: Now, generation: Generation, reason: CheckReason) {
+    fn check_failed(
+        &mut self,
+        now: Now,
+        generation: Generation,
+        reason: CheckReason,
+        fault: Fault,
+    ) {
         let Some(live) = self.live(generation).cloned() else {
             return;
         };
-        self.last_fault = Some(Fault::new(
-            FaultClass::Timeout,
-            format!(
-                "did not answer a ping within {:?}",
-                self.settings.health.keepalive_timeout
-            ),
-        ));
+        self.last_fault = Some(fault);
         let drain = match reason {
             CheckReason::Idle => false,
             CheckReason::Suspicion => true,
@@ -225,7 +226,8 @@ impl Machine {
         if let Some(check) = live.check.take_if(|check| check.deadline <= now.at)
             && !overtaken(&check, live.last_heard, health.keepalive_timeout)
         {
-            self.check_failed(now, generation, check.reason);
+            let fault = unanswered_ping(health.keepalive_timeout);
+            self.check_failed(now, generation, check.reason, fault);
         } else if live.check.is_none()
             && later(live.last_heard, health.keepalive) <= now.at
             && self.admission.in_flight() == 0
@@ -337,6 +339,11 @@ impl Machine {
             self.emit(Effect::Fetch { generation, list });
         }
     }
+}
+
+fn unanswered_ping(timeout: Duration) -> Fault {
+    let message = format!("did not answer a ping within {timeout:?}");
+    Fault::new(FaultClass::Timeout, message)
 }
 
 /// Whether a check of an idle connection was overtaken by traffic: it is not idle any more, and what

@@ -234,8 +234,8 @@ impl Machine {
             }
             Input::CheckEnded {
                 generation,
-                answered,
-            } => self.check_ended(now, generation, answered),
+                failure,
+            } => self.check_ended(now, generation, failure),
             Input::ListChanged { generation, list } => self.list_changed(now, generation, list),
             Input::ListFetched {
                 generation,

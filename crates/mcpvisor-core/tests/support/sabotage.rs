@@ -138,9 +138,9 @@ fn disguised(input: Input, newest: Generation) -> Input {
             generation: newest,
             end,
         },
-        Input::CheckEnded { answered, .. } => Input::CheckEnded {
+        Input::CheckEnded { failure, .. } => Input::CheckEnded {
             generation: newest,
-            answered,
+            failure,
         },
         Input::Heard { .. } => Input::Heard { generation: newest },
         other => other,

@@ -368,7 +368,7 @@ impl World {
             6 => Input::ConnectionEnded { generation, end },
             7 => Input::CheckEnded {
                 generation,
-                answered: false,
+                failure: Some(fault),
             },
             8 => Input::ListChanged { generation, list },
             9 => Input::ListFetched {

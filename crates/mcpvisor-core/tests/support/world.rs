@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::Durable;
+use mcpvisor_core::machine::{Durable, Fault, FaultClass};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{
     CallId, Chance, Effect, FetchOutcome, Generation, Input, Machine, ServerSettings, StateName,
@@ -348,9 +348,11 @@ impl World {
             Weather::Silent => 10,
             Weather::Fair | Weather::Flapping | Weather::Dead => 80,
         };
+        let failure = (!self.dice.percent(answers))
+            .then(|| Fault::new(FaultClass::ServerFault, "the ping failed"));
         let ended = Input::CheckEnded {
             generation,
-            answered: self.dice.percent(answers),
+            failure,
         };
         if self.dice.percent(80) {
             let delay = self.dice.millis(3_000);

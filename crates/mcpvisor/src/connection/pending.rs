@@ -1,5 +1,6 @@
 //! The requests of one connection that are not answered yet.
 
+use mcpvisor_core::machine::Fault;
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, CallMap};
 use rmcp::ErrorData;
@@ -37,7 +38,7 @@ pub(crate) enum OwnFailure {
         /// What happened to it.
         trouble: Trouble,
         /// The same for people.
-        message: String,
+        fault: Fault,
     },
 }
 

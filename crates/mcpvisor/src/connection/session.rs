@@ -198,14 +198,22 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(own) = self.prepare_own(own) else {
             return;
         };
-        let expect = Expect::of(&own.request);
-        // A request that cannot be written is answered by dropping the sender.
-        if let Ok(position) = self
-            .link
-            .push_request(own.id, &mut Some(own.request), false)
-        {
-            self.pending
-                .insert(own.id, expect, position, Holder::Own(own.answer));
+        let OwnRequest {
+            id,
+            request,
+            answer,
+        } = own;
+        let expect = Expect::of(&request);
+        match self.link.push_request(id, &mut Some(request), false) {
+            Ok(position) => {
+                self.pending
+                    .insert(id, expect, position, Holder::Own(answer));
+            }
+            Err(problem) => {
+                let trouble = Trouble::NotWritten;
+                let fault = Fault::new(class_of(trouble, None), self.task.slot.hide(problem));
+                let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
+            }
         }
     }
 
@@ -375,7 +383,8 @@ impl<'a, L: Link> Session<'a, L> {
                     self.session_gone(&message);
                 }
                 self.not_listed(entry.expect);
-                let _ = answer.send(Err(OwnFailure::Failed { trouble, message }));
+                let fault = Fault::new(class_of(trouble, status), message);
+                let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
             }
         }
     }

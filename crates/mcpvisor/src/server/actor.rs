@@ -212,10 +212,10 @@ impl ServerState {
             ServerMessage::ListsUsed => self.step(Input::ListsUsed),
             ServerMessage::CheckEnded {
                 generation,
-                answered,
+                failure,
             } => self.step(Input::CheckEnded {
                 generation,
-                answered,
+                failure,
             }),
             ServerMessage::Tick => {
                 self.timer = None;

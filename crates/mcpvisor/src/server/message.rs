@@ -99,8 +99,8 @@ pub(crate) enum ServerMessage {
     CheckEnded {
         /// The connection that was checked.
         generation: Generation,
-        /// Whether any answer came.
-        answered: bool,
+        /// Why it failed; nothing if an answer came.
+        failure: Option<Fault>,
     },
     /// A deadline of the machine's may have passed.
     Tick,

@@ -451,6 +451,24 @@ async fn an_idle_connection_is_checked_and_one_that_fails_is_replaced() {
     runtime.shutdown(LONG).await;
 }
 
+#[tokio::test]
+async fn a_check_that_fails_at_once_says_what_happened() {
+    let server = Server::start(|seen| match seen.asks() {
+        "ping" => Reply::status("500 Internal Server Error", "", ""),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.health.keepalive = Duration::from_millis(100);
+    })
+    .await;
+    let said = || web.status().last_error.map(|fault| fault.message);
+    until("a check has failed", || said().is_some()).await;
+    let said = said().unwrap();
+    assert!(said.contains("a ping failed") && said.contains("500"), "{said}");
+    runtime.shutdown(LONG).await;
+}
+
 /// Answers both ways: what is sent after the answer must not be lost with it.
 #[tokio::test]
 async fn a_server_that_closes_every_connection_after_its_answer_works() {

@@ -286,7 +286,7 @@ pub(super) fn left(call: u64) -> Input {
 pub(super) fn checked(number: u64, answered: bool) -> Input {
     Input::CheckEnded {
         generation: generation(number),
-        answered,
+        failure: (!answered).then(|| Fault::new(FaultClass::ServerFault, "the ping failed")),
     }
 }
 

@@ -3,8 +3,8 @@
 use super::bench::*;
 use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{
-    Attempt, CallEnd, Check, CheckReason, Effect, Input, NewCall, NextTry, Outcome, State,
-    StateName,
+    Attempt, CallEnd, Check, CheckReason, Effect, FaultClass, Input, NewCall, NextTry, Outcome,
+    State, StateName,
 };
 use crate::settings::ServerSettings;
 
@@ -72,6 +72,22 @@ fn three_silent_calls_in_a_row_ask_for_one_ping_which_decides() {
     assert_eq!(bench.step(checked(1, true)), []);
     assert_eq!(bench.machine.failures(), (0, 0), "answered: all is well");
     assert_eq!(bench.name(), StateName::Connected);
+}
+
+#[test]
+fn a_ping_that_fails_at_once_is_not_reported_as_a_timeout() {
+    let (mut bench, _) = after_timeouts(3);
+    bench.step(checked(1, false));
+    assert_eq!(bench.name(), StateName::Reconnecting);
+    let fault = bench.machine.last_fault().expect("it says why");
+    assert_eq!(
+        (fault.class, &*fault.message),
+        (FaultClass::ServerFault, "the ping failed")
+    );
+    let (mut bench, _) = after_timeouts(3);
+    bench.tick();
+    let fault = bench.machine.last_fault().expect("it says why");
+    assert_eq!(fault.class, FaultClass::Timeout);
 }
 
 #[test]

@@ -242,9 +242,9 @@ fn row(input: &Input) -> &'static str {
             End::Closed { .. } => "ended: closed",
             End::OtherEra(_) => "ended: other era",
         },
-        Input::CheckEnded { answered: true, .. } => "check answered",
+        Input::CheckEnded { failure: None, .. } => "check answered",
         Input::CheckEnded {
-            answered: false, ..
+            failure: Some(_), ..
         } => "check unanswered",
         Input::ListChanged { .. } => "list changed",
         Input::ListFetched { .. } => "list fetched",
