@@ -16,6 +16,7 @@ pub mod ids;
 pub mod machine;
 pub mod names;
 pub mod retry;
+pub mod session;
 pub mod settings;
 pub mod suspicion;
 
@@ -32,5 +33,6 @@ pub use ids::{CallId, CallMap, ClientId, Generation, InvalidServerName, ServerNa
 pub use machine::{Durable, Effect, Input, Machine, State, StateName};
 pub use names::{MAX_EXPOSED_NAME, exposed_name, may_expose};
 pub use retry::{Decision, Known, RetryWish, Ruling, Safety, Trouble};
+pub use session::Evidence;
 pub use settings::{InvalidSetting, ServerSettings};
 pub use suspicion::Suspicion;

@@ -339,6 +339,7 @@ impl Submission<'_> {
             rounds: 0,
             relisted: false,
             keep: false,
+            refusal: None,
             seen: None,
         });
         // From here on the actor knows of the call, and hears of it when the caller leaves.

@@ -18,6 +18,8 @@ pub(super) struct Call {
     pub(super) retries: u8,
     /// What is known of it from when it was sent before, on this connection or an earlier one.
     pub(super) known: Known,
+    /// Its session was lost before. A fresh session that is lost too is not replaced for it again.
+    pub(super) session_lost: bool,
     pub(super) place: Place,
 }
 

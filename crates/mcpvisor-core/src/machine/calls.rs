@@ -92,6 +92,7 @@ impl Machine {
             idle: new.idle,
             retries: 0,
             known: Known::NotSent,
+            session_lost: false,
             place,
         };
         self.calls.insert(new.call, call);

@@ -39,11 +39,17 @@ impl Machine {
         }
         self.note_trouble(now, generation, trouble);
         self.admission.finish();
-        if trouble == Trouble::SessionGone {
+        if trouble == Trouble::SessionGone && self.is_first_loss(id) {
             self.replace_session(now, generation, &fault);
         }
         self.obey(now, generation, id, trouble, fault);
         self.after_flight(now);
+    }
+
+    /// Notes that the session of a call was lost; whether that is the first time.
+    fn is_first_loss(&mut self, id: CallId) -> bool {
+        let call = self.calls.get_mut(id);
+        call.is_some_and(|call| !std::mem::replace(&mut call.session_lost, true))
     }
 
     /// What the trouble of one request says about its connection.

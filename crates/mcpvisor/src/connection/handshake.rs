@@ -227,6 +227,11 @@ impl<L: Link> Handshake<'_, L> {
 
     fn take(&mut self, inbound: Inbound) -> Option<Answer> {
         match inbound {
+            // No session is in use yet, so there is none to doubt.
+            Inbound::Doubtful { id, error } => self.take(Inbound::Response {
+                id,
+                result: Err(error),
+            }),
             Inbound::Response { id, result } if self.sent.discover == Some(id) => {
                 self.sent.discover = None;
                 Some(Answer::Heard(self.discovered(result)))

@@ -16,6 +16,7 @@ mod pending;
 mod resting;
 mod rounds;
 mod session;
+mod session_check;
 mod stop;
 mod swapped;
 mod tasks;

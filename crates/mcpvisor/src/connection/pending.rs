@@ -19,6 +19,8 @@ pub(crate) enum Holder {
     Caller(Box<Call>),
     /// The one long request that listens for changes.
     Listen,
+    /// The ping that decides whether the session is lost.
+    SessionCheck,
     /// The runtime itself: a listing, a check, a restored subscription.
     Own(oneshot::Sender<OwnAnswer>),
 }
@@ -81,7 +83,7 @@ impl Pending {
     pub(crate) fn caller(&self, id: CallId) -> Option<&Call> {
         match &self.by_id.get(&id)?.holder {
             Holder::Caller(call) => Some(call),
-            Holder::Own(_) | Holder::Listen => None,
+            Holder::Own(_) | Holder::Listen | Holder::SessionCheck => None,
         }
     }
 
@@ -89,7 +91,7 @@ impl Pending {
     pub(crate) fn callers(&self) -> impl Iterator<Item = &Call> {
         self.by_id.values().filter_map(|entry| match &entry.holder {
             Holder::Caller(call) => Some(&**call),
-            Holder::Own(_) | Holder::Listen => None,
+            Holder::Own(_) | Holder::Listen | Holder::SessionCheck => None,
         })
     }
 

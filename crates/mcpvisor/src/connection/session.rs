@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, MAX_MESSAGE, Outcome, cut};
 use mcpvisor_core::retry::Trouble;
-use mcpvisor_core::{CallId, CallMap, Era, ListKind};
+use mcpvisor_core::{CallId, CallMap, Era, Evidence, ListKind};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ClientResult, GetExtensions, NumberOrString,
@@ -22,6 +22,7 @@ use super::modern::Modern;
 use super::newer::may_be_asked_back;
 use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
 use super::rounds::{Resumed, Rounds};
+use super::session_check::SessionCheck;
 use super::{Command, Task, sleep_until};
 use crate::callbacks::not_offered;
 use crate::events::EventKind;
@@ -46,6 +47,8 @@ pub(super) struct Session<'a, L> {
     pub(super) rested_at: Option<Instant>,
     /// What was agreed on.
     pub(super) version: ProtocolVersion,
+    /// Errors that may mean that the session is lost, and the ping that decides.
+    pub(super) session_check: SessionCheck,
     /// What is different in the modern era.
     pub(super) modern: Option<Modern>,
     /// Calls that the server answered with a question.
@@ -72,6 +75,7 @@ enum Turn {
     Resumed(Resumed),
     Listen,
     Rest,
+    SessionCheckTimedOut,
 }
 
 impl<'a, L: Link> Session<'a, L> {
@@ -97,6 +101,7 @@ impl<'a, L: Link> Session<'a, L> {
             asked,
             rested_at: None,
             version: info.protocol_version.clone(),
+            session_check: SessionCheck::default(),
             modern,
             rounds,
             aliases: CallMap::default(),
@@ -111,6 +116,7 @@ impl<'a, L: Link> Session<'a, L> {
         let fault = loop {
             let due = self.modern.as_ref().and_then(|modern| modern.listen.due());
             let rest = self.rest_due();
+            let check = self.session_check.due();
             let turn = tokio::select! {
                 biased;
                 command = self.task.commands.recv() => Turn::Command(command),
@@ -119,6 +125,7 @@ impl<'a, L: Link> Session<'a, L> {
                 resumed = self.rounds.next(), if self.rounds.is_busy() => Turn::Resumed(resumed),
                 () = sleep_until(due), if due.is_some() => Turn::Listen,
                 () = sleep_until(rest), if rest.is_some() => Turn::Rest,
+                () = sleep_until(check), if check.is_some() => Turn::SessionCheckTimedOut,
             };
             match turn {
                 Turn::Command(command) => {
@@ -138,6 +145,10 @@ impl<'a, L: Link> Session<'a, L> {
                 Turn::Listen => self.listen_if_due(),
                 Turn::Rest => {
                     self.rest();
+                    self.flush();
+                }
+                Turn::SessionCheckTimedOut => {
+                    self.session_check_timed_out();
                     self.flush();
                 }
             }
@@ -222,6 +233,9 @@ impl<'a, L: Link> Session<'a, L> {
             call.reply.send(Err(Failure::Outcome(outcome)));
             return;
         }
+        if self.abandon_parked(id) {
+            return;
+        }
         let id = self.aliases.remove(&id).unwrap_or(id);
         // It may have been answered meanwhile.
         let Some(entry) = self.pending.remove(id) else {
@@ -238,7 +252,7 @@ impl<'a, L: Link> Session<'a, L> {
                 self.not_listed(entry.expect);
                 self.flush();
             }
-            Holder::Listen => {}
+            Holder::Listen | Holder::SessionCheck => {}
         }
     }
 
@@ -257,15 +271,19 @@ impl<'a, L: Link> Session<'a, L> {
         self.observed.heard = true;
         match inbound {
             Inbound::Response { id, result } => self.answered(id, result),
+            Inbound::Doubtful { id, error } => self.doubtful(id, error),
             Inbound::Unreadable { id, problem } => self.unreadable(id, problem),
             Inbound::Failed {
                 id,
                 trouble,
                 status,
+                error,
                 message,
-                ..
-            } => self.failed(id, trouble, status, &message),
-            Inbound::SessionGone { message } => self.session_gone(&message),
+            } => self.failed(id, trouble, status, error, &message),
+            Inbound::SessionGone { message } => {
+                self.session_gone(&message);
+                self.session_is_lost();
+            }
             // In the modern era nobody asks us anything this way, and nothing is answered.
             Inbound::Request { .. } if self.modern.is_some() => self.observed.strays += 1,
             Inbound::Request { id, request } => match self.asked.ask(id, request) {
@@ -324,6 +342,7 @@ impl<'a, L: Link> Session<'a, L> {
                 let _ = answer.send(result.map_err(OwnFailure::Error));
             }
             Holder::Listen => self.listen_ended(id, &result),
+            Holder::SessionCheck => self.session_checked(Evidence::None),
         }
     }
 
@@ -348,11 +367,19 @@ impl<'a, L: Link> Session<'a, L> {
             Holder::Listen => {
                 self.listen_ended(id, &Err(ErrorData::internal_error(problem, None)));
             }
+            Holder::SessionCheck => self.session_checked(Evidence::None),
         }
     }
 
     /// A request met trouble of its own. What becomes of a caller's, the machine decides.
-    fn failed(&mut self, id: CallId, trouble: Trouble, status: Option<u16>, message: &str) {
+    fn failed(
+        &mut self,
+        id: CallId,
+        trouble: Trouble,
+        status: Option<u16>,
+        error: Option<ErrorData>,
+        message: &str,
+    ) {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
@@ -360,8 +387,12 @@ impl<'a, L: Link> Session<'a, L> {
         if trouble == Trouble::Denied && self.is_swapped_by(&entry, status) {
             return self.swapped(id, entry, ErrorData::invalid_request(message, None));
         }
+        let lost = trouble == Trouble::SessionGone;
         match entry.holder {
             Holder::Caller(mut call) => {
+                if lost {
+                    call.note_refusal(error);
+                }
                 if trouble == Trouble::Denied && era::may_be_another(status) {
                     self.doubt();
                 }
@@ -378,8 +409,10 @@ impl<'a, L: Link> Session<'a, L> {
             Holder::Listen => {
                 self.listen_ended(id, &Err(ErrorData::internal_error(message, None)));
             }
+            Holder::SessionCheck if lost => return self.session_checked(Evidence::Certain),
+            Holder::SessionCheck => self.session_checked(Evidence::None),
             Holder::Own(answer) => {
-                if trouble == Trouble::SessionGone {
+                if lost {
                     self.session_gone(&message);
                 }
                 self.not_listed(entry.expect);
@@ -387,9 +420,13 @@ impl<'a, L: Link> Session<'a, L> {
                 let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
             }
         }
+        if lost {
+            self.session_is_lost();
+        }
     }
 
-    fn session_gone(&mut self, message: &str) {
+    /// Reports the loss of the session apart from any call.
+    pub(super) fn session_gone(&mut self, message: &str) {
         let message = self.task.slot.hide(message);
         let fault = Fault::new(FaultClass::SessionExpired, message);
         self.observed.session_gone.get_or_insert(fault);
@@ -496,6 +533,8 @@ impl<'a, L: Link> Session<'a, L> {
 
     /// Gives every unanswered request back to the actor, with what is known of its way out.
     fn hand_back(&mut self, fault: Fault) {
+        self.end_session_check();
+        self.flush();
         let mut returned = Vec::new();
         let mut unwritten = None;
         for (id, entry) in self.pending.drain() {

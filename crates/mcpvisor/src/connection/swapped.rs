@@ -6,9 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::CallId;
 use mcpvisor_core::machine::{Fault, FaultClass};
 use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::{CallId, Evidence};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ErrorCode, PingRequest};
 use tokio::sync::oneshot;
@@ -68,6 +68,7 @@ impl<L: Link> Session<'_, L> {
             }
             Holder::Caller(call) => self.finish(call, Err(Failure::Error(error))),
             Holder::Listen => self.listen_ended(id, &Err(error)),
+            Holder::SessionCheck => self.session_checked(Evidence::None),
             // For the runtime's own requests the connection has ended.
             Holder::Own(_) => self.not_listed(entry.expect),
         }

@@ -230,6 +230,13 @@ pub(crate) enum Inbound {
         /// Its result, or the error that the server answered.
         result: Result<ServerResult, ErrorData>,
     },
+    /// A pending request was answered with an error that may mean that its session is lost.
+    Doubtful {
+        /// Which request.
+        id: CallId,
+        /// The error that the server answered.
+        error: ErrorData,
+    },
     /// An answer to a pending request that cannot be read.
     Unreadable {
         /// Which request.
@@ -246,7 +253,6 @@ pub(crate) enum Inbound {
         /// The HTTP status, if there was one.
         status: Option<u16>,
         /// The error in the body, if there was one that can be read.
-        #[allow(dead_code, reason = "the choice of an era looks at it")]
         error: Option<ErrorData>,
         /// A fragment that says it to a person.
         message: String,
@@ -292,9 +298,10 @@ impl Inbound {
     /// The request that it is the answer to.
     fn answers(&self) -> Option<CallId> {
         match self {
-            Self::Response { id, .. } | Self::Unreadable { id, .. } | Self::Failed { id, .. } => {
-                Some(*id)
-            }
+            Self::Response { id, .. }
+            | Self::Doubtful { id, .. }
+            | Self::Unreadable { id, .. }
+            | Self::Failed { id, .. } => Some(*id),
             _ => None,
         }
     }

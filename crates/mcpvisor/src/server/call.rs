@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use mcpvisor_core::machine::NewCall;
 use mcpvisor_core::settings::RetrySettings;
 use mcpvisor_core::{CallId, ClientId, Priority, RetryWish, Safety};
+use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
 
@@ -31,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) relisted: bool,
     /// Keep the request when it is sent: it may be retried, or its answer has to be remembered.
     pub(crate) keep: bool,
+    /// The error with which the server refused its retry.
+    pub(crate) refusal: Option<ErrorData>,
     /// The catalog when the call of a tool was first sent: a retry needs the same tool.
     pub(crate) seen: Option<Arc<ServerCatalog>>,
 }
@@ -60,6 +63,11 @@ impl Call {
             deadline: self.deadline,
             idle: self.idle,
         }
+    }
+
+    /// Keeps the error of a retry that was refused: it is what the caller gets.
+    pub(crate) fn note_refusal(&mut self, error: Option<ErrorData>) {
+        self.refusal = error.filter(|_| self.reply.is_retry());
     }
 
     /// Whether what it asks for is restored on the next connection, once the server agreed.

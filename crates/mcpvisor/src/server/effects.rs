@@ -141,9 +141,14 @@ impl ServerState {
     }
 
     fn resolve(&mut self, id: CallId, outcome: Outcome) {
-        if let Some(call) = self.calls.remove(&id) {
-            call.reply.send(Err(Failure::Outcome(outcome)));
-        }
+        let Some(call) = self.calls.remove(&id) else {
+            return;
+        };
+        let failure = match (outcome, call.refusal) {
+            (Outcome::Refused(_), Some(error)) => Failure::Error(error),
+            (outcome, _) => Failure::Outcome(outcome),
+        };
+        call.reply.send(Err(failure));
     }
 
     fn abandon(&mut self, call: CallId, outcome: Outcome) {

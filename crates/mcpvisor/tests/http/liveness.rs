@@ -465,7 +465,10 @@ async fn a_check_that_fails_at_once_says_what_happened() {
     let said = || web.status().last_error.map(|fault| fault.message);
     until("a check has failed", || said().is_some()).await;
     let said = said().unwrap();
-    assert!(said.contains("a ping failed") && said.contains("500"), "{said}");
+    assert!(
+        said.contains("a ping failed") && said.contains("500"),
+        "{said}"
+    );
     runtime.shutdown(LONG).await;
 }
 

@@ -13,6 +13,7 @@ mod answered;
 mod batches;
 mod bounds;
 mod calls;
+mod doubts;
 mod eras;
 #[cfg(target_os = "linux")]
 mod idle;

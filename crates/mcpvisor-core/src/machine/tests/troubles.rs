@@ -74,6 +74,12 @@ fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
     assert_eq!(about_calls(comes_back(&mut bench, 2)), [resend(1, 2)]);
     let effects = bench.step(call_failed(2, 1, Trouble::SessionGone));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
+    assert_eq!(bench.name(), StateName::Connected, "not replaced again");
+    // The next call may have it replaced, once.
+    bench.call(bench.tool(2));
+    bench.step(call_failed(2, 2, Trouble::SessionGone));
+    assert_eq!(bench.name(), StateName::Reconnecting);
+    assert_eq!(about_calls(comes_back(&mut bench, 3)), [resend(2, 3)]);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
             prop_assert!(problem.len() <= LONGEST_STRAY, "{problem}");
             prop_assert!(!problem.chars().any(char::is_control), "{problem:?}");
         }
-        Some(Inbound::Failed { .. } | Inbound::SessionGone { .. }) => {
+        Some(Inbound::Failed { .. } | Inbound::Doubtful { .. } | Inbound::SessionGone { .. }) => {
             prop_assert!(false, "no line says that: {inbound:?}");
         }
         #[cfg(feature = "http")]

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 use futures_util::stream::StreamExt as _;
 use mcpvisor_core::CallId;
 
-use super::exchange::{End, Out, Purpose};
+use super::exchange::{End, Exchange, Out, Purpose};
 use super::{Ending, HttpLink, Session};
 use crate::link::{Expect, Expectations, Snapshot};
 
@@ -16,8 +16,8 @@ impl HttpLink {
         self.held.clear();
         self.heavy = None;
         let all = std::mem::take(&mut self.exchanges);
-        let messages = all.into_iter().filter(|it| it.purpose == Purpose::Message);
-        self.exchanges.extend(messages);
+        let told = |it: &Exchange| matches!(it.purpose, Purpose::Message | Purpose::Delete);
+        self.exchanges.extend(all.into_iter().filter(told));
     }
 
     /// Waits until the server has taken the last messages, or cannot be reached.

@@ -118,7 +118,7 @@ impl HttpLink {
         {
             self.linger(id);
         }
-        Some(self.with_session_in_mind(inbound))
+        Some(self.with_doubt(inbound))
     }
 
     /// The stream of an answered request may end by itself, but not many of them stay open.

@@ -224,9 +224,14 @@ impl HttpLink {
         Arc::make_mut(&mut self.headers).insert(name, value);
     }
 
-    /// There are no sessions in this version, though a server of both may have begun one.
+    /// There are no sessions in this version. One that a server of both has opened is ended.
     fn without_session(&mut self) {
-        self.session = Session::None;
+        if std::mem::replace(&mut self.session, Session::None) == Session::Held {
+            let mut outgoing = self.outgoing(Method::DELETE, Vec::new());
+            outgoing.limit = Some(MESSAGE);
+            let exchange = self.exchange(Purpose::Delete, outgoing);
+            self.exchanges.push(exchange);
+        }
         Arc::make_mut(&mut self.headers).remove(headers::SESSION);
     }
 

@@ -327,22 +327,15 @@ impl HttpLink {
         held.then_some(Inbound::SessionGone { message })
     }
 
-    /// An error of the server's may say that the session is gone. This is for messages of a success:
-    /// what a refusal means depends on its status.
-    pub(super) fn with_session_in_mind(&mut self, inbound: Inbound) -> Inbound {
+    /// Marks an error in a successful reply that may mean that the session is lost. The session
+    /// stays held: a server that answers may still know it, and is told when it is given up.
+    pub(super) fn with_doubt(&self, inbound: Inbound) -> Inbound {
         match inbound {
             Inbound::Response {
                 id,
                 result: Err(error),
-            } if self.session != Session::None && status::says_gone(&error) => {
-                self.session = Session::Gone;
-                Inbound::Failed {
-                    id,
-                    trouble: Trouble::SessionGone,
-                    status: None,
-                    message: format!("{} (code {})", error.message, error.code.0),
-                    error: Some(error),
-                }
+            } if self.session != Session::None && status::is_doubtful(&error) => {
+                Inbound::Doubtful { id, error }
             }
             other => other,
         }

@@ -1,54 +1,48 @@
 //! What an answer that is no success means for the request.
 //!
-//! Whether a session is gone is decided here alone: by a status, or by one of a few texts, and only
-//! where a session is held.
+//! What says that a session is gone, and how strongly, is [`Evidence`]'s business; here a reply is
+//! read for it, and only where a session is held.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CallId;
 use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::session::{Evidence, MAX_TEXT, names_lost_session};
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::{Refusal, Unfollowed};
 use crate::link::Inbound;
 use crate::link::codec::decode_refusal;
 
-/// What servers say of a session that they do not know.
-const GONE: [&str; 7] = [
-    "invalid or expired session",
-    "session expired",
-    "expired session",
-    "session not found",
-    "unknown session",
-    "session terminated",
-    "no valid session id",
-];
-
-/// Texts that are longer speak of something else.
-const LONGEST: usize = 200;
-
-/// Whether an error says that the session is gone. Ask only where a session is held.
-pub(super) fn says_gone(error: &ErrorData) -> bool {
-    if error.message.len() > LONGEST {
-        return false;
-    }
-    let text = error.message.to_ascii_lowercase();
-    GONE.iter().any(|gone| text.contains(gone))
+/// Whether an error in a successful reply may mean that the session is lost. Ask only where a
+/// session is held.
+pub(super) fn is_doubtful(error: &ErrorData) -> bool {
+    Evidence::of(StatusCode::OK.as_u16(), Some(&error.message)) == Evidence::Doubtful
 }
 
 /// Whether a refusal says that the session is gone, which the refused request carried or not.
 pub(super) fn is_gone(refusal: &Refusal, held: bool) -> bool {
-    held && (refusal.status == StatusCode::NOT_FOUND || is_gone_in_words(refusal))
+    let text = text_of(refusal);
+    held && Evidence::of(refusal.status.as_u16(), text.as_deref()) == Evidence::Certain
 }
 
 /// Whether a refusal says so in words, whatever its status may mean beside that.
 pub(super) fn is_gone_in_words(refusal: &Refusal) -> bool {
-    match refusal.status {
-        StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND => {
-            decode_refusal(&refusal.body).is_some_and(|error| says_gone(&error))
-        }
-        _ => false,
+    let may_say_so = matches!(
+        refusal.status,
+        StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND
+    );
+    may_say_so && text_of(refusal).is_some_and(|text| names_lost_session(&text))
+}
+
+/// What a refusal says: the message of its error, or else its body, if that is short.
+fn text_of(refusal: &Refusal) -> Option<Cow<'_, str>> {
+    match decode_refusal(&refusal.body) {
+        Some(error) => Some(error.message),
+        None if refusal.body.len() > MAX_TEXT => None,
+        None => Some(String::from_utf8_lossy(&refusal.body)),
     }
 }
 
@@ -205,13 +199,12 @@ mod tests {
             trouble(401, &error_body("session expired"), true),
             Some(Trouble::Unauthorized)
         );
+        let page = format!("<p>session expired</p>{}", " ".repeat(MAX_TEXT));
         assert_eq!(
-            trouble(400, "session expired", true),
+            trouble(400, &page, true),
             Some(Trouble::Denied),
-            "no JSON-RPC error"
+            "a page is about something else"
         );
-        let long = format!("session expired{}", "!".repeat(LONGEST));
-        assert!(!says_gone(&ErrorData::internal_error(long, None)));
     }
 
     #[test]
