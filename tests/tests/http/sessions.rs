@@ -1,8 +1,8 @@
-//! Sessions that are gone. (S1, S2, S4, S5; figures 9 and 10.)
+//! Sessions that are gone, and errors that only seem to say so. (S1, S2, S4, S5; figures 9, 10, 24.)
 
 use std::sync::Arc;
 
-use mcpvisor::{CallError, Known, RetryWish, StateName};
+use mcpvisor::{CallError, Known, RetryWish, StateName, Transport};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
 use mcpvisor_testkit::processes::Marker;
@@ -10,7 +10,7 @@ use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt, ServiceError};
 use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::arena::*;
@@ -163,14 +163,24 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
     for fault in faults.repeat(rounds) {
         let arena = Arena::new(HttpManners::default()).await;
         arena.server.fault(fault).for_ever();
+        // Without this the text of a successful reply is the tool's own.
+        arena.server.fault(fault).on("ping").for_ever();
         let error = arena.run("never").await.unwrap_err();
-        assert_eq!(error.known(), Known::Refused, "{fault}: {error:?}");
+        match &error {
+            // There is nothing but a status.
+            CallError::Refused { cause, .. } => {
+                assert_eq!(fault, "http-404");
+                assert!(cause.contains("404"), "{error}");
+            }
+            CallError::Answered { error, .. } => assert_eq!(error.code.0, -32000, "{fault}"),
+            other => panic!("{fault}: {other:?}"),
+        }
         assert_eq!(arena.server.requests("tools/call"), 2, "{fault}: one retry");
         // Nothing goes on by itself: a loop would be seen by now.
         tokio::time::sleep(millis(500)).await;
         assert_eq!(arena.server.requests("tools/call"), 2, "{fault}");
         let opened = arena.server.sessions_opened();
-        assert!((2..=3).contains(&opened), "{fault}: {opened} sessions");
+        assert_eq!(opened, 2, "{fault}: the fresh session is not replaced");
         arena.server.disarm();
         arena.run("later").await.unwrap();
         assert_eq!(
@@ -181,6 +191,103 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
     }
     let sessions = faults.len() * rounds;
     println!("figure 10: {sessions} sessions gone for ever: 1 retry each, then the error");
+}
+
+/// Servers whose tools have sessions of their own.
+const TOOLS_WITH_SESSIONS: usize = 100;
+
+/// What is wrong with the outcome of one call that ran and was answered with the tool's own error.
+fn faults_of(
+    server: &HttpServer,
+    outcome: Result<(), (i32, String, Option<Value>)>,
+) -> Vec<&'static str> {
+    let own = (
+        -32001,
+        "Session not found: browser-7".to_owned(),
+        Some(json!({ "browser": 7 })),
+    );
+    let checks = [
+        (outcome == Err(own), "not the original error"),
+        (server.runs("once") == 1, "did not run once"),
+        (server.requests("tools/call") == 1, "was sent again"),
+        (server.sessions_opened() == 1, "reconnected"),
+    ];
+    let failed = checks.into_iter().filter(|(held, _)| !held);
+    failed.map(|(_, fault)| fault).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn figure_24_a_tools_own_error_about_a_session_is_the_answer_and_the_tool_ran_once() {
+    let mut servers = Vec::new();
+    for number in 0..TOOLS_WITH_SESSIONS {
+        let manners = match number % 2 {
+            0 => HttpManners::default(),
+            _ => HttpManners::sse(),
+        };
+        let server = HttpServer::start(manners).await;
+        server.fault("http-run-then-session-error").for_ever();
+        servers.push(server);
+    }
+    let entries = servers.iter().enumerate().map(|(number, it)| {
+        let name = format!("web{number}");
+        server(&name, Transport::http(it.url())).settings(quick())
+    });
+    let runtime = fleet(entries).await;
+    runtime.ready(DEADLINE).await.unwrap();
+    let mut calls = JoinSet::new();
+    for (number, server) in servers.into_iter().enumerate() {
+        let handle = runtime.server(&format!("web{number}")).unwrap();
+        calls.spawn(async move {
+            let call = handle.call_tool("run", json!({ "key": "once" }));
+            let outcome = match call.deadline(DEADLINE).await {
+                Ok(_) => Ok(()),
+                Err(CallError::Answered { error, .. }) => {
+                    Err((error.code.0, error.message.into_owned(), error.data))
+                }
+                Err(other) => Err((0, format!("{other:?}"), None)),
+            };
+            let pings = server.requests("ping");
+            let reconnects = handle.status().generation.get() - 1;
+            (faults_of(&server, outcome), pings, reconnects)
+        });
+    }
+    let outcomes = calls.join_all().await;
+    let wrong: Vec<_> = outcomes.iter().filter(|it| !it.0.is_empty()).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let pings: usize = outcomes.iter().map(|it| it.1).sum();
+    let reconnects: u64 = outcomes.iter().map(|it| it.2).sum();
+    assert_eq!((pings, reconnects), (TOOLS_WITH_SESSIONS, 0));
+    println!(
+        "figure 24: {TOOLS_WITH_SESSIONS} servers: ran once, the original error, {reconnects} reconnects, {pings} pings"
+    );
+    runtime.shutdown(DEADLINE).await;
+}
+
+#[tokio::test]
+async fn control_figure_24_a_client_that_matches_the_text_runs_the_tool_twice() {
+    let server = HttpServer::start(HttpManners::default()).await;
+    server.fault("http-run-then-session-error").for_ever();
+    let call = async |client: &Bare| client.call("run", json!({ "key": "once" })).await;
+    let mut outcome = call(&Bare::connect(&server).await).await;
+    if let Err(ServiceError::McpError(error)) = &outcome
+        && error.message.to_lowercase().contains("session not found")
+    {
+        outcome = call(&Bare::connect(&server).await).await;
+    }
+    let outcome = match outcome {
+        Err(ServiceError::McpError(_)) => Err((0, "refused".to_owned(), None)),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        faults_of(&server, outcome),
+        [
+            "not the original error",
+            "did not run once",
+            "was sent again",
+            "reconnected"
+        ],
+        "the check sees all of it"
+    );
 }
 
 #[tokio::test]

@@ -77,6 +77,13 @@ pub(super) async fn strike(
             let body = error(&format!("what is this: {}", asked.head));
             wire.answer(status, &[JSON], body.as_bytes()).await
         }
+        Kind::RunThenSessionError => {
+            let _ = perform(shared, asked);
+            let mut reply = Reply::new(wire, shared.manners().reply);
+            let error = json!({ "code": -32001, "message": "Session not found: browser-7", "data": { "browser": 7 } });
+            let message = json!({ "jsonrpc": "2.0", "id": asked.id, "error": error });
+            reply.body(&message.to_string()).await
+        }
         Kind::SessionError => {
             let reply = Reply::new(wire, shared.manners().reply);
             reply.refuse(&asked.id, -32000, "Session not found").await

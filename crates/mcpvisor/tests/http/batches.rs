@@ -69,6 +69,9 @@ async fn each_message_means_what_it_would_mean_alone() {
             lost[1] = json!({"jsonrpc": "2.0", "id": seen.id(), "error": error});
             Reply::json(&lost)
         }
+        "ping" if seen.header("mcp-session-id") == Some("session-1") => {
+            Reply::status("404 Not Found", "", "")
+        }
         "tools/call" => Reply::json(&batch(seen)),
         _ => manners(seen),
     })
