@@ -23,6 +23,7 @@ use mcpvisor::for_model::ModelText;
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
 use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, Transport};
 use mcpvisor_testkit::eventually;
+use rmcp::model::ProtocolVersion;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -48,6 +49,21 @@ def echo(message: str) -> str:
 async def ask(ctx: Context) -> str:
     answer = await ctx.elicit("Your name?", response_type=str)
     return answer.action + " " + answer.data
+
+
+reads = 0
+
+
+@mcp.resource("browser://{name}")
+def browser(name: str) -> str:
+    global reads
+    reads += 1
+    raise ValueError("Session not found: " + name)
+
+
+@mcp.tool
+def count_reads() -> int:
+    return reads
 "#;
 
 /// Where the servers are installed.
@@ -133,14 +149,16 @@ impl Drop for Process {
 }
 
 /// A fleet of one, connected and listed.
-async fn ready_in_time(port: u16) -> (Runtime, ServerHandle) {
+async fn ready_in_time(port: u16, protocol: Option<ProtocolVersion>) -> (Runtime, ServerHandle) {
     let mut settings = eager();
     // A server that is away for seconds is asked now and then, not all the time.
     settings.backoff.max = millis(100);
     settings.timeouts.connect = START;
     settings.timeouts.reconnect_wait = START;
     let endpoint = Transport::http(format!("http://127.0.0.1:{port}/mcp"));
-    let runtime = fleet([server("peer", endpoint).settings(settings)]).await;
+    let mut peer = server("peer", endpoint).settings(settings);
+    peer.protocol = protocol;
+    let runtime = fleet([peer]).await;
     runtime.ready(START).await.unwrap();
     let handle = runtime.server("peer").unwrap();
     (runtime, handle)
@@ -157,7 +175,7 @@ async fn echo(handle: &ServerHandle, message: &str) -> Result<(), CallError> {
 /// Restarts under load, and one when nobody calls.
 async fn is_found_again(command: Command, port: u16) {
     let mut process = Process::start(command, port).await;
-    let (runtime, peer) = ready_in_time(port).await;
+    let (runtime, peer) = ready_in_time(port, None).await;
     let stop = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
     for caller in 0..16 {
@@ -198,6 +216,42 @@ async fn everything_over_http_is_found_again_after_restarts_under_load() {
     };
     let port = free_port();
     is_found_again(peers.everything(port), port).await;
+}
+
+/// In a version with sessions: an error of its own that speaks of one is the answer, and a session
+/// that is lost in a restart is replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fastmcp_keeps_its_session_through_errors_of_its_own_and_loses_it_in_a_restart() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let name = format!("mcpvisor-fastmcp-sessions-{}.py", std::process::id());
+    let script = std::env::temp_dir().join(name);
+    std::fs::write(&script, PYTHON).unwrap();
+    let port = free_port();
+    let mut process = Process::start(peers.fastmcp(&script, port), port).await;
+    let legacy = ProtocolVersion::V_2025_06_18;
+    let (runtime, peer) = ready_in_time(port, Some(legacy)).await;
+    let read = peer.read_resource("browser://seven").deadline(START);
+    match read.await.unwrap_err() {
+        CallError::Answered { error, .. } => {
+            assert!(error.message.contains("Session not found"), "{error:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let count = peer.call_tool("count_reads", json!({})).deadline(START);
+    let count = count.await.unwrap();
+    assert_eq!(count.content[0].as_text().unwrap().text, "1", "read once");
+    assert_eq!(peer.status().generation.get(), 1, "no reconnect");
+    for restart in 1..=3 {
+        process.restart().await;
+        echo(&peer, "after").await.unwrap();
+        let generation = peer.status().generation.get();
+        println!("restart {restart}: generation {generation}");
+        assert!(generation > restart);
+    }
+    runtime.shutdown(secs(30)).await;
+    std::fs::remove_file(script).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
