@@ -94,6 +94,9 @@ pub(crate) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+    /// Print the names of the servers, one per line, for shell completions
+    #[command(hide = true)]
+    ServerNames,
     /// Write the manual pages into a folder
     #[command(hide = true)]
     Man {
@@ -173,13 +176,17 @@ pub(crate) struct ApproveArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrustArgs {
-    /// Show what is trusted
+    /// Show which configs are trusted
     #[arg(long, conflicts_with = "forget")]
     pub(crate) list: bool,
 
-    /// Take the trust back
+    /// Revoke trust
     #[arg(long)]
     pub(crate) forget: bool,
+
+    /// Do not ask
+    #[arg(long, short, conflicts_with_all = ["list", "forget"])]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, clap::Args)]

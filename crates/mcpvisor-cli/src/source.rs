@@ -65,12 +65,11 @@ impl Source {
             standing => {
                 let path = self.path().display();
                 let why = match standing {
-                    Trust::Changed => "was edited since it was trusted",
-                    _ => "was found here, not named, and is not trusted",
+                    Trust::Changed => "changed since it was trusted",
+                    _ => "is not trusted",
                 };
                 Err(Failure::untrusted(format!(
-                    "{path} {why}, so nothing of it is started; look at it, then: mcpvisor trust \
-                     (or name it for once with --config {path})"
+                    "{path} {why}. Review it, then run `mcpvisor trust`, or pass `--config {path}`."
                 )))
             }
         }
@@ -96,7 +95,8 @@ impl Source {
     }
 }
 
-fn parse(text: &ConfigSource) -> Result<Config, Failure> {
+/// Reads the text of a config.
+pub(crate) fn parse(text: &ConfigSource) -> Result<Config, Failure> {
     let config = Config::from_source(text).map_err(|error| Failure::unreadable(&error))?;
     Ok(match state::folder_for(&config) {
         Some(_) => config,

@@ -71,7 +71,7 @@ fn help_of_the_program_and_of_every_command() {
 fn what_is_configured() {
     let folder = Folder::with(&json!({
         "files": {
-            "command": "npx", "args": ["-y", "secret-token"], "env": { "KEY": "secret-value" },
+            "command": "npx", "args": ["-y", "files", "--token", "secret-token"], "env": { "KEY": "secret-value" },
             "required": true,
         },
         "off": { "command": "true", "disabled": true },
@@ -349,6 +349,7 @@ fn trust_is_given_taken_and_lost_by_an_edit() {
         &["tools"],
         &["tools", "--json"],
         &["trust"],
+        &["trust", "--yes"],
         &["tools"],
         &["trust"],
         &["trust", "--json"],
@@ -358,7 +359,7 @@ fn trust_is_given_taken_and_lost_by_an_edit() {
     std::fs::write(folder.path(".mcp.json"), format!("{config}\n")).unwrap();
     text.push_str(&bare(&[
         &["prompts"],
-        &["trust"],
+        &["trust", "--yes"],
         &["prompts"],
         &["trust", "--forget"],
         &["trust", "--forget"],

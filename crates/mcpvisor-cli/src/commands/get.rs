@@ -1,5 +1,6 @@
 //! `get`: one entry of the config, starting nothing.
 
+use mcpvisor::config::{Fact, Review};
 use mcpvisor::{ServerConfig, StartMode};
 use serde::Serialize;
 
@@ -7,24 +8,28 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::output::{Output, printable};
-use crate::source::Source;
+use crate::source::{self, Source};
 
-/// One configured server. What may hold a secret is not shown: of arguments the number, of the
-/// environment and of headers the names.
+/// Facts of the review that have a row of their own.
+const ROWS: [&str; 4] = ["enabled", "start", "annotations", "pinned"];
+
+/// One configured server, without its secrets: of the environment and of headers the names alone.
 #[derive(Debug, Serialize)]
 struct Entry {
     name: String,
     config: String,
     transport: &'static str,
-    /// How it is reached, as far as it can be shown.
+    /// The command line or the address.
     reached: String,
+    /// The same in parts, with the names of variables and headers.
+    facts: Vec<Fact>,
     enabled: bool,
     required: bool,
     start: &'static str,
     /// After this time without a call; never if there is none.
     sleeps_after_ms: Option<u64>,
     pin: bool,
-    trusted: bool,
+    annotations_trusted: bool,
     tools_allowed: Vec<String>,
     tools_denied: Vec<String>,
     connect_timeout_ms: u64,
@@ -37,12 +42,14 @@ struct Entry {
 }
 
 pub(super) fn run(source: &Source, name: &str, output: &Output) -> Result<Exit, Failure> {
-    let config = fleet::only(source.read()?, name)?;
+    let text = source.text()?;
+    let config = fleet::only(source::parse(&text)?, name)?;
+    let review = Review::of(&text).map_err(|error| Failure::unreadable(&error))?;
     fleet::warn(&config, output);
     let Some(server) = config.servers.first() else {
         return Err(fleet::not_there(&config, name));
     };
-    let entry = Entry::of(server, source);
+    let entry = Entry::of(server, &review, source);
     if output.json() {
         output.document(&entry)?;
     } else {
@@ -52,13 +59,23 @@ pub(super) fn run(source: &Source, name: &str, output: &Output) -> Result<Exit, 
 }
 
 impl Entry {
-    fn of(server: &ServerConfig, source: &Source) -> Self {
+    fn of(server: &ServerConfig, review: &Review, source: &Source) -> Self {
         let settings = &server.settings;
+        let reviewed = review.server(server.name.as_str());
+        let facts = reviewed.map(|it| it.facts.clone()).unwrap_or_default();
+        let facts: Vec<Fact> = facts
+            .into_iter()
+            .filter(|fact| !ROWS.contains(&fact.label.as_str()))
+            .collect();
         Self {
             name: server.name.to_string(),
             config: source.path().display().to_string(),
             transport: server.transport.label(),
-            reached: server.transport.to_string(),
+            reached: facts
+                .first()
+                .map(|fact| fact.value.clone())
+                .unwrap_or_default(),
+            facts,
             enabled: server.enabled,
             required: server.required,
             start: match server.start {
@@ -67,7 +84,7 @@ impl Entry {
             },
             sleeps_after_ms: server.sleep_after.map(ms),
             pin: server.pin,
-            trusted: settings.retry.trusted,
+            annotations_trusted: settings.retry.trusted,
             tools_allowed: server.tools.allow.clone(),
             tools_denied: server.tools.deny.clone(),
             connect_timeout_ms: ms(settings.timeouts.connect),
@@ -89,16 +106,26 @@ impl Entry {
             (allowed, denied) => format!("{}, but not {}", allowed.join(", "), denied.join(", ")),
         };
         let sleeps = self.sleeps_after_ms.map_or("never".to_owned(), seconds);
-        let rows = [
+        let facts = self.facts.iter();
+        let facts = facts.map(|fact| (fact.label.as_str(), fact.value.clone()));
+        let before = [
             ("name", self.name.clone()),
             ("config", self.config.clone()),
             ("transport", self.transport.to_owned()),
-            ("reached", self.reached.clone()),
+        ];
+        let after = [
             ("enabled", word(self.enabled)),
             ("required", word(self.required)),
             ("start", self.start.to_owned()),
             ("sleeps after", sleeps),
-            ("trusted", word(self.trusted)),
+            (
+                "annotations",
+                match self.annotations_trusted {
+                    true => "trusted",
+                    false => "not trusted",
+                }
+                .to_owned(),
+            ),
             ("pinned", word(self.pin)),
             ("tools", tools),
             ("connect timeout", seconds(self.connect_timeout_ms)),
@@ -117,8 +144,9 @@ impl Entry {
                 format!("{}, {} waiting", self.max_in_flight, self.max_waiting),
             ),
         ];
-        let lines = rows.map(|(name, value)| format!("{name:<16} {}\n", printable(&value)));
-        lines.concat()
+        let rows = before.into_iter().chain(facts).chain(after);
+        rows.map(|(name, value)| format!("{name:<16} {}\n", printable(&value)))
+            .collect()
     }
 }
 

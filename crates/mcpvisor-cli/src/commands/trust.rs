@@ -1,16 +1,22 @@
-//! `trust`: lets the commands of a found config run, from now on and until it is edited.
+//! `trust`: lets the commands of a found config run, until it is edited.
+//!
+//! A person sees every command first, with its arguments and with what changed since the config was
+//! last trusted.
 
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-use mcpvisor::config::Trust;
+use mcpvisor::config::{Fact, Review, ReviewedServer, Trust};
 use serde_json::json;
 
+use crate::again::again;
 use crate::args::TrustArgs;
+use crate::elicit::discard_typed_ahead;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::output::{Output, Table, printable};
-use crate::source::Source;
+use crate::source::{self, Source};
 use crate::state;
 
 pub(super) fn run(
@@ -21,7 +27,7 @@ pub(super) fn run(
     let store = state::trust().ok_or_else(|| {
         Failure::config("there is no folder to keep that in; set HOME or MCPVISOR_STATE_DIR")
     })?;
-    let failed = |error: std::io::Error| {
+    let failed = |error: io::Error| {
         Failure::unexpected(format!("cannot use the list of trusted configs: {error}"))
     };
     if wish.list {
@@ -32,46 +38,143 @@ pub(super) fn run(
         return list(trusted.collect(), output);
     }
     let source = Source::locate(named)?;
-    if wish.forget {
-        let known = store.distrust(source.path()).map_err(failed)?;
-        let said = if known {
-            "is no longer trusted"
-        } else {
-            "was not trusted"
-        };
-        return say(&source, said, false, output);
-    }
-    let text = source.text()?;
-    // What cannot be read is no config, and nobody should trust it.
-    let config =
-        mcpvisor::Config::from_source(&text).map_err(|error| Failure::unreadable(&error))?;
-    fleet::warn(&config, output);
-    let before = store.check(&text);
-    store.trust(&text).map_err(failed)?;
-    if !output.json() {
-        for server in &config.servers {
-            let line = format!("  {}: {}", server.name, server.transport);
-            output.text(&printable(&line))?;
-        }
-    }
-    let said = match before {
-        Trust::Trusted => "was trusted already",
-        Trust::Changed => "is trusted again, as it is now",
-        _ => "is trusted, as it is now",
-    };
-    say(&source, said, true, output)
-}
-
-fn say(source: &Source, said: &str, trusted: bool, output: &Output) -> Result<Exit, Failure> {
     let path = source.path();
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = path.display().to_string();
+    if wish.forget {
+        let known = store.distrust(source.path()).map_err(failed)?;
+        if output.json() {
+            output.document(&json!({ "path": path, "trusted": false }))?;
+            return Ok(Exit::Ok);
+        }
+        let said = match known {
+            true => format!("{path} is no longer trusted."),
+            false => format!("{path} was not trusted."),
+        };
+        output.text(&printable(&said))?;
+        return Ok(Exit::Ok);
+    }
+    let text = source.text()?;
+    fleet::warn(&source::parse(&text)?, output);
+    let review = Review::of(&text).map_err(|error| Failure::unreadable(&error))?;
+    let standing = store.check(&text);
+    if !output.json() {
+        let before = store.reviewed(source.path());
+        let before = before.filter(|_| standing == Trust::Changed);
+        output.text(&shown(&path, standing, &review, before.as_ref()))?;
+    }
+    if standing != Trust::Trusted {
+        confirm(wish.yes, output)?;
+        store.trust(&text).map_err(failed)?;
+    }
     if output.json() {
-        output.document(&json!({ "path": path, "trusted": trusted }))?;
+        let servers = &review.servers;
+        output.document(&json!({ "path": path, "trusted": true, "servers": servers }))?;
+    } else if standing == Trust::Trusted {
+        output.text(&printable(&format!("{path} is already trusted.")))?;
     } else {
-        output.text(&printable(&format!("{path} {said}")))?;
+        output.text(&printable(&format!(
+            "Trusted {path}. Editing it revokes trust."
+        )))?;
     }
     Ok(Exit::Ok)
+}
+
+/// Asks the person at the terminal. A script says so beforehand.
+fn confirm(yes: bool, output: &Output) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    let terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !output.json();
+    if !terminal {
+        let command = again(&["trust", "--yes"]);
+        return Err(Failure::untrusted(format!(
+            "not trusted: there is no terminal to ask on. Review the config, then run `{command}`."
+        )));
+    }
+    discard_typed_ahead();
+    let mut stderr = io::stderr();
+    let _ = write!(stderr, "Trust this config? [y/N] ");
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    let _ = io::stdin().read_line(&mut answer);
+    match answer.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::untrusted("not trusted")),
+    }
+}
+
+/// What the config would start, and how that differs from what was trusted.
+fn shown(path: &str, standing: Trust, now: &Review, before: Option<&Review>) -> String {
+    let title = match (standing, before) {
+        (Trust::Changed, Some(_)) => {
+            format!("{path} changed since it was trusted (+ new, - removed, ~ changed):")
+        }
+        (Trust::Changed, None) => format!("{path} changed since it was trusted. It runs:"),
+        _ => format!("{path} runs:"),
+    };
+    let mut lines = vec![printable(&title)];
+    for server in &now.servers {
+        match before.map(|before| before.server(&server.name)) {
+            None => whole(&mut lines, ' ', server),
+            Some(None) => whole(&mut lines, '+', server),
+            Some(Some(old)) => changed(&mut lines, old, server),
+        }
+    }
+    let gone = before.into_iter().flat_map(|before| &before.servers);
+    for server in gone.filter(|old| now.server(&old.name).is_none()) {
+        whole(&mut lines, '-', server);
+    }
+    let folder = |review: &Review| review.state_dir.clone();
+    let (old, new) = (before.and_then(folder), folder(now));
+    let same = before.is_none() || old == new;
+    let mark = |mark| if same { ' ' } else { mark };
+    if !same && let Some(old) = old {
+        lines.extend(shown_fact(mark('-'), "", "state folder", &old));
+    }
+    if let Some(new) = new {
+        lines.extend(shown_fact(mark('+'), "", "state folder", &new));
+    }
+    if now.servers.is_empty() {
+        lines.push("  nothing".to_owned());
+    }
+    lines.join("\n")
+}
+
+fn whole(lines: &mut Vec<String>, mark: char, server: &ReviewedServer) {
+    lines.push(format!("{mark} {}", printable(&server.name)));
+    let facts = server.facts.iter();
+    lines.extend(facts.flat_map(|fact| shown_fact(mark, "  ", &fact.label, &fact.value)));
+}
+
+/// A server that was there before, fact by fact.
+fn changed(lines: &mut Vec<String>, old: &ReviewedServer, new: &ReviewedServer) {
+    lines.push(format!("  {}", printable(&new.name)));
+    let of = |mark, fact: &Fact| shown_fact(mark, "  ", &fact.label, &fact.value);
+    for fact in old.facts.iter().filter(|fact| !new.facts.contains(fact)) {
+        lines.extend(of('-', fact));
+    }
+    for fact in &new.facts {
+        let mark = if old.facts.contains(fact) { ' ' } else { '+' };
+        lines.extend(of(mark, fact));
+    }
+    if old.facts == new.facts && old.fingerprint != new.fingerprint {
+        lines.push("~   settings or values that are not shown".to_owned());
+    }
+}
+
+/// A fact as lines, harmless for a terminal. Further lines of a script stand behind a bar, so that
+/// none of them looks like a line of ours.
+fn shown_fact(mark: char, indent: &str, label: &str, value: &str) -> Vec<String> {
+    let lines = value.split('\n').enumerate().map(|(number, text)| {
+        let (label, bar) = match number {
+            0 => (printable(label), ""),
+            _ => (String::new(), "| "),
+        };
+        let line = format!("{mark} {indent}{label:<10} {bar}{}", printable(text));
+        line.trim_end().to_owned()
+    });
+    lines.collect()
 }
 
 fn list(trusted: Vec<(String, String)>, output: &Output) -> Result<Exit, Failure> {

@@ -39,7 +39,7 @@ pub(super) struct Keys {
 impl Keyboard {
     /// The keyboard for a question that is about to be shown.
     pub(super) fn begin(&self) -> Keys {
-        forget_typed();
+        discard_typed_ahead();
         Keys {
             keyboard: self.clone(),
             inherited: self.state().reading,
@@ -98,8 +98,8 @@ fn read() -> Option<String> {
     (read > 0).then_some(line)
 }
 
-/// Takes back what was typed and not yet read, also half a line.
-fn forget_typed() {
+/// Discards what was typed and not yet read, also half a line.
+pub(crate) fn discard_typed_ahead() {
     #[cfg(unix)]
     {
         use rustix::termios::{QueueSelector, tcflush};

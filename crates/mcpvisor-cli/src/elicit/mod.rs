@@ -18,6 +18,8 @@ use crate::progress::Voice;
 use field::Field;
 use keyboard::{Keyboard, Keys};
 
+pub(crate) use keyboard::discard_typed_ahead;
+
 /// Whoever does not find an answer in this many tries is asked no more.
 const MAX_TRIES: u32 = 5;
 

@@ -84,7 +84,19 @@ impl Config {
             true => Format::Toml,
             false => Format::Json,
         };
-        read(Some(source.path()), source.text(), format, &variable)
+        let variables = Variables::new(&variable);
+        read(Some(source.path()), source.text(), format, variables)
+    }
+
+    /// A file with its `${VAR}` as they are written, for a person to review. Nothing of it can be
+    /// started.
+    pub(super) fn as_written(source: &ConfigSource) -> Result<Self, ConfigError> {
+        let format = match source.is_toml() {
+            true => Format::Toml,
+            false => Format::Json,
+        };
+        let variables = Variables::as_written();
+        read(Some(source.path()), source.text(), format, variables)
     }
 
     /// Reads the text of a config; `variable` looks up `${VAR}`.
@@ -103,7 +115,7 @@ impl Config {
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        read(None, text, Format::Json, &variable)
+        read(None, text, Format::Json, Variables::new(&variable))
     }
 
     /// Reads the text of a config that is TOML; `variable` looks up `${VAR}`.
@@ -124,7 +136,7 @@ impl Config {
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        read(None, text, Format::Toml, &variable)
+        read(None, text, Format::Toml, Variables::new(&variable))
     }
 }
 
@@ -132,7 +144,7 @@ fn read(
     file: Option<&Path>,
     source: &str,
     format: Format,
-    lookup: &dyn Fn(&str) -> Option<String>,
+    variables: Variables<'_>,
 ) -> Result<Config, ConfigError> {
     let mut text = Text::new(file, source);
     text.toml = format == Format::Toml;
@@ -149,7 +161,7 @@ fn read(
         location: Box::new(text.locate(&unreadable.span)),
     })?;
     text.understand(&root);
-    Document::of(&root, &text)?.read(lookup, &text)
+    Document::of(&root, &text)?.read(variables, &text)
 }
 
 /// The parts of a config file.
@@ -208,15 +220,11 @@ impl<'n> Document<'n> {
         })
     }
 
-    fn read(
-        self,
-        lookup: &dyn Fn(&str) -> Option<String>,
-        text: &Text<'_>,
-    ) -> Result<Config, ConfigError> {
-        let mut variables = Variables::new(lookup);
-        if self.bare {
-            variables = variables.with_bare();
-        }
+    fn read(self, variables: Variables<'_>, text: &Text<'_>) -> Result<Config, ConfigError> {
+        let variables = match self.bare {
+            true => variables.with_bare(),
+            false => variables,
+        };
         let mut config = Config::new();
         config.problems = self.doubts;
         let wrong = |said: reader::Said| ConfigError::Shape {
@@ -228,7 +236,7 @@ impl<'n> Document<'n> {
             None => Draft::default(),
         };
         if let Some(node) = self.state_dir {
-            config.state_dir = Some(state_dir(node, lookup).map_err(wrong)?);
+            config.state_dir = Some(state_dir(node, &variables).map_err(wrong)?);
         }
         if let Some(node) = self.connects {
             let read = connects(node, &variables, text, &mut config);
@@ -308,7 +316,11 @@ fn fleet(
     let members = reader::object(keys::DEFAULTS, node)?;
     let prefix = format!("{}.", keys::DEFAULTS);
     reader.object(members, &keys::FLEET, &prefix, &mut draft)?;
-    draft.validate().map_err(|invalid| reader::Said {
+    let valid = match variables.are_as_written() {
+        true => Ok(()),
+        false => draft.validate(),
+    };
+    valid.map_err(|invalid| reader::Said {
         message: format!("\"{prefix}{}\" {}", invalid.name, invalid.problem),
         span: reader
             .place(&format!("{prefix}{}", invalid.name))
@@ -354,10 +366,7 @@ fn connects(
 
 /// The state folder. It is shown in errors about it, so no variable is replaced in it but the home
 /// folder.
-fn state_dir(
-    node: &Node,
-    lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<PathBuf, reader::Said> {
+fn state_dir(node: &Node, variables: &Variables<'_>) -> Result<PathBuf, reader::Said> {
     let wrong = |problem: &str| reader::Said {
         message: format!("{:?} {problem}", keys::STATE_DIR),
         span: node.span.clone(),
@@ -371,7 +380,9 @@ fn state_dir(
     let Some(within) = folder.strip_prefix("~/") else {
         return Ok(folder.into());
     };
-    let home = lookup("HOME").ok_or_else(|| wrong("needs the variable HOME, which is not set"))?;
+    let home = variables
+        .lookup("HOME")
+        .ok_or_else(|| wrong("needs the variable HOME, which is not set"))?;
     Ok(Path::new(&home).join(within))
 }
 

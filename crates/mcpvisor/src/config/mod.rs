@@ -10,6 +10,8 @@ mod location;
 #[cfg(feature = "diagnostics")]
 mod render;
 #[cfg(feature = "config-files")]
+mod review;
+#[cfg(feature = "config-files")]
 mod source;
 #[cfg(feature = "config-files")]
 #[cfg(test)]
@@ -37,6 +39,8 @@ pub use file::{
 #[cfg(feature = "config-files")]
 pub use found::{FoundConfig, Place, UserFolders, places};
 pub use location::Location;
+#[cfg(feature = "config-files")]
+pub use review::{Fact, Review, ReviewedServer};
 #[cfg(feature = "config-files")]
 pub use source::ConfigSource;
 #[cfg(feature = "config-files")]

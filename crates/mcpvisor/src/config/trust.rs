@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigSource;
 use super::found::UserFolders;
 use super::source::hex;
+use super::{ConfigSource, Review};
 use crate::state_dir::StateDir;
 
 /// The folder within the state folder.
@@ -75,6 +75,9 @@ struct Record {
     sha256: String,
     /// Seconds since 1970.
     at: u64,
+    /// What was shown of it. Records of earlier versions have none.
+    #[serde(default)]
+    review: Option<Review>,
 }
 
 impl TrustStore {
@@ -115,9 +118,20 @@ impl TrustStore {
             path: path.to_string_lossy().into_owned(),
             sha256: source.fingerprint(),
             at: since_1970.unwrap_or(Duration::ZERO).as_secs(),
+            review: Review::of(source).ok(),
         };
         let contents = serde_json::to_vec_pretty(&record)?;
         self.state.write(&file_of(&path), &contents)
+    }
+
+    /// What the config at this path would start when it was trusted, to be compared with what it
+    /// would start now. `None` if it was never trusted, or by a version that kept no review.
+    pub fn reviewed(&self, path: impl AsRef<Path>) -> Option<Review> {
+        let path = absolute(path.as_ref());
+        let record = self.record(&file_of(&path))?;
+        record
+            .review
+            .filter(|_| record.path == path.to_string_lossy())
     }
 
     /// Takes trust back, and says whether there was any.
@@ -203,6 +217,37 @@ mod tests {
         store.trust(&read(&config)).unwrap();
         assert!(store.is_trusted(&read(&config)));
         assert_eq!(store.list().unwrap().len(), 1, "one path, one record");
+    }
+
+    #[test]
+    fn what_was_trusted_is_remembered_without_its_secrets() {
+        let folder = TestFolder::new("trust-reviewed");
+        let store = TrustStore::open(folder.path().join("state"));
+        let text = r#"{ "mcpServers": { "a": {
+            "command": "sh", "args": ["-c", "run"], "env": { "TOKEN": "canary-1" } } } }"#;
+        let config = folder.write(".mcp.json", text);
+        assert_eq!(store.reviewed(&config), None);
+        store.trust(&read(&config)).unwrap();
+        folder.write(".mcp.json", "{}");
+        let before = store.reviewed(&config).unwrap();
+        assert_eq!(before.servers[0].facts[0].value, "sh -c run");
+        let record = fs::read_to_string(store.state.path(&file_of(&absolute(&config)))).unwrap();
+        assert!(!record.contains("canary"), "{record}");
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let folder = TestFolder::new("trust-earlier");
+        let store = TrustStore::open(folder.path().join("state"));
+        let config = folder.write(".mcp.json", "{}");
+        store.trust(&read(&config)).unwrap();
+        let file = store.state.path(&file_of(&absolute(&config)));
+        let mut record: serde_json::Value =
+            serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        record.as_object_mut().unwrap().remove("review");
+        fs::write(&file, record.to_string()).unwrap();
+        assert!(store.is_trusted(&read(&config)));
+        assert_eq!(store.reviewed(&config), None);
     }
 
     #[test]

@@ -79,7 +79,10 @@ fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<S
     let enabled = enabled(&draft).map_err(about_entry)?.unwrap_or(usually);
     doubts(&draft, reader);
     let transport = Way::of(&draft, reader, entry)?.transport(&draft, reader, entry)?;
-    let valid = draft.validate().and_then(|()| transport.check());
+    let valid = match reader.is_as_written() {
+        true => Ok(()),
+        false => draft.validate().and_then(|()| transport.check()),
+    };
     valid.map_err(|invalid| Said {
         message: setting(&invalid),
         span: reader.place(invalid.name).unwrap_or(entry.key_span.clone()),
@@ -180,7 +183,8 @@ impl Way {
             ));
         }
         let has_url = address(draft).is_some();
-        match draft.kind.as_deref() {
+        let kind = draft.kind.as_deref();
+        match kind.filter(|kind| !reader.is_as_written() || !kind.contains("${")) {
             Some(kind) if STDIO.contains(&kind) => Ok(Self::Stdio),
             Some(kind) if HTTP.contains(&kind) => Ok(Self::Http),
             Some("sse") => Err(about(
@@ -275,7 +279,7 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
         span: reader.place("type").unwrap_or(entry.key_span.clone()),
     })?;
     let place = reader.place(key).unwrap_or(entry.key_span.clone());
-    if !check::is_address(url) {
+    if !reader.is_as_written() && !check::is_address(url) {
         return Err(Said {
             message: format!("{key:?} {}", check::ADDRESS),
             span: place,

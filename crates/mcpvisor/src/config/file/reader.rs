@@ -64,6 +64,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether variables are not replaced, so that values cannot be checked.
+    pub(super) fn is_as_written(&self) -> bool {
+        self.variables.are_as_written()
+    }
+
     /// Where the value of a key of ours stands, however it was spelled.
     pub(super) fn place(&self, means: &str) -> Option<Span> {
         let seen = self.seen.iter().rfind(|seen| seen.means == means);
@@ -232,6 +237,9 @@ impl<'a> Reader<'a> {
         match &node.value {
             Value::Text(text) => {
                 let text = self.expand(path, node, text)?;
+                if self.is_as_written() && text.contains("${") {
+                    return Ok(Duration::ZERO);
+                }
                 parse_duration(&text).map_err(|problem| wrong(path, node, &problem.to_string()))
             }
             Value::Number(_) => Err(wrong(

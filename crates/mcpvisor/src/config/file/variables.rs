@@ -27,6 +27,17 @@ pub(super) struct Expanded {
     pub(super) odd: Option<Odd>,
 }
 
+impl Expanded {
+    /// A text in which nothing was replaced.
+    fn plain(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            secrets: Vec::new(),
+            odd: None,
+        }
+    }
+}
+
 /// What was perhaps meant as a variable, and is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Odd {
@@ -84,6 +95,8 @@ pub(super) struct Variables<'a> {
     lookup: &'a dyn Fn(&str) -> Option<String>,
     /// Whether `{env:VAR}` is a variable too, as it is for opencode.
     bare: bool,
+    /// Whether references stay as they are written.
+    as_written: bool,
 }
 
 impl<'a> Variables<'a> {
@@ -91,7 +104,27 @@ impl<'a> Variables<'a> {
         Self {
             lookup,
             bare: false,
+            as_written: false,
         }
+    }
+
+    /// Replaces nothing: a person who reviews a config reads the references and their defaults.
+    pub(super) fn as_written() -> Self {
+        Self {
+            lookup: &|name| Some(format!("${{{name}}}")),
+            bare: false,
+            as_written: true,
+        }
+    }
+
+    /// Whether references stay as they are written.
+    pub(super) fn are_as_written(&self) -> bool {
+        self.as_written
+    }
+
+    /// Looks up one variable.
+    pub(super) fn lookup(&self, name: &str) -> Option<String> {
+        (self.lookup)(name)
     }
 
     /// Replaces `{env:VAR}` too.
@@ -101,6 +134,9 @@ impl<'a> Variables<'a> {
 
     /// The value of a variable that is named without `${` and `}`.
     pub(super) fn named(&self, name: &str) -> Result<Expanded, Missing> {
+        if self.as_written {
+            return Ok(Expanded::plain(name));
+        }
         let value = (self.lookup)(name).ok_or_else(|| match is_usual_name(name) {
             true if is_no_text(name) => Missing::NoText(name.to_owned()),
             true => Missing::Named(name.to_owned()),
@@ -115,6 +151,9 @@ impl<'a> Variables<'a> {
 
     /// The text with its variables replaced.
     pub(super) fn expand(&self, text: &str) -> Result<Expanded, Missing> {
+        if self.as_written {
+            return Ok(Expanded::plain(text));
+        }
         let mut expanded = String::with_capacity(text.len());
         let mut secrets = Vec::new();
         let mut odd = None;
