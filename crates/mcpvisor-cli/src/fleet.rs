@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::left_out;
+use crate::nearest::nearest;
 use crate::output::Output;
 use crate::state;
 
@@ -50,11 +51,15 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
         .iter()
         .map(|known| known.name.as_str())
         .collect();
-    let known = match names.as_slice() {
-        [] => "; the config has none".to_owned(),
-        names => format!("; there are: {}", names.join(", ")),
+    let left_out = left_out::of(config);
+    let all = names.iter().copied();
+    let all = all.chain(left_out.iter().map(|entry| entry.name));
+    let known = match (nearest(server, all), names.as_slice()) {
+        (Some(near), _) => format!(" (did you mean {near:?}?)"),
+        (None, []) => "; the config has no servers".to_owned(),
+        (None, names) => format!("; servers: {}", names.join(", ")),
     };
-    Failure::unknown_server(format!("there is no server named {server:?}{known}")).at(server)
+    Failure::unknown_server(format!("unknown server {server:?}{known}")).at(server)
 }
 
 /// Runs a command on a fleet whose servers may ask nothing.

@@ -67,7 +67,7 @@ fn a_command_with_a_path_is_looked_at_before_and_after_it_is_started() {
 #[test]
 fn an_entry_that_is_null_is_a_doubt() {
     let folder = Folder::with(&json!({ "nothing": null, "well": builtin("lab") }));
-    let report = folder.run(&["doctor", "--json"]).exits(4).document();
+    let report = folder.run(&["doctor", "--json"]).exits(0).document();
     let machine = report["machine"].to_string();
     assert!(machine.contains("null"), "{machine}");
     assert_eq!(bad(&report, "well"), [""; 0]);
@@ -124,7 +124,7 @@ fn a_config_that_is_swapped_while_the_doctor_looks_starts_nothing_untrusted() {
     let good = json!({ "mcpServers": {} }).to_string();
     let evil = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
     std::fs::write(&found, &good).unwrap();
-    bare(&["trust"]).exits(0);
+    bare(&["trust", "--yes"]).exits(0);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -155,7 +155,7 @@ fn what_should_be_looked_at_is_shown() {
     let ran = folder.run(&["doctor"]);
     let said = &ran.exits(0).stdout;
     assert!(
-        said.contains("LOOK     finding: tools: the description of"),
+        said.contains("WARNING  finding: tools: the description of"),
         "{said}"
     );
     assert!(said.contains("U+202E"), "{said}");
@@ -168,4 +168,42 @@ fn what_should_be_looked_at_is_shown() {
         "{said}"
     );
     assert!(said.contains("mcpvisor doctor shop"), "{said}");
+}
+
+#[test]
+fn a_warning_is_not_a_failure() {
+    let folder = Folder::with_shop();
+    folder.edits(|shop| shop["timeout"] = json!(5));
+    let ran = folder.run(&["doctor"]);
+    ran.exits(0);
+    assert!(
+        ran.stdout
+            .contains("WARNING  entry: \"timeout\" has no unit"),
+        "{ran:?}"
+    );
+    assert!(ran.stdout.contains("no problems, 1 warning"), "{ran:?}");
+    let report = folder.run(&["doctor", "--json"]).exits(0).document();
+    assert_eq!(
+        (&report["ok"], &report["problems"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(report["servers"][0]["checks"][0]["warning"], json!(true));
+}
+
+#[test]
+fn a_server_that_prints_on_stdout_is_warned_about() {
+    let folder = Folder::with_shop();
+    folder.edits(|shop| {
+        let script = shop["args"][1].as_str().unwrap_or_default();
+        shop["args"][1] = json!(format!("echo Welcome to the shop; echo v2; {script}"));
+    });
+    let ran = folder.run(&["doctor"]);
+    ran.exits(0);
+    assert!(
+        ran.stdout
+            .contains("WARNING  stdout: wrote 2 lines on stdout"),
+        "{ran:?}"
+    );
+    let quiet = Folder::with_shop().run(&["doctor"]);
+    assert!(!quiet.exits(0).stdout.contains("WARNING"), "{quiet:?}");
 }

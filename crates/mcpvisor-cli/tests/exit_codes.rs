@@ -69,11 +69,11 @@ fn wrong_use_exits_1_and_starts_nothing() {
 fn an_unknown_server_exits_1_and_names_those_that_exist() {
     let folder = lab();
     let ran = folder.run(&["call", "lba.echo"]);
-    ran.exits(1).says("\"lba\"").says("there are: lab");
+    ran.exits(1).says("\"lba\"").says("did you mean \"lab\"?");
     folder
         .run(&["tools", "lba"])
         .exits(1)
-        .says("there are: lab");
+        .says("did you mean \"lab\"?");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_config_that_was_only_found_starts_nothing() {
     assert!(bare(&["get", "lab"]).exits(0).stdout.contains(".mcp.json"));
     let doctor = bare(&["doctor"]);
     assert!(
-        doctor.exits(4).stdout.contains("then: mcpvisor trust"),
+        doctor.exits(4).stdout.contains("run `mcpvisor trust`"),
         "{doctor:?}"
     );
     assert_eq!(folder.started(), [0; 0]);
@@ -295,4 +295,38 @@ fn a_reader_that_closed_the_pipe_is_no_failure() {
     ran.exits(0);
     assert_eq!(ran.stderr, "");
     folder.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_is_nearly_named_is_suggested() {
+    let folder =
+        Folder::with(&json!({ "weather": common::builtin("lab"), "odd": { "command": 5 } }));
+    for args in [
+        &["call", "wether", "pid"][..],
+        &["call", "wether.pid"],
+        &["get", "wether"],
+        &["tools", "Weather"],
+        &["read", "wether", "x://y"],
+        &["doctor", "wether"],
+        &["approve", "wether"],
+    ] {
+        folder.run(args).exits(1).says("did you mean \"weather\"?");
+    }
+    folder
+        .run(&["get", "od"])
+        .exits(1)
+        .says("did you mean \"odd\"?");
+    let none = folder.run(&["get", "nothing-like-it"]);
+    assert!(!none.exits(1).stderr.contains("did you mean"), "{none:?}");
+    none.says("servers: weather");
+}
+
+#[test]
+fn a_clean_end_is_not_logged_as_a_lost_connection() {
+    let folder = lab();
+    let ran = folder.run(&["-v", "call", "lab", "pid"]);
+    assert!(!ran.exits(0).stderr.contains("connection lost"), "{ran:?}");
+    // One that is lost is.
+    let ran = folder.run(&["-v", "call", "lab", "crash"]);
+    ran.exits(6).says("connection lost");
 }

@@ -81,7 +81,8 @@ Examples:
   mcpvisor read camera camera://front --out pictures";
 
 pub(super) const DOCTOR: &str = "\
-Ends with 0 when there is nothing to do, with 3 when a server needs authorization, else with 4.
+Exits with 0 if every enabled server works, with 3 if one needs authorization, else with 4.
+Warnings do not change the exit code.
 
 Examples:
   mcpvisor doctor
@@ -90,11 +91,12 @@ Examples:
 
 pub(super) const TRUST: &str = "\
 A config that was found in the working folder, not named with --config, may come with a cloned
-repository. Its commands do not run before you have looked at it and trusted it; a changed config
-has to be trusted again.
+repository. Its commands do not run before you trust it; a changed config has to be trusted again.
+What it runs is shown first, with its arguments and with what changed since it was last trusted.
 
 Examples:
-  mcpvisor trust                        the config of this folder
+  mcpvisor trust                        review the config of this folder, then confirm
+  mcpvisor trust --yes                  without asking, for scripts
   mcpvisor trust --list
   mcpvisor trust --forget";
 

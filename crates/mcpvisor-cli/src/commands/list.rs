@@ -58,6 +58,16 @@ pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// The names alone, for the completions of a shell. They are harmless there: no name holds a line
+/// break or a control character.
+pub(super) fn names(source: &Source, output: &Output) -> Result<Exit, Failure> {
+    let config = source.read()?;
+    let names = config.servers.iter();
+    let names: String = names.map(|server| format!("{}\n", server.name)).collect();
+    output.text(&names)?;
+    Ok(Exit::Ok)
+}
+
 impl<'a> Listed<'a> {
     fn of(server: &'a ServerConfig) -> Self {
         Self {

@@ -59,6 +59,7 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
             doctor::run(named, of.server.as_deref(), timeout, output).await
         }
         Command::Completions { shell } => shell::completions(shell, output),
+        Command::ServerNames => list::names(&source()?, output),
         Command::Man { folder } => shell::man(&folder, output),
         Command::ConformanceClient { url } => conformance::run(&url).await,
         // It speaks MCP on stdout, so it runs before any of this.

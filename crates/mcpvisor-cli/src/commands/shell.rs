@@ -15,13 +15,23 @@ use crate::output::Output;
 pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut shown(), "mcpvisor", &mut script);
-    let script = String::from_utf8_lossy(&script);
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if shell == Shell::Bash {
+        script = with_servers(&script);
+    }
     if output.json() {
         output.document(&json!({ "shell": shell.to_string(), "script": script }))?;
     } else {
         output.text(&script)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Lets our own function answer first: it knows the servers, and offers options only where one was
+/// begun. What it does not know it leaves to the generated one.
+fn with_servers(script: &str) -> String {
+    let registered = script.replace("complete -F _mcpvisor -o", "complete -F _mcpvisor_words -o");
+    format!("{}{registered}", include_str!("completions.bash"))
 }
 
 /// The command line without the commands that are no person's business.

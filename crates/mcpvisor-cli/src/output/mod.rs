@@ -137,6 +137,14 @@ impl Output {
     }
 }
 
+/// A number of things, in the plural unless it is one.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
 /// Whether the terminal says that it obeys nothing: no colours, no bars, no screens.
 pub(crate) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")

@@ -9,10 +9,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{
     Block, Borders, Cell, Clear, Paragraph, Row as Cells, Table, TableState, Wrap,
 };
+use unicode_width::UnicodeWidthStr;
 
 use super::model::{Meaning, Mode, Model, Order, Told};
 use super::row::Row;
-use crate::output::{Tty, cut, printable};
+use crate::output::{Tty, counted, cut, printable};
 
 /// A screen that is narrower shows only names, states and errors.
 const WIDE: u16 = 90;
@@ -196,7 +197,7 @@ fn line(told: &Told, paint: Paint, width: usize) -> Line<'static> {
         told.at.as_secs_f64(),
         printable(&told.who)
     );
-    let room = width.saturating_sub(before.chars().count());
+    let room = width.saturating_sub(before.width());
     Line::from(vec![
         Span::styled(before, paint.dim()),
         Span::styled(cut(&printable(&told.text), room), style),
@@ -210,7 +211,8 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
         |text: &'static str| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
     lines.push(Line::raw(""));
     lines.push(heading("events"));
-    let width = usize::from(area.width);
+    let block = Block::bordered().title(format!(" {} ", printable(&row.name)));
+    let width = usize::from(block.inner(area).width);
     let events = model.events.iter().filter(|told| told.who == row.name);
     let events: Vec<Line<'_>> = events.map(|told| line(told, paint, width)).collect();
     let old = events.len().saturating_sub(10);
@@ -226,7 +228,6 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
     lines.push(Line::raw(""));
     lines.push(heading("stderr"));
     lines.extend(model.stderr.lines().map(|line| Line::raw(printable(line))));
-    let block = Block::bordered().title(format!(" {} ", printable(&row.name)));
     let most = lines.len().saturating_sub(1);
     let scroll = u16::try_from(model.scroll.min(most)).unwrap_or(u16::MAX);
     let text = Paragraph::new(lines)
@@ -259,8 +260,10 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
     fact("latency", model.latency(&row.name), plain);
     let stale = if row.stale { " (not confirmed)" } else { "" };
     let catalog = format!(
-        "{} tools, {} prompts, {} resources{stale}",
-        row.tools, row.prompts, row.resources
+        "{}, {}, {}{stale}",
+        counted(row.tools, "tool"),
+        counted(row.prompts, "prompt"),
+        counted(row.resources, "resource")
     );
     fact("catalog", catalog, plain);
     fact("transport", row.transport.clone(), plain);
@@ -437,6 +440,36 @@ mod tests {
             model.key(key);
         }
         snapshot("detail", &drawn(&model, 80, 24, now));
+    }
+
+    #[test]
+    fn an_event_of_the_detail_page_takes_one_line_within_its_frame() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        let text = format!("connected → reconnecting: {} END", "乳酪 ".repeat(30));
+        model.happened(told("weather", &text, Meaning::Bad));
+        for key in [Key::Down, Key::Down, Key::Enter] {
+            model.key(key);
+        }
+        for width in [79, 80, 81] {
+            let screen = drawn(&model, width, 24, now);
+            let line = screen.lines().find(|line| line.contains('乳')).unwrap();
+            assert!(line.trim_end_matches([' ', '│']).ends_with('…'), "{screen}");
+            let many = screen.lines().filter(|line| line.contains('乳'));
+            assert_eq!(many.count(), 1, "{screen}");
+        }
+    }
+
+    #[test]
+    fn one_of_something_has_no_plural() {
+        let now = Instant::now();
+        let mut model = fleet(now);
+        let mut row = model.current().unwrap().clone();
+        (row.tools, row.prompts, row.resources) = (1, 2, 1);
+        model.statuses(vec![row]);
+        model.key(Key::Enter);
+        let screen = drawn(&model, 80, 24, now);
+        assert!(screen.contains("1 tool, 2 prompts, 1 resource"), "{screen}");
     }
 
     #[test]

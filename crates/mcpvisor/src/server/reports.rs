@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mcpvisor_core::machine::{Fault, Returned};
+use mcpvisor_core::machine::{Attempt, Fault, Returned, State};
 use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
@@ -109,8 +109,24 @@ impl ServerState {
         self.step(Input::Watched { active });
     }
 
+    /// Whether the connection is being closed by our own decision.
+    fn is_closing(&self) -> bool {
+        match self.machine.state() {
+            State::Disabling(_) | State::Sleeping(_) => true,
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => matches!(attempt, Attempt::Closing { .. }),
+            State::Connected(_) | State::Disabled | State::PermanentlyFailed(_) => false,
+        }
+    }
+
     fn lost(&mut self, generation: Generation, fault: Fault, calls: Vec<(Box<Call>, bool)>) {
-        tracing::info!(server = %self.slot.name(), %generation, %fault, "connection lost");
+        let server = self.slot.name();
+        if calls.is_empty() && self.is_closing() {
+            tracing::debug!(%server, %generation, %fault, "connection closed");
+        } else {
+            tracing::info!(%server, %generation, %fault, "connection lost");
+        }
         let returned = calls
             .iter()
             .map(|(call, written)| Returned {

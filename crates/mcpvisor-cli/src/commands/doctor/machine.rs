@@ -20,8 +20,8 @@ pub(super) fn config(source: &Source, trusted: bool) -> Check {
         true => Check::good("config", format!("{path}, found and trusted")),
         false => Check::bad(
             "config",
-            format!("{path} was found here, and is not trusted: nothing of it is started"),
-            "look at it, then: mcpvisor trust",
+            format!("{path} is not trusted, so nothing of it is started"),
+            "Review it, then run `mcpvisor trust`.",
         ),
     }
 }

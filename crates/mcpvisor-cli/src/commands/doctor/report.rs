@@ -1,10 +1,10 @@
 //! What the doctor found, for people and for programs.
 
-use mcpvisor::config::ConfigProblem;
+use mcpvisor::config::{ConfigProblem, Severity};
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::output::{Drawn, Tty, paint, printable};
+use crate::output::{Drawn, Tty, counted, paint, printable};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -13,9 +13,9 @@ pub(super) struct Check {
     pub(super) ok: bool,
     /// What was seen.
     pub(super) detail: String,
-    /// It is no problem, and should be looked at all the same.
-    #[serde(skip)]
-    pub(super) noticed: bool,
+    /// It works, and should be looked at all the same.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) warning: bool,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) action: Option<String>,
@@ -59,16 +59,22 @@ impl Check {
             check,
             ok: true,
             detail: detail.into(),
-            noticed: false,
+            warning: false,
             action: None,
             drawn: None,
         }
     }
 
-    pub(super) fn notice(check: &'static str, detail: impl Into<String>) -> Self {
+    /// Something that works and should be looked at all the same.
+    pub(super) fn warning(
+        check: &'static str,
+        detail: impl Into<String>,
+        action: impl Into<String>,
+    ) -> Self {
         Self {
-            noticed: true,
-            ..Self::good(check, detail)
+            ok: true,
+            warning: true,
+            ..Self::bad(check, detail, action)
         }
     }
 
@@ -81,23 +87,25 @@ impl Check {
             check,
             ok: false,
             detail: detail.into(),
-            noticed: false,
+            warning: false,
             action: Some(action.into()).filter(|action: &String| !action.is_empty()),
             drawn: None,
         }
     }
 
-    /// A problem of the config, which is the file at this path.
+    /// A problem of the config, which is the file at this path. Only one that costs an enabled server
+    /// is a failure.
     pub(super) fn problem(check: &'static str, problem: &ConfigProblem, path: &str) -> Self {
         let place = problem.location.as_ref().map(ToString::to_string);
         let place = place.unwrap_or_else(|| path.to_owned());
+        let (detail, action) = (problem.message.clone(), format!("Fix it at {place}."));
+        let found = match problem.severity {
+            Severity::LeftOut => Self::bad(check, detail, action),
+            _ => Self::warning(check, detail, action),
+        };
         Self {
             drawn: Some(Drawn::from(problem)),
-            ..Self::bad(
-                check,
-                problem.message.clone(),
-                format!("mend it at {place}"),
-            )
+            ..found
         }
     }
 }
@@ -155,17 +163,22 @@ impl Report {
         }
         let end = match self.problems {
             0 => paint(tty, "32", "no problems"),
-            1 => paint(tty, "31", "1 problem"),
-            count => paint(tty, "31", &format!("{count} problems")),
+            count => paint(tty, "31", &counted(count, "problem")),
         };
-        text.push_str(&format!("\n{end}\n"));
+        let of_servers = self.servers.iter().flat_map(|server| &server.checks);
+        let all = self.machine.iter().chain(of_servers);
+        let warnings = match all.filter(|check| check.warning).count() {
+            0 => String::new(),
+            count => paint(tty, "33", &format!(", {}", counted(count, "warning"))),
+        };
+        text.push_str(&format!("\n{end}{warnings}\n"));
         text
     }
 }
 
 fn line(text: &mut String, check: &Check, tty: Tty) {
-    let mark = if check.noticed {
-        paint(tty, "33", "LOOK   ")
+    let mark = if check.warning {
+        paint(tty, "33", "WARNING")
     } else if check.ok {
         paint(tty, "32", "ok     ")
     } else {
@@ -203,5 +216,7 @@ mod tests {
         let both = vec![server(bad(), true), server(bad(), false)];
         assert_eq!(exit(good(), both), Exit::Unreachable);
         assert_eq!(exit(bad(), vec![server(bad(), true)]), Exit::Unreachable);
+        let warned = || vec![Check::warning("entry", "no unit", "write one")];
+        assert_eq!(exit(warned(), vec![server(warned(), false)]), Exit::Ok);
     }
 }

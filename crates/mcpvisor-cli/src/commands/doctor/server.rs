@@ -16,6 +16,7 @@ use crate::failure::needs_authorization;
 use crate::fleet;
 use crate::hints;
 use crate::left_out::costs_its_server;
+use crate::output::counted;
 use crate::source::Source;
 
 /// So many lines of stderr say enough.
@@ -144,6 +145,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
     }
     if connected {
         report.checks.push(catalog(status));
+        report.checks.extend(stdout(status));
         report.checks.extend(held(status));
         report.checks.extend(findings(&outcome.findings));
     }
@@ -205,6 +207,21 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
     Check::bad("connection", detail, action)
 }
 
+/// Lines that are no messages. We pass them over; other clients refuse such a server.
+fn stdout(status: &ServerStatus) -> Option<Check> {
+    if status.strays == 0 || status.transport != "stdio" {
+        return None;
+    }
+    let lines = counted(usize::try_from(status.strays).unwrap_or(usize::MAX), "line");
+    Some(Check::warning(
+        "stdout",
+        format!(
+            "wrote {lines} on stdout that are not protocol messages, which some clients refuse"
+        ),
+        "Write logs and banners to stderr.",
+    ))
+}
+
 /// Tools that wait for a person.
 fn held(status: &ServerStatus) -> Option<Check> {
     let said = one::held(status.name.as_str(), status.held)?;
@@ -216,20 +233,16 @@ fn held(status: &ServerStatus) -> Option<Check> {
 fn findings(findings: &[Finding]) -> Vec<Check> {
     let shown = findings.iter().take(MAX_FINDINGS);
     let mut checks: Vec<Check> = shown
-        .map(|finding| Check::notice("finding", finding.to_string()))
+        .map(|finding| Check::warning("finding", finding.to_string(), ""))
         .collect();
     let more = findings.len().saturating_sub(MAX_FINDINGS);
     if more > 0 {
-        checks.push(Check::notice("finding", format!("and {more} more")));
+        checks.push(Check::warning("finding", format!("and {more} more"), ""));
     }
     checks
 }
 
 fn catalog(status: &ServerStatus) -> Check {
-    let counted = |count: usize, what: &str| match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    };
     let counts = [
         counted(status.tools, "tool"),
         counted(status.prompts, "prompt"),
