@@ -7,6 +7,7 @@ use mcpvisor::{CallError, Fault, FaultClass, Known, ServerStatus};
 use serde::Serialize;
 
 use crate::again::again;
+use crate::deadline::Deadline;
 use crate::exit::Exit;
 use crate::hints;
 use crate::output::{Drawn, Output};
@@ -87,6 +88,17 @@ impl Failure {
         Self::new(Exit::Deadline, "deadline", message)
     }
 
+    /// A server was not ready in time: the deadline passed if the command has one (7), else a limit of
+    /// the server's entry did (4).
+    pub(crate) fn late(server: &str, message: impl Into<String>, deadline: &Deadline) -> Self {
+        let message = message.into();
+        match deadline.timeout() {
+            Some(_) => Self::deadline(format!("{message}; allow more with --timeout")),
+            None => Self::new(Exit::Unreachable, "unreachable", message),
+        }
+        .at(server)
+    }
+
     pub(crate) fn interrupted() -> Self {
         Self::new(Exit::Interrupted, "interrupted", "interrupted")
     }
@@ -152,7 +164,7 @@ impl Failure {
         };
         let fault = status.last_error.as_ref().map(ToString::to_string);
         let mut message = format!("{}: cannot be reached ({})", status.name, status.state);
-        let action = status.action.as_deref().map(hints::here);
+        let action = hints::of(status);
         for (before, part) in [(": ", fault.as_deref()), ("; ", action.as_deref())] {
             if let Some(part) = part {
                 message.push_str(before);

@@ -7,6 +7,7 @@ use mcpvisor::{
 };
 use tokio::time::Instant;
 
+use crate::deadline::Deadline;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::left_out;
@@ -16,6 +17,12 @@ use crate::state;
 
 /// The end of a command waits this long for the servers to close.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// Servers get this long to close even if the deadline has passed.
+const LEAST_SHUTDOWN: Duration = Duration::from_millis(100);
+
+/// No command takes so long, so a server whose one attempt failed is not probed.
+const NO_PROBE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Says what is odd in a config.
 pub(crate) fn warn(config: &Config, output: &Output) {
@@ -62,27 +69,54 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
     Failure::unknown_server(format!("unknown server {server:?}{known}")).at(server)
 }
 
-/// Runs a command on a fleet whose servers may ask nothing.
+/// Runs a command on a fleet whose servers may ask nothing, and are started once.
 pub(crate) async fn with<T>(
+    config: Config,
+    deadline: Deadline,
+    output: &Output,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (callbacks, interrupted) = (Callbacks::new(), Failure::interrupted);
+    with_callbacks(config, deadline, output, callbacks, interrupted, command).await
+}
+
+/// Runs a command on a fleet whose servers are started once: a person reads why one failed, and runs
+/// the command again.
+pub(crate) async fn with_callbacks<T>(
+    mut config: Config,
+    deadline: Deadline,
+    output: &Output,
+    callbacks: Callbacks,
+    interrupted: impl Fn() -> Failure,
+    command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    for server in &mut config.servers {
+        let budget = &mut server.settings.budget;
+        budget.attempts = 1;
+        budget.within = NO_PROBE;
+        (budget.first_probe, budget.max_probe) = (NO_PROBE, NO_PROBE);
+        budget.wake_on_call = false;
+    }
+    run(config, deadline, output, callbacks, interrupted, command).await
+}
+
+/// Runs a command that goes on, on a fleet that is supervised as its entries say.
+pub(crate) async fn supervised<T>(
     config: Config,
     output: &Output,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    with_callbacks(
-        config,
-        output,
-        Callbacks::new(),
-        Failure::interrupted,
-        command,
-    )
-    .await
+    let (deadline, callbacks) = (Deadline::new(None), Callbacks::new());
+    let interrupted = Failure::interrupted;
+    run(config, deadline, output, callbacks, interrupted, command).await
 }
 
 /// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down: the
 /// first interrupt cancels what runs at the servers, a second one no longer waits for them to close.
 /// A failure is shown before that, because servers that will not close take their time.
-pub(crate) async fn with_callbacks<T>(
+async fn run<T>(
     mut config: Config,
+    deadline: Deadline,
     output: &Output,
     callbacks: Callbacks,
     interrupted: impl Fn() -> Failure,
@@ -105,8 +139,11 @@ pub(crate) async fn with_callbacks<T>(
         () = interrupts.next() => Err(interrupted()),
     };
     let outcome = outcome.map_err(|failure| failure.told(output));
+    // What the command did not use is left for closing; then the children are killed.
+    let left = deadline.left().unwrap_or(SHUTDOWN);
+    let limit = left.clamp(LEAST_SHUTDOWN, SHUTDOWN);
     tokio::select! {
-        _ = runtime.shutdown(SHUTDOWN) => outcome,
+        _ = runtime.shutdown(limit) => outcome,
         // The children end with the async runtime, or with this process.
         () = interrupts.next() => Err(match outcome {
             Err(failure) => failure.then_interrupted(),
@@ -129,8 +166,7 @@ pub(crate) async fn settled(
     Some(settled.map_or_else(|_| server.status(), |status| status.clone()))
 }
 
-/// For one command it is enough to know that a first attempt failed: a person reads that, and asks
-/// again. A list that nobody asked for is nobody's business.
+/// Whether the one attempt of a command ended, and these lists are settled.
 fn has_verdict(status: &ServerStatus, lists: &[ListKind]) -> bool {
     match status.state {
         StateName::Connected => lists.iter().all(|list| status.list(*list).is_settled()),

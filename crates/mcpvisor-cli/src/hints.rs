@@ -2,6 +2,8 @@
 //!
 //! A program that embeds the library reconnects and enables servers; a command starts them anew.
 
+use mcpvisor::{ServerStatus, StateName};
+
 /// The ends of the library's sentences that name a call of its own, and what to type instead.
 const ENDS: [(&str, &str); 8] = [
     ("; it is probed slowly, or reconnect it", ", then ask again"),
@@ -16,6 +18,15 @@ const ENDS: [(&str, &str); 8] = [
     (", then enable it", ", then ask again"),
     ("; try again, or see the server's status", "; ask again"),
 ];
+
+/// What to do about a server of a command that ends. Of one whose attempt failed the library says that
+/// it is probed, which it is not here: what went wrong says enough.
+pub(crate) fn of(status: &ServerStatus) -> Option<String> {
+    match status.state {
+        StateName::Disconnected => None,
+        _ => status.action.as_deref().map(here),
+    }
+}
 
 /// The same hint for someone who has the command line alone.
 pub(crate) fn here(hint: &str) -> String {

@@ -7,6 +7,7 @@ mod arguments;
 mod builtin;
 mod commands;
 mod content;
+mod deadline;
 mod demo;
 mod elicit;
 mod exit;

@@ -569,3 +569,29 @@ fn an_address_with_hidden_characters_is_not_opened() {
     assert!(!pty.written().contains("[y/N]"), "{}", pty.screen());
     assert_ne!(answer(&folder)["action"], "accept");
 }
+
+#[test]
+fn the_detail_page_tells_failed_attempts_and_a_recovery_without_the_old_error() {
+    let script = format!(
+        "[ -f mended ] || {{ echo out of order >&2; exit 3; }}; exec {BINARY} builtin-server lab"
+    );
+    let folder = Folder::with(&json!({ "moody": { "command": "sh", "args": ["-c", script] } }));
+    let mut pty = Pty::start(
+        &folder.path(""),
+        &["--config", "mcp.json", "status", "--watch"],
+        40,
+        160,
+    );
+    pty.shows("moody");
+    pty.types("\r");
+    pty.shows("attempt 1 failed: the process exited with code 3");
+    pty.shows("attempt 2 failed");
+    std::fs::write(folder.path("mended"), "").unwrap();
+    pty.awaits("the recovery", |screen| screen.contains("→ connected"));
+    let screen = pty.screen();
+    let recovery = screen.lines().find(|line| line.contains("→ connected"));
+    assert!(!recovery.unwrap().contains("exited"), "{screen}");
+    pty.awaits("a catalog of one kind", |screen| screen.contains("7 tools"));
+    pty.types("qq");
+    assert_eq!(pty.ends(), 0);
+}

@@ -1,15 +1,13 @@
 //! `approve`: releases tools that were held back because their definition changed.
 
-use std::time::Duration;
-
 use mcpvisor::{ControlError, HeldTool, ListKind};
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::one::{self, Offer};
 use super::patience::Patience;
 use crate::again::again;
 use crate::args::ApproveArgs;
+use crate::deadline::Deadline;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
@@ -23,7 +21,7 @@ const HASH_DIGITS: usize = 32;
 pub(super) async fn run(
     source: &Source,
     wish: &ApproveArgs,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = fleet::only(source.read_to_start()?, &wish.name)?;
@@ -36,8 +34,8 @@ pub(super) async fn run(
         );
         return Err(Failure::usage(message).at(&wish.name));
     }
-    let patience = Patience::new(&config, timeout, Instant::now());
-    fleet::with(config, output, async |runtime| {
+    let patience = Patience::new(&config, deadline);
+    fleet::with(config, deadline, output, async |runtime| {
         let server = one::server(runtime, &wish.name)?;
         match one::offer(&server, ListKind::Tools, &patience).await? {
             Offer::Listed(_) => {}

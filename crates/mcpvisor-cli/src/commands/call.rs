@@ -1,11 +1,8 @@
 //! `call`: one call of one tool, with one honest outcome.
 
-use std::time::Duration;
-
 use mcpvisor::rmcp::model::{CallToolResult, ErrorCode};
 use mcpvisor::{CallError, HeldTool, ListKind, Runtime, ServerCatalog, ServerHandle, exposed_name};
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::given;
 use super::one::{self, Errand, Offer};
@@ -14,6 +11,7 @@ use crate::again::again;
 use crate::args::CallArgs;
 use crate::arguments::{self, Arguments};
 use crate::content;
+use crate::deadline::Deadline;
 use crate::elicit::Person;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -27,32 +25,27 @@ use crate::target::Target;
 pub(super) async fn run(
     source: &Source,
     call: &CallArgs,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
     let target = one::target(&config, &call.words, "tool")?;
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
-    let begun = Instant::now();
     let errand = Errand::new(target.server, "tools/call");
     let whole = match &call.args {
-        Some(text) => Some(given::whole(text, timeout, &errand).await?),
+        Some(text) => Some(given::whole(text, deadline, &errand).await?),
         None => None,
     };
     let arguments = Arguments::read(target.rest, whole.as_deref()).map_err(Failure::usage)?;
     let saved = Saved::new(call.out.out.as_deref(), target.tool)?;
-    let begun = if timeout.is_some() {
-        begun
-    } else {
-        Instant::now()
-    };
-    let patience = Patience::new(&config, timeout, begun);
+    let patience = Patience::new(&config, deadline);
     let voice = Voice::default();
     let person = Person::new(&voice, !call.input.no_input);
     let interrupted = || errand.interrupted();
     fleet::with_callbacks(
         config,
+        deadline,
         output,
         person.callbacks(),
         interrupted,

@@ -1,7 +1,6 @@
 //! `tools`, `prompts`, `resources` and `templates`: what the servers offer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use mcpvisor::rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use mcpvisor::{ListKind, ListState, Runtime, ServerCatalog, ServerName, StateName, exposed_name};
@@ -9,15 +8,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::one;
+use crate::deadline::Deadline;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::left_out;
 use crate::output::{Output, Table, cut};
 use crate::source::Source;
-
-/// Servers may take this long to connect and to list what they have.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A description is cut here in the table, in columns; the JSON has all of it.
 const MAX_DESCRIPTION: usize = 240;
@@ -40,6 +37,13 @@ impl Kind {
             Self::Templates => ListKind::Templates,
         }
     }
+}
+
+/// How long the servers are waited for.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    deadline: Deadline,
+    until: Instant,
 }
 
 /// One item, in the protocol's own shape, with its server.
@@ -66,10 +70,9 @@ pub(super) async fn run(
     kind: Kind,
     source: &Source,
     server: Option<&str>,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let until = Instant::now() + timeout.unwrap_or(DEFAULT_TIMEOUT);
     let mut config = source.read_to_start()?;
     if let Some(server) = server {
         config = fleet::only(config, server)?;
@@ -81,8 +84,12 @@ pub(super) async fn run(
     // Without a server that can be asked there is no answer, only what was said just now.
     let nobody =
         config.servers.is_empty() && left_out::of(&config).iter().any(|entry| !entry.is_off());
-    fleet::with(config, output, async |runtime| {
-        let catalogs = catalogs(runtime, kind.list(), until, output).await?;
+    let wait = Wait {
+        deadline,
+        until: deadline.ready_until(&config),
+    };
+    fleet::with(config, deadline, output, async |runtime| {
+        let catalogs = catalogs(runtime, kind.list(), wait, output).await?;
         let listed: Vec<Listed<'_>> = catalogs
             .iter()
             .flat_map(|(name, catalog)| listed(kind, name, catalog))
@@ -115,13 +122,13 @@ fn tell_held(runtime: &Runtime, output: &Output) {
 async fn catalogs(
     runtime: &Runtime,
     list: ListKind,
-    until: Instant,
+    wait: Wait,
     output: &Output,
 ) -> Result<Vec<(ServerName, Arc<ServerCatalog>)>, Failure> {
     let mut catalogs = Vec::new();
     let mut failures = Vec::new();
     for name in runtime.servers() {
-        match catalog(runtime, &name, list, until).await {
+        match catalog(runtime, &name, list, wait).await {
             Ok(Some(catalog)) => catalogs.push((name, catalog)),
             Ok(None) => {}
             Err(failure) => failures.push(failure),
@@ -144,18 +151,18 @@ async fn catalog(
     runtime: &Runtime,
     name: &ServerName,
     list: ListKind,
-    until: Instant,
+    wait: Wait,
 ) -> Result<Option<Arc<ServerCatalog>>, Failure> {
     let server = runtime
         .server(name.as_str())
         .map_err(|error| Failure::unexpected(error.to_string()))?;
-    let Some(status) = fleet::settled(&server, &[list], until).await else {
+    let Some(status) = fleet::settled(&server, &[list], wait.until).await else {
         let late = match server.status().state {
             StateName::Connected => format!("did not list its {list}"),
             _ => "did not connect".to_owned(),
         };
-        let message = format!("{name} {late} in time; allow more with --timeout");
-        return Err(Failure::deadline(message).at(name.as_str()));
+        let message = format!("{name} {late} {}", wait.deadline.words());
+        return Err(Failure::late(name.as_str(), message, &wait.deadline));
     };
     match (status.state, status.list(list)) {
         (StateName::Connected, ListState::Failed(fault)) => {

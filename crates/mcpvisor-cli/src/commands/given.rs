@@ -2,9 +2,9 @@
 
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use super::one::Errand;
+use crate::deadline::Deadline;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 
@@ -22,7 +22,7 @@ enum Place {
 /// the reading.
 pub(super) async fn whole(
     text: &str,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     errand: &Errand<'_>,
 ) -> Result<String, Failure> {
     let (place, shown) = match text.strip_prefix('@') {
@@ -31,12 +31,6 @@ pub(super) async fn whole(
         None => return Ok(text.to_owned()),
     };
     let mut interrupts = Interrupts::listen();
-    let in_time = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
     // Reading cannot be given up, so a thread of its own does it, and is left behind.
     let reading = tokio::task::spawn_blocking(move || place.read());
     tokio::select! {
@@ -44,7 +38,7 @@ pub(super) async fn whole(
             .map_err(|error| Failure::unexpected(error.to_string()))?
             .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
         () = interrupts.next() => Err(errand.interrupted()),
-        () = in_time => Err(errand.too_late(format!(
+        () = deadline.passed() => Err(errand.too_late(format!(
             "--args did not come from {shown} in time; nothing was sent"
         ))),
     }

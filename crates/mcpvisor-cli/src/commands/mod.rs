@@ -18,6 +18,7 @@ mod trust;
 mod watch;
 
 use crate::args::{Args, Command};
+use crate::deadline::Deadline;
 use crate::demo;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -34,29 +35,29 @@ pub(crate) async fn run(args: Args, output: &Output) -> Exit {
 }
 
 async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
-    let timeout = args.timeout;
+    let deadline = Deadline::new(args.timeout);
     let source = || Source::locate(args.config.as_deref());
     let listed = async |kind, server: Option<String>| {
-        catalog::run(kind, &source()?, server.as_deref(), timeout, output).await
+        catalog::run(kind, &source()?, server.as_deref(), deadline, output).await
     };
     match args.command {
         Command::Demo(wish) => demo::run(&wish, output).await,
         Command::List => list::run(&source()?, output),
         Command::Get { name } => get::run(&source()?, &name, output),
         Command::Status(wish) if wish.watch => watch::run(&source()?, output).await,
-        Command::Status(_) => status::run(&source()?, timeout, output).await,
+        Command::Status(_) => status::run(&source()?, deadline, output).await,
         Command::Tools(of) => listed(Kind::Tools, of.server).await,
         Command::Prompts(of) => listed(Kind::Prompts, of.server).await,
         Command::Resources(of) => listed(Kind::Resources, of.server).await,
         Command::Templates(of) => listed(Kind::Templates, of.server).await,
-        Command::Call(call) => call::run(&source()?, &call, timeout, output).await,
-        Command::Prompt(prompt) => prompt::run(&source()?, &prompt, timeout, output).await,
-        Command::Read(read) => read::run(&source()?, &read, timeout, output).await,
+        Command::Call(call) => call::run(&source()?, &call, deadline, output).await,
+        Command::Prompt(prompt) => prompt::run(&source()?, &prompt, deadline, output).await,
+        Command::Read(read) => read::run(&source()?, &read, deadline, output).await,
         Command::Trust(wish) => trust::run(&wish, args.config.as_deref(), output),
-        Command::Approve(wish) => approve::run(&source()?, &wish, timeout, output).await,
+        Command::Approve(wish) => approve::run(&source()?, &wish, deadline, output).await,
         Command::Doctor(of) => {
             let named = args.config.as_deref();
-            doctor::run(named, of.server.as_deref(), timeout, output).await
+            doctor::run(named, of.server.as_deref(), deadline, output).await
         }
         Command::Completions { shell } => shell::completions(shell, output),
         Command::ServerNames => list::names(&source()?, output),

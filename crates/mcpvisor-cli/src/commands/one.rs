@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use mcpvisor::{
-    Config, ListKind, ListState, Runtime, ServerCatalog, ServerHandle, ServerStatus, StateName,
-    may_expose,
+    Config, FaultClass, ListKind, ListState, Runtime, ServerCatalog, ServerHandle, ServerStatus,
+    StateName, may_expose,
 };
 
 use super::patience::Patience;
@@ -162,8 +162,18 @@ pub(super) async fn there(
     match status.state {
         StateName::Disabled => Err(Failure::disabled(name)),
         StateName::Connected | StateName::PermanentlyFailed => Ok(status),
-        _ => Err(Failure::unreachable(&status)),
+        _ => Err(unreachable(server, &status)),
     }
+}
+
+/// A server whose attempt failed. Of a silent one it is said what it showed of itself.
+fn unreachable(server: &ServerHandle, status: &ServerStatus) -> Failure {
+    let mut failure = Failure::unreachable(status);
+    let class = status.last_error.as_ref().map(|fault| fault.class);
+    if class == Some(FaultClass::Timeout) {
+        failure.message.push_str(&hints_of(server, status));
+    }
+    failure
 }
 
 /// What a server did not do in time, and what it did instead.

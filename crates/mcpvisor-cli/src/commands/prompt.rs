@@ -1,11 +1,8 @@
 //! `prompt`: one prompt, filled in by its server.
 
-use std::time::Duration;
-
 use mcpvisor::rmcp::model::{GetPromptResult, Prompt};
 use mcpvisor::{ListKind, ServerCatalog, ServerHandle};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::one::{self, Errand, Offer};
 use super::patience::Patience;
@@ -13,6 +10,7 @@ use crate::again::again;
 use crate::args::PromptArgs;
 use crate::arguments::Arguments;
 use crate::content;
+use crate::deadline::Deadline;
 use crate::elicit::Person;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -26,7 +24,7 @@ use crate::target::Target;
 pub(super) async fn run(
     source: &Source,
     prompt: &PromptArgs,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
@@ -35,12 +33,13 @@ pub(super) async fn run(
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
     let saved = Saved::new(prompt.out.out.as_deref(), target.tool)?;
-    let patience = Patience::new(&config, timeout, Instant::now());
+    let patience = Patience::new(&config, deadline);
     let person = Person::new(&Voice::default(), !prompt.input.no_input);
     let errand = Errand::new(target.server, "prompts/get");
     let interrupted = || errand.interrupted();
     fleet::with_callbacks(
         config,
+        deadline,
         output,
         person.callbacks(),
         interrupted,

@@ -1,14 +1,12 @@
 //! `read`: one resource.
 
-use std::time::Duration;
-
 use mcpvisor::rmcp::model::ReadResourceResult;
-use tokio::time::Instant;
 
 use super::one::{self, Errand};
 use super::patience::Patience;
 use crate::args::ReadArgs;
 use crate::content;
+use crate::deadline::Deadline;
 use crate::elicit::Person;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -20,18 +18,19 @@ use crate::source::Source;
 pub(super) async fn run(
     source: &Source,
     read: &ReadArgs,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = fleet::only(source.read_to_start()?, &read.server)?;
     fleet::warn(&config, output);
     let saved = Saved::new(read.out.out.as_deref(), "resource")?;
-    let patience = Patience::new(&config, timeout, Instant::now());
+    let patience = Patience::new(&config, deadline);
     let person = Person::new(&Voice::default(), !read.input.no_input);
     let errand = Errand::new(&read.server, "resources/read");
     let interrupted = || errand.interrupted();
     fleet::with_callbacks(
         config,
+        deadline,
         output,
         person.callbacks(),
         interrupted,

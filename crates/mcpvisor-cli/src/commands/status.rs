@@ -1,12 +1,11 @@
 //! `status`: the state of every server, once each has one worth showing.
 
-use std::time::Duration;
-
-use mcpvisor::{ListKind, ListState, Runtime, ServerStatus, StateName};
+use mcpvisor::{ListKind, ListState, Runtime, ServerStatus};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::one;
+use crate::deadline::Deadline;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
@@ -14,9 +13,6 @@ use crate::hints;
 use crate::left_out::{self, LeftOut};
 use crate::output::{Output, Table, state_colour};
 use crate::source::Source;
-
-/// Servers may take this long to connect before they are shown as they are.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A narrower terminal shows the name, the state, the tools and the note alone.
 const ROOM: usize = 70;
@@ -31,14 +27,14 @@ enum Server<'a> {
 
 pub(super) async fn run(
     source: &Source,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let until = Instant::now() + timeout.unwrap_or(DEFAULT_TIMEOUT);
     let config = source.read_to_start()?;
     fleet::warn(&config, output);
     let entries = config.clone();
-    fleet::with(config, output, async |runtime| {
+    let until = deadline.ready_until(&config);
+    fleet::with(config, deadline, output, async |runtime| {
         let status = settled(runtime, until).await?;
         let left_out = left_out::of(&entries).into_iter().map(Server::LeftOut);
         let all = status.iter().map(Server::Running).chain(left_out);
@@ -62,7 +58,9 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
         fleet::settled(&server, &ListKind::ALL, until).await;
     }
     let here = |mut status: ServerStatus| {
-        status.action = status.action.as_deref().map(hints::here);
+        status.action = hints::of(&status);
+        // The command ends before another attempt.
+        status.retry_at = None;
         status
     };
     Ok(runtime.status().into_iter().map(here).collect())
@@ -128,19 +126,11 @@ fn counted(count: usize, list: &ListState) -> String {
     }
 }
 
-/// What went wrong, what happens next, and what to do.
+/// What went wrong, and what to do.
 fn note(status: &ServerStatus) -> String {
     let fault = status.last_error.as_ref().map(ToString::to_string);
-    let retry = status.retry_in().map(|wait| {
-        let (attempt, limit) = (status.attempt, status.attempts_limit);
-        let next = wait.as_secs_f64();
-        match status.state {
-            StateName::Disconnected => format!("next probe in {next:.1} s"),
-            _ => format!("attempt {attempt} of {limit}, next in {next:.1} s"),
-        }
-    });
     let held = one::held(status.name.as_str(), status.held);
     let findings = one::findings(status.name.as_str(), status.findings);
-    let parts = [fault, retry, status.action.clone(), held, findings];
+    let parts = [fault, status.action.clone(), held, findings];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -29,7 +29,7 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
     fleet::warn(&config, output);
     let title = format!("mcpvisor  {}", source.path().display());
     let entries = config.clone();
-    fleet::with(config, output, async |runtime| {
+    fleet::supervised(config, output, async |runtime| {
         if output.json() {
             for entry in left_out::of(&entries) {
                 output.json_line(&entry)?;

@@ -98,6 +98,20 @@ impl Row {
         }
     }
 
+    /// The same in words.
+    pub(super) fn attempts_in_words(&self, now: Instant) -> String {
+        let used = match self.attempts_used {
+            0 => None,
+            used => Some(format!("{used} of {}", self.attempts_limit)),
+        };
+        let next = self.retry_at.map(|at| {
+            let wait = at.saturating_duration_since(now).as_secs_f64();
+            format!("next in {wait:.1} s")
+        });
+        let parts: Vec<String> = used.into_iter().chain(next).collect();
+        parts.join(", ")
+    }
+
     /// Calls in flight, and those that wait.
     pub(super) fn calls(&self) -> String {
         match self.waiting {

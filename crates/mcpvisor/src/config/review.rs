@@ -314,7 +314,8 @@ fn quoted(text: &str) -> String {
     }
 }
 
-#[cfg(all(test, feature = "stdio", feature = "http"))]
+#[cfg(all(feature = "stdio", feature = "http"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

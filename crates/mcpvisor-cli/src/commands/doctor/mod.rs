@@ -6,12 +6,12 @@ mod report;
 mod server;
 
 use std::path::Path;
-use std::time::Duration;
 
 use mcpvisor::{Config, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::deadline::Deadline;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
@@ -19,17 +19,13 @@ use crate::output::{Output, Tty};
 use crate::source::Source;
 use report::{Check, Report, ServerReport};
 
-/// Servers may take this long to connect and to list what they have.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
-
 pub(super) async fn run(
     named: Option<&Path>,
     only: Option<&str>,
-    timeout: Option<Duration>,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-    let report = examine(named, only, timeout, output).await?;
+    let report = examine(named, only, deadline, output).await?;
     if output.json() {
         output.document(&report)?;
     } else {
@@ -41,7 +37,7 @@ pub(super) async fn run(
 async fn examine(
     named: Option<&Path>,
     only: Option<&str>,
-    timeout: Duration,
+    deadline: Deadline,
     output: &Output,
 ) -> Result<Report, Failure> {
     let mut checks = Vec::new();
@@ -80,13 +76,16 @@ async fn examine(
         servers.retain(|server| server.name == only);
     }
     if may_start {
-        fleet::with(config, output, async |runtime| {
-            connect(runtime, &mut servers, timeout).await
+        let until = deadline.ready_until(&config);
+        fleet::with(config, deadline, output, async |runtime| {
+            connect(runtime, &mut servers, until).await
         })
         .await?;
     }
     servers.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(Report::new(checks, servers))
+    let mut report = Report::new(checks, servers);
+    report.has_deadline = deadline.at().is_some();
+    Ok(report)
 }
 
 /// The machine, apart from the config.
@@ -101,7 +100,7 @@ fn machine_without(config: Option<&Config>) -> Vec<Check> {
 async fn connect(
     runtime: &Runtime,
     reports: &mut [ServerReport],
-    timeout: Duration,
+    until: Instant,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut observed = JoinSet::new();
@@ -109,7 +108,7 @@ async fn connect(
         let server = runtime
             .server(name.as_str())
             .map_err(|error| Failure::unexpected(error.to_string()))?;
-        observed.spawn(server::observe(server, begun, begun + timeout));
+        observed.spawn(server::observe(server, begun, until));
     }
     while let Some(outcome) = observed.join_next().await {
         let outcome = outcome.map_err(|error| Failure::unexpected(error.to_string()))?;

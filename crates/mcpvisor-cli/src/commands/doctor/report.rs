@@ -42,6 +42,9 @@ pub(super) struct ServerReport {
     pub(super) stderr: Option<String>,
     #[serde(skip)]
     pub(super) needs_authorization: bool,
+    /// It had no verdict when the time was up.
+    #[serde(skip)]
+    pub(super) late: bool,
 }
 
 /// Everything.
@@ -51,6 +54,9 @@ pub(super) struct Report {
     pub(super) problems: usize,
     pub(super) machine: Vec<Check>,
     pub(super) servers: Vec<ServerReport>,
+    /// Whether `--timeout` limited it.
+    #[serde(skip)]
+    pub(super) has_deadline: bool,
 }
 
 impl Check {
@@ -125,17 +131,20 @@ impl Report {
             problems,
             machine,
             servers,
+            has_deadline: false,
         }
     }
 
-    /// Authorization has a code of its own where it is all that is missing.
+    /// Authorization, or the deadline, has a code of its own where it is all that is wrong.
     pub(super) fn exit(&self) -> Exit {
-        let mut sick = self.servers.iter().filter(|server| server.problems() > 0);
+        let sick = || self.servers.iter().filter(|server| server.problems() > 0);
         let machine_well = self.machine.iter().all(|check| check.ok);
         if self.ok {
             Exit::Ok
-        } else if machine_well && sick.all(|server| server.needs_authorization) {
+        } else if machine_well && sick().all(|server| server.needs_authorization) {
             Exit::Authorization
+        } else if self.has_deadline && machine_well && sick().all(|server| server.late) {
+            Exit::Deadline
         } else {
             Exit::Unreachable
         }

@@ -25,9 +25,6 @@ const MAX_STDERR_LINES: usize = 10;
 /// So many findings of one server are shown.
 const MAX_FINDINGS: usize = 20;
 
-/// How often its stderr is looked at while it connects.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-
 /// What can be said of every entry without starting anything, the bad ones included.
 pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
     let path = source.path().display().to_string();
@@ -94,29 +91,13 @@ pub(super) struct Outcome {
 
 /// Waits for the verdict on a server.
 pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
-    let mut stderr = String::new();
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    let mut verdict = std::pin::pin!(fleet::settled(&server, &ListKind::ALL, until));
-    let settled = loop {
-        tokio::select! {
-            settled = &mut verdict => break settled,
-            // The next attempt begins with an empty one.
-            _ = looks.tick() => keep(&mut stderr, server.stderr_tail()),
-        }
-    };
-    keep(&mut stderr, server.stderr_tail());
+    let settled = fleet::settled(&server, &ListKind::ALL, until).await;
     Outcome {
         in_time: settled.is_some(),
         status: settled.unwrap_or_else(|| server.status()),
         took: begun.elapsed(),
-        stderr,
+        stderr: server.stderr_tail(),
         findings: Arc::clone(&server.catalog().findings),
-    }
-}
-
-fn keep(stderr: &mut String, tail: String) {
-    if !tail.is_empty() {
-        *stderr = tail;
     }
 }
 
@@ -126,6 +107,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
     report.state = Some(status.state.to_string());
     report.protocol.clone_from(&status.protocol);
     report.needs_authorization = needs_authorization(status);
+    report.late = !outcome.in_time;
     let connected = status.state == StateName::Connected;
     if connected {
         report.connect_ms = u64::try_from(outcome.took.as_millis()).ok();
@@ -194,16 +176,13 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
         Some(fault) => format!("{fault} ({state})"),
         None => state.to_string(),
     };
-    let action = status.action.as_deref().map(hints::here);
-    let action = action.unwrap_or_else(|| {
-        if outcome.in_time && transport == "http" {
-            "check the address, and whether the server runs, and look again".to_owned()
-        } else if outcome.in_time {
-            "see what it wrote on stderr, mend it, and look again".to_owned()
-        } else {
-            "allow more with --timeout, or see why it is silent".to_owned()
-        }
-    });
+    let usual = match (outcome.in_time, transport) {
+        (true, "http") => "Check the URL and that the server is running.",
+        (true, _) if outcome.stderr.trim().is_empty() => "Fix it, then rerun `mcpvisor doctor`.",
+        (true, _) => "Fix the error below, then rerun `mcpvisor doctor`.",
+        (false, _) => "Allow more with --timeout, or find out why it is silent.",
+    };
+    let action = hints::of(status).unwrap_or_else(|| usual.to_owned());
     Check::bad("connection", detail, action)
 }
 
