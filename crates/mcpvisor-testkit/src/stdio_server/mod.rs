@@ -5,6 +5,7 @@
 //! the well-behaved server ([`Server`]); how a binary differs from it is said by its [`Manners`].
 
 mod calls;
+mod journal;
 mod manners;
 pub mod output;
 mod process;
@@ -12,6 +13,7 @@ mod server;
 pub mod tools;
 
 pub use calls::{Calls, Cancelled};
+pub use journal::{JOURNAL, write_journal_if_asked};
 pub use manners::Manners;
 pub use process::{LINGER, ignore_sigterm, linger_if_asked, spawn_lingering};
 pub use server::{Request, Server};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::calls::Calls;
+use super::journal::write_journal_if_asked;
 use super::manners::Manners;
 use super::output::refuse;
 use super::tools;
@@ -70,6 +71,7 @@ impl Server {
 
     /// Serves until the end of the input.
     pub fn run(&self) -> io::Result<()> {
+        write_journal_if_asked()?;
         for line in io::stdin().lock().lines() {
             self.receive(&line?);
         }

@@ -1,0 +1,99 @@
+//! Connections as the servers saw them: one at a time, each with a generation of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use mcpvisor::StateName;
+
+use super::{Kind, Report};
+use crate::history::{Connection, History, Link, What};
+
+/// How long a request of a session may be on its way when the next session begins.
+const ON_ITS_WAY: Duration = Duration::from_secs(3);
+
+pub(super) fn check(history: &History, report: &mut Report) {
+    let mut servers = BTreeMap::<&str, Vec<&Link>>::new();
+    for Connection { server, what } in &history.connections {
+        servers.entry(server).or_default().push(what);
+    }
+    for (server, links) in servers {
+        one_at_a_time(server, &links, report);
+        sessions_in_turn(server, &links, report);
+        generations_match(history, server, &links, report);
+    }
+}
+
+fn one_at_a_time(server: &str, links: &[&Link], report: &mut Report) {
+    let (mut open, mut newest) = (BTreeSet::new(), 0);
+    for link in links {
+        match link {
+            Link::Opened { generation } => {
+                report.add_if(!open.is_empty(), Kind::Overlap, || {
+                    format!("{server}: generation {generation} opened beside {open:?}")
+                });
+                report.add_if(*generation == newest, Kind::GenerationReused, || {
+                    format!("{server}: generation {generation} opened twice")
+                });
+                report.add_if(*generation < newest, Kind::GenerationBackwards, || {
+                    format!("{server}: generation {generation} opened after {newest}")
+                });
+                newest = newest.max(*generation);
+                open.insert(*generation);
+            }
+            Link::Closed { generation } => {
+                open.remove(generation);
+            }
+            Link::StartedBeside { pid } => report.add(
+                Kind::Overlap,
+                format!("{server}: process {pid} started beside another"),
+            ),
+            Link::Started { .. } | Link::Handshake | Link::Session { .. } => {}
+        }
+    }
+    report.add_if(!open.is_empty(), Kind::Leftover, || {
+        format!("{server}: generations {open:?} were never closed")
+    });
+}
+
+fn sessions_in_turn(server: &str, links: &[&Link], report: &mut Report) {
+    let mut sessions: Vec<(Duration, Duration, &str)> = links
+        .iter()
+        .filter_map(|link| match link {
+            Link::Session { id, first, last } => Some((*first, *last, id.as_str())),
+            _ => None,
+        })
+        .collect();
+    sessions.sort();
+    for pair in sessions.windows(2) {
+        let ((_, last, old), (first, _, new)) = (pair[0], pair[1]);
+        report.add_if(last > first + ON_ITS_WAY, Kind::Overlap, || {
+            format!("{server}: session {old} was used at {last:?}, {new} since {first:?}")
+        });
+    }
+}
+
+/// Every generation that was reported as connected was a connection, and no connection was without a
+/// generation.
+fn generations_match(history: &History, server: &str, links: &[&Link], report: &mut Report) {
+    let opened = links.iter().filter(|link| match link {
+        Link::Opened { .. } | Link::Started { .. } => true,
+        Link::StartedBeside { .. } | Link::Handshake => true,
+        Link::Closed { .. } | Link::Session { .. } => false,
+    });
+    let opened = opened.count() as u64;
+    let events = history.events.iter().filter(|event| event.server == server);
+    let connected = events.clone().filter(|event| match event.what {
+        What::State { to, .. } => to == StateName::Connected,
+        _ => false,
+    });
+    let connected = connected.count() as u64;
+    let ended = history.ended.iter().find(|ended| ended.server == server);
+    let newest = events.map(|event| event.generation).max().unwrap_or(0);
+    let newest = ended.map_or(newest, |ended| ended.generation.max(newest));
+    report.add_if(opened > newest, Kind::GenerationReused, || {
+        format!("{server} saw {opened} connections, but the newest generation is {newest}")
+    });
+    report.add_if(connected > opened, Kind::GenerationReused, || {
+        format!("{server} was connected {connected} times, but saw {opened} connections")
+    });
+}

@@ -1,0 +1,178 @@
+//! What was recorded during a run: plain data, which the checker reads and the sabotage corrupts.
+
+use std::time::Duration;
+
+use mcpvisor::StateName;
+
+/// One run, from several independent witnesses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct History {
+    /// The event stream of the runtime, complete and in order.
+    pub(crate) events: Vec<Seen>,
+    /// The calls that were issued.
+    pub(crate) calls: Vec<Call>,
+    /// The outcomes that callers received.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// The side effects that servers recorded when they ran.
+    pub(crate) effects: Vec<Effect>,
+    /// The connections that servers recorded.
+    pub(crate) connections: Vec<Connection>,
+    /// The control requests that were issued.
+    pub(crate) requests: Vec<Request>,
+    /// Status reads, in the order of each reader; only those that differ from the read before.
+    pub(crate) reads: Vec<StatusRead>,
+    /// Each server once the chaos had stopped and the fleet had time to recover.
+    pub(crate) recovered: Vec<Recovered>,
+    /// Each server after the shutdown, as its status says.
+    pub(crate) ended: Vec<Ended>,
+    /// When the shutdown was asked for.
+    pub(crate) shutdown_at: Option<Duration>,
+    /// Processes, tasks and descriptors that were left after the shutdown.
+    pub(crate) leftovers: Vec<String>,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) version: u64,
+    pub(crate) server: String,
+    pub(crate) generation: u64,
+    pub(crate) what: What,
+}
+
+/// The part of an event that the checker judges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    State { from: StateName, to: StateName },
+    Added,
+    Removed,
+    ActorRestarted,
+    Other,
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) id: u64,
+    pub(crate) server: String,
+    pub(crate) deadline: Duration,
+    /// The caller allowed the runtime to repeat it.
+    pub(crate) repeatable: bool,
+    /// The server records an effect when it runs.
+    pub(crate) counted: bool,
+}
+
+/// What a caller was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// A result.
+    Result,
+    /// An error that the server answered, or an answer that could not be read.
+    Answered,
+    Refused,
+    Unknown,
+    NotSent,
+    /// The runtime has shut down, so nothing was sent.
+    RuntimeGone,
+    /// The caller dropped the call before it had an outcome.
+    Abandoned,
+}
+
+/// How one call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) id: u64,
+    pub(crate) told: Told,
+    pub(crate) took: Duration,
+    /// When it ended, since the start of the run.
+    pub(crate) at: Duration,
+    /// The error, for the report of a violation.
+    pub(crate) detail: String,
+}
+
+/// One run of a tool with a side effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub(crate) id: u64,
+    pub(crate) server: String,
+}
+
+/// What a server saw of its connections, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Connection {
+    pub(crate) server: String,
+    pub(crate) what: Link,
+}
+
+/// One sighting of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// In process: the connection of this generation began.
+    Opened { generation: u64 },
+    /// In process: it ended.
+    Closed { generation: u64 },
+    /// A child process started, and no other of its server was alive.
+    Started { pid: u32 },
+    /// A child process started while another of its server was alive.
+    StartedBeside { pid: u32 },
+    /// HTTP: a handshake was received.
+    Handshake,
+    /// HTTP: requests of this session were received within this time.
+    Session {
+        id: String,
+        first: Duration,
+        last: Duration,
+    },
+}
+
+/// One control request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) server: String,
+    pub(crate) what: &'static str,
+    pub(crate) took: Duration,
+    /// When it ended, since the start of the run.
+    pub(crate) at: Duration,
+    pub(crate) end: RequestEnd,
+}
+
+/// How a control request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RequestEnd {
+    /// It was carried out, or refused with a reason.
+    Answered,
+    /// It was answered with the end of the runtime.
+    RuntimeGone,
+    /// It had no answer within its bound.
+    None,
+}
+
+/// One status, as a reader saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StatusRead {
+    pub(crate) reader: usize,
+    pub(crate) server: String,
+    pub(crate) generation: u64,
+}
+
+/// A server after the chaos.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    pub(crate) server: String,
+    /// It was enabled when the chaos stopped, and healthy.
+    pub(crate) wanted: bool,
+    pub(crate) state: StateName,
+    pub(crate) generation: u64,
+    /// A call was answered with a result.
+    pub(crate) answers: bool,
+    /// The version of the last event before this was recorded.
+    pub(crate) version: u64,
+}
+
+/// A server after the shutdown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) server: String,
+    pub(crate) state: StateName,
+    pub(crate) generation: u64,
+}

@@ -1,0 +1,268 @@
+//! One run: start the fleet, let chaos reign, watch it recover, shut it down under load.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use mcpvisor::{Runtime, StateName};
+use mcpvisor_testkit::leaks::{Slack, Snapshot};
+use rustix::process::Signal;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::control::{self, issue};
+use crate::faults::send;
+use crate::fleet::{DEADLINE, millis, secs};
+use crate::history::{Ended, History, Recovered};
+use crate::journal;
+use crate::load;
+use crate::record::Record;
+use crate::servers::{Fleet, Peer, Server, newest_process};
+use crate::watcher::Watcher;
+
+/// How long a healthy server may take to come back.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// The limit of the shutdown.
+const SHUTDOWN: Duration = Duration::from_secs(10);
+
+/// What a run is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chaos {
+    pub(crate) seed: u64,
+    pub(crate) lasts: Duration,
+    /// The control: servers lie, and something is left behind.
+    pub(crate) sabotaged: bool,
+}
+
+impl Chaos {
+    /// Runs, and gives what was recorded.
+    pub(crate) async fn run(self) -> History {
+        let before = Snapshot::take();
+        let record = Record::new();
+        let fleet = Arc::new(Fleet::new("chaos").await);
+        let runtime = start(&fleet).await;
+        let watcher = Watcher::start(runtime.events());
+
+        self.unleash(&runtime, &fleet, &record, self.lasts).await;
+        let recovered = self.recover(&runtime, &fleet, &record, &watcher).await;
+        let (shutdown_at, ended) = self.shut_down(&runtime, &fleet, &record).await;
+
+        drop(runtime);
+        let events = watcher.end();
+        println!("chaos with seed {}: {}", self.seed, record.counts());
+        let mut history = History {
+            events,
+            recovered,
+            ended,
+            shutdown_at: Some(shutdown_at),
+            effects: journal::effects(&fleet),
+            connections: journal::connections(&fleet),
+            ..record.take()
+        };
+        let left = self.sabotaged.then(leak);
+        history.leftovers = leftovers(fleet, &before).await;
+        drop(left);
+        history
+    }
+
+    /// Lets load, control requests and faults run for a while.
+    async fn unleash(
+        &self,
+        runtime: &Runtime,
+        fleet: &Arc<Fleet>,
+        record: &Arc<Record>,
+        lasts: Duration,
+    ) {
+        let callers = load::start(runtime, fleet, record, self.seed);
+        let tasks = control::start(runtime, fleet, record, self.seed, self.sabotaged);
+        sleep(lasts).await;
+        record.stop(true);
+        joined(callers).await;
+        joined(tasks).await;
+        record.stop(false);
+    }
+
+    /// Heals what the faults broke outside of the runtime, and sees what the runtime makes of it.
+    async fn recover(
+        &self,
+        runtime: &Runtime,
+        fleet: &Arc<Fleet>,
+        record: &Arc<Record>,
+        watcher: &Watcher,
+    ) -> Vec<Recovered> {
+        for server in &fleet.servers {
+            if let Peer::Http(http) = &server.peer {
+                http.disarm();
+                http.resume().await;
+            }
+            if let Some(pid) = newest_process(&server.journal) {
+                send(pid, Signal::CONT, &fleet.marker);
+            }
+        }
+        runtime.reload(fleet.config()).await.unwrap();
+        let mut chance = Rng::with_seed(self.seed ^ 0x5EED);
+        let mut recovered = Vec::new();
+        for server in &fleet.servers {
+            let wanted = last_wish(runtime, record, server, &mut chance).await;
+            recovered.push(recovery(runtime, record, watcher, server, wanted).await);
+        }
+        recovered
+    }
+
+    /// Shuts down in the middle of everything.
+    async fn shut_down(
+        &self,
+        runtime: &Runtime,
+        fleet: &Arc<Fleet>,
+        record: &Arc<Record>,
+    ) -> (Duration, Vec<Ended>) {
+        let handles: Vec<_> = fleet
+            .servers
+            .iter()
+            .filter_map(|server| runtime.server(&server.name).ok())
+            .collect();
+        let wave = self.unleash(runtime, fleet, record, secs(2));
+        let shutdown = async {
+            sleep(secs(1)).await;
+            let at = record.now();
+            let begin = Instant::now();
+            runtime.shutdown(SHUTDOWN).await;
+            let took = begin.elapsed();
+            assert!(took < SHUTDOWN + secs(5), "the shutdown took {took:?}");
+            at
+        };
+        let ((), at) = tokio::join!(wave, shutdown);
+        let ended = handles.iter().filter(|handle| {
+            // A handle of a server that was removed and added again shows the removed one.
+            let newest = runtime.server(handle.name().as_str());
+            newest.is_ok()
+        });
+        let ended = ended.filter_map(|handle| {
+            let status = runtime.server(handle.name().as_str()).ok()?.status();
+            Some(Ended {
+                server: status.name.to_string(),
+                state: status.state,
+                generation: status.generation.get(),
+            })
+        });
+        (at, ended.collect())
+    }
+}
+
+async fn start(fleet: &Fleet) -> Runtime {
+    let config = fleet.config().state_dir(fleet.state());
+    Runtime::builder().config(config).start().await.unwrap()
+}
+
+async fn joined(mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// Enables or disables a server, or leaves it alone. Gives whether it is to be up.
+async fn last_wish(runtime: &Runtime, record: &Record, server: &Server, chance: &mut Rng) -> bool {
+    let name = &server.name;
+    match chance.u32(..4) {
+        0 => {
+            while !issue(record, name, "disable", runtime.disable(name)).await {
+                sleep(millis(20)).await;
+            }
+            false
+        }
+        1 => {
+            while !issue(record, name, "enable", runtime.enable(name)).await {
+                sleep(millis(20)).await;
+            }
+            true
+        }
+        _ => {
+            let handle = runtime.server(name).unwrap();
+            let until = Instant::now() + RECOVERY;
+            while handle.status().state == StateName::Disabling && Instant::now() < until {
+                sleep(millis(20)).await;
+            }
+            handle.status().state != StateName::Disabled
+        }
+    }
+}
+
+/// Waits until a server is as it should be, for a while.
+async fn recovery(
+    runtime: &Runtime,
+    record: &Record,
+    watcher: &Watcher,
+    server: &Server,
+    wanted: bool,
+) -> Recovered {
+    let handle = runtime.server(&server.name).unwrap();
+    let until = Instant::now() + RECOVERY;
+    let well = |state| match state {
+        StateName::Connected | StateName::Sleeping => wanted,
+        StateName::Disabled => !wanted,
+        _ => false,
+    };
+    // First by itself, without a call that would wake it.
+    while !well(handle.status().state) && Instant::now() < until {
+        sleep(millis(10)).await;
+    }
+    let mut answers = false;
+    while wanted && !answers && Instant::now() < until {
+        // A tool that changed is held back until it is approved.
+        let _ = runtime.approve(&server.name, None).await;
+        answers = load::answers(record, &handle, server).await;
+        sleep(millis(20)).await;
+    }
+    loop {
+        let status = handle.status();
+        let (version, last) = watcher.last(&server.name);
+        let agrees = last.is_none_or(|(state, _)| state == status.state);
+        if (agrees && well(status.state)) || Instant::now() > until {
+            return Recovered {
+                server: server.name.clone(),
+                wanted,
+                state: status.state,
+                generation: status.generation.get(),
+                answers,
+                version,
+            };
+        }
+        sleep(millis(10)).await;
+    }
+}
+
+/// What a careless program leaves behind.
+fn leak() -> (std::process::Child, std::fs::File) {
+    tokio::spawn(std::future::pending::<()>());
+    let child = std::process::Command::new("sleep").arg("600").spawn();
+    let files = std::fs::File::open("/dev/null");
+    (child.unwrap(), files.unwrap())
+}
+
+/// What is still there of a run once all of it was dropped.
+async fn leftovers(fleet: Arc<Fleet>, before: &Snapshot) -> Vec<String> {
+    let until = Instant::now() + DEADLINE;
+    let fleet = Arc::into_inner(fleet).unwrap();
+    let marker = fleet.marker.clone();
+    drop(fleet);
+    let slack = Slack {
+        // Tokio keeps some for signals once it has had a child.
+        descriptors: 8,
+        ..Slack::NONE
+    };
+    loop {
+        let mut left = Vec::new();
+        let marked = marker.processes();
+        if !marked.is_empty() {
+            left.push(format!("processes of servers: {marked:?}"));
+        }
+        if let Err(growth) = before.growth(&Snapshot::take(), slack) {
+            left.push(format!("{growth:?}"));
+        }
+        if left.is_empty() || Instant::now() > until {
+            return left;
+        }
+        sleep(millis(50)).await;
+    }
+}
