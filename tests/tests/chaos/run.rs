@@ -1,5 +1,6 @@
 //! One run: start the fleet, let chaos reign, watch it recover, shut it down under load.
 
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,9 +61,9 @@ impl Chaos {
             connections: journal::connections(&fleet),
             ..record.take()
         };
-        let left = self.sabotaged.then(leak);
+        let leak = self.sabotaged.then(Leak::new);
         history.leftovers = leftovers(fleet, &before).await;
-        drop(left);
+        drop(leak);
         history
     }
 
@@ -232,12 +233,30 @@ async fn recovery(
     }
 }
 
-/// What a careless program leaves behind.
-fn leak() -> (std::process::Child, std::fs::File) {
-    tokio::spawn(std::future::pending::<()>());
-    let child = std::process::Command::new("sleep").arg("600").spawn();
-    let files = std::fs::File::open("/dev/null");
-    (child.unwrap(), files.unwrap())
+/// What a careless program leaves behind, for as long as it takes to see it.
+struct Leak {
+    child: std::process::Child,
+    _file: std::fs::File,
+}
+
+impl Leak {
+    fn new() -> Self {
+        tokio::spawn(std::future::pending::<()>());
+        let mut command = std::process::Command::new("sleep");
+        let command = command.arg("600").stdin(Stdio::null());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Self {
+            child: child.unwrap(),
+            _file: std::fs::File::open("/dev/null").unwrap(),
+        }
+    }
+}
+
+impl Drop for Leak {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// What is still there of a run once all of it was dropped.

@@ -67,10 +67,6 @@ pub(crate) fn is_seen_in(history: &History) {
     );
 }
 
-fn event<'a>(history: &'a mut History, is: impl Fn(&What) -> bool) -> Option<&'a mut Seen> {
-    history.events.iter_mut().find(|event| is(&event.what))
-}
-
 fn outcome(history: &mut History, told: Told) -> Option<&mut Outcome> {
     let plain: std::collections::BTreeSet<u64> = history
         .calls

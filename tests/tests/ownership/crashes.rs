@@ -8,6 +8,7 @@ use mcpvisor::{
 };
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
+use mcpvisor_testkit::stdio_server::JOURNAL;
 use mcpvisor_testkit::{eventually, eventually_async, eventually_in};
 use serde_json::json;
 use tokio::time::Instant;
@@ -264,4 +265,39 @@ fn with_the_executor_every_handle_is_gone_too() {
         let gone = handle.call_tool("echo", json!({})).await.unwrap_err();
         assert!(matches!(gone, CallError::RuntimeGone { .. }), "{gone}");
     });
+}
+
+#[tokio::test]
+async fn a_server_that_is_added_again_waits_for_the_connection_of_the_removed_one() {
+    let marker = Marker::new("added-again");
+    let folder = std::env::temp_dir().join(format!("mcpvisor-{}", marker.value()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let journal = folder.join("processes");
+    let stubborn = ["--ignore-eof", "--ignore-sigterm"];
+    let config = || {
+        let command = fixture(&marker, &stubborn).env(JOURNAL, &journal);
+        server("one", command).settings(settings(|settings| {
+            settings.close.stdin = secs(1);
+            settings.close.terminate = secs(1);
+        }))
+    };
+    let (runtime, handle) = ready(config()).await;
+    // The process of the crashed actor is still being closed when the server is removed.
+    crash(&handle).await;
+    let removed = runtime.clone();
+    let removal = tokio::spawn(async move { removed.remove("one").await });
+    eventually_async(DEADLINE, "the server added again", async || {
+        runtime.add(config()).await
+    })
+    .await;
+    runtime.ready(DEADLINE).await.unwrap();
+    removal.await.unwrap().unwrap();
+    runtime.shutdown(secs(5)).await;
+    let started = std::fs::read_to_string(&journal).unwrap();
+    let words: Vec<&str> = started
+        .lines()
+        .filter_map(|it| it.split(' ').next())
+        .collect();
+    assert_eq!(words, ["opened", "opened"], "{started}");
+    let _ = std::fs::remove_dir_all(&folder);
 }

@@ -254,11 +254,10 @@ impl Drop for EndReport {
 
 impl Task {
     async fn run<L: Link>(mut self, open: impl Future<Output = Result<L, OpenFailure>>) {
-        let permit = Arc::clone(&self.slot.connection).acquire_owned();
         let permit = tokio::select! {
             biased;
             () = close_asked(&mut self.commands) => None,
-            permit = permit => permit.ok(),
+            permit = self.slot.permit() => permit,
         };
         let end = match permit {
             Some(_) => self.open_and_run(open).await,

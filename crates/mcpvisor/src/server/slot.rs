@@ -7,14 +7,14 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerName, Slot, StateName};
 use ractor::ActorRef;
 use rmcp::model::{LoggingLevel, ServerPeerInfo, Tool};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::actor::now;
 use super::configured::{Configured, CurrentConfig};
@@ -69,6 +69,9 @@ pub(crate) struct ServerSlot {
     /// One permit: a connection task holds it from opening to the end of closing, so a new
     /// generation never opens beside an old one, not even across a crash of the actor.
     pub(crate) connection: Arc<Semaphore>,
+    /// The same of removed servers of this name whose connections were still closing when this one was
+    /// added.
+    predecessors: OnceLock<Vec<Arc<Semaphore>>>,
     /// Places for calls that run and wait; entering is tried here, the order is the machine's.
     entry: ArcSwap<Semaphore>,
     /// The runtime is going away: no more patience with a connection whose actor is gone.
@@ -168,6 +171,7 @@ impl ServerSlot {
             published: ArcSwap::from_pointee(ServerCatalog::default()),
             shown: ChangeSignal::default(),
             connection: Arc::new(Semaphore::new(1)),
+            predecessors: OnceLock::new(),
             entry: ArcSwap::from_pointee(entry),
             hurried: watch::Sender::new(false),
             next_call: AtomicU64::new(1),
@@ -402,6 +406,30 @@ impl ServerSlot {
     /// Whether the connection has to end without asking, and when that changes.
     pub(crate) fn watch_hurry(&self) -> watch::Receiver<bool> {
         self.hurried.subscribe()
+    }
+
+    /// Opens no connection beside these. Called once, before the actor starts.
+    pub(crate) fn follow(&self, predecessors: Vec<Arc<Semaphore>>) {
+        let _ = self.predecessors.set(predecessors);
+    }
+
+    fn predecessors(&self) -> &[Arc<Semaphore>] {
+        self.predecessors.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The permits that a connection of this server may hold, or wait for.
+    pub(crate) fn open_connections(&self) -> impl Iterator<Item = Arc<Semaphore>> {
+        let own = std::iter::once(&self.connection);
+        own.chain(self.predecessors()).cloned()
+    }
+
+    /// Waits for the permit to open a connection; nothing if there will be none.
+    pub(crate) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        for predecessor in self.predecessors() {
+            // Free for good once it is: its server has no actor that could open another.
+            let _ = predecessor.acquire().await;
+        }
+        Arc::clone(&self.connection).acquire_owned().await.ok()
     }
 
     /// Whether the runtime ended, or lost its supervisor.

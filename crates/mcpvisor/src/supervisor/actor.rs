@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mcpvisor_core::machine::StateName;
 use mcpvisor_core::{ConnectKind, Governor, GovernorSettings, ServerName};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::{CloseOutcome, Registry, ServerClosed, ShutdownReport, SupervisorMessage};
@@ -51,6 +51,8 @@ pub(crate) struct SupervisorState {
     events: Arc<EventBus>,
     catalogs: Arc<CatalogPublisher>,
     children: BTreeMap<ServerName, Child>,
+    /// Connections of removed servers that are still closing.
+    closing: BTreeMap<ServerName, Vec<Arc<Semaphore>>>,
     governor: Governor<ServerName>,
     governor_timer: Option<GovernorTimer>,
     ending: Option<Ending>,
@@ -120,6 +122,7 @@ impl SupervisorActor {
             events: arguments.events,
             catalogs: arguments.catalogs,
             children,
+            closing: BTreeMap::new(),
             governor,
             governor_timer: None,
             ending: None,
@@ -315,6 +318,7 @@ impl SupervisorState {
             let _ = reply.send(Err(refusal));
             return;
         }
+        slot.follow(self.closing.remove(&name).unwrap_or_default());
         slot.emit(mcpvisor_core::Generation::NONE, EventKind::Added);
         self.children.insert(name.clone(), Child::new(slot));
         self.publish();
@@ -410,6 +414,19 @@ impl SupervisorState {
         self.forget(&name);
     }
 
+    /// The connection of an actor that crashed closes by itself, and may outlive its server. A server
+    /// of the same name waits for it.
+    fn note_closing(&mut self, name: &ServerName, slot: &ServerSlot) {
+        self.closing.retain(|_, permits| {
+            permits.retain(is_held);
+            !permits.is_empty()
+        });
+        let held: Vec<_> = slot.open_connections().filter(is_held).collect();
+        if !held.is_empty() {
+            self.closing.insert(name.clone(), held);
+        }
+    }
+
     /// A child is gone for good.
     fn forget(&mut self, name: &ServerName) {
         let Some(child) = self.children.remove(name) else {
@@ -420,6 +437,7 @@ impl SupervisorState {
             let mut memory = child.slot.memory();
             memory.closed.get_or_insert(CloseOutcome::Forced).clone()
         };
+        self.note_closing(name, &child.slot);
         // An actor that crashed or was killed did not say so itself.
         let from = child.slot.status().state;
         show_gone(&child.slot);
@@ -517,6 +535,10 @@ impl SupervisorState {
         }
         myself.stop(None);
     }
+}
+
+fn is_held(permit: &Arc<Semaphore>) -> bool {
+    permit.available_permits() == 0
 }
 
 fn shutdown_timer(myself: &ActorRef<SupervisorMessage>, due: Instant) -> JoinHandle<()> {
