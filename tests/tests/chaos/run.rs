@@ -62,7 +62,8 @@ impl Chaos {
             ..record.take()
         };
         let leak = self.sabotaged.then(Leak::new);
-        history.leftovers = leftovers(fleet, &before).await;
+        let patience = if self.sabotaged { secs(2) } else { DEADLINE };
+        history.leftovers = leftovers(fleet, &before, patience).await;
         drop(leak);
         history
     }
@@ -260,8 +261,8 @@ impl Drop for Leak {
 }
 
 /// What is still there of a run once all of it was dropped.
-async fn leftovers(fleet: Arc<Fleet>, before: &Snapshot) -> Vec<String> {
-    let until = Instant::now() + DEADLINE;
+async fn leftovers(fleet: Arc<Fleet>, before: &Snapshot, patience: Duration) -> Vec<String> {
+    let until = Instant::now() + patience;
     let fleet = Arc::into_inner(fleet).unwrap();
     let marker = fleet.marker.clone();
     drop(fleet);
