@@ -55,8 +55,8 @@ struct Control {
     fleet: Arc<Fleet>,
     record: Arc<Record>,
     chance: Rng,
-    /// The generations that this task read last.
-    read: BTreeMap<String, u64>,
+    /// The instances and generations that this task read last.
+    read: BTreeMap<String, (u32, u64)>,
 }
 
 impl Control {
@@ -150,11 +150,14 @@ impl Control {
     fn read_status(&mut self) {
         self.record.count("status reads");
         for status in self.runtime.status() {
-            let (server, generation) = (status.name.to_string(), status.generation.get());
-            if self.read.insert(server.clone(), generation) != Some(generation) {
+            let (instance, generation) = (status.instance, status.generation.get());
+            let server = status.name.to_string();
+            let now = (instance, generation);
+            if self.read.insert(server.clone(), now) != Some(now) {
                 self.record.read(StatusRead {
                     reader: self.number,
                     server,
+                    instance,
                     generation,
                 });
             }

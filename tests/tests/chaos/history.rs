@@ -7,6 +7,8 @@ use mcpvisor::StateName;
 /// One run, from several independent witnesses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
+    /// The servers of the start, and their states then.
+    pub(crate) first: Vec<(String, StateName)>,
     /// The event stream of the runtime, complete and in order.
     pub(crate) events: Vec<Seen>,
     /// The calls that were issued.
@@ -44,6 +46,7 @@ pub(crate) struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     State { from: StateName, to: StateName },
+    AttemptFailed,
     Added,
     Removed,
     ActorRestarted,
@@ -152,6 +155,7 @@ pub(crate) enum RequestEnd {
 pub(crate) struct StatusRead {
     pub(crate) reader: usize,
     pub(crate) server: String,
+    pub(crate) instance: u32,
     pub(crate) generation: u64,
 }
 

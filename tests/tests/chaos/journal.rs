@@ -82,32 +82,25 @@ fn served(scripted: &ScriptedServer) -> Vec<Link> {
     entries.into_iter().filter_map(link).collect()
 }
 
+/// Handshakes and sessions. The modern era has neither: what begins a connection there is also what
+/// checks one.
 fn sessions(http: &HttpServer) -> Vec<Link> {
-    let received = http.received();
-    let modern = !received.iter().any(|one| one.method == "initialize");
-    let first = if modern {
-        "server/discover"
-    } else {
-        "initialize"
-    };
     let mut links = Vec::new();
+    let received = http.received();
     let mut sessions = BTreeMap::<&str, (u64, u64)>::new();
     for one in &received {
-        if one.method == first {
+        if one.method == "initialize" {
             links.push(Link::Handshake);
         }
         if let Some(id) = one.header("mcp-session-id") {
             sessions.entry(id).or_insert((one.at_ms, one.at_ms)).1 = one.at_ms;
         }
     }
-    links.extend(
-        sessions
-            .into_iter()
-            .map(|(id, (first, last))| Link::Session {
-                id: id.to_owned(),
-                first: Duration::from_millis(first),
-                last: Duration::from_millis(last),
-            }),
-    );
+    let session = |(id, (first, last)): (&str, (u64, u64))| Link::Session {
+        id: id.to_owned(),
+        first: Duration::from_millis(first),
+        last: Duration::from_millis(last),
+    };
+    links.extend(sessions.into_iter().map(session));
     links
 }

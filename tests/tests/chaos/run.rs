@@ -44,6 +44,9 @@ impl Chaos {
         let fleet = Arc::new(Fleet::new("chaos").await);
         let runtime = start(&fleet).await;
         let watcher = Watcher::start(runtime.events());
+        let first = runtime.status().into_iter();
+        let first = first.map(|status| (status.name.to_string(), status.state));
+        let first = first.collect();
 
         self.unleash(&runtime, &fleet, &record, self.lasts).await;
         let recovered = self.recover(&runtime, &fleet, &record, &watcher).await;
@@ -53,6 +56,7 @@ impl Chaos {
         let events = watcher.end();
         println!("chaos with seed {}: {}", self.seed, record.counts());
         let mut history = History {
+            first,
             events,
             recovered,
             ended,
@@ -119,11 +123,6 @@ impl Chaos {
         fleet: &Arc<Fleet>,
         record: &Arc<Record>,
     ) -> (Duration, Vec<Ended>) {
-        let handles: Vec<_> = fleet
-            .servers
-            .iter()
-            .filter_map(|server| runtime.server(&server.name).ok())
-            .collect();
         let wave = self.unleash(runtime, fleet, record, secs(2));
         let shutdown = async {
             sleep(secs(1)).await;
@@ -135,18 +134,10 @@ impl Chaos {
             at
         };
         let ((), at) = tokio::join!(wave, shutdown);
-        let ended = handles.iter().filter(|handle| {
-            // A handle of a server that was removed and added again shows the removed one.
-            let newest = runtime.server(handle.name().as_str());
-            newest.is_ok()
-        });
-        let ended = ended.filter_map(|handle| {
-            let status = runtime.server(handle.name().as_str()).ok()?.status();
-            Some(Ended {
-                server: status.name.to_string(),
-                state: status.state,
-                generation: status.generation.get(),
-            })
+        let ended = runtime.status().into_iter().map(|status| Ended {
+            server: status.name.to_string(),
+            state: status.state,
+            generation: status.generation.get(),
         });
         (at, ended.collect())
     }

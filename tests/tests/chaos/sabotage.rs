@@ -16,6 +16,8 @@ const SABOTAGES: &[(Kind, Sabotage)] = &[
     (Kind::ChainGap, report_a_wrong_from),
     (Kind::ChainGap, remove_without_a_close),
     (Kind::IllegalTransition, go_where_no_way_leads),
+    (Kind::MisplacedAttempt, fail_an_attempt_while_connected),
+    (Kind::MisplacedAttempt, connect_first_after_a_failure),
     (Kind::OutsideOfLife, change_after_removal),
     (Kind::OutsideOfLife, add_twice),
     (Kind::GenerationBackwards, start_again_at_generation_one),
@@ -157,21 +159,63 @@ fn go_where_no_way_leads(history: &mut History) -> Option<()> {
     Some(())
 }
 
+fn fail_an_attempt_while_connected(history: &mut History) -> Option<()> {
+    let last = history.ended.first()?.clone();
+    push(history, &last.server, last.generation, What::AttemptFailed);
+    Some(())
+}
+
+fn connect_first_after_a_failure(history: &mut History) -> Option<()> {
+    let last = history.ended.first()?.clone();
+    let spare = Link::Handshake;
+    let server = last.server.clone();
+    history.connections.push(Connection {
+        server,
+        what: spare,
+    });
+    let generation = last.generation + 1;
+    let whats = [
+        What::State {
+            from: Disabled,
+            to: Connecting,
+        },
+        What::AttemptFailed,
+        What::State {
+            from: Connecting,
+            to: Connected,
+        },
+    ];
+    for what in whats {
+        push(history, &last.server, generation, what);
+    }
+    let ended = history.ended.first_mut()?;
+    (ended.state, ended.generation) = (Connected, generation);
+    Some(())
+}
+
 fn change_after_removal(history: &mut History) -> Option<()> {
     let last = history.ended.first()?.clone();
     push(history, &last.server, last.generation, What::Removed);
-    push(history, &last.server, last.generation, What::Other);
+    push(history, &last.server, last.generation, What::ActorRestarted);
     Some(())
 }
 
 fn add_twice(history: &mut History) -> Option<()> {
     let last = history.ended.first()?.clone();
-    push(history, &last.server, last.generation, What::Added);
+    push(history, &last.server, 0, What::Added);
     Some(())
 }
 
 fn start_again_at_generation_one(history: &mut History) -> Option<()> {
-    let last = history.ended.iter().find(|ended| ended.generation > 1)?;
+    let newest = |ended: &&Ended| {
+        let events = history.events.iter();
+        let mut events = events.filter(|event| event.server == ended.server);
+        let at_its_end = |event: &&Seen| matches!(event.what, What::State { .. });
+        events
+            .rfind(at_its_end)
+            .is_some_and(|event| event.generation > 1)
+    };
+    let last = history.ended.iter().find(newest)?;
     let last = last.clone();
     push(
         history,
@@ -211,6 +255,9 @@ fn connect_twice_in_one_generation(history: &mut History) -> Option<()> {
         .ended
         .iter_mut()
         .find(|ended| ended.server == event.server)?;
+    if server.generation != event.generation {
+        return None;
+    }
     server.state = Connected;
     let spare = Connection {
         server: event.server.clone(),
@@ -454,7 +501,10 @@ fn leave_a_connection_open(history: &mut History) -> Option<()> {
 /// A short run in which nothing is wrong and every sabotage has room.
 fn good() -> History {
     let second = Duration::from_secs(1);
+    let servers = ["child", "http", "inside"];
+    let first = servers.map(|server| (server.to_owned(), Connecting));
     let mut history = History {
+        first: first.into(),
         shutdown_at: Some(60 * second),
         ..History::default()
     };
@@ -494,6 +544,7 @@ fn good() -> History {
         history.reads.push(StatusRead {
             reader: 0,
             server: server.to_owned(),
+            instance: 0,
             generation: 2,
         });
     }
@@ -607,6 +658,7 @@ fn every_kind_has_a_sabotage() {
         Kind::VersionGap
         | Kind::ChainGap
         | Kind::IllegalTransition
+        | Kind::MisplacedAttempt
         | Kind::OutsideOfLife
         | Kind::GenerationBackwards
         | Kind::GenerationReused
@@ -623,7 +675,7 @@ fn every_kind_has_a_sabotage() {
         | Kind::RuntimeGone
         | Kind::NotRecovered
         | Kind::StatusDiffers
-        | Kind::Leftover => 20,
+        | Kind::Leftover => 21,
     };
     let kinds: std::collections::BTreeSet<Kind> = SABOTAGES.iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds.len(), listed(Kind::Leftover));

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 
 use mcpvisor::{Event, EventKind, Events, EventsError, StateName};
 
+use crate::checker::last_change;
 use crate::history::{Seen, What};
 
 /// The reader, and what it has read so far.
@@ -26,11 +27,7 @@ impl Watcher {
     pub(crate) fn last(&self, server: &str) -> (u64, Option<(StateName, u64)>) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let version = seen.last().map_or(0, |event| event.version);
-        let mut of_server = seen.iter().rev().filter(|event| event.server == server);
-        let change = of_server.find_map(|event| match event.what {
-            What::State { to, .. } => Some((to, event.generation)),
-            _ => None,
-        });
+        let change = last_change(&seen, server);
         (version, change)
     }
 
@@ -66,6 +63,7 @@ fn judged(event: &Event) -> Seen {
         generation: event.generation.get(),
         what: match event.kind {
             EventKind::StateChanged { from, to, .. } => What::State { from, to },
+            EventKind::AttemptFailed { .. } => What::AttemptFailed,
             EventKind::Added => What::Added,
             EventKind::Removed => What::Removed,
             EventKind::ActorRestarted { .. } => What::ActorRestarted,

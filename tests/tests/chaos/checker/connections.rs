@@ -17,27 +17,30 @@ pub(super) fn check(history: &History, report: &mut Report) {
         servers.entry(server).or_default().push(what);
     }
     for (server, links) in servers {
-        one_at_a_time(server, &links, report);
+        one_at_a_time(history, server, &links, report);
         sessions_in_turn(server, &links, report);
         generations_match(history, server, &links, report);
     }
 }
 
-fn one_at_a_time(server: &str, links: &[&Link], report: &mut Report) {
+fn one_at_a_time(history: &History, server: &str, links: &[&Link], report: &mut Report) {
     let (mut open, mut newest) = (BTreeSet::new(), 0);
+    // Generations begin anew with each life of the server, which the server itself does not see.
+    let mut lives = lives(history, server).len();
     for link in links {
         match link {
             Link::Opened { generation } => {
                 report.add_if(!open.is_empty(), Kind::Overlap, || {
                     format!("{server}: generation {generation} opened beside {open:?}")
                 });
-                report.add_if(*generation == newest, Kind::GenerationReused, || {
-                    format!("{server}: generation {generation} opened twice")
-                });
-                report.add_if(*generation < newest, Kind::GenerationBackwards, || {
-                    format!("{server}: generation {generation} opened after {newest}")
-                });
-                newest = newest.max(*generation);
+                if *generation <= newest {
+                    lives -= 1;
+                    report.add_if(lives == 0, Kind::GenerationReused, || {
+                        format!("{server}: generation {generation} opened after {newest}")
+                    });
+                    lives = lives.max(1);
+                }
+                newest = *generation;
                 open.insert(*generation);
             }
             Link::Closed { generation } => {
@@ -72,6 +75,23 @@ fn sessions_in_turn(server: &str, links: &[&Link], report: &mut Report) {
     }
 }
 
+/// The newest generation of each life of a server: from its start or addition to its removal.
+fn lives(history: &History, server: &str) -> Vec<u64> {
+    let mut lives = vec![0];
+    for event in history.events.iter().filter(|event| event.server == server) {
+        if event.what == What::Added {
+            lives.push(0);
+        }
+        let life = lives.last_mut().unwrap();
+        *life = event.generation.max(*life);
+    }
+    let ended = history.ended.iter().find(|ended| ended.server == server);
+    if let (Some(ended), Some(last)) = (ended, lives.last_mut()) {
+        *last = ended.generation.max(*last);
+    }
+    lives
+}
+
 /// Every generation that was reported as connected was a connection, and no connection was without a
 /// generation.
 fn generations_match(history: &History, server: &str, links: &[&Link], report: &mut Report) {
@@ -82,16 +102,14 @@ fn generations_match(history: &History, server: &str, links: &[&Link], report: &
     });
     let opened = opened.count() as u64;
     let events = history.events.iter().filter(|event| event.server == server);
-    let connected = events.clone().filter(|event| match event.what {
+    let connected = events.filter(|event| match event.what {
         What::State { to, .. } => to == StateName::Connected,
         _ => false,
     });
     let connected = connected.count() as u64;
-    let ended = history.ended.iter().find(|ended| ended.server == server);
-    let newest = events.map(|event| event.generation).max().unwrap_or(0);
-    let newest = ended.map_or(newest, |ended| ended.generation.max(newest));
-    report.add_if(opened > newest, Kind::GenerationReused, || {
-        format!("{server} saw {opened} connections, but the newest generation is {newest}")
+    let generations: u64 = lives(history, server).iter().sum();
+    report.add_if(opened > generations, Kind::GenerationReused, || {
+        format!("{server} saw {opened} connections in {generations} generations")
     });
     report.add_if(connected > opened, Kind::GenerationReused, || {
         format!("{server} was connected {connected} times, but saw {opened} connections")

@@ -43,10 +43,11 @@ fn check_recovered(history: &History, server: &Recovered, report: &mut Report) {
     });
 }
 
-/// The last state change of a server, and its generation.
-fn last_change(events: &[Seen], server: &str) -> Option<(StateName, u64)> {
-    let mut of_server = events.iter().rev().filter(|event| event.server == server);
-    of_server.find_map(|event| match event.what {
+/// The last state change of a server since it was added, and its generation.
+pub(crate) fn last_change(events: &[Seen], server: &str) -> Option<(StateName, u64)> {
+    let of_server = events.iter().rev().filter(|event| event.server == server);
+    let mut life = of_server.take_while(|event| event.what != What::Added);
+    life.find_map(|event| match event.what {
         What::State { to, .. } => Some((to, event.generation)),
         _ => None,
     })

@@ -8,6 +8,8 @@ mod outcomes;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use ending::last_change;
+
 use crate::history::History;
 
 /// How much later than its deadline an outcome may come on a machine that is busy.
@@ -25,9 +27,11 @@ pub(crate) enum Kind {
     ChainGap,
     /// A state change that the table in docs/semantics.md does not have.
     IllegalTransition,
+    /// A failed attempt in a state without attempts, or one that the states do not show.
+    MisplacedAttempt,
     /// An event of a server that does not exist, or one that is added twice.
     OutsideOfLife,
-    /// A generation that is lower than one seen before.
+    /// A generation that is lower than one seen before in the same life of a server.
     GenerationBackwards,
     /// Two connections with one generation, or a connection that no server saw.
     GenerationReused,
