@@ -1,7 +1,9 @@
 //! Which calls may run at a server, and the line of those that wait.
 //!
-//! The line is fair between clients: each has a queue of its own, and they take turns. A priority
-//! orders the calls of one client and never takes another's turn. Deadlines of waiting calls and the calls themselves are the machine's; here they are only numbers.
+//! The line is fair between clients: each has a queue of its own, and they take turns. When it is full,
+//! room comes from the client with the largest share, so that a client within its share is never refused
+//! because of another. A priority orders the calls of one client and never takes another's turn.
+//! Deadlines of waiting calls and the calls themselves are the machine's; here they are only numbers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,6 +29,11 @@ pub enum Entry {
     Start,
     /// It waits; [`Admission::next`] will name it.
     Wait,
+    /// It waits in place of a call of the client with the largest share, which is refused.
+    Replace {
+        /// The call that is refused. It was never sent.
+        evicted: CallId,
+    },
     /// The line is full: refuse it.
     Full,
 }
@@ -35,9 +42,14 @@ pub enum Entry {
 #[derive(Debug, Clone)]
 pub struct Admission {
     in_flight: usize,
+    /// The calls in flight of each client that has any.
+    flights: BTreeMap<ClientId, usize>,
     max_in_flight: usize,
+    /// The bound of calls that wait for their first place.
     max_waiting: usize,
     waiting: usize,
+    /// Those of them that had a place already: they are not bounded, and never evicted.
+    returned: usize,
     /// The waiting calls of each client that has any.
     queues: BTreeMap<ClientId, VecDeque<Waiting>>,
     /// The clients that have a queue, each once, whose turn is next in front.
@@ -68,9 +80,11 @@ impl Admission {
     pub fn new(settings: &AdmissionSettings) -> Self {
         Self {
             in_flight: 0,
+            flights: BTreeMap::new(),
             max_in_flight: settings.in_flight.max(1),
             max_waiting: settings.waiting,
             waiting: 0,
+            returned: 0,
             queues: BTreeMap::new(),
             turns: VecDeque::new(),
         }
@@ -92,12 +106,17 @@ impl Admission {
         open: bool,
     ) -> Entry {
         if open && self.waiting == 0 && self.in_flight < self.max_in_flight {
-            self.in_flight += 1;
+            self.fly(client);
             return Entry::Start;
         }
-        if self.waiting >= self.max_waiting {
-            return Entry::Full;
-        }
+        let evicted = if self.waiting - self.returned < self.max_waiting {
+            None
+        } else {
+            match self.evict_for(client) {
+                Some(evicted) => Some(evicted),
+                None => return Entry::Full,
+            }
+        };
         let queue = self.queues.entry(client).or_default();
         if queue.is_empty() {
             self.turns.push_back(client);
@@ -110,7 +129,50 @@ impl Admission {
         let priority = Some(priority);
         queue.insert(ahead, Waiting { call, priority });
         self.waiting += 1;
-        Entry::Wait
+        match evicted {
+            Some(evicted) => Entry::Replace { evicted },
+            None => Entry::Wait,
+        }
+    }
+
+    /// Takes the last call of the largest client out of the full line, if that client has more than its
+    /// share and more than the one that wants to enter.
+    ///
+    /// Let W calls wait for their first place, of n clients with calls. One with fewer than W / n calls
+    /// always finds such a client: the others' W calls are more than W / n each on average.
+    fn evict_for(&mut self, client: ClientId) -> Option<CallId> {
+        let entering = self.share(client);
+        let (largest, share) = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.back().is_some_and(|it| it.priority.is_some()))
+            .map(|(other, _)| (*other, self.share(*other)))
+            .max_by_key(|(other, share)| (*share, *other))?;
+        let active = self.active(client);
+        if share <= entering || share.saturating_mul(active) <= self.max_waiting {
+            return None;
+        }
+        let call = self.queues.get(&largest)?.back()?.call;
+        self.remove(largest, call).then_some(call)
+    }
+
+    /// The calls of a client, waiting and in flight.
+    fn share(&self, client: ClientId) -> usize {
+        let waiting = self.queues.get(&client).map_or(0, VecDeque::len);
+        waiting + self.flights.get(&client).copied().unwrap_or_default()
+    }
+
+    /// The clients with calls, and the one that wants to enter.
+    fn active(&self, entering: ClientId) -> usize {
+        let flying = self.flights.keys();
+        let flying = flying.filter(|client| !self.queues.contains_key(client));
+        let known = self.queues.contains_key(&entering) || self.flights.contains_key(&entering);
+        self.queues.len() + flying.count() + usize::from(!known)
+    }
+
+    fn fly(&mut self, client: ClientId) {
+        self.in_flight += 1;
+        *self.flights.entry(client).or_default() += 1;
     }
 
     /// A call that had its place already (a retry, or one that was returned unsent) waits in front
@@ -135,6 +197,7 @@ impl Admission {
         });
         self.turns.insert(earlier.count(), client);
         self.waiting += 1;
+        self.returned += 1;
     }
 
     /// Takes the next waiting call if a place is free; it is in flight then.
@@ -144,21 +207,22 @@ impl Admission {
         clippy::should_implement_trait,
         reason = "no iterator: after none there may be more"
     )]
-    pub fn next(&mut self) -> Option<CallId> {
+    pub fn next(&mut self) -> Option<(ClientId, CallId)> {
         if self.in_flight >= self.max_in_flight {
             return None;
         }
         let client = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&client)?;
-        let Waiting { call, .. } = queue.pop_front()?;
+        let Waiting { call, priority } = queue.pop_front()?;
         if queue.is_empty() {
             self.queues.remove(&client);
         } else {
             self.turns.push_back(client);
         }
         self.waiting -= 1;
-        self.in_flight += 1;
-        Some(call)
+        self.returned -= usize::from(priority.is_none());
+        self.fly(client);
+        Some((client, call))
     }
 
     /// A waiting call leaves the line; false when it was not in it.
@@ -169,23 +233,32 @@ impl Admission {
         let Some(place) = queue.iter().position(|waiting| waiting.call == call) else {
             return false;
         };
-        queue.remove(place);
+        let removed = queue.remove(place);
         if queue.is_empty() {
             self.queues.remove(&client);
             self.turns.retain(|turn| *turn != client);
         }
         self.waiting -= 1;
+        self.returned -= usize::from(removed.is_some_and(|it| it.priority.is_none()));
         true
     }
 
-    /// One call in flight ended.
-    pub fn finish(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+    /// One call of a client in flight ended.
+    pub fn finish(&mut self, client: ClientId) {
+        let Some(flying) = self.flights.get_mut(&client) else {
+            return;
+        };
+        *flying -= 1;
+        if *flying == 0 {
+            self.flights.remove(&client);
+        }
+        self.in_flight -= 1;
     }
 
     /// All calls in flight ended with their connection.
     pub fn lose_all(&mut self) {
         self.in_flight = 0;
+        self.flights.clear();
     }
 
     /// The calls in flight.
@@ -223,9 +296,9 @@ mod tests {
 
     fn drain(admission: &mut Admission) -> Vec<u64> {
         let mut order = Vec::new();
-        while let Some(CallId(call)) = admission.next() {
+        while let Some((client, CallId(call))) = admission.next() {
             order.push(call);
-            admission.finish();
+            admission.finish(client);
         }
         order
     }
@@ -239,8 +312,8 @@ mod tests {
         assert_eq!(admission.enter(A, CallId(3), Normal, true), Entry::Start);
         assert_eq!(admission.enter(A, CallId(4), Normal, true), Entry::Wait);
         assert_eq!(admission.next(), None);
-        admission.finish();
-        assert_eq!(admission.next(), Some(CallId(4)));
+        admission.finish(A);
+        assert_eq!(admission.next(), Some((A, CallId(4))));
     }
 
     #[test]
@@ -253,6 +326,37 @@ mod tests {
         assert!(!admission.remove(A, CallId(1)));
         assert_eq!(admission.enter(A, CallId(4), Normal, false), Entry::Wait);
         assert_eq!(admission.waiting(), 2);
+    }
+
+    #[test]
+    fn room_in_a_full_line_comes_from_the_client_with_the_largest_share() {
+        let mut admission = admission(1, 4);
+        for call in 0..4 {
+            admission.enter(A, CallId(call), Normal, false);
+        }
+        let replace = |evicted| Entry::Replace {
+            evicted: CallId(evicted),
+        };
+        assert_eq!(admission.enter(B, CallId(10), Normal, false), replace(3));
+        assert_eq!(admission.enter(B, CallId(11), Normal, false), replace(2));
+        assert_eq!(admission.enter(B, CallId(12), Normal, false), Entry::Full);
+        assert_eq!(admission.enter(A, CallId(13), Normal, false), Entry::Full);
+        assert_eq!(drain(&mut admission), [0, 10, 1, 11]);
+    }
+
+    #[test]
+    fn a_call_that_had_its_place_is_never_evicted_and_takes_no_room() {
+        let mut admission = admission(2, 1);
+        admission.enter_front(A, CallId(1));
+        admission.enter_front(A, CallId(2));
+        assert_eq!(admission.enter(A, CallId(3), Normal, false), Entry::Wait);
+        let evicted = CallId(3);
+        let entry = admission.enter(B, CallId(4), Normal, false);
+        assert_eq!(entry, Entry::Replace { evicted });
+        let third = ClientId(3);
+        let refused = admission.enter(third, CallId(5), Normal, false);
+        assert_eq!(refused, Entry::Replace { evicted: CallId(4) });
+        assert_eq!(drain(&mut admission), [1, 5, 2]);
     }
 
     #[test]
@@ -324,12 +428,12 @@ mod tests {
             waiting: 1,
         });
         assert_eq!(admission.enter(A, CallId(3), Normal, true), Entry::Wait);
-        admission.finish();
+        admission.finish(A);
         assert_eq!(admission.next(), None);
-        admission.finish();
-        assert_eq!(admission.next(), Some(CallId(3)));
-        admission.finish();
-        admission.finish();
+        admission.finish(A);
+        assert_eq!(admission.next(), Some((A, CallId(3))));
+        admission.finish(A);
+        admission.finish(A);
         assert_eq!(
             admission.in_flight(),
             0,
@@ -339,13 +443,31 @@ mod tests {
 
     /// The same promises said plainly: one list per client, a list of whose turn it is.
     struct Model {
-        in_flight: usize,
+        in_flight: Vec<ClientId>,
         line: Vec<(ClientId, Vec<(u8, CallId)>)>,
     }
 
     impl Model {
         fn waiting(&self) -> usize {
             self.line.iter().map(|(_, calls)| calls.len()).sum()
+        }
+
+        /// Those that never had a place.
+        fn fresh(&self) -> usize {
+            let calls = self.line.iter().flat_map(|(_, calls)| calls);
+            calls.filter(|(rank, _)| *rank > 0).count()
+        }
+
+        fn share(&self, client: ClientId) -> usize {
+            let waiting = self.line.iter().filter(|(owner, _)| *owner == client);
+            let waiting: usize = waiting.map(|(_, calls)| calls.len()).sum();
+            waiting + self.in_flight.iter().filter(|it| **it == client).count()
+        }
+
+        fn active(&self, entering: ClientId) -> usize {
+            let waiting = self.line.iter().map(|(owner, _)| *owner);
+            let all = waiting.chain(self.in_flight.iter().copied());
+            all.chain([entering]).collect::<BTreeSet<_>>().len()
         }
 
         fn enter(
@@ -355,10 +477,10 @@ mod tests {
             priority: Priority,
             open: bool,
         ) -> Entry {
-            if open && self.in_flight < PLACES && self.line.is_empty() {
-                self.in_flight += 1;
+            if open && self.in_flight.len() < PLACES && self.line.is_empty() {
+                self.in_flight.push(client);
                 Entry::Start
-            } else if self.waiting() >= LINE {
+            } else if self.fresh() >= LINE {
                 Entry::Full
             } else {
                 let rank = [Low, Normal, High].iter().position(|p| *p == priority);
@@ -389,8 +511,8 @@ mod tests {
             self.line.insert(place, (client, calls));
         }
 
-        fn next(&mut self) -> Option<CallId> {
-            if self.in_flight >= PLACES || self.line.is_empty() {
+        fn next(&mut self) -> Option<(ClientId, CallId)> {
+            if self.in_flight.len() >= PLACES || self.line.is_empty() {
                 return None;
             }
             let (client, mut calls) = self.line.remove(0);
@@ -398,8 +520,8 @@ mod tests {
             if !calls.is_empty() {
                 self.line.push((client, calls));
             }
-            self.in_flight += 1;
-            Some(call)
+            self.in_flight.push(client);
+            Some((client, call))
         }
 
         fn remove(&mut self, client: ClientId, call: CallId) -> bool {
@@ -443,16 +565,33 @@ mod tests {
         #[test]
         fn the_line_does_what_the_plain_model_does(steps in prop::collection::vec(step(), 1..80)) {
             let mut line = admission(PLACES, LINE);
-            let mut model = Model { in_flight: 0, line: Vec::new() };
+            let mut model = Model { in_flight: Vec::new(), line: Vec::new() };
             for (number, step) in (0_u64..).zip(steps) {
                 let call = CallId(number);
                 match step {
                     Step::Enter(client, priority, open) => {
                         let client = ClientId(client);
-                        prop_assert_eq!(
-                            line.enter(client, call, priority, open),
-                            model.enter(client, call, priority, open)
-                        );
+                        let (share, active) = (model.share(client), model.active(client));
+                        match line.enter(client, call, priority, open) {
+                            Entry::Replace { evicted } => {
+                                let of_evicted = |calls: &[(u8, CallId)]| {
+                                    calls.last().is_some_and(|(rank, last)| *rank > 0 && *last == evicted)
+                                };
+                                let found = model.line.iter().find(|(_, calls)| of_evicted(calls));
+                                let victim = found.map(|(owner, _)| *owner);
+                                prop_assert!(victim.is_some(), "{evicted} was sent, or is not the last");
+                                let victim = victim.unwrap();
+                                prop_assert!(model.share(victim) > share);
+                                prop_assert!(model.share(victim) * active > LINE, "within its share");
+                                model.remove(victim, evicted);
+                                prop_assert_eq!(model.enter(client, call, priority, open), Entry::Wait);
+                            }
+                            Entry::Full => {
+                                prop_assert!(share * active >= LINE, "refused within its share");
+                                prop_assert_eq!(model.enter(client, call, priority, open), Entry::Full);
+                            }
+                            entry => prop_assert_eq!(entry, model.enter(client, call, priority, open)),
+                        }
                     }
                     Step::EnterFront(client) => {
                         line.enter_front(ClientId(client), call);
@@ -464,16 +603,17 @@ mod tests {
                         prop_assert_eq!(line.remove(client, call), model.remove(client, call));
                     }
                     Step::Finish => {
-                        line.finish();
-                        model.in_flight = model.in_flight.saturating_sub(1);
+                        if let Some(client) = model.in_flight.pop() {
+                            line.finish(client);
+                        }
                     }
                     Step::LoseAll => {
                         line.lose_all();
-                        model.in_flight = 0;
+                        model.in_flight.clear();
                     }
                 }
                 prop_assert_eq!(line.waiting(), model.waiting());
-                prop_assert_eq!(line.in_flight(), model.in_flight);
+                prop_assert_eq!(line.in_flight(), model.in_flight.len());
                 prop_assert!(line.in_flight() <= PLACES);
                 prop_assert_eq!(line.turns.len(), line.queues.len());
             }

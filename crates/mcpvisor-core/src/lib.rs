@@ -15,6 +15,7 @@ pub mod health;
 pub mod ids;
 pub mod machine;
 pub mod names;
+pub mod open_calls;
 pub mod retry;
 pub mod session;
 pub mod settings;

@@ -9,7 +9,9 @@ use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
+
+use crate::server::entrance::OpenCall;
 
 use crate::error::NotSentReason;
 
@@ -57,18 +59,18 @@ pub(crate) struct Reply {
     written: bool,
     /// What is known of the request from when it was sent before, on another connection.
     before: Known,
-    /// The call's place among those that may run and wait; given back before the answer, so that
-    /// a caller that asks again at once finds it free.
-    entry: Option<OwnedSemaphorePermit>,
+    /// The call's place among those that are open; given back before the answer, so that a caller
+    /// that asks again at once finds it free.
+    open: Option<OpenCall>,
 }
 
 impl Reply {
-    pub(crate) fn new(caller: oneshot::Sender<Answer>, entry: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn new(caller: oneshot::Sender<Answer>, open: OpenCall) -> Self {
         Self {
             caller: Some(caller),
             written: false,
             before: Known::NotSent,
-            entry: Some(entry),
+            open: Some(open),
         }
     }
 
@@ -160,7 +162,7 @@ impl Reply {
     }
 
     fn answer(&mut self, caller: oneshot::Sender<Answer>, answer: Answer) {
-        self.entry = None;
+        self.open = None;
         // A caller that left wants no answer.
         let _ = caller.send(answer);
     }
@@ -192,21 +194,22 @@ mod tests {
     use std::sync::{Arc, Weak};
     use std::task::{Context, Wake};
 
-    use tokio::sync::Semaphore;
+    use mcpvisor_core::ClientId;
+    use mcpvisor_core::settings::AdmissionSettings;
 
     use super::*;
+    use crate::server::entrance::Entrance;
 
-    /// Counts the free places at the moment when the caller is woken.
+    /// Counts the open calls at the moment when the caller is woken.
     struct Caller {
-        places: Weak<Semaphore>,
-        free: AtomicUsize,
+        places: Weak<Entrance>,
+        open: AtomicUsize,
     }
 
     impl Wake for Caller {
         fn wake(self: Arc<Self>) {
             let places = self.places.upgrade().unwrap();
-            self.free
-                .store(places.available_permits(), Ordering::Relaxed);
+            self.open.store(places.open(), Ordering::Relaxed);
         }
     }
 
@@ -216,7 +219,7 @@ mod tests {
             let (reply, answer, places) = reply();
             let caller = Arc::new(Caller {
                 places: Arc::downgrade(&places),
-                free: AtomicUsize::new(0),
+                open: AtomicUsize::new(1),
             });
             let waker = Arc::clone(&caller).into();
             let mut answer = pin!(answer);
@@ -231,15 +234,15 @@ mod tests {
             } else {
                 reply.send(Ok(ServerResult::empty(())));
             }
-            assert_eq!(caller.free.load(Ordering::Relaxed), 1);
+            assert_eq!(caller.open.load(Ordering::Relaxed), 0);
         }
     }
 
-    fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<Semaphore>) {
-        let places = Arc::new(Semaphore::new(1));
-        let entry = Arc::clone(&places).try_acquire_owned().unwrap();
+    fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<Entrance>) {
+        let places = Arc::new(Entrance::new(&AdmissionSettings::default()));
+        let open = places.enter(ClientId::DEFAULT).unwrap();
         let (caller, answer) = oneshot::channel();
-        (Reply::new(caller, entry), answer, places)
+        (Reply::new(caller, open), answer, places)
     }
 
     #[test]
@@ -358,9 +361,9 @@ mod tests {
     #[test]
     fn an_answer_gives_the_place_back_though_nobody_looked_at_it() {
         let (reply, answer, places) = reply();
-        assert_eq!(places.available_permits(), 0);
+        assert_eq!(places.open(), 1);
         reply.send(Ok(ServerResult::empty(())));
-        assert_eq!(places.available_permits(), 1);
+        assert_eq!(places.open(), 0);
         drop(answer);
     }
 }

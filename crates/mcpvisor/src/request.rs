@@ -315,11 +315,8 @@ struct Submission<'a> {
 impl Submission<'_> {
     async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
         let _quota = self.take_quota().await?;
-        let entry = self
-            .slot
-            .entry()
-            .try_acquire_owned()
-            .map_err(|_| Failure::Outcome(Outcome::Busy))?;
+        let open = self.slot.entrance.enter(self.client);
+        let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
         let id = self.slot.next_call();
         if reports_progress(&request) {
             let token = ProgressToken(NumberOrString::Number(id.0 as i64));
@@ -335,7 +332,7 @@ impl Submission<'_> {
             deadline: self.deadline,
             idle: self.idle,
             progress: self.progress,
-            reply: Reply::new(sender, entry),
+            reply: Reply::new(sender, open),
             rounds: 0,
             relisted: false,
             keep: false,

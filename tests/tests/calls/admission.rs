@@ -71,6 +71,50 @@ async fn the_line_for_a_connection_is_bounded_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_greedy_client_makes_nobody_else_busy() {
+    let script = Script::new().tool("slow", Behaviour::answer().held());
+    let (scripted, runtime, handle) = started(script, ServerSettings::default()).await;
+    let greedy = runtime.client("greedy").build().server("a").unwrap();
+    let call = |number: usize| spawn(greedy.call_tool("slow", json!({ "greedy": number })));
+    let greedy_calls: Vec<_> = (0..1_088).map(call).collect();
+    eventually(DEADLINE, "no room left", || {
+        let status = handle.status();
+        (status.in_flight, status.waiting) == (64, 1_024)
+    })
+    .await;
+    let busy = greedy.call_tool("slow", json!({})).await.unwrap_err();
+    assert!(matches!(busy, CallError::Busy { .. }), "{busy}");
+
+    let mut modest_calls = Vec::new();
+    for client in ["b", "c", "d"] {
+        let modest = runtime.client(client).build().server("a").unwrap();
+        modest_calls.extend((0..20).map(|_| spawn(modest.call_tool("slow", json!({})))));
+    }
+    // Each of them takes the place of one that was not sent.
+    let mut evicted = Vec::new();
+    for (number, call) in greedy_calls.into_iter().enumerate() {
+        if number < 1_088 - 60 {
+            continue;
+        }
+        let error = call.await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Busy { .. }), "{error}");
+        assert_eq!(error.known(), Known::NotSent);
+        evicted.push(number);
+    }
+    scripted.control().release("slow", 1_088);
+    for call in modest_calls {
+        structured(call.await.unwrap());
+    }
+    eventually(DEADLINE, "all ran", || handle.status().waiting == 0).await;
+    let ran = scripted.record().calls("slow");
+    let ran = ran
+        .iter()
+        .filter_map(|call| call.arguments["greedy"].as_u64());
+    let both = ran.filter(|number| evicted.contains(&usize::try_from(*number).unwrap()));
+    assert_eq!(both.count(), 0, "an evicted call ran");
+}
+
+#[tokio::test(start_paused = true)]
 async fn clients_take_turns_however_many_calls_one_of_them_has() {
     let script = Script::new().tool("slow", Behaviour::answer().held());
     let one = settings(|settings| settings.admission.in_flight = 1);

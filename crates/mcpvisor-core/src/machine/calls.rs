@@ -46,6 +46,12 @@ impl Machine {
                 self.keep(new, Place::Line { until });
                 self.wake(now);
             }
+            Entry::Replace { evicted } => {
+                self.calls.remove(evicted);
+                self.resolve(evicted, Outcome::Busy);
+                self.keep(new, Place::Line { until });
+                self.wake(now);
+            }
             Entry::Full => {
                 self.resolve(new.call, Outcome::Busy);
                 // There may be no line at all: it wakes for the next one.
@@ -136,13 +142,13 @@ impl Machine {
         let Some(generation) = self.open_generation() else {
             return;
         };
-        while let Some(id) = self.admission.next() {
+        while let Some((client, id)) = self.admission.next() {
             let Some(call) = self.calls.get(id) else {
-                self.admission.finish();
+                self.admission.finish(client);
                 continue;
             };
             if call.deadline <= now.at {
-                self.admission.finish();
+                self.admission.finish(client);
                 self.expire_one(now, id);
                 continue;
             }
@@ -171,13 +177,13 @@ impl Machine {
         id: CallId,
         end: CallEnd,
     ) {
-        if !self.calls.get(id).is_some_and(|c| c.flies_on(generation)) {
+        let Some(call) = self.calls.get(id).filter(|c| c.flies_on(generation)) else {
             // Answered after it was given up, or by a connection that is no longer current.
             self.heard(now, generation);
             return;
-        }
+        };
+        self.admission.finish(call.client);
         self.calls.remove(id);
-        self.admission.finish();
         self.answered(now, generation, end);
         self.after_flight(now);
     }
@@ -220,18 +226,25 @@ impl Machine {
             }
             Place::Held { .. } | Place::Paused { .. } => self.emit(Effect::Forget { call: id }),
             Place::Flight { generation, .. } => {
-                self.abandon(now, id, generation, Outcome::Cancelled);
+                self.abandon(now, id, &call, generation, Outcome::Cancelled);
             }
         }
     }
 
-    fn abandon(&mut self, now: Now, call: CallId, generation: Generation, outcome: Outcome) {
+    fn abandon(
+        &mut self,
+        now: Now,
+        id: CallId,
+        call: &Call,
+        generation: Generation,
+        outcome: Outcome,
+    ) {
         self.emit(Effect::Abandon {
-            call,
+            call: id,
             generation,
             outcome,
         });
-        self.admission.finish();
+        self.admission.finish(call.client);
         self.after_flight(now);
     }
 
@@ -240,7 +253,7 @@ impl Machine {
             return;
         };
         let (client, sent) = (call.client, call.sent());
-        self.admission.finish();
+        self.admission.finish(client);
         if let Some(live) = self.live(generation) {
             live.deaf = true;
         }
@@ -296,7 +309,7 @@ impl Machine {
                     sent: true,
                     idle: !over,
                 };
-                self.abandon(now, id, generation, outcome);
+                self.abandon(now, id, call, generation, outcome);
                 if now.at.duration_since(started) >= self.settings.timeouts.idle {
                     self.call_timed_out(now, generation, started);
                 }

@@ -23,22 +23,22 @@ impl Machine {
         trouble: Trouble,
         fault: Fault,
     ) {
-        let flies = self.calls.get(id).is_some_and(|c| c.flies_on(generation));
-        if !flies {
+        let flies = self.calls.get(id).filter(|c| c.flies_on(generation));
+        let Some(client) = flies.map(|call| call.client) else {
             self.heard(now, generation);
             if self.calls.get(id).is_none() {
                 // Given up while it was on its way back: nobody here answers it.
                 self.emit(Effect::Forget { call: id });
             }
             return;
-        }
+        };
         if trouble == Trouble::NotWritten {
             // The connection cannot take it, so it takes none.
             self.call_undelivered(now, generation, id);
             return;
         }
         self.note_trouble(now, generation, trouble);
-        self.admission.finish();
+        self.admission.finish(client);
         if trouble == Trouble::SessionGone && self.is_first_loss(id) {
             self.replace_session(now, generation, &fault);
         }

@@ -7,7 +7,7 @@ use mcpvisor_core::machine::{NewCall, NotSent, Outcome};
 use mcpvisor_core::retry::{Known, Trouble};
 use mcpvisor_core::{CallId, Effect, Generation, Input, Machine, RetryWish, Safety, StateName};
 
-use super::model::{Connection, Model, Place, Step, fact_of};
+use super::model::{Call, Connection, Model, Place, Step, fact_of};
 
 impl Model {
     /// What one effect says, given the input.
@@ -244,10 +244,8 @@ impl Model {
                 }
             }
             Outcome::Busy => {
-                assert!(
-                    new && in_line > self.settings.admission.waiting,
-                    "{in_line}"
-                );
+                assert!(in_line > self.settings.admission.waiting, "{in_line}");
+                self.is_busy(step, &call, new);
             }
             Outcome::Unknown(_) => assert_eq!(call.known, Known::Unknown, "{id}"),
             Outcome::Refused(_) => assert_eq!(call.known, Known::Refused, "{id}"),
@@ -258,6 +256,24 @@ impl Model {
             }
             Outcome::Cancelled => panic!("{id} waits, and is cancelled"),
         }
+    }
+
+    /// A client within its share is never refused, and its calls are never evicted, for another.
+    fn is_busy(&self, step: &Step<'_>, call: &Call, new: bool) {
+        let Input::Call(entering) = step.input else {
+            panic!("nothing enters, and {call:?} is busy");
+        };
+        assert!(!call.came_back && call.known == Known::NotSent, "{call:?}");
+        let mut clients: BTreeSet<_> = self.open.values().map(|call| call.new.client).collect();
+        clients.extend([entering.client, call.new.client]);
+        let owned = self
+            .open
+            .values()
+            .filter(|it| it.new.client == call.new.client);
+        // Both are without a new call of the client's own: one left, the other never entered.
+        let share = owned.count() + usize::from(!new);
+        let fair = share * clients.len() >= self.settings.admission.waiting;
+        assert!(fair, "{call:?} is refused within its share: {share} calls");
     }
 
     fn abandons(&mut self, step: &Step<'_>, id: CallId, on: Generation, outcome: &Outcome) {

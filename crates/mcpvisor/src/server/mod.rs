@@ -5,6 +5,7 @@ pub(crate) mod approve;
 pub(crate) mod call;
 pub(crate) mod configured;
 mod effects;
+pub(crate) mod entrance;
 mod look;
 pub(crate) mod message;
 mod publish;

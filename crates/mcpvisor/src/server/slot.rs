@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::actor::now;
 use super::configured::{Configured, CurrentConfig};
+use super::entrance::Entrance;
 use super::message::ServerMessage;
 use crate::catalog::{
     CatalogPublisher, CatalogStore, ChangeSignal, KEEP_AFTER, ServerCatalog, Sight, visible,
@@ -72,8 +73,8 @@ pub(crate) struct ServerSlot {
     /// The same of removed servers of this name whose connections were still closing when this one was
     /// added.
     predecessors: OnceLock<Vec<Arc<Semaphore>>>,
-    /// Places for calls that run and wait; entering is tried here, the order is the machine's.
-    entry: ArcSwap<Semaphore>,
+    /// Bounds the open calls; the order is the machine's.
+    pub(crate) entrance: Arc<Entrance>,
     /// The runtime is going away: no more patience with a connection whose actor is gone.
     hurried: watch::Sender<bool>,
     next_call: AtomicU64,
@@ -158,7 +159,7 @@ impl ServerSlot {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = Slot::first(config.name.clone());
         let config_name = config.name.clone();
-        let entry = places(&config);
+        let entrance = Arc::new(Entrance::new(&config.settings.admission));
         let messages = config.settings.messages;
         let config = Arc::new(Configured::new(config, None));
         let first = durable.first_state(&config.machine_settings());
@@ -172,7 +173,7 @@ impl ServerSlot {
             shown: ChangeSignal::default(),
             connection: Arc::new(Semaphore::new(1)),
             predecessors: OnceLock::new(),
-            entry: ArcSwap::from_pointee(entry),
+            entrance,
             hurried: watch::Sender::new(false),
             next_call: AtomicU64::new(1),
             in_flight: AtomicUsize::new(0),
@@ -224,12 +225,10 @@ impl ServerSlot {
         self.config.load_full()
     }
 
-    /// Another config from now on. Those that entered keep their places.
+    /// Another config from now on. Calls that are open stay so.
     pub(crate) fn configure(&self, config: ServerConfig) {
         let before = self.config();
-        if before.settings.admission != config.settings.admission {
-            self.entry.store(Arc::new(places(&config)));
-        }
+        self.entrance.reconfigure(&config.settings.admission);
         let messages = config.settings.messages;
         self.bounds.set(messages);
         self.stderr.keep(messages.stderr_bytes);
@@ -242,11 +241,6 @@ impl ServerSlot {
         let mut memory = self.memory();
         memory.era = KnownEra::Unknown;
         memory.era_loaded = false;
-    }
-
-    /// Places for calls that run and wait.
-    pub(crate) fn entry(&self) -> Arc<Semaphore> {
-        self.entry.load_full()
     }
 
     /// What callers see of the server now.
@@ -531,13 +525,6 @@ impl ServerSlot {
     pub(crate) fn present_stderr_tail(&self) -> String {
         self.config.load().hide_in_end(&self.stderr.present_tail())
     }
-}
-
-/// Places for those that run and wait, as the config says.
-fn places(config: &ServerConfig) -> Semaphore {
-    let admission = &config.settings.admission;
-    let places = admission.in_flight.saturating_add(admission.waiting);
-    Semaphore::new(places.min(Semaphore::MAX_PERMITS))
 }
 
 /// Everything that prints a handle would print all of it.
