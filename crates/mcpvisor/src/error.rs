@@ -120,16 +120,16 @@ pub enum ControlError {
     RuntimeGone,
 }
 
-/// Servers that were not ready in time.
+/// Servers that failed, are switched off, or were still on their way when the time was up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not ready in time: {}", states(.servers))]
+#[error("not ready: {}", states(.servers))]
 #[non_exhaustive]
 pub struct NotReady {
     /// Each of them.
     pub servers: Vec<ServerNotReady>,
 }
 
-/// A server that was not ready in time.
+/// A server that is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerNotReady {
@@ -147,9 +147,22 @@ pub struct ServerNotReady {
 
 impl fmt::Display for ServerNotReady {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}", self.server, self.state)?;
-        match &self.problem {
-            Some(problem) => write!(f, " ({problem})"),
+        match self.state {
+            StateName::PermanentlyFailed => write!(f, "{} failed", self.server)?,
+            StateName::Disabling | StateName::Disabled | StateName::Disconnected => {
+                write!(f, "{} is {}", self.server, self.state)?;
+            }
+            // Its lists are missing.
+            StateName::Connected => write!(f, "{} is still being listed", self.server)?,
+            StateName::Connecting | StateName::Reconnecting | StateName::Sleeping => {
+                write!(f, "{} is still {}", self.server, self.state)?;
+            }
+        }
+        if let Some(problem) = &self.problem {
+            write!(f, ": {problem}")?;
+        }
+        match &self.action {
+            Some(action) => write!(f, "; {action}"),
             None => Ok(()),
         }
     }
@@ -157,5 +170,5 @@ impl fmt::Display for ServerNotReady {
 
 fn states(servers: &[ServerNotReady]) -> String {
     let parts: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    parts.join(", ")
+    parts.join(". ")
 }

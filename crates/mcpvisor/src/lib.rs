@@ -95,7 +95,7 @@ pub use pins::{DefinitionChange, HeldReason, HeldTool};
 pub use reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
 pub use request::{FromResult, Request};
 pub use runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-pub use status::{ListState, ServerStatus};
+pub use status::{ListState, ServerStatus, Verdict};
 pub use supervisor::{CloseOutcome, ServerClosed, ShutdownReport};
 #[cfg(feature = "http")]
 pub use transport::HttpEndpoint;

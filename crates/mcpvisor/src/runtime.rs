@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
 use ractor::ActorRef;
 use rmcp::model::CallToolResult;
@@ -34,7 +34,7 @@ use crate::pins::HeldTool;
 use crate::request::Request;
 use crate::server::message::ServerMessage;
 use crate::server::slot::{Mailbox, Readiness, ServerSlot};
-use crate::status::ServerStatus;
+use crate::status::{ServerStatus, Verdict};
 use crate::supervisor::{
     CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, SupervisorMessage,
 };
@@ -89,16 +89,24 @@ impl Drop for Lifeline {
     }
 }
 
-/// Waits until a server is ready; the error means that it will not be without a person.
-async fn settled(slot: &ServerSlot) -> Result<(), ()> {
+/// Waits until a server is ready, or stays as it is until a person acts.
+async fn decided(slot: &ServerSlot) {
     if slot.is_gone() {
-        return Err(());
+        return;
     }
     let mut readiness = slot.readiness.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
-    match readiness.wait_for(|it| *it != Readiness::Pending).await {
-        Ok(it) if *it == Readiness::Ready => Ok(()),
-        Ok(_) | Err(_) => Err(()),
+    let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
+}
+
+/// The status of a server once it has a verdict, or when the time is up.
+async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
+    let mut status = slot.status.subscribe();
+    let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
+    let decided = timeout_at(due, decided).await;
+    match decided {
+        Ok(Ok(status)) => status.clone(),
+        Ok(Err(_)) | Err(_) => slot.status(),
     }
 }
 
@@ -239,9 +247,12 @@ impl Runtime {
         ClientBuilder::new(self.clone(), name.into(), id)
     }
 
-    /// Waits until the required servers are connected and listed; where none is marked as
-    /// required, all that are enabled. A server that failed for good or was switched off is not
-    /// waited for: the answer says so at once.
+    /// Waits until the required servers are connected and listed; where none is marked as required, all
+    /// that are enabled. A server that failed for good or was switched off does not end the wait for the
+    /// others. The error names each server that is not ready, and why.
+    ///
+    /// A server that keeps failing is waited for until the time is up; [`settled`](Self::settled) does
+    /// not wait for its retries.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let any_required = slots.iter().any(|slot| slot.config().required);
@@ -256,10 +267,9 @@ impl Runtime {
                 }
             })
             .collect();
-        let all = try_join_all(wanted.iter().map(|slot| settled(slot)));
-        if let Ok(Ok(_)) = tokio::time::timeout(timeout, all).await {
-            return Ok(());
-        }
+        let all = join_all(wanted.iter().map(|slot| decided(slot)));
+        // Whether the time was up or not, the servers say what they are.
+        let _ = tokio::time::timeout(timeout, all).await;
         let servers: Vec<_> = wanted
             .iter()
             .map(|slot| (slot.status(), slot.is_gone()))
@@ -284,6 +294,36 @@ impl Runtime {
         } else {
             Err(NotReady { servers })
         }
+    }
+
+    /// Waits until every server has connected and listed, has failed, or is switched off, and returns the
+    /// status of each, in the order of their names. [`ServerStatus::verdict`] says which; one that is
+    /// [`Verdict::Pending`] was still on its way when the time was up.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: mcpvisor::Runtime) {
+    /// use std::time::Duration;
+    /// use mcpvisor::Verdict;
+    ///
+    /// for status in runtime.settled(Duration::from_secs(10)).await {
+    ///     if status.verdict() == Verdict::Failed {
+    ///         println!("{}: {:?} {:?}", status.name, status.last_error, status.action);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn settled(&self, timeout: Duration) -> Vec<ServerStatus> {
+        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let due = Instant::now() + timeout.min(LONGEST_SHUTDOWN);
+        let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
+        // What is true by now, unless that is no verdict.
+        let newest = slots.iter().map(|slot| slot.status()).zip(first);
+        newest
+            .map(|(now, then)| match now.verdict() {
+                Verdict::Pending => then,
+                Verdict::Ready | Verdict::Failed | Verdict::Disabled => now,
+            })
+            .collect()
     }
 
     /// Switches a server on. A server that has to be mended is tried again.

@@ -104,7 +104,44 @@ impl ListState {
     }
 }
 
+/// What has become of a server so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It connects for the first time, or is being listed.
+    Pending,
+    /// It is connected and listed, or asleep until the next call.
+    Ready,
+    /// An attempt or a listing failed, or the connection was lost; `last_error` says why. Unless its
+    /// state is [`StateName::PermanentlyFailed`], it is tried again.
+    Failed,
+    /// It is switched off.
+    Disabled,
+}
+
 impl ServerStatus {
+    /// What has become of the server so far.
+    pub fn verdict(&self) -> Verdict {
+        match self.state {
+            _ if self.is_ready() => Verdict::Ready,
+            StateName::Connected if self.lists.iter().all(ListState::is_settled) => {
+                let failed = |list: &ListState| matches!(list, ListState::Failed(_));
+                // A list that is out of date is being fetched again.
+                match self.lists.iter().any(failed) {
+                    true => Verdict::Failed,
+                    false => Verdict::Pending,
+                }
+            }
+            StateName::Reconnecting if self.last_error.is_some() => Verdict::Failed,
+            StateName::Connecting
+            | StateName::Connected
+            | StateName::Reconnecting
+            | StateName::Sleeping => Verdict::Pending,
+            StateName::Disconnected | StateName::PermanentlyFailed => Verdict::Failed,
+            StateName::Disabling | StateName::Disabled => Verdict::Disabled,
+        }
+    }
+
     /// How long until the next connect.
     pub fn retry_in(&self) -> Option<Duration> {
         self.retry_at

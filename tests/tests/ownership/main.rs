@@ -12,6 +12,7 @@ mod fleet;
 
 mod crashes;
 mod events;
+mod readiness;
 mod stuck;
 mod tasks;
 mod wishes;
