@@ -69,6 +69,10 @@ histories *ARGS:
 soak:
     MCPVISOR_SOAK_SECONDS=${MCPVISOR_SOAK_SECONDS:-600} .ci/run soak
 
+# five minutes of random control requests, crashes and kills, or MCPVISOR_CHAOS_SECONDS; MCPVISOR_CHAOS_SEED repeats a run
+chaos:
+    MCPVISOR_CHAOS_SECONDS=${MCPVISOR_CHAOS_SECONDS:-300} cargo test --locked -p mcpvisor-tests --test chaos -- --nocapture
+
 # install servers that others wrote under target/, and hold the promises with them
 peers:
     .ci/peers

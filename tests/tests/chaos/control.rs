@@ -14,6 +14,7 @@ use crate::faults::Faults;
 use crate::fleet::millis;
 use crate::history::{Request, RequestEnd, StatusRead};
 use crate::record::Record;
+use crate::run::Chaos;
 use crate::servers::{Fleet, Peer, Server};
 
 /// Tasks that issue control requests and cause faults.
@@ -24,12 +25,11 @@ pub(crate) fn start(
     runtime: &Runtime,
     fleet: &Arc<Fleet>,
     record: &Arc<Record>,
-    seed: u64,
-    liars: bool,
+    chaos: Chaos,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for number in 0..TASKS {
-        let chance = Rng::with_seed(seed.wrapping_mul(1_009).wrapping_add(number as u64));
+        let chance = Rng::with_seed(chaos.seed.wrapping_mul(1_009).wrapping_add(number as u64));
         let mut task = Control {
             number,
             runtime: runtime.clone(),
@@ -40,8 +40,8 @@ pub(crate) fn start(
         };
         tasks.spawn(async move {
             while !task.record.is_stopped() {
-                task.step(liars).await;
-                sleep(millis(task.chance.u64(20..200))).await;
+                task.step().await;
+                sleep(millis(task.chance.u64(..chaos.pause))).await;
             }
         });
     }
@@ -60,7 +60,7 @@ struct Control {
 }
 
 impl Control {
-    async fn step(&mut self, liars: bool) {
+    async fn step(&mut self) {
         let number = self.chance.usize(..self.fleet.servers.len());
         let server = self.fleet.servers[number].clone();
         match self.chance.u32(..100) {
@@ -79,7 +79,7 @@ impl Control {
                     chance: &mut self.chance,
                     marker: &self.fleet.marker,
                 };
-                faults.strike(&server, liars).await;
+                faults.strike(&server).await;
             }
         }
     }

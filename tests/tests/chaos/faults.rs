@@ -80,10 +80,6 @@ const OF_OTHERS: &[(&str, &str)] = &[
     ("http-close", "ping"),
 ];
 
-/// Faults with which a server breaks its own word: it runs what it refuses, or answers without running.
-/// Only the control uses them, to see that the checker notices.
-const OF_LIARS: &[&str] = &["http-run-then-404", "http-flood=10"];
-
 /// Causes one fault.
 pub(crate) struct Faults<'a> {
     pub(crate) runtime: &'a Runtime,
@@ -93,7 +89,7 @@ pub(crate) struct Faults<'a> {
 }
 
 impl Faults<'_> {
-    pub(crate) async fn strike(&mut self, server: &Server, liars: bool) {
+    pub(crate) async fn strike(&mut self, server: &Server) {
         match self.chance.u32(..10) {
             0..2 => self.crash(server),
             2 => self.report_broken(server),
@@ -106,7 +102,7 @@ impl Faults<'_> {
                     self.provoke(server, "misbehave", json!({ "fault": fault }))
                         .await;
                 }
-                Peer::Http(http) => self.http(http, liars).await,
+                Peer::Http(http) => self.http(http).await,
                 Peer::InProcess(_) => {
                     let tool = ["hang_up", "hang_up", "news", "mute"][self.chance.usize(..4)];
                     self.record.count("hostile answers");
@@ -146,7 +142,7 @@ impl Faults<'_> {
         send(pid, Signal::CONT, self.marker);
     }
 
-    async fn http(&mut self, http: &HttpServer, liars: bool) {
+    async fn http(&mut self, http: &HttpServer) {
         match self.chance.u32(..10) {
             0..3 => {
                 self.record.count("expired sessions");
@@ -168,12 +164,8 @@ impl Faults<'_> {
                 http.fault(fault).on(on).once();
             }
             _ => {
-                let fault = if liars {
-                    OF_LIARS[self.chance.usize(..OF_LIARS.len())]
-                } else {
-                    let known = [OF_CALLS, OF_SESSIONS].concat();
-                    known[self.chance.usize(..known.len())]
-                };
+                let known = [OF_CALLS, OF_SESSIONS].concat();
+                let fault = known[self.chance.usize(..known.len())];
                 self.record.count("HTTP faults");
                 http.fault(fault).on("tools/call").once();
             }

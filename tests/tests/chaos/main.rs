@@ -1,9 +1,9 @@
 //! Chaos: eight tasks issue random control requests, crash actors and kill servers under load, and an
 //! independent checker compares events, generations, outcomes and effects.
 //!
-//! `MCPVISOR_CHAOS_SECONDS` says for how long, `MCPVISOR_CHAOS_SEED` with which choices. A run prints
-//! its seed. The order of events depends on the scheduler too, so a seed repeats the choices of a run,
-//! not its timing.
+//! `MCPVISOR_CHAOS_SECONDS` sets the length of the run, `MCPVISOR_CHAOS_SEED` its choices, and
+//! `MCPVISOR_CHAOS_PAUSE_MS` the longest pause of a task. A run prints its seed. Timing depends on the
+//! scheduler, so a seed repeats the choices of a run, not its order of events.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,8 +30,11 @@ use fleet::{DEADLINE, secs, without_reports_of_panics};
 use mcpvisor_testkit::in_own_process;
 use run::Chaos;
 
-/// How long it is by itself.
+/// The length of a run in the test suite, in seconds.
 const BRIEF: u64 = 8;
+
+/// The longest pause of a task, in milliseconds.
+const PAUSE: u64 = 200;
 
 fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap())
@@ -53,6 +56,7 @@ fn chaos_breaks_no_promise() {
         let chaos = Chaos {
             seed,
             lasts,
+            pause: from_environment("MCPVISOR_CHAOS_PAUSE_MS").unwrap_or(PAUSE),
             sabotaged: false,
         };
         let history = chaos.run().await;
@@ -81,11 +85,18 @@ fn control_chaos_of_servers_that_lie_is_seen() {
         without_reports_of_panics();
         let chaos = Chaos {
             seed: 1,
-            lasts: secs(BRIEF),
+            lasts: secs(1),
+            pause: PAUSE,
             sabotaged: true,
         };
         let violations = check(&chaos.run().await);
-        for kind in [Kind::RanTwice, Kind::ResultNotRun, Kind::Leftover] {
+        let expected = [
+            Kind::RanTwice,
+            Kind::ResultNotRun,
+            Kind::Overlap,
+            Kind::Leftover,
+        ];
+        for kind in expected {
             let seen = violations.iter().any(|violation| violation.kind == kind);
             assert!(seen, "{kind:?} in\n{}", listed(&violations));
         }

@@ -1,12 +1,14 @@
 //! One run: start the fleet, let chaos reign, watch it recover, shut it down under load.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use mcpvisor::{Runtime, StateName};
+use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::leaks::{Slack, Snapshot};
+use mcpvisor_testkit::stdio_server::JOURNAL;
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -32,6 +34,8 @@ const SHUTDOWN: Duration = Duration::from_secs(10);
 pub(crate) struct Chaos {
     pub(crate) seed: u64,
     pub(crate) lasts: Duration,
+    /// The longest pause of a task between two requests or faults, in milliseconds.
+    pub(crate) pause: u64,
     /// The control: servers lie, and something is left behind.
     pub(crate) sabotaged: bool,
 }
@@ -42,21 +46,23 @@ impl Chaos {
         let before = Snapshot::take();
         let record = Record::new();
         let fleet = Arc::new(Fleet::new("chaos").await);
-        let runtime = start(&fleet).await;
-        let watcher = Watcher::start(runtime.events());
-        let first = runtime.status().into_iter();
-        let first = first.map(|status| (status.name.to_string(), status.state));
-        let first = first.collect();
+        let config = fleet.config().state_dir(fleet.state());
+        let builder = Runtime::builder().config(config);
+        let watcher = Watcher::start(builder.events());
+        let runtime = builder.start().await.unwrap();
 
         self.unleash(&runtime, &fleet, &record, self.lasts).await;
         let recovered = self.recover(&runtime, &fleet, &record, &watcher).await;
+        if self.sabotaged {
+            lie(&runtime, &fleet, &record).await;
+        }
         let (shutdown_at, ended) = self.shut_down(&runtime, &fleet, &record).await;
 
         drop(runtime);
         let events = watcher.end();
         println!("chaos with seed {}: {}", self.seed, record.counts());
         let mut history = History {
-            first,
+            first: fleet.first_states(),
             events,
             recovered,
             ended,
@@ -81,7 +87,7 @@ impl Chaos {
         lasts: Duration,
     ) {
         let callers = load::start(runtime, fleet, record, self.seed);
-        let tasks = control::start(runtime, fleet, record, self.seed, self.sabotaged);
+        let tasks = control::start(runtime, fleet, record, *self);
         sleep(lasts).await;
         record.stop(true);
         joined(callers).await;
@@ -141,11 +147,6 @@ impl Chaos {
         });
         (at, ended.collect())
     }
-}
-
-async fn start(fleet: &Fleet) -> Runtime {
-    let config = fleet.config().state_dir(fleet.state());
-    Runtime::builder().config(config).start().await.unwrap()
 }
 
 async fn joined(mut tasks: JoinSet<()>) {
@@ -225,6 +226,41 @@ async fn recovery(
     }
 }
 
+/// Lets servers break their own word: one runs what it refuses, and answers without running; one has
+/// two processes at once.
+async fn lie(runtime: &Runtime, fleet: &Fleet, record: &Record) {
+    let server = |name: &str| fleet.servers.iter().find(|server| server.name == name);
+    let liar = server("h-json").unwrap();
+    let Peer::Http(http) = &liar.peer else {
+        panic!("{} is no HTTP server", liar.name);
+    };
+    runtime.enable(&liar.name).await.unwrap();
+    let handle = runtime.server(&liar.name).unwrap();
+    for fault in ["http-run-then-404", "http-flood=10"] {
+        while !load::answers(record, &handle, liar).await {
+            sleep(millis(20)).await;
+        }
+        http.fault(fault).on("tools/call").once();
+        load::answers(record, &handle, liar).await;
+    }
+    let journal = &server("s-plain").unwrap().journal;
+    let process = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fixture-server"));
+        let command = command.env(JOURNAL, journal).stdin(Stdio::piped());
+        command.stdout(Stdio::null()).spawn().unwrap()
+    };
+    let mut two = [process(), process()];
+    let lines = || std::fs::read_to_string(journal).unwrap_or_default();
+    eventually(DEADLINE, "a process beside another", || {
+        lines().contains("beside")
+    })
+    .await;
+    for process in &mut two {
+        drop(process.stdin.take());
+        process.wait().unwrap();
+    }
+}
+
 /// What a careless program leaves behind, for as long as it takes to see it.
 struct Leak {
     child: std::process::Child,
@@ -234,7 +270,7 @@ struct Leak {
 impl Leak {
     fn new() -> Self {
         tokio::spawn(std::future::pending::<()>());
-        let mut command = std::process::Command::new("sleep");
+        let mut command = Command::new("sleep");
         let command = command.arg("600").stdin(Stdio::null());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         Self {

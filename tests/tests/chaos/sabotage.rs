@@ -13,6 +13,7 @@ type Sabotage = fn(&mut History) -> Option<()>;
 /// Each kind of violation, with a corruption that is of this kind alone.
 const SABOTAGES: &[(Kind, Sabotage)] = &[
     (Kind::VersionGap, drop_an_event),
+    (Kind::VersionGap, miss_the_beginning),
     (Kind::ChainGap, report_a_wrong_from),
     (Kind::ChainGap, remove_without_a_close),
     (Kind::IllegalTransition, go_where_no_way_leads),
@@ -104,6 +105,16 @@ fn drop_an_event(history: &mut History) -> Option<()> {
     let middle = history.events.len().checked_sub(1)?;
     let number = history.events[1..middle].iter().position(other)? + 1;
     history.events.remove(number);
+    Some(())
+}
+
+fn miss_the_beginning(history: &mut History) -> Option<()> {
+    for event in &mut history.events {
+        event.version += 1;
+    }
+    for server in &mut history.recovered {
+        server.version += 1;
+    }
     Some(())
 }
 

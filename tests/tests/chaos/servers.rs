@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use mcpvisor::rmcp::model::ToolListChangedNotification;
-use mcpvisor::{Config, ServerConfig, ServerSettings, StartMode, Transport};
+use mcpvisor::{Config, ServerConfig, ServerSettings, StartMode, StateName, Transport};
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
@@ -217,6 +217,19 @@ impl Fleet {
     pub(crate) fn config(&self) -> Config {
         let servers = self.servers.iter().map(|server| server.config.clone());
         servers.fold(Config::new(), Config::server)
+    }
+
+    /// The states in which the servers begin.
+    pub(crate) fn first_states(&self) -> Vec<(String, StateName)> {
+        let first = |server: &Server| {
+            let state = match (server.config.enabled, server.config.start) {
+                (false, _) => StateName::Disabled,
+                (true, StartMode::Lazy) => StateName::Sleeping,
+                (true, _) => StateName::Connecting,
+            };
+            (server.name.clone(), state)
+        };
+        self.servers.iter().map(first).collect()
     }
 
     /// Where the runtime keeps its state.

@@ -13,8 +13,10 @@ pub(super) fn check(history: &History, report: &mut Report) {
     let name = |server: &str| ServerName::new(server).unwrap();
     let first = history.first.iter();
     let mut chains = EventChains::new(first.map(|(server, state)| (name(server), *state)));
-    // The reader began once the runtime had started, so the first changes may be over.
-    chains.missed();
+    let begin = history.events.first().map_or(1, |event| event.version);
+    report.add_if(begin != 1, Kind::VersionGap, || {
+        format!("the first event has version {begin}")
+    });
     for event in &history.events {
         let server = (!event.server.is_empty()).then(|| name(&event.server));
         let generation = Generation::from(event.generation);
