@@ -10,6 +10,14 @@ mod location;
 #[cfg(feature = "diagnostics")]
 mod render;
 #[cfg(feature = "config-files")]
+#[cfg_attr(
+    not(all(feature = "stdio", feature = "http")),
+    allow(
+        dead_code,
+        unused_mut,
+        reason = "parts of it are for one way to reach a server alone"
+    )
+)]
 mod review;
 #[cfg(feature = "config-files")]
 mod source;

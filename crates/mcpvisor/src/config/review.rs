@@ -212,7 +212,6 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, Vec<String>) {
 }
 
 /// Names in one line, if there are any.
-#[cfg(any(feature = "stdio", feature = "http"))]
 fn listed<'n>(label: &str, names: impl Iterator<Item = &'n str>) -> Option<Fact> {
     let names: Vec<String> = names.map(quoted).collect();
     (!names.is_empty()).then(|| fact(label, names.join(" ")))
@@ -220,7 +219,6 @@ fn listed<'n>(label: &str, names: impl Iterator<Item = &'n str>) -> Option<Fact>
 
 /// Arguments without what looks like a credential. Only a single word of the characters of tokens is
 /// hidden: a command that a shell would run is always shown.
-#[cfg(feature = "stdio")]
 fn redacted(args: &[String]) -> Vec<String> {
     let mut shown = Vec::with_capacity(args.len());
     let mut names_secret = false;
@@ -242,14 +240,12 @@ fn redacted(args: &[String]) -> Vec<String> {
 }
 
 /// Whether a word is an option, or the name of a variable that is set on the command line.
-#[cfg(feature = "stdio")]
 fn is_option(word: &str) -> bool {
     let name = word.trim_start_matches('-');
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     !name.is_empty() && name.chars().all(plain) && (name.len() < word.len() || name.contains('_'))
 }
 
-#[cfg(feature = "stdio")]
 fn names_a_secret(option: &str) -> bool {
     let name = option.replace(['-', '_'], "").to_ascii_lowercase();
     SECRET_WORDS.iter().any(|word| name.contains(word))
@@ -257,7 +253,6 @@ fn names_a_secret(option: &str) -> bool {
 
 /// Whether a text can be a credential: one word that is neither a path, nor an address, nor a
 /// reference to a variable.
-#[cfg(feature = "stdio")]
 fn is_token(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-.+/=~:".contains(c);
     text.len() >= SHORTEST_CREDENTIAL
@@ -266,7 +261,6 @@ fn is_token(text: &str) -> bool {
         && !text.contains("://")
 }
 
-#[cfg(feature = "stdio")]
 fn is_known_credential(text: &str) -> bool {
     let known = SECRET_PREFIXES
         .iter()
@@ -275,7 +269,6 @@ fn is_known_credential(text: &str) -> bool {
 }
 
 /// An address without its user info and without the values of its query.
-#[cfg(feature = "http")]
 fn address(url: &str) -> String {
     let (rest, fragment) = match url.split_once('#') {
         Some((rest, _)) => (rest, "#***"),
@@ -305,7 +298,6 @@ fn address(url: &str) -> String {
 }
 
 /// A text as one word of a shell.
-#[cfg(any(feature = "stdio", feature = "http"))]
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,:@%=*{}$".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
