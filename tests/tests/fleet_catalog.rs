@@ -29,10 +29,6 @@ fn exposed(catalog: &FleetCatalog) -> Vec<String> {
     catalog.tools().map(|it| it.exposed().to_owned()).collect()
 }
 
-fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
-    names.map(str::to_owned).to_vec()
-}
-
 /// A fleet of scripted servers that is ready.
 async fn start(servers: &[(&str, &ScriptedServer)]) -> Runtime {
     let mut builder = Runtime::builder();
@@ -146,10 +142,7 @@ async fn a_server_that_clashes_with_itself_and_one_that_cannot_list_spoil_nothin
 async fn a_tool_that_the_server_s_filter_hides_is_neither_seen_nor_called() {
     let git = ScriptedServer::new(script(&["search", "search_all", "delete_repo"]));
     let mut config = server("git", scripted(&git));
-    config.tools = ToolFilter {
-        allow: names(["search*", "delete*"]),
-        deny: names(["delete*"]),
-    };
+    config.tools = ToolFilter::new(["search*", "delete*"], ["delete*"]);
     let (runtime, handle) = ready(config).await;
     assert_eq!(
         exposed(&runtime.catalog()),

@@ -40,6 +40,7 @@ pub struct ServerSettings {
 
 /// When a server has no connection because nobody needs one.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct RestSettings {
     /// Connect at the first call, not at the start.
     pub lazy: bool,
@@ -49,6 +50,7 @@ pub struct RestSettings {
 
 /// The curve of delays between connects.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct BackoffSettings {
     /// The first delay after the immediate retry.
     pub initial: Duration,
@@ -79,6 +81,7 @@ impl Default for BackoffSettings {
 
 /// How many connects a server may use, and what happens when they are spent.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct BudgetSettings {
     /// Connects allowed within [`BudgetSettings::within`].
     pub attempts: u32,
@@ -112,6 +115,7 @@ impl Default for BudgetSettings {
 
 /// When soft failures lead to a reconnect, and how an idle connection is checked.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct HealthSettings {
     /// Consecutive soft failures before one ping decides.
     pub threshold: u32,
@@ -133,6 +137,7 @@ impl Default for HealthSettings {
 
 /// How many calls run and wait at one server.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct AdmissionSettings {
     /// Calls in flight at once.
     pub in_flight: usize,
@@ -151,6 +156,7 @@ impl Default for AdmissionSettings {
 
 /// How long things may take.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct TimeoutSettings {
     /// Opening the transport and the handshake.
     pub connect: Duration,
@@ -178,6 +184,7 @@ impl Default for TimeoutSettings {
 
 /// How a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct CloseSettings {
     /// Calls in flight may finish for this long before a wanted close.
     pub drain: Duration,
@@ -198,6 +205,15 @@ impl Default for CloseSettings {
 }
 
 impl CloseSettings {
+    /// Settings with these steps, for constants; elsewhere begin with the default.
+    pub const fn new(drain: Duration, stdin: Duration, terminate: Duration) -> Self {
+        Self {
+            drain,
+            stdin,
+            terminate,
+        }
+    }
+
     /// All steps together, at the longest.
     pub fn total(&self) -> Duration {
         self.drain
@@ -236,6 +252,7 @@ impl CloseSettings {
 
 /// What may be retried.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct RetrySettings {
     /// Believe the server's annotations (read-only, idempotent) about its tools.
     pub trusted: bool,
@@ -257,6 +274,7 @@ impl Default for RetrySettings {
 
 /// How far listings are followed.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ListingSettings {
     /// Pages of one listing.
     pub max_pages: usize,
@@ -287,6 +305,7 @@ impl Default for ListingSettings {
 
 /// How large what a server says may be. Servers in this process are not bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MessageSettings {
     /// Bytes of one line, body or event. Reading it takes three times as much memory at the most.
     pub max_bytes: usize,
@@ -299,6 +318,14 @@ pub struct MessageSettings {
 }
 
 impl MessageSettings {
+    /// The defaults, for constants.
+    pub const DEFAULT: Self = Self {
+        max_bytes: 16 * 1024 * 1024,
+        max_depth: 128,
+        max_values: 262_144,
+        stderr_bytes: 64 * 1024,
+    };
+
     /// A message may be at least so large: handshakes and listings are.
     pub const LEAST_BYTES: usize = 1024 * 1024;
     /// No message may be larger than this, whatever is wished.
@@ -357,12 +384,7 @@ impl MessageSettings {
 
 impl Default for MessageSettings {
     fn default() -> Self {
-        Self {
-            max_bytes: 16 * 1024 * 1024,
-            max_depth: 128,
-            max_values: 262_144,
-            stderr_bytes: 64 * 1024,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -20,11 +20,11 @@ const BUSY: Duration = Duration::from_secs(3);
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
 /// How a server that misbehaves is closed.
-pub(crate) const GRACE: CloseSettings = CloseSettings {
-    drain: Duration::from_millis(100),
-    stdin: Duration::from_millis(300),
-    terminate: Duration::from_millis(300),
-};
+pub(crate) const GRACE: CloseSettings = CloseSettings::new(
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(300),
+);
 
 /// How much later than promised something may be here.
 pub(crate) fn tolerance() -> Duration {

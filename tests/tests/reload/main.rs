@@ -37,10 +37,7 @@ async fn start(config: Config) -> Runtime {
 }
 
 fn deny(patterns: &[&str]) -> ToolFilter {
-    ToolFilter {
-        allow: Vec::new(),
-        deny: patterns.iter().map(|it| (*it).to_owned()).collect(),
-    }
+    ToolFilter::new([""; 0], patterns.iter().copied())
 }
 
 fn change(runtime: &mcpvisor::ReloadReport, server: &str) -> ServerChange {

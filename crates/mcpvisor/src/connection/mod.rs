@@ -363,11 +363,7 @@ impl Task {
 }
 
 /// Kill what does not go by itself at once.
-const AT_ONCE: CloseSettings = CloseSettings {
-    drain: Duration::ZERO,
-    stdin: Duration::ZERO,
-    terminate: Duration::ZERO,
-};
+const AT_ONCE: CloseSettings = CloseSettings::new(Duration::ZERO, Duration::ZERO, Duration::ZERO);
 
 /// How long an opening that nobody wants any more is waited for.
 const GIVING_UP: Duration = Duration::from_millis(200);

@@ -223,12 +223,7 @@ fn plain_length(rest: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    const USUAL: MessageSettings = MessageSettings {
-        max_bytes: 16 * 1024 * 1024,
-        max_depth: 128,
-        max_values: 262_144,
-        stderr_bytes: 0,
-    };
+    const USUAL: MessageSettings = MessageSettings::DEFAULT;
     const MAX_VALUES: usize = USUAL.max_values;
     const MAX_DEPTH: usize = USUAL.max_depth;
 
@@ -318,12 +313,10 @@ mod tests {
 
     #[test]
     fn other_bounds_hold_in_short_lines_too() {
-        let small = MessageSettings {
-            max_bytes: MessageSettings::LEAST_BYTES,
-            max_depth: 16,
-            max_values: 1_024,
-            ..USUAL
-        };
+        let mut small = USUAL;
+        small.max_bytes = MessageSettings::LEAST_BYTES;
+        small.max_depth = 16;
+        small.max_values = 1_024;
         let here = |line: &str| super::judge_here(line.as_bytes(), &small);
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(here(&deep(16)), Some(Verdict::Fine));
@@ -333,24 +326,17 @@ mod tests {
         assert_eq!(here(&numbers(1_024)), Some(Verdict::Fine));
         assert_eq!(here(&numbers(1_025)), crossed(Bound::Values(1_024)));
         // Three times the longest line is less than what a short line of objects takes.
-        let many = MessageSettings {
-            max_values: MAX_VALUES,
-            ..small
-        };
+        let mut many = small;
+        many.max_values = MAX_VALUES;
         let objects = |count: usize| format!("[{}0]", "{},".repeat(count));
         let here = |line: &str| super::judge_here(line.as_bytes(), &many);
         let most = Bound::Memory(3 * 1024 * 1024);
         assert_eq!(here(&objects(3_000)), Some(Verdict::Fine));
         assert_eq!(here(&objects(5_000)), crossed(most));
         for line in [objects(1_000), "[".repeat(1_000), "1,".repeat(1_000)] {
-            let weight = weigh(
-                line.as_bytes(),
-                &MessageSettings {
-                    max_depth: 2_000,
-                    ..USUAL
-                },
-            );
-            let weight = weight.unwrap();
+            let mut deep = USUAL;
+            deep.max_depth = 2_000;
+            let weight = weigh(line.as_bytes(), &deep).unwrap();
             assert!(weight.memory + line.len() <= WORST * line.len(), "{line}");
         }
     }

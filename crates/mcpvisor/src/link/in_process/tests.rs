@@ -12,11 +12,11 @@ use crate::link::Expect;
 /// Nothing in these tests takes longer, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-const GRACE: CloseSettings = CloseSettings {
-    drain: Duration::ZERO,
-    stdin: Duration::from_millis(100),
-    terminate: Duration::from_millis(100),
-};
+const GRACE: CloseSettings = CloseSettings::new(
+    Duration::ZERO,
+    Duration::from_millis(100),
+    Duration::from_millis(100),
+);
 
 /// Every request is pending.
 struct Everything;

@@ -19,11 +19,11 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const BUSY: Duration = Duration::from_secs(5);
 
 /// The steps of a close, short enough to wait for all of them.
-const GRACE: CloseSettings = CloseSettings {
-    drain: Duration::ZERO,
-    stdin: Duration::from_millis(300),
-    terminate: Duration::from_millis(300),
-};
+const GRACE: CloseSettings = CloseSettings::new(
+    Duration::ZERO,
+    Duration::from_millis(300),
+    Duration::from_millis(300),
+);
 
 /// Whatever the child answers, nobody asked.
 struct Nothing;
@@ -221,11 +221,7 @@ async fn a_killed_child_is_noticed_at_once() {
     assert!(noticed < BUSY, "{noticed:?}");
 
     // A close that waits for the dead takes far longer.
-    let patient = CloseSettings {
-        stdin: DEADLINE,
-        terminate: DEADLINE,
-        ..GRACE
-    };
+    let patient = CloseSettings::new(Duration::ZERO, DEADLINE, DEADLINE);
     let closing = Instant::now();
     cat.link.close(patient).await.unwrap();
     println!("closed after {:?}", closing.elapsed());
