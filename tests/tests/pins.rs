@@ -431,30 +431,23 @@ async fn pins_that_are_switched_on_hold_at_once() {
     let git = ScriptedServer::new(script(&[("read", "reads")]));
     let (runtime, _) = start(pinned(&git), Some(&folder)).await;
     runtime.shutdown(DEADLINE).await;
-    let lock = eventually(DEADLINE, "the lock is kept", || fs::read(folder.lock())).await;
     // A disk that takes its time.
-    fs::remove_file(folder.lock()).unwrap();
-    let pipe = std::process::Command::new("mkfifo")
-        .arg(folder.lock())
-        .status();
-    assert!(pipe.unwrap().success());
-    let path = folder.lock();
-    let disk = std::thread::spawn(move || {
-        std::thread::sleep(millis(300));
-        fs::write(&path, &lock).unwrap();
-        // Whoever looks again does not wait any more.
-        let file = path.with_extension("file");
-        fs::write(&file, lock).unwrap();
-        fs::rename(file, path).unwrap();
-    });
-
+    let slow = |path: &std::path::Path| {
+        if path.ends_with("git__lock.json") {
+            std::thread::sleep(millis(300));
+        }
+    };
     let git = ScriptedServer::new(script(&[("read", "deletes")]));
-    let (runtime, handle) = start(server("git", scripted(&git)), Some(&folder)).await;
+    let builder = Runtime::builder().server(server("git", scripted(&git)));
+    let builder = builder.state_dir(&folder.0);
+    let builder = builder.file_hook(std::sync::Arc::new(slow));
+    let runtime = builder.start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    let handle = runtime.server("git").unwrap();
     let on = mcpvisor::Config::new().server(pinned(&git));
     runtime.reload(on).await.unwrap();
     let seen = (shown(&handle), held(&runtime));
     let called = handle.call_tool("read", Value::Null).await;
-    disk.join().unwrap();
     let changed = ("read".to_owned(), HeldReason::Changed);
     assert_eq!(seen, (vec![], vec![changed]));
     expect_held(&called.unwrap_err());

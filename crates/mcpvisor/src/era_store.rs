@@ -10,6 +10,7 @@ use mcpvisor_core::{Era, KnownEra};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
+use crate::file_ops::{WRITE_WITHIN, hung_before};
 use crate::server::slot::ServerSlot;
 
 /// A file system that takes longer is not waited for: the connection that asks hears nothing meanwhile,
@@ -36,16 +37,16 @@ pub(crate) async fn load(slot: &Arc<ServerSlot>) -> KnownEra {
         return KnownEra::Unknown;
     };
     let path = state.path(&file);
-    let read = tokio::task::spawn_blocking(move || state.read(&file));
-    let problem = match tokio::time::timeout(PATIENCE, read).await {
-        Ok(Ok(Ok(None))) => return KnownEra::Unknown,
-        Ok(Ok(Ok(Some(contents)))) => match serde_json::from_slice::<Kept>(&contents) {
+    let ops = state.ops().clone();
+    let read = ops.run(&path, PATIENCE, move || state.read(&file));
+    let problem = match read.await {
+        Ok(None) => return KnownEra::Unknown,
+        Ok(Some(contents)) => match serde_json::from_slice::<Kept>(&contents) {
             Ok(kept) => return kept.into(),
             Err(problem) => problem.to_string(),
         },
-        Ok(Ok(Err(problem))) => problem.to_string(),
-        Ok(Err(problem)) => problem.to_string(),
-        Err(_) => format!("no answer within {PATIENCE:?}"),
+        Err(problem) if hung_before(&problem) => return KnownEra::Unknown,
+        Err(problem) => problem.to_string(),
     };
     tracing::warn!(server = %slot.name(), path = %path.display(), problem, "the remembered era cannot be read, and is learned again");
     KnownEra::Unknown
@@ -66,8 +67,12 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, lesson: KnownEra) {
         return;
     };
     let server = slot.name().clone();
-    slot.eras.write(move || {
-        if let Err(problem) = state.write(&file, &contents) {
+    slot.eras.write(async move {
+        let (ops, path) = (state.ops().clone(), state.path(&file));
+        let write = move || state.write(&file, &contents);
+        if let Err(problem) = ops.run(&path, WRITE_WITHIN, write).await
+            && !hung_before(&problem)
+        {
             tracing::warn!(%server, %problem, "the era cannot be remembered");
         }
     });
@@ -78,7 +83,7 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, lesson: KnownEra) {
 pub(crate) struct EraWrites(Mutex<Option<JoinHandle<()>>>);
 
 impl EraWrites {
-    fn write(&self, write: impl FnOnce() + Send + 'static) {
+    fn write(&self, write: impl Future<Output = ()> + Send + 'static) {
         let mut last = self.last();
         let before = last.take();
         *last = Some(tokio::spawn(async move {
@@ -86,7 +91,7 @@ impl EraWrites {
                 let _ = before.await;
             }
             // A runtime that is going away takes the write with it; the file before it stays.
-            let _ = tokio::task::spawn_blocking(write).await;
+            write.await;
         }));
     }
 

@@ -32,9 +32,24 @@ pub enum StartError {
     /// A bound on the connects of the fleet would make the runtime misbehave.
     #[error("{0}")]
     InvalidConnects(#[source] InvalidSetting),
+    /// Tokio's runtime lacks a driver that is needed.
+    #[error(transparent)]
+    MissingDriver(#[from] MissingDriver),
     /// The supervisor could not be started.
     #[error("the supervisor could not be started: {0}")]
     Supervisor(String),
+}
+
+/// Tokio's runtime lacks a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MissingDriver {
+    /// Deadlines, reconnects and checks need timers.
+    #[error("the tokio runtime has no time driver; build it with enable_all()")]
+    Time,
+    /// Servers over stdio and HTTP need I/O.
+    #[error("the tokio runtime has no I/O driver; build it with enable_all()")]
+    Io,
 }
 
 /// There is no server of this name.
@@ -111,6 +126,23 @@ pub enum ControlError {
         server: ServerName,
         /// What the system said.
         problem: String,
+    },
+    /// It was not done in time: the file of approved tools does not answer.
+    #[error("{server}: not approved: {problem}, then approve again")]
+    NotApproved {
+        /// Which server.
+        server: ServerName,
+        /// Which file, and what to do.
+        problem: String,
+    },
+    /// A server of this kind cannot run on this tokio runtime.
+    #[error("{server}: {problem}")]
+    MissingDriver {
+        /// Which server.
+        server: ServerName,
+        /// Which driver.
+        #[source]
+        problem: MissingDriver,
     },
     /// The server's actor crashed before it could do it.
     #[error("{0}: the server's actor restarted meanwhile; ask again")]

@@ -92,6 +92,11 @@ pub enum EventKind {
         /// The ones that were not held back before, or differ from what was held back.
         tools: Vec<String>,
     },
+    /// Which of the server's tools are approved is not known, so they are held back.
+    ApprovalsUnavailable {
+        /// Which file, what is wrong with it, and what to do.
+        problem: String,
+    },
     /// A reload changed the server's settings.
     Reconfigured(ServerChange),
     /// A watched config file changed and was not taken; the fleet goes on as it was.

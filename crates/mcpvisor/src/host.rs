@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
 
 use crate::callbacks::Callbacks;
+use crate::file_ops::FileOps;
 #[cfg(feature = "http")]
 use crate::link::http::HttpShared;
 use crate::state_dir::StateDir;
@@ -20,6 +21,12 @@ pub(crate) struct Host {
     pub(crate) state: Option<StateDir>,
     /// Servers that were added at run time so far.
     added: AtomicU32,
+    /// Bounds operations on files that are not in the state folder.
+    #[cfg_attr(
+        not(feature = "config-files"),
+        expect(dead_code, reason = "only watched configs need it")
+    )]
+    pub(crate) ops: FileOps,
     /// What all connections over HTTP share.
     #[cfg(feature = "http")]
     pub(crate) http: HttpShared,
@@ -32,6 +39,7 @@ impl Host {
         version: &str,
         callbacks: Callbacks,
         state: Option<StateDir>,
+        ops: FileOps,
     ) -> Self {
         let client = InitializeRequestParams::new(
             callbacks.capabilities(),
@@ -44,7 +52,8 @@ impl Host {
             state,
             added: AtomicU32::new(0),
             #[cfg(feature = "http")]
-            http: HttpShared::new(),
+            http: HttpShared::new(ops.sibling()),
+            ops,
         }
     }
 

@@ -22,6 +22,7 @@ mod discovery;
 mod era_store;
 mod error;
 mod events;
+mod file_ops;
 #[cfg(test)]
 mod fuzz;
 mod handle;
@@ -85,10 +86,12 @@ pub use catalog::{
 pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
 pub use error::{
-    ArgumentProblem, CallError, ControlError, NotReady, NotSentReason, ServerNotReady, StartError,
-    UnknownServer, UnknownTool,
+    ArgumentProblem, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
+    ServerNotReady, StartError, UnknownServer, UnknownTool,
 };
 pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
+#[doc(hidden)]
+pub use file_ops::FileHook;
 pub use handle::{ServerHandle, ToolHandle};
 pub use link::in_process::ServerEnd;
 pub use pins::{DefinitionChange, HeldReason, HeldTool};

@@ -332,7 +332,7 @@ impl Runtime {
     /// back with it.
     async fn change(
         &self,
-        slot: &ServerSlot,
+        slot: &Arc<ServerSlot>,
         config: ServerConfig,
         change: &ServerChange,
     ) -> Result<(), ControlError> {
@@ -347,8 +347,7 @@ impl Runtime {
         };
         if config.pin {
             // Known before the rule holds, so that there is no moment in which it cannot be kept.
-            let pins = Arc::clone(&slot.pins);
-            let _ = tokio::task::spawn_blocking(move || pins.load()).await;
+            slot.load_pins().await;
         }
         slot.configure(config);
         let adjusted = self

@@ -4,6 +4,7 @@
 //! read snapshots.
 
 mod builder;
+mod drivers;
 mod weak;
 
 use std::collections::BTreeSet;
@@ -48,7 +49,8 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
 /// It runs on a tokio runtime with the time and the I/O driver, as `#[tokio::main]` has them and
-/// `enable_all()` of tokio's builder gives them. Without one of them its tasks panic.
+/// `enable_all()` of tokio's builder gives them. [`RuntimeBuilder::start`] refuses one without the time
+/// driver, and servers over stdio or HTTP on one without the I/O driver.
 ///
 /// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle asks for a
 /// shutdown that nobody waits for; [`Runtime::downgrade`] gives a reference that keeps nothing.
@@ -112,11 +114,8 @@ async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
 
 /// Writes down what the next run shall know. A file system that hangs holds nobody up for ever.
 async fn write_down(slots: &[Arc<ServerSlot>], due: Instant) {
-    let written = async {
-        for slot in slots {
-            slot.flush().await;
-        }
-    };
+    // Each by itself: a file that does not answer holds up no other.
+    let written = join_all(slots.iter().map(|slot| slot.flush()));
     let due = due.max(Instant::now() + LAST_WRITES);
     if timeout_at(due, written).await.is_err() {
         tracing::warn!("what the next run shall know could not be written in time");
@@ -157,6 +156,11 @@ impl Runtime {
     #[cfg(feature = "config-files")]
     pub(crate) fn emit(&self, kind: crate::events::EventKind) {
         self.lifeline.events.emit_of_fleet(kind);
+    }
+
+    #[cfg(feature = "config-files")]
+    pub(crate) fn file_ops(&self) -> &crate::file_ops::FileOps {
+        &self.lifeline.host.ops
     }
 
     pub(crate) fn lifeline(&self) -> &Lifeline {
@@ -423,6 +427,10 @@ impl Runtime {
                 server: config.name.clone(),
                 problem,
             })?;
+        drivers::check_io(&config.transport).map_err(|problem| ControlError::MissingDriver {
+            server: config.name.clone(),
+            problem,
+        })?;
         let slot = ServerSlot::new(
             config,
             Arc::clone(&self.lifeline.host),

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use crate::file_ops::{FileOps, read_regular};
 
 /// A file that is larger is not one of ours.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -23,10 +25,13 @@ const LOCKED: Duration = Duration::from_secs(5);
 /// Looks at a folder that another process holds are so far apart.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// A folder for what outlives a run. Blocks, as file systems do: not for an async worker.
+/// A folder for what outlives a run. [`read`](Self::read), [`write`](Self::write) and
+/// [`lock`](Self::lock) block, perhaps for ever: they are called within an operation of
+/// [`ops`](Self::ops).
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     root: PathBuf,
+    ops: FileOps,
     /// The folders in it that were cleared of old drafts.
     swept: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
@@ -34,10 +39,21 @@ pub(crate) struct StateDir {
 impl StateDir {
     /// Nothing is made before something is written.
     pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
+        Self::with(root, FileOps::default())
+    }
+
+    /// The same, with a registry of its own for its operations.
+    pub(crate) fn with(root: impl Into<PathBuf>, ops: FileOps) -> Self {
         Self {
             root: root.into(),
+            ops,
             swept: Arc::default(),
         }
+    }
+
+    /// Bounds the operations on its files.
+    pub(crate) fn ops(&self) -> &FileOps {
+        &self.ops
     }
 
     /// Where a file is.
@@ -47,40 +63,48 @@ impl StateDir {
 
     /// The contents of a file; nothing if there is none.
     pub(crate) fn read(&self, file: &str) -> io::Result<Option<Vec<u8>>> {
-        let opened = match File::open(self.path(file)) {
-            Ok(opened) => opened,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut contents = Vec::new();
-        opened.take(MAX_BYTES + 1).read_to_end(&mut contents)?;
-        if contents.len() as u64 > MAX_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "too large"));
+        match read_regular(&self.path(file), MAX_BYTES) {
+            Ok(contents) => Ok(Some(contents)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(Some(contents))
     }
 
     /// Replaces a file as a whole: whoever dies in between leaves the old one, and a draft that the
-    /// next run removes.
+    /// next run removes. File and folder are flushed, so that a power cut loses neither.
     pub(crate) fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
         let path = self.path(file);
         let folder = path.parent().unwrap_or(&self.root);
-        make_private_folder(folder)?;
+        self.make_folder(folder)?;
         self.sweep(folder);
         let draft = folder.join(draft_name());
         let written = write_private(&draft, contents).and_then(|()| fs::rename(&draft, &path));
         if written.is_err() {
             let _ = fs::remove_file(&draft);
         }
-        written
+        written.and_then(|()| sync_folder(folder))
     }
 
     /// Waits until no other process changes what is in a folder, and keeps them from it. Readers need
     /// no lock: files are replaced as a whole.
     pub(crate) fn lock(&self, folder: &str) -> io::Result<FolderLock> {
         let path = self.path(folder);
-        make_private_folder(&path)?;
+        self.make_folder(&path)?;
         lock_folder(&path).map(FolderLock)
+    }
+
+    /// Makes a folder, and flushes those above it that have a new entry.
+    fn make_folder(&self, folder: &Path) -> io::Result<()> {
+        if folder.is_dir() {
+            return Ok(());
+        }
+        make_private_folder(folder)?;
+        let above = folder.ancestors().skip(1);
+        let new = above.take_while(|it| it.starts_with(&self.root));
+        for folder in new.chain(self.root.parent()) {
+            sync_folder(folder)?;
+        }
+        Ok(())
     }
 
     /// Removes old drafts from a folder, once.
@@ -160,6 +184,33 @@ fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Flushes the entries of a folder.
+#[cfg(unix)]
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    use rustix::io::Errno;
+    #[cfg(test)]
+    tests::SYNCED.with_borrow_mut(|synced| synced.push(folder.to_owned()));
+    // The root of a relative path has no name.
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let folder = match File::open(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        opened => opened?,
+    };
+    match rustix::fs::fsync(folder) {
+        // Some file systems flush no folders.
+        Ok(()) | Err(Errno::INVAL | Errno::NOTSUP | Errno::BADF | Errno::ROFS) => Ok(()),
+        Err(problem) => Err(problem.into()),
+    }
+}
+
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 fn make_private_folder(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -171,6 +222,26 @@ fn make_private_folder(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    thread_local! {
+        /// The folders that were flushed, in order.
+        pub(super) static SYNCED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
+    }
+
+    /// A rename is lost with the power unless its folder is flushed, and so is a folder that is new.
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_is_replaced_is_flushed_with_its_folder() {
+        let root = folder("flushed");
+        let state = StateDir::new(&root);
+        let synced = || SYNCED.with_borrow_mut(std::mem::take);
+        state.write("pins/a.json", b"one").unwrap();
+        let above = root.parent().unwrap().to_owned();
+        assert_eq!(synced(), [root.clone(), above, root.join("pins")]);
+        state.write("pins/a.json", b"two").unwrap();
+        assert_eq!(synced(), [root.join("pins")]);
+        fs::remove_dir_all(root).unwrap();
+    }
 
     fn folder(test: &str) -> PathBuf {
         std::env::temp_dir().join(format!("mcpvisor-state-{}-{test}", std::process::id()))

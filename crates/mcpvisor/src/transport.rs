@@ -122,6 +122,18 @@ impl Transport {
         self.as_stdio()?.folder().map(Into::into)
     }
 
+    /// Whether it uses pipes or sockets.
+    pub(crate) fn needs_io(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => true,
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => true,
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => false,
+        }
+    }
+
     /// The kind of transport in one word, as the status shows it.
     pub fn label(&self) -> &'static str {
         match &self.0 {

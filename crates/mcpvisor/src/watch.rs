@@ -5,6 +5,7 @@
 //! nothing. One look costs one `stat`.
 
 use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,13 +13,18 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ConfigSource};
 use crate::events::EventKind;
+use crate::file_ops::{FileOps, READ_WITHIN};
 use crate::reload::{ReloadError, ReloadReport};
 use crate::runtime::{Runtime, WeakRuntime};
 
 /// The file is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How long [`Runtime::watch_config`] itself waits for the file. Later ones are not on the caller's
+/// thread.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
 
 /// It is read once it has been the same for this long, so that what is still being written is not.
 const SETTLED: Duration = Duration::from_millis(150);
@@ -80,8 +86,13 @@ impl Runtime {
     pub fn watch_config(&self, path: impl Into<PathBuf>) -> ConfigWatch {
         let path = path.into();
         let (sender, outcomes) = broadcast::channel(OUTCOMES);
+        let ops = self.file_ops().sibling();
+        let first = path.clone();
+        let seen = ops.run_blocking(&path, FIRST_LOOK, move || look(&first));
         let watcher = Watcher {
-            seen: look(&path),
+            seen: seen.map_or(Seen::Unanswered, Seen::Looked),
+            ops,
+            silent: false,
             path,
             runtime: self.downgrade(),
             outcomes: sender,
@@ -129,13 +140,25 @@ fn identity(_: &Metadata) -> (u64, u64, i64, i64) {
 }
 
 /// The file behind the name now; none while there is none.
-fn look(path: &Path) -> Option<Look> {
-    std::fs::metadata(path).ok().map(Look::from)
+fn look(path: &Path) -> io::Result<Option<Look>> {
+    Ok(std::fs::metadata(path).ok().map(Look::from))
+}
+
+/// What is known of the file.
+#[derive(Debug, PartialEq)]
+enum Seen {
+    /// The file system did not answer: whatever it says first is taken as known.
+    Unanswered,
+    /// The file behind the name; none while there is none.
+    Looked(Option<Look>),
 }
 
 struct Watcher {
     path: PathBuf,
-    seen: Option<Look>,
+    seen: Seen,
+    ops: FileOps,
+    /// The file does not answer, and that was reported.
+    silent: bool,
     runtime: WeakRuntime,
     outcomes: broadcast::Sender<Outcome>,
 }
@@ -147,12 +170,25 @@ impl Watcher {
             if self.runtime.is_gone() {
                 return;
             }
-            let now = self.look().await;
-            // A file that is gone is on its way to being replaced.
-            if now.is_none() || now == self.seen {
+            let now = match self.look().await {
+                Ok(now) => {
+                    self.silent = false;
+                    now
+                }
+                Err(problem) => {
+                    self.unanswered(problem);
+                    continue;
+                }
+            };
+            if self.seen == Seen::Unanswered {
+                self.seen = Seen::Looked(now);
                 continue;
             }
-            self.seen = self.settled(now).await;
+            // A file that is gone is on its way to being replaced.
+            if now.is_none() || self.seen == Seen::Looked(now.clone()) {
+                continue;
+            }
+            self.seen = Seen::Looked(self.settled(now).await);
             let outcome = self.reload().await;
             if matches!(
                 outcome,
@@ -164,11 +200,19 @@ impl Watcher {
         }
     }
 
-    /// Not on an async worker: the file may be on a network.
-    async fn look(&self) -> Option<Look> {
+    async fn look(&self) -> io::Result<Option<Look>> {
         let path = self.path.clone();
-        let looked = tokio::task::spawn_blocking(move || look(&path));
-        looked.await.ok().flatten()
+        let look = move || look(&path);
+        self.ops.run(&self.path, READ_WITHIN, look).await
+    }
+
+    /// Reports a file that does not answer, once per time that it stops answering.
+    fn unanswered(&mut self, source: io::Error) {
+        if !std::mem::replace(&mut self.silent, true) {
+            let path = self.path.clone();
+            let problem = ConfigError::Read { path, source };
+            self.tell(Err(RejectedConfig::Unreadable(Arc::new(problem))));
+        }
     }
 
     /// Waits until the file stays the same.
@@ -176,7 +220,7 @@ impl Watcher {
         let mut last = first;
         for _ in 0..MAX_LOOKS {
             tokio::time::sleep(SETTLED).await;
-            let now = self.look().await;
+            let now = self.look().await.ok().flatten();
             if now.is_some() && now == last {
                 break;
             }
@@ -187,11 +231,16 @@ impl Watcher {
 
     async fn reload(&self) -> Outcome {
         let path = self.path.clone();
-        let read = tokio::task::spawn_blocking(move || Config::load(&path)).await;
-        let config = match read {
-            Ok(read) => read.map_err(|problem| RejectedConfig::Unreadable(Arc::new(problem)))?,
-            Err(_) => return Err(ReloadError::RuntimeGone.into()),
+        let read = move || {
+            let source = ConfigSource::read_regular(path);
+            Ok(source.and_then(|source| Config::from_source(&source)))
         };
+        let read = self.ops.run(&self.path, READ_WITHIN, read).await;
+        let read = read.unwrap_or_else(|source| {
+            let path = self.path.clone();
+            Err(ConfigError::Read { path, source })
+        });
+        let config = read.map_err(|problem| RejectedConfig::Unreadable(Arc::new(problem)))?;
         let runtime = self.runtime.upgrade().ok_or(ReloadError::RuntimeGone)?;
         Ok(runtime.reload(config).await?)
     }
@@ -237,7 +286,9 @@ mod tests {
         let (sender, outcomes) = broadcast::channel(OUTCOMES);
         let watcher = Watcher {
             path: PathBuf::new(),
-            seen: None,
+            seen: Seen::Unanswered,
+            ops: FileOps::default(),
+            silent: false,
             runtime: WeakRuntime::default(),
             outcomes: sender,
         };

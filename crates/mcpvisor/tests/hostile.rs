@@ -12,6 +12,8 @@
 
 #[path = "hostile/closing.rs"]
 mod closing;
+#[path = "hostile/hanging_files.rs"]
+mod hanging_files;
 #[path = "hostile/said.rs"]
 mod said;
 #[path = "hostile/slow_folder.rs"]

@@ -4,7 +4,7 @@
 //! file that cannot be read, or that is of a server that is reached in another way, is passed over.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mcpvisor_core::{ServerName, exposed_name};
@@ -76,7 +76,22 @@ impl CatalogStore {
         format!("catalogs/{}.json", exposed_name(&self.server, "catalog"))
     }
 
-    /// What was kept of a server that is reached in this way. Blocks: not for an async worker.
+    /// Does something about the file, for no longer than this.
+    pub(crate) async fn within<T: Send + 'static>(
+        self: &Arc<Self>,
+        within: Duration,
+        work: impl FnOnce(&Self) -> io::Result<Option<T>> + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let Some(folder) = &self.folder else {
+            return Ok(None);
+        };
+        let store = Arc::clone(self);
+        let path = folder.path(&self.file());
+        folder.ops().run(&path, within, move || work(&store)).await
+    }
+
+    /// What was kept of a server that is reached in this way. Blocks, perhaps for ever: called through
+    /// [`within`](Self::within).
     pub(crate) fn read(&self, transport: &str) -> Option<ServerCatalog> {
         let folder = self.folder.as_ref()?;
         let file = self.file();
@@ -106,7 +121,7 @@ impl CatalogStore {
         })
     }
 
-    /// Keeps the lists as they were fetched. Blocks: not for an async worker.
+    /// Keeps the lists as they were fetched. Blocks, like [`read`](Self::read).
     pub(crate) fn write(&self, transport: &str, listed: &ServerCatalog) {
         let Some(folder) = &self.folder else {
             return;

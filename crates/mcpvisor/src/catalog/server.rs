@@ -52,6 +52,14 @@ impl ServerCatalog {
         self.held.iter().find(|held| held.tool == name)
     }
 
+    /// Whether it takes a while to look at. To find that out does not.
+    pub(crate) fn is_large(&self) -> bool {
+        let (tools, prompts) = (&*self.tools, &*self.prompts);
+        let (resources, templates) = (&*self.resources, &*self.resource_templates);
+        let all = (tools, prompts, resources, templates);
+        serde_json::to_writer(Room(LARGE), &all).is_err()
+    }
+
     /// Whether it lists nothing at all.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()

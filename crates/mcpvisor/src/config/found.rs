@@ -4,10 +4,13 @@
 //! run before a person said so: [`super::TrustStore`] keeps what was said.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::file::ConfigError;
+use super::source::CONFIG_OPS;
 use super::{Config, ConfigSource};
+use crate::file_ops::READ_WITHIN;
 
 /// Names that are looked for in the working folder, in this order.
 const IN_WORKING_FOLDER: [&str; 3] = ["mcpvisor.json", "mcpvisor.toml", ".mcp.json"];
@@ -30,6 +33,7 @@ pub enum Place {
 
 /// A place where a config may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FoundConfig {
     /// The file.
     pub path: PathBuf,
@@ -49,7 +53,10 @@ impl FoundConfig {
     /// Whether something is there, be it a link to nowhere: what cannot be read is an error, and not
     /// passed over for another config.
     pub fn exists(&self) -> bool {
-        self.path.symlink_metadata().is_ok()
+        let path = self.path.clone();
+        let look = move || path.symlink_metadata();
+        let looked = CONFIG_OPS.run_blocking(&self.path, READ_WITHIN, look);
+        looked.map_or_else(|it| it.kind() == io::ErrorKind::TimedOut, |_| true)
     }
 
     /// Reads the file. Nothing else is waited for: whoever means a pipe names it.
@@ -58,10 +65,13 @@ impl FoundConfig {
             path: self.path.clone(),
             source,
         };
-        let there = self.path.metadata().map_err(failed)?;
+        let path = self.path.clone();
+        let look = move || path.metadata();
+        let there = CONFIG_OPS.run_blocking(&self.path, READ_WITHIN, look);
+        let there = there.map_err(failed)?;
         if !there.is_file() {
             let problem = "it is no file; remove it, or name another config";
-            return Err(failed(std::io::Error::other(problem)));
+            return Err(failed(io::Error::other(problem)));
         }
         ConfigSource::read(&self.path)
     }
@@ -69,6 +79,7 @@ impl FoundConfig {
 
 /// The folders of the user, after the XDG base directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UserFolders {
     /// What the user wrote: `$XDG_CONFIG_HOME/mcpvisor`, or `~/.config/mcpvisor`.
     pub config: Option<PathBuf>,
@@ -123,9 +134,13 @@ pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
 
 /// Whether two paths lead to one folder. Nothing means the folder that the process runs in.
 fn same(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| match path.as_os_str().is_empty() {
-        true => Path::new(".").canonicalize(),
-        false => path.canonicalize(),
+    let real = |path: &Path| {
+        let path = match path.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => path.to_owned(),
+        };
+        let asked = path.clone();
+        CONFIG_OPS.run_blocking(&path, READ_WITHIN, move || asked.canonicalize())
     };
     matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -4,12 +4,18 @@
 //! happens to the file meanwhile. What the text means is left to the reader.
 
 use std::fmt;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use sha2::{Digest, Sha256};
 
 use super::file::{ConfigError, MAX_CONFIG_BYTES, text_of};
+use crate::file_ops::{FileOps, READ_WITHIN, open_regular};
+
+/// Bounds the operations on files that are read before there is a runtime.
+pub(super) static CONFIG_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
 
 /// A config file as it was when it was read.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,10 +25,35 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Reads a file, up to [`MAX_CONFIG_BYTES`].
+    /// Reads a file, up to [`MAX_CONFIG_BYTES`]. A regular file that does not answer within 2 s is an
+    /// error; the writer of a pipe is waited for.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
         let path = path.into();
-        let text = read(&path)?;
+        let failed = |source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        };
+        let looked = path.clone();
+        let look = move || std::fs::metadata(looked);
+        let there = CONFIG_OPS.run_blocking(&path, READ_WITHIN, look);
+        if there.map_err(failed)?.is_file() {
+            let regular = path.clone();
+            let read = move || Ok(Self::read_regular(regular));
+            let read = CONFIG_OPS.run_blocking(&path, READ_WITHIN, read);
+            return read.map_err(failed)?;
+        }
+        let text = text_in(&path, File::open(&path).map_err(failed)?)?;
+        Ok(Self { path, text })
+    }
+
+    /// Reads a file; a pipe or a device is an error. Blocks, perhaps for ever: called within a file
+    /// operation.
+    pub(crate) fn read_regular(path: PathBuf) -> Result<Self, ConfigError> {
+        let opened = open_regular(&path).map_err(|source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        });
+        let text = text_in(&path, opened?)?;
         Ok(Self { path, text })
     }
 
@@ -73,12 +104,11 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read(path: &Path) -> Result<String, ConfigError> {
-    let failed = |source| ConfigError::Read {
+fn text_in(path: &Path, file: File) -> Result<String, ConfigError> {
+    let failed = |source: io::Error| ConfigError::Read {
         path: path.to_owned(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     let read = file
         .take(MAX_CONFIG_BYTES + 1)

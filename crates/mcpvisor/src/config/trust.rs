@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::found::UserFolders;
 use super::source::hex;
 use super::{ConfigSource, Review};
+use crate::file_ops::{READ_WITHIN, WRITE_WITHIN};
 use crate::state_dir::StateDir;
 
 /// The folder within the state folder.
@@ -22,7 +23,8 @@ const FOLDER: &str = "trusted";
 /// No more files of the folder are read: nobody trusts so many configs by hand.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Remembers which configs a person trusts. Blocks, as file systems do.
+/// Remembers which configs a person trusts. Blocks, as file systems do: for up to 2 s where it reads,
+/// and 10 s where it writes. What cannot be read in time is not trusted.
 ///
 /// ```
 /// use mcpvisor::config::{ConfigSource, Trust, TrustStore};
@@ -96,6 +98,28 @@ impl TrustStore {
 
     /// What is known about a config.
     pub fn check(&self, source: &ConfigSource) -> Trust {
+        let asked = source.clone();
+        let check = move |store: &Self| Ok(store.check_now(&asked));
+        let checked = self.within(READ_WITHIN, source.path(), check);
+        checked.unwrap_or_else(|problem| {
+            tracing::warn!(%problem, "the config is not trusted: what was trusted cannot be read");
+            Trust::Unknown
+        })
+    }
+
+    /// Runs an operation on the store that is about a path.
+    fn within<T: Send + 'static>(
+        &self,
+        within: Duration,
+        path: &Path,
+        operation: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let store = self.clone();
+        let operation = move || operation(&store);
+        self.state.ops().run_blocking(path, within, operation)
+    }
+
+    fn check_now(&self, source: &ConfigSource) -> Trust {
         let path = absolute(source.path());
         match self.record(&file_of(&path)) {
             Some(record) if record.path != path.to_string_lossy() => Trust::Unknown,
@@ -112,6 +136,12 @@ impl TrustStore {
 
     /// Trusts this text at this path, in place of what was trusted there before.
     pub fn trust(&self, source: &ConfigSource) -> io::Result<()> {
+        let trusted = source.clone();
+        let trust = move |store: &Self| store.trust_now(&trusted);
+        self.within(WRITE_WITHIN, source.path(), trust)
+    }
+
+    fn trust_now(&self, source: &ConfigSource) -> io::Result<()> {
         let path = absolute(source.path());
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let record = Record {
@@ -127,25 +157,34 @@ impl TrustStore {
     /// What the config at this path would start when it was trusted, to be compared with what it
     /// would start now. `None` if it was never trusted, or by a version that kept no review.
     pub fn reviewed(&self, path: impl AsRef<Path>) -> Option<Review> {
-        let path = absolute(path.as_ref());
-        let record = self.record(&file_of(&path))?;
-        record
-            .review
-            .filter(|_| record.path == path.to_string_lossy())
+        let asked = path.as_ref().to_owned();
+        let reviewed = self.within(READ_WITHIN, path.as_ref(), move |store| {
+            let path = absolute(&asked);
+            let record = store.record(&file_of(&path));
+            Ok(record.filter(|record| record.path == path.to_string_lossy()))
+        });
+        reviewed.ok()??.review
     }
 
     /// Takes trust back, and says whether there was any.
     pub fn distrust(&self, path: impl AsRef<Path>) -> io::Result<bool> {
-        let file = file_of(&absolute(path.as_ref()));
-        match fs::remove_file(self.state.path(&file)) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        let asked = path.as_ref().to_owned();
+        self.within(WRITE_WITHIN, path.as_ref(), move |store| {
+            let file = file_of(&absolute(&asked));
+            match fs::remove_file(store.state.path(&file)) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     /// All that is trusted, by path. Files that cannot be read as such are passed over.
     pub fn list(&self) -> io::Result<Vec<Trusted>> {
+        self.within(READ_WITHIN, &self.state.path(FOLDER), Self::list_now)
+    }
+
+    fn list_now(&self) -> io::Result<Vec<Trusted>> {
         let folder = match fs::read_dir(self.state.path(FOLDER)) {
             Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -135,7 +135,7 @@ mod tests {
     async fn questions_that_are_taken_back_at_once_are_as_few_as_those_that_wait() {
         let callbacks = Callbacks::new().at_once(3);
         let callbacks = callbacks.roots(|_| std::future::pending());
-        let host = Host::new("test", "1", callbacks, None);
+        let host = Host::new("test", "1", callbacks, None, Default::default());
         let nobody = Transport::channel(|_| async {});
         let config = ServerConfig::new("a", nobody).unwrap();
         let events = Arc::new(EventBus::new());

@@ -54,6 +54,8 @@ pub enum HeldReason {
     Moved,
     /// What was approved cannot be read.
     Unreadable,
+    /// Tools of this server were approved, and the file that says which is gone.
+    Missing,
 }
 
 impl fmt::Display for HeldReason {
@@ -63,6 +65,7 @@ impl fmt::Display for HeldReason {
             Self::Changed => "its definition changed since it was approved",
             Self::Moved => "it was approved for another command or address",
             Self::Unreadable => "the file of approved tools cannot be read",
+            Self::Missing => "the file of approved tools is gone",
         })
     }
 }
@@ -79,6 +82,8 @@ pub(crate) enum Approval {
     Known(Lock),
     /// There is a file, and it cannot be read: nothing is approved.
     Unreadable,
+    /// There was a file, and it is gone: nothing is approved.
+    Missing,
 }
 
 /// Why a tool is held back, if it is.
@@ -97,6 +102,7 @@ pub(crate) fn judge(approval: &Approval, transport: &str, tool: &Tool) -> Option
         Approval::Unknown | Approval::Unreadable => {
             held(HeldReason::Unreadable, Vec::new(), offered)
         }
+        Approval::Missing => held(HeldReason::Missing, Vec::new(), offered),
         Approval::Known(lock) => match lock.tools.get(&*tool.name) {
             None => held(HeldReason::New, Vec::new(), offered),
             Some(approved) => {

@@ -4,19 +4,27 @@
 //! lock, and whenever it matters whether somebody else approved something.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use mcpvisor_core::{ServerName, exposed_name};
 use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
 use super::{Approval, HeldTool, Lock};
+use crate::file_ops::is_unanswered;
 use crate::state_dir::{FolderLock, StateDir};
 
 /// The folder of all locks, in that of what is kept.
 const FOLDER: &str = "pins";
 
-/// The approvals of one server. All that looks at the file blocks: not for an async worker.
+/// The folder of the markers: an empty file per server that has, or had, a lock. A lock that is gone
+/// while its marker is there was lost; where both are gone the server was never seen.
+const MARKERS: &str = "pinned";
+
+/// The approvals of one server. All that looks at the file blocks, perhaps for ever: it is
+/// called through [`within`](Self::within).
 #[derive(Debug)]
 pub(crate) struct PinStore {
     server: ServerName,
@@ -25,6 +33,10 @@ pub(crate) struct PinStore {
     /// Held by whoever looks at the file, so that what is known changes in the order in which the file
     /// did.
     look: Mutex<Look>,
+    /// The marker was written, or seen, or cannot be written.
+    marked: AtomicBool,
+    /// Why nothing is approved, with the file and what to do about it; nothing if that is known.
+    problem: Mutex<Option<String>>,
 }
 
 /// What the file was like when it was last looked at.
@@ -60,11 +72,63 @@ impl PinStore {
             folder,
             approval: Mutex::default(),
             look: Mutex::default(),
+            marked: AtomicBool::new(false),
+            problem: Mutex::default(),
         }
     }
 
     fn file(&self) -> String {
         format!("{FOLDER}/{}.json", exposed_name(&self.server, "lock"))
+    }
+
+    fn marker(&self) -> String {
+        format!("{MARKERS}/{}", exposed_name(&self.server, "pinned"))
+    }
+
+    /// Why nothing is approved, where that is not for a person to decide: the file, what is wrong with
+    /// it, and what to do.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem_now().clone()
+    }
+
+    fn problem_now(&self) -> MutexGuard<'_, Option<String>> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something about the file, for no longer than this. What comes later goes to `late`.
+    pub(crate) async fn within<T: Send + 'static>(
+        self: &Arc<Self>,
+        within: Duration,
+        work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
+        late: impl FnOnce(io::Result<T>) + Send + 'static,
+    ) -> io::Result<T> {
+        let store = Arc::clone(self);
+        let Some(folder) = &self.folder else {
+            // There is no file; large lists are hashed all the same.
+            let work = tokio::task::spawn_blocking(move || work(&store));
+            return work.await.unwrap_or_else(|it| Err(io::Error::other(it)));
+        };
+        let path = folder.path(&self.file());
+        let work = move || work(&store);
+        let done = folder.ops().run_or_late(&path, within, work, late).await;
+        if let Err(problem) = &done
+            && is_unanswered(problem)
+        {
+            self.unanswered(problem);
+        }
+        done
+    }
+
+    /// The file did not answer. What is known to be approved stays so; nothing else is, not even what is
+    /// seen for the first time, since it could not be kept.
+    fn unanswered(&self, problem: &io::Error) {
+        let mut approval = self.approval();
+        match *approval {
+            Approval::Known(_) => return,
+            Approval::FirstSight => *approval = Approval::Unknown,
+            Approval::Unknown | Approval::Unreadable | Approval::Missing => {}
+        }
+        *self.problem_now() = Some(problem.to_string());
     }
 
     pub(crate) fn approval(&self) -> MutexGuard<'_, Approval> {
@@ -80,7 +144,7 @@ impl PinStore {
     pub(crate) fn is_settled(&self) -> bool {
         match *self.approval() {
             Approval::Unknown | Approval::FirstSight => false,
-            Approval::Known(_) | Approval::Unreadable => true,
+            Approval::Known(_) | Approval::Unreadable | Approval::Missing => true,
         }
     }
 
@@ -125,7 +189,7 @@ impl PinStore {
         self.look_again(&mut look);
         let mut lock = match &*self.approval() {
             Approval::Known(lock) => lock.clone(),
-            Approval::Unknown | Approval::FirstSight | Approval::Unreadable => {
+            Approval::Unknown | Approval::FirstSight | Approval::Unreadable | Approval::Missing => {
                 Lock::new(self.server.as_str())
             }
         };
@@ -143,37 +207,97 @@ impl PinStore {
             None => Ok(None),
         };
         let now = Look::of(&contents);
-        if *look == now {
+        // Unknown: it did not answer meanwhile.
+        if *look == now && !matches!(*self.approval(), Approval::Unknown) {
             return false;
         }
         *look = now;
-        let found = self.understand(contents);
+        let (found, problem) = self.understand(contents);
+        if let Some(problem) = &problem {
+            tracing::warn!(server = %self.server, problem, "no tool is approved");
+        }
         let mut approval = self.approval();
         match (&*approval, &found) {
             // What a person approved stays so when the file is hurt or gone; and who had looked once
             // does not begin anew.
-            (Approval::Known(_), Approval::Unreadable)
-            | (Approval::Known(_) | Approval::Unreadable, Approval::FirstSight) => false,
+            (Approval::Known(_), Approval::Unreadable | Approval::Missing)
+            | (
+                Approval::Known(_) | Approval::Unreadable | Approval::Missing,
+                Approval::FirstSight,
+            ) => false,
             _ => {
+                *self.problem_now() = problem;
                 *approval = found;
                 true
             }
         }
     }
 
-    fn understand(&self, contents: io::Result<Option<Vec<u8>>>) -> Approval {
+    /// What the file says, and what is wrong with it.
+    fn understand(&self, contents: io::Result<Option<Vec<u8>>>) -> (Approval, Option<String>) {
         let problem = match contents {
-            Ok(None) => return Approval::FirstSight,
+            Ok(None) => return self.without_lock(),
             Ok(Some(contents)) => match Lock::read(self.server.as_str(), &contents) {
-                Some(lock) => return Approval::Known(lock),
-                None => "it is no lock of this server, or was edited".to_owned(),
+                Some(lock) => {
+                    self.mark();
+                    return (Approval::Known(lock), None);
+                }
+                None => "it is not a lock of this server, or was edited".to_owned(),
             },
             Err(problem) => problem.to_string(),
         };
-        let path = self.folder.as_ref().map(|it| it.path(&self.file()));
-        tracing::warn!(server = %self.server, path = %path.unwrap_or_default().display(), %problem,
-            "the file of approved tools cannot be read, so it approves nothing");
-        Approval::Unreadable
+        let problem = format!(
+            "{} cannot be used: {problem}; repair it, or approve the tools again",
+            self.shown(&self.file())
+        );
+        (Approval::Unreadable, Some(problem))
+    }
+
+    /// There is no lock: the server was never seen, unless its marker says otherwise.
+    fn without_lock(&self) -> (Approval, Option<String>) {
+        let marker = match &self.folder {
+            Some(folder) => folder.read(&self.marker()),
+            None => Ok(None),
+        };
+        let marker_file = self.shown(&self.marker());
+        match marker {
+            Ok(None) => (Approval::FirstSight, None),
+            Ok(Some(_)) => {
+                let problem = format!(
+                    "{} is gone; approve the tools again, or restore it",
+                    self.shown(&self.file())
+                );
+                (Approval::Missing, Some(problem))
+            }
+            Err(problem) => {
+                let problem = format!("{marker_file} cannot be read: {problem}");
+                (Approval::Unreadable, Some(problem))
+            }
+        }
+    }
+
+    /// Leaves the marker beside a lock, once.
+    fn mark(&self) {
+        let Some(folder) = &self.folder else {
+            return;
+        };
+        if self.marked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let file = self.marker();
+        let marked = match folder.read(&file) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) | Err(_) => folder.write(&file, b""),
+        };
+        if let Err(problem) = marked {
+            tracing::warn!(server = %self.server, path = self.shown(&file), %problem,
+                "a lost file of approved tools would not be noticed");
+        }
+    }
+
+    fn shown(&self, file: &str) -> String {
+        let path = self.folder.as_ref().map(|folder| folder.path(file));
+        path.unwrap_or_default().display().to_string()
     }
 
     /// Keeps other processes from the file.
@@ -195,6 +319,7 @@ impl PinStore {
             tracing::warn!(server = %self.server, %problem, "approved tools could not be saved");
         }
         *self.approval() = Approval::Known(lock);
+        *self.problem_now() = None;
         saved
     }
 
@@ -205,6 +330,7 @@ impl PinStore {
         let contents = lock.write()?;
         folder.write(&self.file(), &contents)?;
         *look = Look::at(&contents);
+        self.mark();
         Ok(())
     }
 }

@@ -3,26 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU32;
 
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use mcpvisor_core::{GovernorSettings, InvalidSetting};
 use ractor::Actor;
 
-use super::{Governed, Lifeline, Runtime};
+use super::{Governed, Lifeline, Runtime, drivers};
 use crate::callbacks::Callbacks;
 use crate::catalog::CatalogPublisher;
 use crate::config::{Config, ServerConfig};
 use crate::error::StartError;
 use crate::events::{EventBus, Events};
+use crate::file_ops::{FileHook, FileOps};
 use crate::host::Host;
 use crate::server::slot::ServerSlot;
 use crate::state_dir::StateDir;
 use crate::supervisor::{SupervisorActor, SupervisorArguments};
-
-/// How long the start of a fleet waits for what earlier runs have kept.
-const RECALL: Duration = Duration::from_secs(2);
 
 /// Describes a runtime before it starts.
 #[derive(Debug, Default)]
@@ -34,6 +32,7 @@ pub struct RuntimeBuilder {
     callbacks: Callbacks,
     state_dir: Option<PathBuf>,
     events: Arc<EventBus>,
+    file_ops: FileOps,
 }
 
 impl RuntimeBuilder {
@@ -101,8 +100,21 @@ impl RuntimeBuilder {
         self.events.subscribe()
     }
 
+    /// Calls this with the path on the thread of every file operation. For tests of file systems that
+    /// hang.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn file_hook(mut self, hook: FileHook) -> Self {
+        self.file_ops = FileOps::new(Some(hook));
+        self
+    }
+
     /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
     pub async fn start(self) -> Result<Runtime, StartError> {
+        drivers::check_time()?;
+        for server in &self.servers {
+            drivers::check_io(&server.transport)?;
+        }
         check_connects(self.connects.as_ref()).map_err(StartError::InvalidConnects)?;
         let governed = Governed {
             by_host: self.governor.is_some(),
@@ -117,8 +129,9 @@ impl RuntimeBuilder {
         if self.callbacks.listens() {
             tokio::spawn(self.callbacks.clone().listen(events.subscribe()));
         }
-        let state = self.state_dir.map(StateDir::new);
-        let host = Arc::new(Host::new(&name, &version, self.callbacks, state));
+        let ops = self.file_ops;
+        let state = self.state_dir.map(|it| StateDir::with(it, ops.sibling()));
+        let host = Arc::new(Host::new(&name, &version, self.callbacks, state, ops));
         let mut servers = BTreeMap::new();
         for config in self.servers {
             validate(&config)?;
@@ -158,26 +171,13 @@ impl RuntimeBuilder {
     }
 }
 
-/// Takes up what was kept of earlier runs, before anybody asks for it. A file system that does not
-/// answer is not waited for: all of it can be learned again.
+/// Takes up what was kept of earlier runs, before anybody asks for it. Each server by itself: a file
+/// that does not answer in time holds up no other.
 pub(super) async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
     if host.state.is_none() {
         return;
     }
-    let too_late = Arc::new(AtomicBool::new(false));
-    let given_up = Arc::clone(&too_late);
-    let read = move || {
-        for slot in &slots {
-            slot.recall(show, &given_up);
-        }
-    };
-    if tokio::time::timeout(RECALL, tokio::task::spawn_blocking(read))
-        .await
-        .is_err()
-    {
-        too_late.store(true, Ordering::Release);
-        tracing::warn!("the state folder does not answer; the fleet starts without what is kept");
-    }
+    join_all(slots.iter().map(|slot| slot.recall(show))).await;
 }
 
 /// Refuses bounds that would make the runtime misbehave.

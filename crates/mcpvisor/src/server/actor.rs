@@ -16,6 +16,7 @@ use rmcp::model::ServerPeerInfo;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
+use super::look::Waiting;
 use super::message::{ControlReply, Renew, ServerMessage};
 use super::restoring::Restoring;
 use super::slot::ServerSlot;
@@ -191,11 +192,7 @@ impl ServerState {
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
             ServerMessage::PinsChanged { approved } => self.pins_changed(approved),
-            ServerMessage::Reconfigure { renew, reply } => {
-                self.reconfigure(renew);
-                self.settle();
-                let _ = reply.send(Ok(()));
-            }
+            ServerMessage::Reconfigure { renew, reply } => self.reconfigure(renew, reply),
             ServerMessage::ReportBroken { generation } => {
                 self.step(Input::ReportBroken { generation });
             }
@@ -209,6 +206,7 @@ impl ServerState {
                 good_for,
             } => self.list_fetched(generation, list, result, good_for),
             ServerMessage::ListLooked(looked) => self.list_looked(*looked),
+            ServerMessage::ToolsJudged(judging) => self.tools_judged(*judging),
             ServerMessage::ListsUsed => self.step(Input::ListsUsed),
             ServerMessage::CheckEnded {
                 generation,
@@ -252,7 +250,7 @@ impl ServerState {
     }
 
     /// Takes up the config that is in the slot now.
-    fn reconfigure(&mut self, renew: Renew) {
+    fn reconfigure(&mut self, renew: Renew, reply: ControlReply) {
         let config = self.slot.config();
         let settings = Box::new(config.machine_settings());
         self.dirty = true;
@@ -260,7 +258,6 @@ impl ServerState {
         if self.listed_on != Generation::NONE {
             self.approve_first_sight();
         }
-        self.look_again(ListKind::Tools);
         match renew {
             Renew::Nothing => {}
             Renew::Headers => self.renew_headers(),
@@ -271,6 +268,7 @@ impl ServerState {
                 self.step(Input::Renew);
             }
         }
+        self.look_again(Waiting::Reconfigured(reply));
     }
 
     /// A connection that is up goes on with the headers of the config. An attempt with the old ones

@@ -4,16 +4,19 @@
 //! are pinned. So a large one is looked at on a thread of its own, and the actor takes what came of it
 //! if the rules and the other lists are still those by which it was looked at.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor_core::{Generation, ListKind};
 
 use super::actor::ServerState;
+use super::approve::{Approved, tell};
 use super::configured::CurrentConfig;
-use super::message::{FetchFailure, ServerMessage};
+use super::message::{ControlReply, FetchFailure, ServerMessage};
 use super::slot::ServerSlot;
 use crate::catalog::{ListDiff, ServerCatalog};
+use crate::pins::HeldTool;
 
 /// So often a large list is looked at anew on a thread of its own, because something else changed
 /// meanwhile. After that the actor waits for it: a server whose other lists never rest would keep it
@@ -51,9 +54,81 @@ pub(crate) struct Looked {
     basis: Basis,
     /// All lists, as they were fetched.
     pub(super) listed: ServerCatalog,
-    /// What callers see.
-    pub(super) seen: ServerCatalog,
+    pub(super) seen: Seen,
+}
+
+/// What callers see.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) catalog: ServerCatalog,
+    /// How it differs from what they saw before.
     pub(super) diff: ListDiff,
+    /// Tools that were not held back before, or differ from what was held back.
+    pub(super) held: Vec<String>,
+}
+
+impl Seen {
+    fn of(slot: &ServerSlot, list: ListKind, listed: &ServerCatalog, old: &ServerCatalog) -> Self {
+        let mut catalog = slot.look_at(listed);
+        let diff = ListDiff::of(list, old, &catalog);
+        let held = newly_held(old, &catalog);
+        catalog.share(old);
+        Self {
+            catalog,
+            diff,
+            held,
+        }
+    }
+}
+
+fn newly_held(old: &ServerCatalog, new: &ServerCatalog) -> Vec<String> {
+    // Of two tools of one name the first counts.
+    let old: HashMap<&str, &HeldTool> = old.held.iter().rev().map(|it| (&*it.tool, it)).collect();
+    let fresh = |it: &&HeldTool| old.get(&*it.tool) != Some(it);
+    let fresh = new.held.iter().filter(fresh);
+    fresh.map(|it| it.tool.clone()).collect()
+}
+
+/// What callers see of the tools by other rules.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    basis: Basis,
+    seen: Seen,
+}
+
+/// Tools that are judged by other rules on a thread of their own.
+#[derive(Debug)]
+pub(crate) struct Judging {
+    /// Nothing if that failed.
+    judged: Option<Judged>,
+    /// How often that was done, for want of rules that stay the same.
+    looks: u32,
+    waiting: Waiting,
+}
+
+/// A request that is answered when callers see the tools by the new rules.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    Reconfigured(ControlReply),
+    Approval(Option<Approved>),
+}
+
+impl Waiting {
+    fn answer(self) {
+        match self {
+            Self::Reconfigured(reply) => {
+                let _ = reply.send(Ok(()));
+            }
+            Self::Approval(approved) => tell(approved),
+        }
+    }
+}
+
+impl Judged {
+    fn by(slot: &ServerSlot, basis: Basis) -> Self {
+        let seen = Seen::of(slot, ListKind::Tools, &basis.listed, &basis.last_good);
+        Self { basis, seen }
+    }
 }
 
 impl Basis {
@@ -72,15 +147,12 @@ impl Looked {
         let Fetched { list, alone, .. } = &fetched;
         let mut listed = basis.listed.taking(*list, alone);
         listed.share(&basis.listed);
-        let mut seen = slot.look_at(&listed);
-        let diff = ListDiff::of(*list, &basis.last_good, &seen);
-        seen.share(&basis.last_good);
+        let seen = Seen::of(slot, *list, &listed, &basis.last_good);
         Self {
             fetched,
             basis,
             listed,
             seen,
-            diff,
         }
     }
 }
@@ -134,6 +206,57 @@ impl ServerState {
             let looked = self.look_here(fetched);
             self.adopt(looked);
         }
+    }
+
+    /// Works out what callers see, after the rules about tools changed, and answers the request for it
+    /// then. Until that is done the old rules hold. Large lists are judged on a thread of their own.
+    pub(super) fn look_again(&mut self, waiting: Waiting) {
+        if self.slot.memory().listed.is_large() {
+            self.judge_elsewhere(waiting, 0);
+        } else {
+            self.judge_here(waiting);
+        }
+    }
+
+    fn judge_here(&mut self, waiting: Waiting) {
+        let judged = Judged::by(&self.slot, self.basis());
+        self.show_judged(judged, waiting);
+    }
+
+    fn judge_elsewhere(&self, waiting: Waiting, looks: u32) {
+        let (slot, basis) = (Arc::clone(&self.slot), self.basis());
+        let myself = self.myself.clone();
+        tokio::spawn(async move {
+            let judged = tokio::task::spawn_blocking(move || Judged::by(&slot, basis));
+            let judging = Judging {
+                judged: judged.await.ok(),
+                looks: looks + 1,
+                waiting,
+            };
+            let _ = myself.send_message(ServerMessage::ToolsJudged(Box::new(judging)));
+        });
+    }
+
+    /// A large list was judged by other rules. Where something changed meanwhile that is done again.
+    pub(super) fn tools_judged(&mut self, judging: Judging) {
+        let Judging {
+            judged,
+            looks,
+            waiting,
+        } = judging;
+        match judged {
+            Some(judged) if judged.basis.is_same(&self.basis()) => {
+                self.show_judged(judged, waiting);
+            }
+            Some(_) if looks < MOST_LOOKS => self.judge_elsewhere(waiting, looks),
+            Some(_) | None => self.judge_here(waiting),
+        }
+    }
+
+    fn show_judged(&mut self, judged: Judged, waiting: Waiting) {
+        self.show_seen(ListKind::Tools, judged.seen);
+        self.settle();
+        waiting.answer();
     }
 }
 
@@ -224,6 +347,77 @@ mod tests {
         until("it is seen", || seen() == Some(length)).await;
         assert!(!handle.catalog().stale);
         holder.join().unwrap();
+        runtime.shutdown(DEADLINE).await;
+    }
+
+    /// Holds the rules, so that judging by them takes as long as the test wants.
+    struct Rules {
+        give_back: std::sync::mpsc::Sender<()>,
+        holder: std::thread::JoinHandle<()>,
+    }
+
+    impl Rules {
+        async fn hold(slot: &Arc<ServerSlot>) -> Self {
+            let (taken, is_taken) = tokio::sync::oneshot::channel();
+            let (give_back, is_wanted) = std::sync::mpsc::channel::<()>();
+            let slot = Arc::clone(slot);
+            let holder = std::thread::spawn(move || {
+                let _rules = slot.pins.approval();
+                taken.send(()).unwrap();
+                let _ = is_wanted.recv_timeout(DEADLINE);
+            });
+            is_taken.await.unwrap();
+            Self { give_back, holder }
+        }
+
+        fn give_back(self) {
+            self.give_back.send(()).unwrap();
+            self.holder.join().unwrap();
+        }
+    }
+
+    /// After a reload and after an approval all tools are judged again.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn calls_go_on_while_a_large_list_is_judged_by_other_rules() {
+        let wordy = Wordy::default();
+        wordy.length.store(2 * 1024 * 1024, Ordering::Relaxed);
+        let config = ServerConfig::new("a", Transport::in_process(wordy.clone())).unwrap();
+        let builder = Runtime::builder().server(config.clone());
+        let runtime = builder.start().await.unwrap();
+        runtime.ready(DEADLINE).await.unwrap();
+        let handle = runtime.server("a").unwrap();
+        let pings = async || {
+            for _ in 0..100 {
+                handle.ping().deadline(DEADLINE / 4).await.unwrap();
+            }
+        };
+
+        let rules = Rules::hold(&handle.slot).await;
+        let mut hidden = config.clone();
+        hidden.tools = crate::ToolFilter::new([""; 0], ["talk"]);
+        let reload = runtime.clone();
+        let reload = tokio::spawn(async move {
+            let config = crate::Config::new().server(hidden);
+            reload.reload(config).await
+        });
+        let configured = || !handle.slot.config().tools.deny.is_empty();
+        until("the reload is under way", configured).await;
+        pings().await;
+        assert!(!reload.is_finished(), "it is answered when it is seen");
+        assert_eq!(handle.catalog().tools.len(), 1);
+        rules.give_back();
+        reload.await.unwrap().unwrap();
+        assert_eq!(handle.catalog().tools.len(), 0, "the new rules hold");
+
+        runtime
+            .reload(crate::Config::new().server(config))
+            .await
+            .unwrap();
+        assert_eq!(handle.catalog().tools.len(), 1);
+        let rules = Rules::hold(&handle.slot).await;
+        handle.slot.tell_pins_changed();
+        pings().await;
+        rules.give_back();
         runtime.shutdown(DEADLINE).await;
     }
 }

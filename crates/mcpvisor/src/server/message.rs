@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::approve::{ApproveReply, Approved};
 use super::call::Call;
-use super::look::Looked;
+use super::look::{Judging, Looked};
 use crate::catalog::Listed;
 use crate::error::ControlError;
 
@@ -93,6 +93,8 @@ pub(crate) enum ServerMessage {
     },
     /// A large list that was fetched was looked at.
     ListLooked(Box<Looked>),
+    /// A large list was judged by other rules.
+    ToolsJudged(Box<Judging>),
     /// Somebody reads lists that are no longer good.
     ListsUsed,
     /// A check of a connection ended.

@@ -8,9 +8,9 @@ use mcpvisor_core::machine::{Fault, FaultClass, MAX_MESSAGE, cut};
 use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
-use super::look::{Fetched, Looked};
+use super::look::{Fetched, Looked, Seen};
 use super::message::FetchFailure;
-use crate::catalog::{ListDiff, Listed, ServerCatalog};
+use crate::catalog::{Listed, ServerCatalog};
 use crate::events::EventKind;
 use crate::status::{ListState, ServerStatus};
 
@@ -128,27 +128,16 @@ impl ServerState {
                 self.approve_first_sight();
             }
             self.slot.keep_later();
-            self.show_seen(list, looked.seen, looked.diff);
+            self.show_seen(list, looked.seen);
         }
         self.fetched(generation, list, good_for);
     }
 
-    /// Works out what callers see, after the rules about a list changed.
-    pub(super) fn look_again(&mut self, list: ListKind) {
-        let (listed, old) = {
-            let memory = self.slot.memory();
-            (Arc::clone(&memory.listed), Arc::clone(&memory.last_good))
-        };
-        let mut seen = self.slot.look_at(&listed);
-        let diff = ListDiff::of(list, &old, &seen);
-        seen.share(&old);
-        self.show_seen(list, seen, diff);
-    }
-
     /// Shows callers what they see from now on, and how it differs.
-    fn show_seen(&mut self, list: ListKind, mut next: ServerCatalog, diff: ListDiff) {
+    pub(super) fn show_seen(&mut self, list: ListKind, seen: Seen) {
+        let (mut next, diff) = (seen.catalog, seen.diff);
         let old = Arc::clone(&self.slot.memory().last_good);
-        self.tell_of_held(&old, &next);
+        self.tell_of_held(next.generation, seen.held);
         next.stale = old.stale;
         next.revision = old.revision;
         if !diff.is_empty() {
@@ -225,6 +214,7 @@ impl ServerState {
             State::Disconnected(_) => {
                 Some("mend the server; it is probed slowly, or reconnect it".to_owned())
             }
+            State::Connected(_) if !catalog.held.is_empty() => self.slot.pins.problem(),
             State::Connecting(_)
             | State::Connected(_)
             | State::Reconnecting(_)

@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,17 +26,21 @@ use crate::catalog::{
 };
 use crate::config::ServerConfig;
 use crate::era_store::EraWrites;
-use crate::error::Obstacle;
+use crate::error::{ControlError, Obstacle};
 use crate::events::{EventBus, EventKind};
+use crate::file_ops::{READ_WITHIN, WRITE_WITHIN, hung_before, is_unanswered};
 use crate::host::Host;
 use crate::link::StderrRing;
 use crate::link::bounds::Bounds;
-use crate::pins::PinStore;
+use crate::pins::{HeldTool, PinStore};
 use crate::status::ServerStatus;
 use crate::supervisor::CloseOutcome;
 
 /// A call that is held back waits no longer for a disk that may know of an approval.
 const LOOKING: Duration = Duration::from_secs(1);
+
+/// Tools that were listed wait no longer for a disk that knows which of them are approved.
+const LISTED: Duration = Duration::from_secs(5);
 
 /// The lasting part of one server.
 pub(crate) struct ServerSlot {
@@ -51,7 +56,7 @@ pub(crate) struct ServerSlot {
     #[cfg(feature = "schema-check")]
     pub(crate) checks: Arc<crate::arguments::ArgumentChecks>,
     /// The last known catalog, from one run to the next.
-    pub(crate) kept: CatalogStore,
+    pub(crate) kept: Arc<CatalogStore>,
     /// What is being written of the era that the server speaks.
     pub(crate) eras: EraWrites,
     /// The tools that a person approved.
@@ -199,7 +204,7 @@ impl ServerSlot {
             #[cfg(feature = "schema-check")]
             checks: Arc::default(),
             pins: Arc::new(PinStore::new(config_name.clone(), host.state.clone())),
-            kept: CatalogStore::new(config_name, host.state.clone()),
+            kept: Arc::new(CatalogStore::new(config_name, host.state.clone())),
             eras: EraWrites::default(),
             catalogs,
             host,
@@ -266,31 +271,158 @@ impl ServerSlot {
         visible(listed, sight)
     }
 
-    /// Takes up what was kept of the run before, unless it is too late for a catalog: the server may have
-    /// listed its own by then. Until the approvals were read nothing of a pinned server is approved.
-    /// Blocks: not for an async worker.
-    pub(crate) fn recall(&self, show: bool, too_late: &AtomicBool) {
+    /// Takes up what was kept of the run before. Until the approvals were read nothing of a pinned
+    /// server is approved; a catalog that comes later is dropped, since the server may have listed its
+    /// own by then.
+    pub(crate) async fn recall(self: &Arc<Self>, show: bool) {
         let config = self.config();
         if config.pin {
-            self.pins.load();
+            self.load_pins().await;
         }
-        let Some(listed) = self.kept.read(config.fingerprint()) else {
-            return;
-        };
-        let mut shown = self.look_at(&listed);
-        shown.revision = 1;
-        let shown = Arc::new(shown);
-        {
-            let mut memory = self.memory();
-            if too_late.load(Ordering::Acquire) {
+        let (slot, with) = (Arc::clone(self), Arc::clone(&config));
+        let read = self.kept.within(READ_WITHIN, move |kept| {
+            let Some(listed) = kept.read(with.fingerprint()) else {
+                return Ok(None);
+            };
+            let mut shown = slot.look_at(&listed);
+            shown.revision = 1;
+            Ok(Some((Arc::new(listed), Arc::new(shown))))
+        });
+        let (listed, shown) = match read.await {
+            Ok(Some(read)) => read,
+            Ok(None) => return,
+            Err(problem) => {
+                tracing::warn!(server = %self.name(), %problem, "the kept catalog cannot be read");
                 return;
             }
-            memory.listed = Arc::new(listed);
+        };
+        {
+            let mut memory = self.memory();
+            memory.listed = listed;
             memory.listed_with = Arc::clone(&config);
             memory.last_good = Arc::clone(&shown);
         }
         if show && config.enabled {
             self.show(shown);
+        }
+    }
+
+    /// Reads which tools are approved, unless that is known. A disk that does not answer in time is not
+    /// waited for; what it says later is shown then.
+    pub(crate) async fn load_pins(self: &Arc<Self>) {
+        let late = self.show_later();
+        let load = |pins: &PinStore| {
+            pins.load();
+            Ok(())
+        };
+        let loaded = self.pins.within(READ_WITHIN, load, late).await;
+        self.note_pins(loaded);
+    }
+
+    /// Shows what is approved, once a disk has answered that was not waited for.
+    fn show_later(self: &Arc<Self>) -> impl FnOnce(io::Result<()>) + Send + 'static {
+        let slot = Arc::downgrade(self);
+        move |_| {
+            if let Some(slot) = slot.upgrade() {
+                slot.see_listed();
+                slot.tell_pins_changed();
+            }
+        }
+    }
+
+    /// What the server has listed is approved if it was never seen before; not what was kept of an
+    /// earlier run, or was listed by a server that is reached in another way. Blocks: within an
+    /// operation on the file.
+    fn see_listed(&self) {
+        let config = self.config();
+        if !config.pin || self.pins.is_settled() {
+            return;
+        }
+        let (listed, with) = {
+            let memory = self.memory();
+            (Arc::clone(&memory.listed), Arc::clone(&memory.listed_with))
+        };
+        let is_listed = listed.generation != Generation::NONE;
+        if is_listed && with.fingerprint() == config.fingerprint() {
+            self.pins.see(&listed.tools, config.fingerprint());
+        }
+    }
+
+    /// Approves what was listed before it was pinned, if the server was never seen before, and shows
+    /// it.
+    pub(crate) fn see_listed_later(self: &Arc<Self>) {
+        let slot = Arc::clone(self);
+        tokio::spawn(async move {
+            let here = Arc::clone(&slot);
+            let see = move |_: &PinStore| {
+                here.see_listed();
+                Ok(())
+            };
+            let seen = slot.pins.within(WRITE_WITHIN, see, slot.show_later());
+            let seen = seen.await;
+            slot.note_pins(seen);
+            slot.tell_pins_changed();
+        });
+    }
+
+    /// Approves what is held back, as it was shown: one tool, or all of them, whose definition has a
+    /// hash if one is named. Returns their names.
+    pub(crate) async fn approve(
+        self: &Arc<Self>,
+        shown: Arc<ServerCatalog>,
+        tool: Option<String>,
+        hash: Option<String>,
+    ) -> Result<Vec<String>, ControlError> {
+        let server = || self.name().clone();
+        let name = tool.clone();
+        // Large definitions are hashed and copied.
+        let wanted = tokio::task::spawn_blocking(move || {
+            let is_wanted = |it: &&HeldTool| {
+                tool.as_ref().is_none_or(|tool| *tool == it.tool)
+                    && hash.as_ref().is_none_or(|hash| *hash == it.hash())
+            };
+            let wanted: Vec<_> = shown.held.iter().filter(is_wanted).cloned().collect();
+            wanted
+        });
+        let wanted = wanted.await;
+        let wanted = wanted.map_err(|_| ControlError::Interrupted(server()))?;
+        if wanted.is_empty() {
+            // What is approved may not be known here, so that it must not be written anew.
+            let server = server();
+            return name.map_or_else(
+                || Ok(Vec::new()),
+                |tool| Err(ControlError::NotHeld { server, tool }),
+            );
+        }
+        let names = wanted.iter().map(|it| it.tool.clone()).collect();
+        let config = self.config();
+        let approve = move |pins: &PinStore| pins.approve(&wanted, config.fingerprint());
+        let kept = self.pins.within(WRITE_WITHIN, approve, self.show_later());
+        match kept.await {
+            Ok(()) => Ok(names),
+            Err(problem) if is_unanswered(&problem) => Err(ControlError::NotApproved {
+                server: server(),
+                problem: problem.to_string(),
+            }),
+            Err(problem) => Err(ControlError::NotSaved {
+                server: server(),
+                problem: problem.to_string(),
+            }),
+        }
+    }
+
+    pub(super) fn tell_pins_changed(&self) {
+        if let Mailbox::Live(actor) = &*self.mailbox.borrow() {
+            let _ = actor.send_message(ServerMessage::PinsChanged { approved: None });
+        }
+    }
+
+    /// Reports a file of approvals that did not answer, once per time that it stops answering.
+    pub(crate) fn note_pins<T>(&self, outcome: io::Result<T>) {
+        if let Err(problem) = outcome
+            && !hung_before(&problem)
+        {
+            tracing::warn!(server = %self.name(), %problem, "which tools are approved is not known");
         }
     }
 
@@ -304,13 +436,16 @@ impl ServerSlot {
         }
         let same = with.fingerprint() == config.fingerprint();
         let offered = (same && !self.pins.is_settled()).then(|| tools.to_vec());
-        let pins = Arc::clone(&self.pins);
-        let looked = tokio::task::spawn_blocking(move || match offered {
-            Some(offered) => pins.see(&offered, config.fingerprint()),
-            None => pins.refresh(|| {}),
-        });
+        let look = move |pins: &PinStore| {
+            match offered {
+                Some(offered) => pins.see(&offered, config.fingerprint()),
+                None => pins.refresh(|| {}),
+            }
+            Ok(())
+        };
         // Without an answer nothing more is approved than before.
-        let _ = looked.await;
+        let looked = self.pins.within(LISTED, look, self.show_later()).await;
+        self.note_pins(looked);
     }
 
     /// Whoever calls a tool that is held back looks whether another process approved it meanwhile.
@@ -319,15 +454,18 @@ impl ServerSlot {
             return;
         }
         let slot = Arc::clone(self);
-        let looked = tokio::task::spawn_blocking(move || {
-            slot.pins.refresh(|| {
-                if let Mailbox::Live(actor) = &*slot.mailbox.borrow() {
-                    let _ = actor.send_message(ServerMessage::PinsChanged { approved: None });
-                }
-            });
-        });
-        let until = until.min(now() + LOOKING);
-        let _ = tokio::time::timeout_at(until.into(), looked).await;
+        let refresh = move |pins: &PinStore| {
+            let mut changed = false;
+            pins.refresh(|| changed = true);
+            slot.see_listed();
+            if changed {
+                slot.tell_pins_changed();
+            }
+            Ok(())
+        };
+        let within = until.saturating_duration_since(now()).min(LOOKING);
+        let looked = self.pins.within(within, refresh, |_| {}).await;
+        self.note_pins(looked);
     }
 
     /// Keeps the lists for the next run, once they have been quiet for a while.
@@ -371,12 +509,15 @@ impl ServerSlot {
             let memory = self.memory();
             (Arc::clone(&memory.listed), Arc::clone(&memory.listed_with))
         };
-        let slot = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || {
-            slot.kept.write(config.fingerprint(), &listed);
-        });
-        // A runtime that is going away takes the write with it; the file before it stays.
-        let _ = written.await;
+        let write = move |kept: &CatalogStore| {
+            kept.write(config.fingerprint(), &listed);
+            Ok(None::<()>)
+        };
+        if let Err(problem) = self.kept.within(WRITE_WITHIN, write).await
+            && !hung_before(&problem)
+        {
+            tracing::warn!(server = %self.name(), %problem, "the catalog could not be kept");
+        }
     }
 
     /// The server is gone: callers see nothing of it any more.

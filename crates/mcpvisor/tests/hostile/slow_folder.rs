@@ -1,15 +1,14 @@
-//! A state folder on a file system that does not answer. A pipe whose writer says nothing stands for
-//! it: whoever reads it waits.
+//! A pipe in place of a file of the state folder. Its writer says nothing: a plain read would wait.
 
 use std::path::{Path, PathBuf};
 
 use super::*;
 
 /// A folder of its own, removed in the end.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let name = format!("mcpvisor-slow-{name}-{}", std::process::id());
         Self(std::env::temp_dir().join(name))
     }

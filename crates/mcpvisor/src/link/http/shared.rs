@@ -15,7 +15,14 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use super::direct::Direct;
 use super::endpoint::HttpEndpoint;
 use super::target::{Target, invalid};
-use crate::link::OpenFailure;
+use crate::file_ops::{FileOps, READ_WITHIN, is_unanswered, read_regular};
+use crate::link::{OpenFailure, OpenFailureClass};
+
+/// Stands for the files of the system's certificates.
+const SYSTEM: &str = "system certificates";
+
+/// A file of certificates that is larger is refused.
+const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What all HTTP connections of one runtime share.
 #[derive(Debug)]
@@ -26,16 +33,19 @@ pub(crate) struct HttpShared {
     roots: OnceCell<Arc<RootCertStore>>,
     /// For servers without certificates of their own. It remembers sessions of TLS.
     plain: OnceCell<Arc<ClientConfig>>,
+    /// Bounds the reading of certificates.
+    ops: FileOps,
 }
 
 impl HttpShared {
     /// The proxies are those of this process's environment now.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(ops: FileOps) -> Self {
         Self {
             proxies: Matcher::from_env(),
             direct: Direct::of_environment(),
             roots: OnceCell::new(),
             plain: OnceCell::new(),
+            ops,
         }
     }
 
@@ -44,7 +54,7 @@ impl HttpShared {
     pub(super) fn with_proxies(proxies: Matcher) -> Self {
         Self {
             proxies,
-            ..Self::new()
+            ..Self::new(FileOps::default())
         }
     }
 
@@ -77,9 +87,10 @@ impl HttpShared {
     async fn roots(&self) -> Result<&Arc<RootCertStore>, OpenFailure> {
         self.roots
             .get_or_try_init(|| async {
-                let roots = tokio::task::spawn_blocking(system_roots).await;
-                roots.map(Arc::new).map_err(|problem| {
-                    invalid(format!(
+                let read = || Ok(Arc::new(system_roots()));
+                let roots = self.ops.run(Path::new(SYSTEM), READ_WITHIN, read).await;
+                roots.map_err(|problem| {
+                    unread(format!(
                         "the system's certificates cannot be read: {problem}"
                     ))
                 })
@@ -93,6 +104,10 @@ impl HttpShared {
     ) -> Result<Arc<ClientConfig>, OpenFailure> {
         let mut roots = RootCertStore::clone(self.roots().await?.as_ref());
         let endpoint = endpoint.clone();
+        let files = &endpoint.root_certificates;
+        let first = files.first().or(endpoint.client_certificate.as_ref());
+        let first = first.cloned().unwrap_or_default();
+        let shown = endpoint.shown(&first);
         let read = move || {
             for path in &endpoint.root_certificates {
                 let file = File::of(&endpoint, path);
@@ -112,8 +127,27 @@ impl HttpShared {
             let client = client.map(|path| File::of(&endpoint, path).client());
             configure(roots, client.transpose()?).map(Arc::new)
         };
-        let read = tokio::task::spawn_blocking(read).await;
-        read.unwrap_or_else(|problem| Err(invalid(format!("certificates: {problem}"))))
+        // One operation for all files, under the name of the first.
+        let read = self.ops.run(&first, READ_WITHIN, || Ok(read())).await;
+        read.unwrap_or_else(|problem| {
+            // The path may hold a secret.
+            let problem = match is_unanswered(&problem) {
+                true => format!("{shown} does not answer; check its disk or network mount"),
+                false => problem.to_string(),
+            };
+            Err(unread(format!(
+                "the certificates cannot be read: {problem}"
+            )))
+        })
+    }
+}
+
+/// A disk that does not answer may do so later, so there are further attempts.
+fn unread(message: String) -> OpenFailure {
+    OpenFailure {
+        class: OpenFailureClass::Transient,
+        message,
+        action: None,
     }
 }
 
@@ -164,10 +198,13 @@ impl<'p> File<'p> {
         Self { path, shown }
     }
 
+    fn contents(&self) -> Result<Vec<u8>, OpenFailure> {
+        read_regular(self.path, MAX_BYTES).map_err(|problem| self.unusable(&problem.to_string()))
+    }
+
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, OpenFailure> {
         let read = |problem: pem::Error| self.unusable(&problem.to_string());
-        let found: Vec<_> = CertificateDer::pem_file_iter(self.path)
-            .map_err(read)?
+        let found: Vec<_> = CertificateDer::pem_slice_iter(&self.contents()?)
             .collect::<Result<_, _>>()
             .map_err(read)?;
         if found.is_empty() {
@@ -178,7 +215,7 @@ impl<'p> File<'p> {
 
     /// The certificates, and the key beside them.
     fn client(&self) -> Result<ClientCertificate, OpenFailure> {
-        let key = PrivateKeyDer::from_pem_file(self.path);
+        let key = PrivateKeyDer::from_pem_slice(&self.contents()?);
         let key = key.map_err(|problem| self.unusable(&problem.to_string()));
         Ok((self.certificates()?, key?))
     }
@@ -203,7 +240,7 @@ mod tests {
             endpoint().root_certificate("/nope/zq7.pem"),
         ] {
             let mut target = Target::check(&endpoint, |_| None).unwrap();
-            let shared = HttpShared::new();
+            let shared = HttpShared::new(FileOps::default());
             let failure = shared.equip(&mut target, &endpoint).await.unwrap_err();
             assert!(failure.message.contains("/nope/***.pem"), "{failure:?}");
         }

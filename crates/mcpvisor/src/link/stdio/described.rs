@@ -4,10 +4,15 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use super::command::StdioCommand;
 use super::resolve::resolve;
+use crate::file_ops::{FileOps, READ_WITHIN};
+
+/// Bounds the search for programs.
+static LOCATE_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
 
 impl StdioCommand {
     /// The file that would be run now, or why there is none and what to do about it.
@@ -19,11 +24,24 @@ impl StdioCommand {
     /// assert!(Transport::stdio("no-such-command").locate().is_err());
     /// ```
     pub fn locate(&self) -> Result<PathBuf, String> {
-        let environment = self.environment(std::env::vars_os());
-        resolve(self, &environment).map_err(|failure| match failure.action {
-            Some(action) => format!("{}; {action}", failure.message),
-            None => failure.message,
-        })
+        let command = self.clone();
+        let locate = move || {
+            let environment = command.environment(std::env::vars_os());
+            Ok(resolve(&command, &environment))
+        };
+        let program = Path::new(&self.program);
+        let located = LOCATE_OPS.run_blocking(program, READ_WITHIN, locate);
+        // The path is not repeated: it may hold a secret.
+        let unanswered = |_| {
+            let program = self.shown(&self.program);
+            format!("looking for {program} took too long; check the folders of PATH")
+        };
+        located
+            .map_err(unanswered)?
+            .map_err(|failure| match failure.action {
+                Some(action) => format!("{}; {action}", failure.message),
+                None => failure.message,
+            })
     }
 
     /// Whether a process with this command line may be a child of this command. A program that

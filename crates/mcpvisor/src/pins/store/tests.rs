@@ -139,3 +139,54 @@ fn nothing_is_written_while_another_process_writes() {
 /// Another process is busy for so long, which is less than it would be given up after.
 #[cfg(unix)]
 const BUSY: Duration = Duration::from_millis(200);
+
+/// One file that is lost is not the same as a server that was never seen: whoever removes it would
+/// have all tools approved as they are.
+#[test]
+fn a_lock_that_is_lost_approves_nothing_until_a_person_does() {
+    let folder = Folder::new("lost");
+    let (read, write) = (tool("read", "reads"), tool("write", "writes"));
+    let first = folder.store();
+    first.see(std::slice::from_ref(&read), HERE);
+    assert_eq!(first.problem(), None);
+    let lock = folder.0.join(first.file());
+    std::fs::remove_file(&lock).unwrap();
+
+    let next = folder.store();
+    next.load();
+    next.see(&[read.clone(), write.clone()], HERE);
+    for tool in [&read, &write] {
+        assert_eq!(reason(&next, tool), Some(HeldReason::Missing));
+    }
+    let problem = next.problem().unwrap();
+    assert!(problem.contains(lock.to_str().unwrap()), "{problem}");
+    assert!(problem.contains("approve the tools again"), "{problem}");
+    assert!(!lock.exists(), "nothing was approved unseen");
+    next.approve(&[held(&next, &read).unwrap()], HERE).unwrap();
+    assert_eq!(next.problem(), None);
+    assert_eq!(reason(&next, &read), None);
+    assert_eq!(reason(&next, &write), Some(HeldReason::New));
+
+    // Without the folder nothing was ever seen: that is a new beginning.
+    std::fs::remove_dir_all(&folder.0).unwrap();
+    let anew = folder.store();
+    anew.see(std::slice::from_ref(&write), HERE);
+    assert_eq!(reason(&anew, &write), None);
+}
+
+/// Locks of earlier versions have no marker. One that is read gets it.
+#[test]
+fn a_lock_without_a_marker_is_read_and_marked() {
+    let folder = Folder::new("unmarked");
+    let read = tool("read", "reads");
+    let first = folder.store();
+    first.see(std::slice::from_ref(&read), HERE);
+    std::fs::remove_dir_all(folder.0.join(MARKERS)).unwrap();
+    let next = folder.store();
+    next.load();
+    assert_eq!(reason(&next, &read), None);
+    std::fs::remove_file(folder.0.join(next.file())).unwrap();
+    let lost = folder.store();
+    lost.load();
+    assert_eq!(reason(&lost, &read), Some(HeldReason::Missing));
+}

@@ -21,7 +21,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 async fn what_changes_while_it_is_being_written_is_written_too() {
     let root = std::env::temp_dir().join(format!("mcpvisor-slot-{}", std::process::id()));
     let state = Some(StateDir::new(&root));
-    let host = Host::new("test", "1", Callbacks::new(), state);
+    let host = Host::new("test", "1", Callbacks::new(), state, Default::default());
     let config = ServerConfig::new("a", Transport::channel(|_| async {})).unwrap();
     let events = Arc::new(EventBus::new());
     let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());

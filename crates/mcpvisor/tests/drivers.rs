@@ -1,0 +1,74 @@
+//! A tokio runtime without a driver that is needed is refused, and the program survives it.
+
+#![cfg(all(feature = "stdio", feature = "in-process"))]
+#![allow(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mcpvisor::{ControlError, MissingDriver, Runtime, ServerConfig, StartError, Transport};
+use tokio::runtime::Builder;
+
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+fn stdio() -> ServerConfig {
+    ServerConfig::new("child", Transport::stdio("cat")).unwrap()
+}
+
+fn in_process() -> ServerConfig {
+    ServerConfig::new("here", Transport::channel(|_| async {})).unwrap()
+}
+
+/// One test, since the hook is that of the whole process.
+#[test]
+fn a_runtime_without_a_driver_is_refused_and_no_panic_is_seen() {
+    std::panic::set_hook(Box::new(|_| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+    }));
+    let builders: [fn() -> Builder; 2] = [Builder::new_current_thread, || {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1);
+        builder
+    }];
+    for builder in builders {
+        let without_time = builder().enable_io().build().unwrap();
+        for server in [stdio(), in_process()] {
+            let start = Runtime::builder().server(server).start();
+            let refused = without_time.block_on(start).unwrap_err();
+            let missing = matches!(refused, StartError::MissingDriver(MissingDriver::Time));
+            assert!(missing, "{refused:?}");
+            let said = refused.to_string();
+            assert!(said.contains("time driver"), "{said}");
+            assert!(said.contains("enable_all()"), "{said}");
+        }
+
+        let without_io = builder().enable_time().build().unwrap();
+        let start = Runtime::builder().server(stdio()).start();
+        let refused = without_io.block_on(start).unwrap_err();
+        let missing = matches!(refused, StartError::MissingDriver(MissingDriver::Io));
+        assert!(missing, "{refused:?}");
+        assert!(refused.to_string().contains("enable_all()"), "{refused}");
+        // Servers in this process need no I/O.
+        without_io.block_on(async {
+            let start = Runtime::builder().server(in_process()).start();
+            let runtime = start.await.unwrap();
+            let refused = runtime.add(stdio()).await.unwrap_err();
+            let missing = matches!(refused, ControlError::MissingDriver { .. });
+            assert!(missing, "{refused:?}");
+            runtime.shutdown(Duration::from_secs(5)).await;
+        });
+
+        let complete = builder().enable_all().build().unwrap();
+        complete.block_on(async {
+            let fleet = Runtime::builder().server(stdio()).server(in_process());
+            let runtime = fleet.start().await.unwrap();
+            runtime.shutdown(Duration::from_secs(5)).await;
+        });
+    }
+    assert_eq!(PANICS.load(Ordering::SeqCst), 0, "no hook heard of a probe");
+    let _ = std::panic::catch_unwind(|| std::panic::panic_any(()));
+    assert_eq!(PANICS.load(Ordering::SeqCst), 1, "it hears of all else");
+}

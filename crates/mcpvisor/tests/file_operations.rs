@@ -1,0 +1,81 @@
+//! Every file operation of the library is bounded: files are opened where the bounds are, or in
+//! functions that are called from there.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+use std::path::{Path, PathBuf};
+
+/// What touches a file system.
+const OPERATIONS: [&str; 11] = [
+    "fs::read",
+    "fs::write",
+    "fs::metadata",
+    "fs::remove",
+    "fs::rename",
+    "File::open",
+    "File::options",
+    "metadata()",
+    "canonicalize()",
+    ".is_file()",
+    ".exists()",
+];
+
+/// Where that is bounded, and by what.
+const BOUNDED: [(&str, &str); 8] = [
+    ("file_ops.rs", "it has the bounds"),
+    ("state_dir.rs", "within operations of its users"),
+    (
+        "config/source.rs",
+        "CONFIG_OPS; the writer of a pipe is waited for",
+    ),
+    ("config/found.rs", "CONFIG_OPS"),
+    ("config/trust.rs", "TrustStore::within"),
+    ("watch.rs", "Watcher::look"),
+    (
+        "link/stdio/resolve.rs",
+        "the thread that starts children, and LOCATE_OPS",
+    ),
+    ("link/stdio/described.rs", "LOCATE_OPS"),
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn no_file_operation_is_without_a_bound() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    let mut unbounded = Vec::new();
+    for file in files {
+        let name = file
+            .strip_prefix(&root)
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        let is_test = name.contains("test") || name.contains("fuzz");
+        if is_test || BOUNDED.iter().any(|(bounded, _)| *bounded == name) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            let touches = OPERATIONS.iter().any(|it| line.contains(it));
+            if touches && !line.trim_start().starts_with("//") {
+                unbounded.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert_eq!(unbounded, [""; 0]);
+}
