@@ -5,6 +5,7 @@
 //! - [`mod@eventually`]: wait for an event or a condition, with a deadline and a useful panic,
 //!   instead of sleeping for luck.
 //! - [`event_chain`]: follows the events of a runtime and reports what cannot be true.
+//! - [`delay`]: a TCP proxy that adds latency and counts connections.
 //! - [`isolated`]: one test in a process of its own, so that what it counts is its own.
 //! - [`leaks`]: what this process holds (descriptors, children, zombies, memory, tasks), before and
 //!   after.
@@ -23,6 +24,7 @@
 
 pub mod badserver;
 pub mod event_chain;
+pub mod delay;
 pub mod eventually;
 pub mod http_server;
 pub mod isolated;

@@ -14,6 +14,7 @@ use super::fault::HttpFault;
 use super::listener::Listener;
 use super::record::{Received, Record};
 use super::{HttpManners, LostSession, elsewhere};
+use crate::eventually::eventually;
 
 /// What is told to the open streams at once.
 const STREAM_BUFFER: usize = 4_096;
@@ -131,6 +132,15 @@ impl HttpServer {
         if let Some(listener) = self.0.listener.lock().await.take() {
             listener.close().await;
         }
+    }
+
+    /// Closes its port and keeps its connections, as a server does that drains.
+    pub async fn stop_listening(&self) {
+        if let Some(listener) = self.0.listener.lock().await.as_ref() {
+            listener.refuse();
+        }
+        let refused = || std::net::TcpStream::connect(self.0.address).is_err();
+        eventually(Duration::from_secs(30), "a closed port", refused).await;
     }
 
     /// Listens on its port again. Nothing is known of earlier sessions.

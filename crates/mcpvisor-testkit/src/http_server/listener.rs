@@ -3,9 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::control::Shared;
@@ -20,6 +21,7 @@ const BACKLOG: u32 = 1_024;
 pub(super) struct Listener {
     address: SocketAddr,
     close: Option<oneshot::Sender<()>>,
+    refuse: Arc<Notify>,
     task: JoinHandle<()>,
 }
 
@@ -32,16 +34,24 @@ impl Listener {
         let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         let (close, closed) = oneshot::channel();
-        let task = tokio::spawn(accept(listener, Arc::clone(shared), closed));
+        let refuse = Arc::new(Notify::new());
+        let accepting = accept(listener, Arc::clone(shared), closed, Arc::clone(&refuse));
+        let task = tokio::spawn(accepting);
         Ok(Self {
             address,
             close: Some(close),
+            refuse,
             task,
         })
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Closes the port. The connections stay.
+    pub(super) fn refuse(&self) {
+        self.refuse.notify_one();
     }
 
     /// Closes the port and every connection, and waits until they are.
@@ -57,15 +67,22 @@ impl Drop for Listener {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut close: oneshot::Receiver<()>) {
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    mut close: oneshot::Receiver<()>,
+    refuse: Arc<Notify>,
+) {
+    let mut listener = Some(listener);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => {
+            accepted = next(listener.as_ref()) => {
                 if let Ok((stream, _)) = accepted {
                     connections.spawn(connection(stream, Arc::clone(&shared)));
                 }
             }
+            () = refuse.notified() => listener = None,
             Some(_) = connections.join_next() => {}
             _ = &mut close => break,
         }
@@ -74,14 +91,25 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut close: oneshot::
     connections.shutdown().await;
 }
 
+/// The next connection, if the port is open.
+async fn next(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let _open = Open::count(&shared);
-    let _ = stream.set_nodelay(shared.manners().nodelay);
-    let mut wire = Wire::new(stream);
+    let manners = shared.manners();
+    let _ = stream.set_nodelay(manners.nodelay);
+    let mut wire = Wire::new(stream, manners.announced);
     loop {
         shared.thawed().await;
+        let idle = manners.keep_alive.unwrap_or(Duration::MAX);
         let request = tokio::select! {
             request = wire.request() => request,
+            () = tokio::time::sleep(idle) => return,
             () = frozen(&shared) => continue,
         };
         let Ok(Some(request)) = request else {

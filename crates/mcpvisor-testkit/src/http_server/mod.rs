@@ -29,6 +29,8 @@ mod streams;
 mod strike;
 mod wire;
 
+use std::time::Duration;
+
 pub use control::{Arming, HttpServer};
 pub use fault::{HttpFault, list_faults};
 pub use record::Received;
@@ -84,6 +86,10 @@ pub struct HttpManners {
     /// Whether small packets leave at once. Without it answers may wait for the client's
     /// acknowledgement, as with a server that does not think of it.
     pub nodelay: bool,
+    /// How long an idle connection is kept, as exactly as uvicorn does.
+    pub keep_alive: Option<Duration>,
+    /// The seconds that `Keep-Alive: timeout` announces.
+    pub announced: Option<u64>,
 }
 
 impl Default for HttpManners {
@@ -96,6 +102,8 @@ impl Default for HttpManners {
             stream: true,
             resumable: false,
             nodelay: true,
+            keep_alive: None,
+            announced: None,
         }
     }
 }

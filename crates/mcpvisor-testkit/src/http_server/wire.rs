@@ -30,13 +30,16 @@ impl Request {
 pub(super) struct Wire {
     stream: TcpStream,
     read: Vec<u8>,
+    /// The seconds that every head announces.
+    announced: Option<u64>,
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream, announced: Option<u64>) -> Self {
         Self {
             stream,
             read: Vec::new(),
+            announced,
         }
     }
 
@@ -111,7 +114,7 @@ impl Wire {
         body: &[u8],
     ) -> io::Result<()> {
         let length = body.len().to_string();
-        let mut bytes = head(status, headers, &[("content-length", &length)]);
+        let mut bytes = self.head(status, headers, &[("content-length", &length)]);
         bytes.extend_from_slice(body);
         self.write(&bytes).await
     }
@@ -124,13 +127,13 @@ impl Wire {
         length: usize,
     ) -> io::Result<()> {
         let length = length.to_string();
-        let bytes = head(status, headers, &[("content-length", &length)]);
+        let bytes = self.head(status, headers, &[("content-length", &length)]);
         self.write(&bytes).await
     }
 
     /// The head of an answer in chunks.
     pub(super) async fn begin(&mut self, status: u16, headers: &[(&str, &str)]) -> io::Result<()> {
-        let bytes = head(status, headers, &[("transfer-encoding", "chunked")]);
+        let bytes = self.head(status, headers, &[("transfer-encoding", "chunked")]);
         self.write(&bytes).await
     }
 
@@ -154,6 +157,18 @@ impl Wire {
         self.stream.write_all(bytes).await
     }
 
+    fn head(&self, status: u16, headers: &[(&str, &str)], more: &[(&str, &str)]) -> Vec<u8> {
+        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+        for (name, value) in headers.iter().chain(more) {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(seconds) = self.announced {
+            head.push_str(&format!("keep-alive: timeout={seconds}\r\n"));
+        }
+        head.push_str("\r\n");
+        head.into_bytes()
+    }
+
     /// Waits until the client leaves.
     pub(super) async fn left(&mut self) {
         loop {
@@ -163,15 +178,6 @@ impl Wire {
             }
         }
     }
-}
-
-fn head(status: u16, headers: &[(&str, &str)], more: &[(&str, &str)]) -> Vec<u8> {
-    let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
-    for (name, value) in headers.iter().chain(more) {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head.push_str("\r\n");
-    head.into_bytes()
 }
 
 fn reason(status: u16) -> &'static str {
