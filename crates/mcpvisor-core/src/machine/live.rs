@@ -159,6 +159,11 @@ impl Machine {
         reason: CheckReason,
         fault: Fault,
     ) {
+        if reason == CheckReason::Idle && self.admission.in_flight() > 0 {
+            // Calls that started meanwhile watch the connection themselves, and the next check
+            // follows when the last of them ended.
+            return;
+        }
         let Some(live) = self.live(generation).cloned() else {
             return;
         };

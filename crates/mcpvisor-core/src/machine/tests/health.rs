@@ -210,7 +210,6 @@ fn an_idle_connection_is_checked_and_a_dead_one_replaced_at_once() {
     assert_eq!(bench.pass(millis(1)), [check(1)]);
     let deadline = bench.now + secs(10);
     assert_eq!(bench.machine.next_deadline(), Some(deadline));
-    bench.call(bench.read(1));
     let close = Effect::Close {
         generation: generation(1),
         grace: bench.machine.settings().close,
@@ -264,6 +263,27 @@ fn a_server_that_answers_a_call_during_its_check_has_passed_it() {
         panic!("{:?}", bench.state());
     };
     assert_eq!(live.check, None);
+}
+
+#[test]
+fn a_check_that_fails_leaves_calls_alone_that_started_meanwhile() {
+    for in_time in [true, false] {
+        let mut bench = Bench::connected();
+        bench.pass(secs(60));
+        bench.call(bench.tool(1));
+        let effects = match in_time {
+            true => bench.step(checked(1, false)),
+            false => bench.pass(secs(10)),
+        };
+        assert_eq!(effects, [], "nothing is replaced");
+        assert_eq!(bench.machine.in_flight(), 1);
+        let effects = bench.step(call_ended(1, 1, CallEnd::Local));
+        let effects = [effects, bench.tick()].concat();
+        assert!(
+            effects.contains(&check(1)),
+            "the next one follows: {effects:?}"
+        );
+    }
 }
 
 #[test]
