@@ -79,6 +79,9 @@ pub enum RetryWish {
 pub enum Trouble {
     /// It was queued when the connection went, or the connect failed: nothing was written.
     NotWritten,
+    /// No connection could be opened for it in time, and the link lives on with what is in flight:
+    /// nothing was written.
+    NotDialled,
     /// Writing it failed; a part may have arrived.
     WriteFailed,
     /// The connection was lost after it was written.
@@ -178,6 +181,8 @@ fn by_table(
     };
     match trouble {
         Trouble::NotWritten => (Known::NotSent, Decision::Retry),
+        // The link has tried for as long as a call waits for a reconnect.
+        Trouble::NotDialled => (Known::NotSent, Decision::Fail),
         Trouble::WriteFailed | Trouble::ConnectionLost | Trouble::ServerFault => {
             (Known::Unknown, if_safe(Decision::Retry))
         }
@@ -233,6 +238,7 @@ mod tests {
         let after = |secs| RetryAfter(Duration::from_secs(secs));
         vec![
             (Trouble::NotWritten,     NotSent,  Retry,              Retry,              Retry),
+            (Trouble::NotDialled,     NotSent,  Fail,               Fail,               Fail),
             (Trouble::WriteFailed,    Unknown,  Retry,              Fail,               Retry),
             (Trouble::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
             (Trouble::SessionGone,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),

@@ -54,6 +54,10 @@ impl Machine {
 
     /// What the trouble of one request says about its connection.
     fn note_trouble(&mut self, now: Now, generation: Generation, trouble: Trouble) {
+        if trouble == Trouble::NotDialled {
+            // The server was not asked, so nothing was heard of it.
+            return;
+        }
         self.heard(now, generation);
         if self.live(generation).is_none() {
             return;
@@ -66,6 +70,7 @@ impl Machine {
             | Trouble::Unauthorized
             | Trouble::Unreadable => true,
             Trouble::NotWritten
+            | Trouble::NotDialled
             | Trouble::SessionGone
             | Trouble::Busy { .. }
             | Trouble::Denied

@@ -331,6 +331,7 @@ pub fn may_repeat_after(trouble: Trouble, call: &NewCall, expired_too: bool) -> 
         | Trouble::Busy { retry_after: None } => may_repeat(call),
         // Nobody refreshes an authorization yet.
         Trouble::Unauthorized
+        | Trouble::NotDialled
         | Trouble::Denied
         | Trouble::DeadlinePassed
         | Trouble::Cancelled
@@ -343,7 +344,7 @@ pub fn may_repeat_after(trouble: Trouble, call: &NewCall, expired_too: bool) -> 
 /// What a trouble says about a call.
 pub fn known_of(trouble: Trouble) -> Known {
     match trouble {
-        Trouble::NotWritten => Known::NotSent,
+        Trouble::NotWritten | Trouble::NotDialled => Known::NotSent,
         Trouble::SessionGone
         | Trouble::Unauthorized
         | Trouble::Denied

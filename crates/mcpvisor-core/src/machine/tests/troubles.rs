@@ -3,7 +3,7 @@
 
 use super::bench::*;
 use crate::discovery::{FetchOutcome, ListKind};
-use crate::machine::{Effect, Input, NewCall, Outcome, StateName};
+use crate::machine::{Effect, Input, NewCall, NotSent, Outcome, StateName};
 use crate::retry::{MAX_RETRY_AFTER, RetryWish, Safety, Trouble};
 use crate::settings::ServerSettings;
 
@@ -117,6 +117,23 @@ fn a_call_that_a_dying_session_no_longer_takes_holds_up_its_end_no_longer() {
     let effects = bench.step(call_failed(1, 2, Trouble::NotWritten));
     let closes = |effect: &Effect| matches!(effect, Effect::Close { .. });
     assert!(effects.iter().any(closes), "{effects:?}");
+}
+
+#[test]
+fn a_call_for_which_no_connection_could_be_opened_was_not_sent_and_leaves_the_others_alone() {
+    let mut bench = connected();
+    bench.call(bench.tool(1));
+    bench.call(bench.tool(2));
+    let effects = bench.step(call_failed(1, 2, Trouble::NotDialled));
+    let unsent = NotSent::NoConnection(Some(gone()));
+    assert_eq!(about_calls(effects), [resolve(2, Outcome::NotSent(unsent))]);
+    assert_eq!(bench.name(), StateName::Connected);
+    assert_eq!(bench.machine.in_flight(), 1, "the other one goes on");
+    let effects = bench.call(bench.tool(3));
+    assert!(
+        !about_calls(effects).is_empty(),
+        "the connection takes more"
+    );
 }
 
 #[test]
