@@ -23,6 +23,8 @@ pub(crate) mod gates {
     /// Milliseconds of a call to a server without TCP_NODELAY, which stalls for 40 when nothing is
     /// done about it.
     pub(crate) const HTTP_STALL_MS: f64 = 10.0;
+    /// The slowest hundredth of calls to a Node server beside rmcp's default client, many callers.
+    pub(crate) const NODE_P99: f64 = 2.0;
     /// A large fleet over HTTP is ready, beside rmcp's default client.
     pub(crate) const HTTP_READY: f64 = 0.4;
     /// Many callers on a slow tool.

@@ -6,6 +6,7 @@
 mod bare;
 mod fleet;
 mod ours;
+mod peer;
 mod recovery;
 mod server;
 mod wall;
@@ -59,6 +60,14 @@ pub(crate) async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Ou
     }
     let stall = async || Ok([wall::without_nodelay(plan, gates::HTTP_STALL_MS).await?]);
     table.rows(&plan.best(stall).await?)?;
+    match peer::installed() {
+        Some(peers) => {
+            let gate = plan.wall(gates::NODE_P99);
+            let slowest = async || Ok([peer::slowest(plan, &peers, MANY, gate).await?]);
+            table.rows(&plan.best(slowest).await?)?;
+        }
+        None => table.note("p99 of a call to a Node server: skipped: MCPVISOR_PEERS is not set")?,
+    }
     Ok(())
 }
 
