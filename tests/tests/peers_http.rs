@@ -22,6 +22,7 @@ use fleet::*;
 use mcpvisor::for_model::ModelText;
 use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
 use mcpvisor::{CallError, Callbacks, Runtime, ServerHandle, Transport};
+use mcpvisor_testkit::delay::DelayProxy;
 use mcpvisor_testkit::eventually;
 use rmcp::model::ProtocolVersion;
 use serde_json::json;
@@ -304,4 +305,94 @@ async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
         runtime.shutdown(secs(30)).await;
     }
     std::fs::remove_file(script).unwrap();
+}
+
+/// The time that a network adds each way.
+const EACH_WAY: Duration = Duration::from_millis(30);
+
+/// Thinks for 3 to 7 s, another time in each round.
+fn thinking(agent: usize, round: usize) -> Duration {
+    millis(3_000 + (agent * 7_919 + round * 1_237) as u64 % 4_000)
+}
+
+/// Agents with connections of their own, each of which thinks between its calls. Returns how many
+/// calls were answered, and how many were lost.
+async fn think_and_call(port: u16, agents: usize, calls: usize) -> (usize, usize) {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let proxy = DelayProxy::start(address, EACH_WAY).await.unwrap();
+    let url = format!("http://{}/mcp", proxy.address());
+    let mut settings = eager();
+    settings.timeouts.connect = START;
+    let servers = (0..agents).map(|agent| {
+        let server = server(&format!("agent-{agent}"), Transport::http(&url));
+        server.settings(settings.clone())
+    });
+    let runtime = fleet(servers).await;
+    runtime.ready(2 * START).await.unwrap();
+    let mut thinkers = JoinSet::new();
+    for agent in 0..agents {
+        let handle = runtime.server(&format!("agent-{agent}")).unwrap();
+        thinkers.spawn(async move {
+            let (mut answered, mut unknown) = (0, 0);
+            for round in 0..calls {
+                tokio::time::sleep(thinking(agent, round)).await;
+                match echo(&handle, &format!("{agent}-{round}")).await {
+                    Ok(()) => answered += 1,
+                    Err(CallError::OutcomeUnknown { .. }) => unknown += 1,
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            (answered, unknown)
+        });
+    }
+    let counts = thinkers.join_all().await;
+    let answered = counts.iter().map(|(answered, _)| answered).sum();
+    let unknown = counts.iter().map(|(_, unknown)| unknown).sum();
+    println!(
+        "{answered} calls answered, {unknown} unknown, {} connections",
+        proxy.connections()
+    );
+    runtime.shutdown(START).await;
+    (answered, unknown)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_that_think_between_their_calls_lose_none_of_them_to_fastmcp() {
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let script = script("thinking");
+    let port = free_port();
+    let _process = Process::start(peers.fastmcp(&script, port), port).await;
+    let (agents, calls) = (size(20, 200), size(2, 10));
+    let counts = think_and_call(port, agents, calls).await;
+    std::fs::remove_file(script).unwrap();
+    assert_eq!(counts, (agents * calls, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_callers_of_everything_open_at_most_twice_as_many_connections() {
+    const CALLERS: usize = 64;
+    let Some(peers) = Peers::installed() else {
+        return;
+    };
+    let port = free_port();
+    let _process = Process::start(peers.everything(port), port).await;
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let proxy = DelayProxy::start(address, Duration::ZERO).await.unwrap();
+    let (runtime, peer) = ready_in_time(proxy.address().port()).await;
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let peer = peer.clone();
+        callers.spawn(async move {
+            for round in 0..20 {
+                echo(&peer, &format!("{caller}-{round}")).await.unwrap();
+            }
+        });
+    }
+    callers.join_all().await;
+    let opened = proxy.connections();
+    println!("{CALLERS} callers, {opened} connections");
+    assert!(opened <= 2 * CALLERS, "{opened} connections");
+    runtime.shutdown(START).await;
 }
