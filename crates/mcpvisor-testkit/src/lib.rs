@@ -23,8 +23,8 @@
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
 
 pub mod badserver;
-pub mod event_chain;
 pub mod delay;
+pub mod event_chain;
 pub mod eventually;
 pub mod http_server;
 pub mod isolated;

@@ -50,7 +50,7 @@ pub(crate) async fn check(
 
 /// Why a check failed. A server that answers anything is alive; one that fails a ping, that wants
 /// authorization before it answers, or that the ping cannot reach may not be: a new connection
-/// decides.
+/// decides. A ping that was not sent for lack of a connection, while the link lives on, says nothing.
 fn failure_of(answer: OwnAnswer) -> Option<Fault> {
     match answer {
         Ok(_) | Err(OwnFailure::Error(_) | OwnFailure::Unreadable(_)) => None,

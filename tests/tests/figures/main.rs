@@ -11,6 +11,7 @@
 mod again;
 mod budget;
 mod crowd;
+mod draining;
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod kills;

@@ -29,6 +29,7 @@ mod packets;
 #[path = "../fleet/patience.rs"]
 mod patience;
 mod redirects;
+mod reuse;
 mod sessions;
 mod silence;
 mod streams;

@@ -396,7 +396,7 @@ impl<'a, L: Link> Session<'a, L> {
                 if trouble == Trouble::Denied && era::may_be_another(status) {
                     self.doubt();
                 }
-                if trouble == Trouble::NotWritten {
+                if matches!(trouble, Trouble::NotWritten | Trouble::NotDialled) {
                     call.reply.set_written(false);
                 }
                 self.aliases.remove(&call.id);
@@ -595,7 +595,7 @@ fn class_of(trouble: Trouble, status: Option<u16>) -> FaultClass {
     match trouble {
         // It knows who asks, and does not let them: that is for a person too.
         Trouble::Denied if status == Some(403) => FaultClass::Unauthorized,
-        Trouble::NotWritten => FaultClass::ConnectFailed,
+        Trouble::NotWritten | Trouble::NotDialled => FaultClass::ConnectFailed,
         Trouble::WriteFailed | Trouble::ConnectionLost => FaultClass::ConnectionLost,
         Trouble::SessionGone => FaultClass::SessionExpired,
         Trouble::Unauthorized => FaultClass::Unauthorized,

@@ -14,6 +14,7 @@ mod batches;
 mod bounds;
 mod calls;
 mod doubts;
+mod draining;
 mod eras;
 #[cfg(target_os = "linux")]
 mod idle;

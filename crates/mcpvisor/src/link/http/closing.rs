@@ -26,8 +26,10 @@ impl HttpLink {
             let Some((purpose, out)) = ready!(self.exchanges.poll_next_unpin(cx)) else {
                 break;
             };
-            if let Out::Over(over) = out {
-                self.over(purpose, *over, &Nobody);
+            match out {
+                Out::Over(over) => drop(self.over(purpose, *over, &Nobody)),
+                Out::Undialled(failure) => drop(self.undialled(&failure, &Nobody)),
+                Out::Head(_) | Out::Message(_) => {}
             }
         }
         Poll::Ready(())

@@ -1,7 +1,7 @@
-//! One connection to the server, and those that wait for the next request.
+//! One connection to the server.
 //!
-//! Each is driven by whoever holds it: the exchange that runs on it, or nobody while it waits. So no
-//! task of its own outlives the link, and no lock is between a call and its socket.
+//! It is driven by its holder: the exchange that runs on it, or the pool while it is idle. So no task
+//! of its own outlives the link, and no lock is between a call and its socket.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,18 +14,8 @@ use http_body_util::Full;
 use hyper::body::{Body as _, Frame, Incoming};
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
 
 use super::socket::{Fresh, Wire};
-
-/// So many connections wait for the next request.
-const MAX_IDLE: usize = 64;
-
-/// A connection that was not used for so long is closed.
-const IDLE: Duration = Duration::from_secs(60);
-
-/// A server that says how long it keeps a connection is believed to end it that much sooner.
-const EARLIER: Duration = Duration::from_secs(1);
 
 /// Reads and writes for a connection.
 type Driver = Connection<TokioIo<Wire>, Full<Bytes>>;
@@ -37,8 +27,10 @@ pub(super) struct Conn {
     driver: Option<Pin<Box<Driver>>>,
     /// Has the driver ask the system what has come.
     fresh: Fresh,
-    /// Not to be used any more then.
-    stale_at: Option<Instant>,
+    /// How long it took to reach the other side.
+    pub(super) round_trip: Duration,
+    /// How long the server says that it keeps it.
+    pub(super) announced: Option<Duration>,
 }
 
 /// Why an exchange has no answer.
@@ -51,12 +43,18 @@ pub(super) enum SendFailure {
 }
 
 impl Conn {
-    pub(super) fn new(sender: SendRequest<Full<Bytes>>, driver: Driver, fresh: Fresh) -> Self {
+    pub(super) fn new(
+        sender: SendRequest<Full<Bytes>>,
+        driver: Driver,
+        fresh: Fresh,
+        round_trip: Duration,
+    ) -> Self {
         Self {
             sender,
             driver: Some(Box::pin(driver)),
             fresh,
-            stale_at: None,
+            round_trip,
+            announced: None,
         }
     }
 
@@ -106,13 +104,12 @@ impl Conn {
                 .find_map(|part| part.trim().strip_prefix("timeout="))
         });
         let timeout = timeout.and_then(|secs| secs.trim().parse().ok());
-        let kept = timeout.map_or(IDLE, Duration::from_secs).min(IDLE);
-        self.stale_at = Some(Instant::now() + kept.saturating_sub(EARLIER));
+        self.announced = timeout.map(Duration::from_secs).or(self.announced);
     }
 
     /// Whether it can take another request now. The server may have closed it a moment ago, or said
     /// something that nobody asked for, so the system is asked.
-    fn is_usable(&mut self) -> bool {
+    pub(super) fn is_usable(&mut self) -> bool {
         self.fresh.set(true);
         let usable = self.seems_usable();
         self.fresh.set(false);
@@ -120,11 +117,14 @@ impl Conn {
     }
 
     /// Whether it can take another request, as far as is known.
-    fn seems_usable(&mut self) -> bool {
-        let mut cx = Context::from_waker(Waker::noop());
-        drive(&mut self.driver, &mut cx);
-        let stale = self.stale_at.is_some_and(|at| at <= Instant::now());
-        self.driver.is_some() && !stale && self.sender.is_ready()
+    pub(super) fn seems_usable(&mut self) -> bool {
+        self.poll_usable(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// The same; the task is woken when something happens to it.
+    pub(super) fn poll_usable(&mut self, cx: &mut Context<'_>) -> bool {
+        drive(&mut self.driver, cx);
+        self.driver.is_some() && self.sender.is_ready()
     }
 }
 
@@ -140,39 +140,5 @@ fn drive(driver: &mut Option<Pin<Box<Driver>>>, cx: &mut Context<'_>) {
 impl std::fmt::Debug for Conn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Conn").finish_non_exhaustive()
-    }
-}
-
-/// Connections that wait for the next request, the one used last on top.
-#[derive(Debug, Default)]
-pub(super) struct Idle(Vec<Conn>);
-
-impl Idle {
-    pub(super) fn put(&mut self, mut conn: Conn) {
-        if self.0.len() < MAX_IDLE && conn.seems_usable() {
-            self.0.push(conn);
-        }
-    }
-
-    pub(super) fn take(&mut self) -> Option<Conn> {
-        while let Some(mut conn) = self.0.pop() {
-            if conn.is_usable() {
-                return Some(conn);
-            }
-        }
-        None
-    }
-
-    /// Closes those that the server has closed, or that nobody needs.
-    pub(super) fn sweep(&mut self) {
-        self.0.retain_mut(Conn::is_usable);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
     }
 }

@@ -11,14 +11,15 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service as _;
 
 use super::conn::Conn;
-use super::in_words;
 use super::socket::{Fresh, Socket, Wire};
 use super::target::Target;
+use super::undialled::Undialled;
 
 /// One connection may take so long to open, all steps together.
 const OPEN: Duration = Duration::from_secs(15);
@@ -36,20 +37,23 @@ const MAX_HEADERS: usize = 128;
 /// The head of an answer, and what is read ahead of its body, take at most so many bytes.
 const MAX_READ_AHEAD: usize = 256 * 1024;
 
-/// Opens a connection. The error says why there is none, to a person; nothing was sent then.
-pub(super) async fn dial(target: Arc<Target>) -> Result<Conn, String> {
+/// Opens a connection. Nothing was sent if there is none.
+pub(super) async fn dial(target: Arc<Target>) -> Result<Conn, Undialled> {
     let place = format!("{}://{}", target.scheme, target.authority);
     match tokio::time::timeout(OPEN, open(&target)).await {
         Ok(Ok(conn)) => Ok(conn),
-        Ok(Err(problem)) => Err(format!("cannot reach {place}: {problem}")),
-        Err(_) => Err(format!(
-            "cannot reach {place}: no connection within {OPEN:?}"
-        )),
+        Ok(Err(failure)) => Err(failure.about(&place)),
+        Err(_) => {
+            let failure = Undialled::remote(format!("no connection within {OPEN:?}"));
+            Err(failure.about(&place))
+        }
     }
 }
 
-async fn open(target: &Target) -> Result<Conn, String> {
+async fn open(target: &Target) -> Result<Conn, Undialled> {
+    let begun = Instant::now();
     let tcp = connect(target).await?;
+    let round_trip = begun.elapsed();
     let fresh = Fresh::default();
     let wire = encrypt(target, Socket::new(tcp, fresh.clone())).await?;
     let mut builder = http1::Builder::new();
@@ -60,11 +64,11 @@ async fn open(target: &Target) -> Result<Conn, String> {
         .handshake::<_, Full<Bytes>>(TokioIo::new(wire))
         .await;
     let (sender, driver) = handshake.map_err(|problem| problem.to_string())?;
-    Ok(Conn::new(sender, driver, fresh))
+    Ok(Conn::new(sender, driver, fresh, round_trip))
 }
 
 /// A socket to the server, to a proxy that fetches, or through one that passes bytes on.
-async fn connect(target: &Target) -> Result<TcpStream, String> {
+async fn connect(target: &Target) -> Result<TcpStream, Undialled> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
@@ -74,17 +78,24 @@ async fn connect(target: &Target) -> Result<TcpStream, String> {
         let connected = connector.call(target.origin()).await;
         return connected
             .map(TokioIo::into_inner)
-            .map_err(|problem| in_words(&problem));
+            .map_err(|problem| Undialled::of(&problem, target.authority.host()));
     };
-    let by = |problem: String| format!("by the proxy {}: {problem}", shown(proxy.uri()));
+    let by = |mut failure: Undialled| {
+        if !failure.local {
+            failure.problem = format!("by the proxy {}: {}", shown(proxy.uri()), failure.problem);
+        }
+        failure
+    };
+    let host = proxy.uri().host().unwrap_or_default();
     if !matches!(proxy.uri().scheme_str(), Some("http") | None) {
-        return Err(by("only http proxies are supported".to_owned()));
+        let problem = "only http proxies are supported".to_owned();
+        return Err(by(Undialled::remote(problem)));
     }
     if target.scheme == Scheme::HTTP {
         let connected = connector.call(proxy.uri().clone()).await;
         return connected
             .map(TokioIo::into_inner)
-            .map_err(|problem| by(in_words(&problem)));
+            .map_err(|problem| by(Undialled::of(&problem, host)));
     }
     let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
     if let Some(auth) = proxy.basic_auth() {
@@ -93,7 +104,7 @@ async fn connect(target: &Target) -> Result<TcpStream, String> {
     let connected = tunnel.call(target.origin()).await;
     connected
         .map(TokioIo::into_inner)
-        .map_err(|problem| by(in_words(&problem)))
+        .map_err(|problem| by(Undialled::of(&problem, host)))
 }
 
 /// The address of a proxy, without its user info.

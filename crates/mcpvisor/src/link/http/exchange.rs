@@ -27,9 +27,11 @@ use tokio::time::{Instant, Sleep};
 use super::body::{Kind, LARGE, Reading};
 use super::conn::{Conn, SendFailure};
 use super::dial::dial;
+use super::redial::{Patience, Redial};
 use super::sse::{Place, Sse};
 use super::status::retry_after;
 use super::target::Target;
+use super::undialled::Undialled;
 
 /// So many redirects on the same origin are followed.
 const MAX_REDIRECTS: u8 = 3;
@@ -74,6 +76,8 @@ pub(super) struct Outgoing {
     pub(super) not_before: Option<Instant>,
     /// Given up without an answer after that.
     pub(super) limit: Option<Duration>,
+    /// How long a connection for it is tried for.
+    pub(super) patience: Patience,
 }
 
 impl Outgoing {
@@ -101,6 +105,9 @@ pub(super) enum Out {
     Head(Option<HeaderValue>),
     /// A message, in the body or in an event of it.
     Message(super::body::Message),
+    /// No connection could be opened. The exchange waits for one that becomes idle, or for its next
+    /// try; nothing was written.
+    Undialled(Undialled),
     /// Nothing more comes.
     Over(Box<Over>),
 }
@@ -119,7 +126,7 @@ pub(super) struct Over {
 #[derive(Debug)]
 pub(super) enum End {
     /// There is no connection; nothing was sent.
-    Unsent(String),
+    Unsent(Undialled),
     /// It broke off before the end of its answer.
     Broken(String),
     /// There was no answer within its limit.
@@ -183,13 +190,17 @@ pub(super) struct Exchange {
     /// A message may have so many bytes.
     longest: usize,
     step: Step,
+    /// When a connection for it is tried again.
+    redial: Redial,
     limit: Option<Pin<Box<Sleep>>>,
     /// Whoever polls it, so that giving it up is noticed.
     waker: Option<Waker>,
 }
 
 enum Step {
-    Dial(BoxFuture<'static, Result<Conn, String>>),
+    Dial(BoxFuture<'static, Result<Conn, Undialled>>),
+    /// No connection could be opened; the next try follows.
+    Stalled(Pin<Box<Sleep>>),
     Rest(Pin<Box<Sleep>>, Option<Box<Conn>>),
     Send(BoxFuture<'static, Result<(Conn, Response<Incoming>), SendFailure>>),
     Read(Box<Reading>),
@@ -209,6 +220,7 @@ impl Exchange {
         let limit = outgoing
             .limit
             .map(|limit| Box::pin(tokio::time::sleep(limit)));
+        let redial = Redial::new(outgoing.patience);
         let mut exchange = Self {
             purpose,
             path: target.path.clone(),
@@ -222,6 +234,7 @@ impl Exchange {
             large,
             longest,
             step: Step::Over,
+            redial,
             limit,
             waker: None,
         };
@@ -248,7 +261,9 @@ impl Exchange {
     pub(super) fn is_written(&self) -> bool {
         match &self.step {
             // A request whose answer is taken up again was sent long ago.
-            Step::Dial(_) | Step::Rest(..) => matches!(self.purpose, Purpose::Resume(..)),
+            Step::Dial(_) | Step::Stalled(_) | Step::Rest(..) => {
+                matches!(self.purpose, Purpose::Resume(..))
+            }
             Step::Send(_) | Step::Read(_) | Step::Over => true,
         }
     }
@@ -256,6 +271,23 @@ impl Exchange {
     /// Whether its answer may still come.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(self.step, Step::Send(_) | Step::Read(_))
+    }
+
+    /// Since when it has waited for a connection that could not be opened.
+    pub(super) fn stalled_since(&self) -> Option<Instant> {
+        match &self.step {
+            Step::Stalled(_) => self.redial.since(),
+            Step::Dial(_) | Step::Rest(..) | Step::Send(_) | Step::Read(_) | Step::Over => None,
+        }
+    }
+
+    /// Goes on with a connection that became idle.
+    pub(super) fn hand(&mut self, conn: Conn) {
+        self.is_new = false;
+        self.connected(conn);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
     }
 
     /// Gives it up: its connection is closed, and nothing more comes of it.
@@ -277,10 +309,23 @@ impl Exchange {
 
     fn dial(&mut self) {
         self.is_new = true;
+        self.redial.begins(Instant::now());
         self.step = Step::Dial(Box::pin(dial(Arc::clone(&self.target))));
     }
 
+    /// There is no connection: it is tried again later, or not any more.
+    fn undialled(&mut self, failure: Undialled) -> Out {
+        match self.redial.failed(Instant::now()) {
+            Some(wait) => {
+                self.step = Step::Stalled(Box::pin(tokio::time::sleep(wait)));
+                Out::Undialled(failure)
+            }
+            None => self.over(End::Unsent(failure)),
+        }
+    }
+
     fn connected(&mut self, conn: Conn) {
+        self.redial.done();
         match self.outgoing.not_before.take_if(|at| Instant::now() < *at) {
             Some(at) => {
                 let rest = Box::pin(tokio::time::sleep_until(at));
@@ -311,7 +356,7 @@ impl Exchange {
     fn closed(&mut self) -> Option<Out> {
         if self.is_new && std::mem::replace(&mut self.closed_at_once, true) {
             let problem = "the server closes connections before anything is sent";
-            return Some(self.over(End::Unsent(problem.to_owned())));
+            return Some(self.undialled(Undialled::remote(problem.to_owned())));
         }
         self.dial();
         None
@@ -322,10 +367,12 @@ impl Exchange {
             match &mut self.step {
                 Step::Dial(dial) => match ready!(dial.as_mut().poll(cx)) {
                     Ok(conn) => self.connected(conn),
-                    Err(problem) => {
-                        return Poll::Ready(Some(self.over(End::Unsent(problem))));
-                    }
+                    Err(failure) => return Poll::Ready(Some(self.undialled(failure))),
                 },
+                Step::Stalled(wait) => {
+                    ready!(wait.as_mut().poll(cx));
+                    self.dial();
+                }
                 Step::Rest(rest, conn) => {
                     ready!(rest.as_mut().poll(cx));
                     match conn.take() {
@@ -519,6 +566,7 @@ mod tests {
             body: Bytes::new(),
             not_before: None,
             limit: None,
+            patience: Patience::None,
         };
         let large = Arc::new(Semaphore::new(1));
         let mut exchange = Exchange::start(Purpose::Message, target, outgoing, None, large, 1024);

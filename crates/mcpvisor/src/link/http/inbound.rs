@@ -12,9 +12,9 @@ use crate::link::codec::{Decoded, decode, decode_nameless, decode_refusal, judge
 use crate::link::gate::put;
 use crate::link::{Expectations, Inbound};
 
-/// After an answer its stream may stay open, so that the connection can be used again, but no more
-/// than so many of them.
-const MAX_LINGERING: usize = 16;
+/// Answered requests whose streams are still open, so that their connections can be reused. The bound
+/// follows the requests in flight, up to twice as many as there ever were.
+const MIN_LINGERING: usize = 16;
 
 impl HttpLink {
     pub(super) fn take(
@@ -26,6 +26,7 @@ impl HttpLink {
         match out {
             Out::Head(head) => self.begun(purpose, head),
             Out::Message(message) => self.read(purpose, message, expect),
+            Out::Undialled(failure) => self.stall(purpose, &failure, expect),
             Out::Over(over) => self.over(purpose, *over, expect),
         }
     }
@@ -124,7 +125,7 @@ impl HttpLink {
     /// The stream of an answered request may end by itself, but not many of them stay open.
     pub(super) fn linger(&mut self, id: CallId) {
         self.lingering.push_back(id);
-        if self.lingering.len() > MAX_LINGERING
+        if self.lingering.len() > MIN_LINGERING.max(2 * self.peak)
             && let Some(oldest) = self.lingering.pop_front()
         {
             self.cut_off(oldest);

@@ -13,6 +13,7 @@ use rmcp::model::{
 use tokio::time::Instant;
 
 use super::exchange::{Exchange, Purpose};
+use super::redial::Patience;
 use super::waiting::Held;
 use super::{
     Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
@@ -57,6 +58,14 @@ impl Link for HttpLink {
             .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
         let mut outgoing = self.outgoing(Method::POST, text);
         outgoing.extra = extra;
+        match request {
+            // A check that cannot be sent is no answer of the server's, so it waits for nothing.
+            ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => {
+                outgoing.patience = Patience::None
+            }
+            ClientRequest::SubscriptionsListenRequest(_) => self.listening = Some(id),
+            _ => {}
+        }
         let may_be_asked = may_be_asked(request);
         if self.holds(may_be_asked) {
             self.held.push_back(Held {
@@ -90,6 +99,7 @@ impl Link for HttpLink {
     }
 
     fn negotiated(&mut self, version: &ProtocolVersion) {
+        self.agreed = true;
         self.modern = !version.has_initialize();
         if self.modern {
             self.without_session();

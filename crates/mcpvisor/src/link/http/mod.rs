@@ -15,10 +15,13 @@ mod exchange;
 #[cfg(test)]
 mod fuzz;
 mod headers;
+mod idle;
 mod inbound;
+mod keep_alive;
 mod link;
 mod listen;
 mod outcome;
+mod redial;
 mod shared;
 mod socket;
 mod sse;
@@ -26,6 +29,7 @@ mod status;
 mod target;
 #[cfg(test)]
 mod tests;
+mod undialled;
 mod waiting;
 
 use std::collections::VecDeque;
@@ -42,16 +46,19 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use mcpvisor_core::CallId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::Sleep;
 
-use self::conn::Idle;
+use self::conn::Conn;
 pub use self::endpoint::HttpEndpoint;
 #[cfg(feature = "config-files")]
 pub(crate) use self::endpoint::parts::EndpointParts;
 use self::exchange::{Exchange, Outgoing, Purpose};
+use self::idle::Idle;
+use self::keep_alive::Lessons;
 use self::listen::Listen;
+use self::redial::Patience;
 pub(crate) use self::shared::HttpShared;
 use self::target::Target;
+use self::undialled::Undialled;
 use self::waiting::{Doubt, Held};
 use super::bounds::Bounds;
 use super::codec::Decoded;
@@ -67,13 +74,6 @@ const MAX_MESSAGES: usize = 256;
 /// A notification or an answer that was not taken after so long is given up.
 const MESSAGE: Duration = Duration::from_secs(10);
 
-/// When no connection to the server can be opened any more, requests that are on their way may still
-/// be answered so long: a server that shuts down in good order answers them.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-
-/// Connections that the server has closed meanwhile are let go so often.
-const SWEEP: Duration = Duration::from_secs(5);
-
 /// After so many messages for nobody the thread is left to others for a moment.
 const MESSAGES_IN_A_TURN: usize = 256;
 
@@ -86,9 +86,12 @@ pub(crate) struct HttpLink {
     session: Session,
     /// There are no sessions in this version of the protocol.
     modern: bool,
+    /// The handshake is done.
+    agreed: bool,
     exchanges: SelectAll<Exchange>,
     idle: Idle,
-    sweep: Option<Pin<Box<Sleep>>>,
+    /// Some exchange may be waiting for a connection that could not be opened.
+    stalled: bool,
     /// The server has not taken the end of the handshake yet; requests wait for that.
     greeting: bool,
     /// The client said that it answers questions of the server's.
@@ -101,6 +104,10 @@ pub(crate) struct HttpLink {
     listen: Listen,
     /// Requests that were answered, and whose streams are still open, oldest first.
     lingering: VecDeque<CallId>,
+    /// The most exchanges that were unanswered at the same time.
+    peak: usize,
+    /// The request of the newer protocol that listens.
+    listening: Option<CallId>,
     /// Requests that were taken without an answer, which may come on the server's own stream.
     accepted: Vec<CallId>,
     /// Requests that never left.
@@ -129,8 +136,6 @@ enum Session {
 #[derive(Debug)]
 enum Ending {
     Open,
-    /// The server cannot be reached; what is on its way may still be answered.
-    Near(LinkDown, Pin<Box<Sleep>>),
     Down(LinkDown),
 }
 
@@ -144,14 +149,16 @@ impl HttpLink {
         let mut target = Target::check(endpoint, |name| std::env::var_os(name))?;
         shared.equip(&mut target, endpoint).await?;
         let headers = target.with_proxy_authorization(target.headers.clone());
+        let idle = Idle::new(Lessons::about(&target, &shared.keep_alive));
         Ok(Self {
             target: Arc::new(target),
             headers: Arc::new(headers),
             session: Session::None,
             modern: false,
+            agreed: false,
             exchanges: SelectAll::new(),
-            idle: Idle::default(),
-            sweep: None,
+            idle,
+            stalled: false,
             greeting: false,
             answers: false,
             doubt: None,
@@ -160,6 +167,8 @@ impl HttpLink {
             messages_on_way: 0,
             listen: Listen::default(),
             lingering: VecDeque::new(),
+            peak: 0,
+            listening: None,
             accepted: Vec::new(),
             unsent: Vec::new(),
             large: Arc::new(Semaphore::new(1)),
@@ -180,10 +189,17 @@ impl HttpLink {
             body: Bytes::from(body),
             not_before: None,
             limit: None,
+            patience: Patience::Request,
         }
     }
 
-    fn exchange(&mut self, purpose: Purpose, outgoing: Outgoing) -> Exchange {
+    fn exchange(&mut self, purpose: Purpose, mut outgoing: Outgoing) -> Exchange {
+        outgoing.patience = match purpose {
+            Purpose::Request(_) => outgoing.patience,
+            Purpose::Resume(..) | Purpose::Initialized | Purpose::Message => Patience::Forever,
+            Purpose::Listen => Patience::Listening,
+            Purpose::Delete => Patience::None,
+        };
         // The server's own stream takes its connection for long. Some servers serve one at a time:
         // what they answer on stays free for requests.
         let conn = match purpose {
@@ -207,6 +223,8 @@ impl HttpLink {
             exchange = exchange.wanting_head();
         }
         self.exchanges.push(exchange);
+        let unanswered = self.exchanges.len().saturating_sub(self.lingering.len());
+        self.peak = self.peak.max(unanswered);
     }
 
     /// Sends what waits, as far as it may.
@@ -262,11 +280,7 @@ impl HttpLink {
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
-        if let Some(doubt) = &mut self.doubt
-            && doubt.patience.as_mut().poll(cx).is_ready()
-        {
-            self.release();
-        }
+        self.poll_doubt(cx);
         let mut turn = MESSAGES_IN_A_TURN;
         if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, expect, &mut turn) {
             return Poll::Ready(Ok(inbound));
@@ -275,12 +289,19 @@ impl HttpLink {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        self.poll_sweep(cx);
+        // What came just now may have raised a doubt, whose time is not watched yet.
+        if self.poll_doubt(cx) {
+            cx.waker().wake_by_ref();
+        }
+        self.idle.poll(cx);
         // What was refused just now is told in time, though nothing else may come.
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
-        let down = ready!(self.poll_end(cx, expect));
+        let Ending::Down(down) = &self.end else {
+            return Poll::Pending;
+        };
+        let down = down.clone();
         Poll::Ready(self.gate.take_report().ok_or(down))
     }
 
@@ -355,45 +376,59 @@ impl HttpLink {
         Some(written)
     }
 
-    fn poll_sweep(&mut self, cx: &mut Context<'_>) {
-        if self.idle.is_empty() {
-            self.sweep = None;
+    /// Sends what is held back, once its time is up. Says whether it is.
+    fn poll_doubt(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(doubt) = &mut self.doubt else {
+            return false;
+        };
+        let over = doubt.patience.as_mut().poll(cx).is_ready();
+        if over {
+            self.release();
+        }
+        over
+    }
+
+    /// Whether a request that was written may still be answered on its connection.
+    fn is_in_flight(&self, expect: &impl Expectations) -> bool {
+        let awaited = || self.exchanges.iter().filter(|it| it.is_awaited());
+        let requests = awaited().filter_map(|it| it.purpose.request());
+        let mut requests = requests.filter(|id| self.listening != Some(*id));
+        if requests.any(|id| expect.expect(id).is_some()) {
+            return true;
+        }
+        // What was accepted without an answer is answered on the listening stream.
+        let listens = awaited().any(|it| it.purpose == Purpose::Listen);
+        let mut accepted = self.accepted.iter();
+        listens && accepted.any(|id| expect.expect(*id).is_some())
+    }
+
+    /// A connection could not be opened. That ends the link only where no request in flight would
+    /// be cut off, and where the cause is not in this process. Says whether it ended.
+    fn undialled(&mut self, failure: &Undialled, expect: &impl Expectations) -> bool {
+        let is_about_server = !failure.local || !self.agreed;
+        if is_about_server && matches!(self.end, Ending::Open) && !self.is_in_flight(expect) {
+            let down = LinkDown::new(DownKind::Unreachable, failure.problem.clone());
+            self.end = Ending::Down(down);
+        }
+        matches!(self.end, Ending::Down(_))
+    }
+
+    /// A connection is free: for the request that has waited for one the longest, or the next one.
+    fn free(&mut self, mut conn: Conn) {
+        if !conn.seems_usable() {
             return;
         }
-        let sweep = self
-            .sweep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(SWEEP)));
-        if sweep.as_mut().poll(cx).is_ready() {
-            self.sweep = None;
-            self.idle.sweep();
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    /// The server cannot be reached.
-    fn unreachable(&mut self, problem: String) {
-        if matches!(self.end, Ending::Open) {
-            let down = LinkDown::new(DownKind::Unreachable, problem);
-            self.end = Ending::Near(down, Box::pin(tokio::time::sleep(LAST_WORDS)));
-        }
-    }
-
-    /// Waits for the end, as long as an answer may come for which somebody waits.
-    fn poll_end(&mut self, cx: &mut Context<'_>, expect: &impl Expectations) -> Poll<LinkDown> {
-        let down = match &mut self.end {
-            Ending::Open => return Poll::Pending,
-            Ending::Down(down) => return Poll::Ready(down.clone()),
-            Ending::Near(down, patience) => {
-                let others = self.exchanges.iter().filter(|other| other.is_awaited());
-                let mut requests = others.filter_map(|other| other.purpose.request());
-                if requests.any(|id| expect.expect(id).is_some()) {
-                    ready!(patience.as_mut().poll(cx));
-                }
-                down.clone()
+        if self.stalled && matches!(self.end, Ending::Open) {
+            let stalled = self.exchanges.iter_mut().filter_map(|it| {
+                let since = it.stalled_since().filter(|_| it.purpose != Purpose::Listen);
+                since.map(|since| (since, it))
+            });
+            match stalled.min_by_key(|(since, _)| *since) {
+                Some((_, exchange)) => return exchange.hand(conn),
+                None => self.stalled = false,
             }
-        };
-        self.end = Ending::Down(down.clone());
-        Poll::Ready(down)
+        }
+        self.idle.put(conn, self.peak);
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::exchange::{End, Over, Purpose, Refusal, Resume};
 use super::sse::Place;
+use super::undialled::Undialled;
 use super::waiting::{About, DOUBT, OPENING};
 use super::{HttpLink, Session, headers, listen, status};
 use crate::link::{Expectations, Inbound};
@@ -30,7 +31,7 @@ impl HttpLink {
         expect: &impl Expectations,
     ) -> Option<Inbound> {
         if let Some(conn) = over.conn {
-            self.idle.put(conn);
+            self.free(conn);
         }
         match purpose {
             Purpose::Request(id) => {
@@ -38,19 +39,35 @@ impl HttpLink {
                 self.request_over(id, over.how, resume, expect)
             }
             Purpose::Resume(id, attempt) => {
-                let (how, resume) = self.resumed(over.how, over.resume);
+                let (how, resume) = self.resumed(over.how, over.resume, expect);
                 let resume = resume.map(|resume| (resume, attempt));
                 self.request_over(id, how, resume, expect)
             }
-            Purpose::Initialized => self.greeting_over(over.how),
+            Purpose::Initialized => self.greeting_over(over.how, expect),
             Purpose::Message => {
                 self.messages_on_way = self.messages_on_way.saturating_sub(1);
                 self.pump_messages();
-                self.message_over(over.how)
+                self.message_over(over.how, expect)
             }
-            Purpose::Listen => self.listen_over(over.how, over.resume),
+            Purpose::Listen => self.listen_over(over.how, over.resume, expect),
             Purpose::Delete => None,
         }
+    }
+
+    /// An exchange has no connection yet, and waits for one.
+    pub(super) fn stall(
+        &mut self,
+        purpose: Purpose,
+        failure: &Undialled,
+        expect: &impl Expectations,
+    ) -> Option<Inbound> {
+        let ended = self.undialled(failure, expect);
+        self.stalled = true;
+        if purpose == Purpose::Listen && !ended {
+            // Requests need not wait for a stream that may take long.
+            self.release();
+        }
+        None
     }
 
     /// The exchange of a request is over. If nobody answered it by then, that is its outcome.
@@ -62,16 +79,25 @@ impl HttpLink {
         expect: &impl Expectations,
     ) -> Option<Inbound> {
         self.lingering.retain(|lingering| *lingering != id);
+        self.listening.take_if(|listening| *listening == id);
         // Its answer may be there, and not told yet.
         if self.ready.iter().any(|said| said.answers() == Some(id)) {
             return None;
         }
         expect.expect(id)?;
         match how {
-            End::Unsent(problem) => {
-                self.unsent.push(id);
-                self.unreachable(problem);
-                None
+            End::Unsent(failure) => {
+                if self.undialled(&failure, expect) {
+                    self.unsent.push(id);
+                    return None;
+                }
+                Some(Inbound::Failed {
+                    id,
+                    trouble: Trouble::NotDialled,
+                    status: None,
+                    error: None,
+                    message: failure.problem,
+                })
             }
             End::Broken(problem) => self.gone_on_with(
                 id,
@@ -116,12 +142,17 @@ impl HttpLink {
     /// A stream that could not be taken up again says nothing about the request: it was accepted. A
     /// server that is busy or broken may let it be taken up later; one that answers with something
     /// else than a stream has none.
-    fn resumed(&mut self, how: End, resume: Option<Resume>) -> (End, Option<Resume>) {
+    fn resumed(
+        &mut self,
+        how: End,
+        resume: Option<Resume>,
+        expect: &impl Expectations,
+    ) -> (End, Option<Resume>) {
         let refusal = match how {
             End::Refused(refusal) => refusal,
-            End::Unsent(problem) => {
-                self.unreachable(problem.clone());
-                return (End::Broken(problem), None);
+            End::Unsent(failure) => {
+                self.undialled(&failure, expect);
+                return (End::Broken(failure.problem), None);
             }
             End::Unreadable(problem) => return (End::Broken(problem), None),
             End::Accepted => {
@@ -191,8 +222,8 @@ impl HttpLink {
     }
 
     /// The end of the handshake was answered, or not: requests follow all the same.
-    fn greeting_over(&mut self, how: End) -> Option<Inbound> {
-        let said = self.message_over(how);
+    fn greeting_over(&mut self, how: End, expect: &impl Expectations) -> Option<Inbound> {
+        let said = self.message_over(how, expect);
         self.greeted(said.is_none());
         said
     }
@@ -213,10 +244,10 @@ impl HttpLink {
         }
     }
 
-    fn message_over(&mut self, how: End) -> Option<Inbound> {
+    fn message_over(&mut self, how: End, expect: &impl Expectations) -> Option<Inbound> {
         match how {
-            End::Unsent(problem) => {
-                self.unreachable(problem);
+            End::Unsent(failure) => {
+                self.undialled(&failure, expect);
                 None
             }
             End::Refused(refusal) if self.is_gone(&refusal) => {
@@ -232,11 +263,16 @@ impl HttpLink {
         }
     }
 
-    fn listen_over(&mut self, how: End, resume: Option<Resume>) -> Option<Inbound> {
+    fn listen_over(
+        &mut self,
+        how: End,
+        resume: Option<Resume>,
+        expect: &impl Expectations,
+    ) -> Option<Inbound> {
         match how {
-            End::Unsent(problem) => {
+            End::Unsent(failure) => {
                 self.stop_listening();
-                self.unreachable(problem);
+                self.undialled(&failure, expect);
                 None
             }
             End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {

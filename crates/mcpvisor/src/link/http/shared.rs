@@ -14,6 +14,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
 use super::direct::Direct;
 use super::endpoint::HttpEndpoint;
+use super::keep_alive::Learned;
 use super::target::{Target, invalid};
 use crate::file_ops::{FileOps, READ_WITHIN, is_unanswered, read_regular};
 use crate::link::{OpenFailure, OpenFailureClass};
@@ -35,6 +36,8 @@ pub(crate) struct HttpShared {
     plain: OnceCell<Arc<ClientConfig>>,
     /// Bounds the reading of certificates.
     ops: FileOps,
+    /// How long servers keep idle connections.
+    pub(super) keep_alive: Arc<Learned>,
 }
 
 impl HttpShared {
@@ -46,6 +49,7 @@ impl HttpShared {
             roots: OnceCell::new(),
             plain: OnceCell::new(),
             ops,
+            keep_alive: Arc::default(),
         }
     }
 

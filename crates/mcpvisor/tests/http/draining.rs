@@ -1,0 +1,195 @@
+//! A server that takes no further connection while requests are in flight (C8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mcpvisor::{CallError, Callbacks, Config, Known, Runtime, StateName, Transport};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::server::{Condition, Reply, Seen, Server, manners, said, sse_head};
+use crate::{LONG, call, connected, reaches, until, web};
+
+/// Longer than anything that once cut requests off.
+const DRAIN: Duration = Duration::from_secs(7);
+
+/// The usual answer, on a connection that is closed after it.
+fn closing(seen: &Seen) -> Reply {
+    let Reply::Parts(parts) = manners(seen) else {
+        unreachable!()
+    };
+    Reply::Close(parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1))
+}
+
+/// Listens until it is told to break off.
+fn listening(broken: &Arc<AtomicBool>) -> Reply {
+    let broken = Arc::clone(broken);
+    let is_broken = Condition::new(move || broken.load(Ordering::SeqCst));
+    Reply::Until(sse_head(), is_broken, String::new())
+}
+
+#[tokio::test]
+async fn a_call_in_flight_and_one_without_a_connection_are_answered_by_a_server_that_drains() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let (release, released) = watch::channel(false);
+    let stream = Arc::clone(&broken);
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" => listening(&stream),
+        "tools/call" => Reply::result(seen, &said("done")).held(&released),
+        _ => closing(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    until("it listens", || server.count("GET") == 1).await;
+    let other = web.clone();
+    let first = tokio::spawn(async move { call(&other).await });
+    until("it runs", || server.count("tools/call") == 1).await;
+    server.refuse_others();
+    broken.store(true, Ordering::SeqCst);
+    let other = web.clone();
+    let second = tokio::spawn(async move { call(&other).await });
+    tokio::time::sleep(DRAIN).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    assert_eq!(web.status().state, StateName::Connected);
+    release.send_replace(true);
+    assert_eq!(first.await.unwrap().unwrap(), "done");
+    assert_eq!(
+        second.await.unwrap().unwrap(),
+        "done",
+        "on the connection of the first"
+    );
+    assert_eq!(server.count("initialize"), 1, "the session goes on");
+    assert_eq!(server.count("tools/call"), 2, "each once");
+    runtime.shutdown(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_a_connection_was_not_sent_when_its_time_is_up() {
+    let (release, released) = watch::channel(false);
+    let server = Server::start(move |seen| match seen.asks() {
+        "tools/call" => Reply::result(seen, &said("done")).held(&released),
+        _ => closing(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let other = web.clone();
+    let first = tokio::spawn(async move { call(&other).await });
+    until("it runs", || server.count("tools/call") == 1).await;
+    server.refuse_others();
+    let late = web.call_tool("echo", json!({}));
+    let error = late.deadline(Duration::from_secs(1)).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Deadline { sent: false, .. }),
+        "{error:?}"
+    );
+    let cancelled = web.call_tool("echo", json!({})).deadline(LONG);
+    let cancelled = tokio::time::timeout(Duration::from_millis(300), cancelled).await;
+    assert!(cancelled.is_err(), "it waits");
+    let patient = web.call_tool("echo", json!({})).deadline(LONG).await;
+    let error = patient.unwrap_err();
+    assert_eq!(error.known(), Known::NotSent, "{error:?}");
+    assert!(error.to_string().contains("cannot reach"), "{error}");
+    release.send_replace(true);
+    assert_eq!(first.await.unwrap().unwrap(), "done");
+    assert_eq!(server.count("tools/call"), 1, "the others never left");
+    assert_eq!(server.count("notifications/cancelled"), 0);
+    runtime.shutdown(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn the_link_ends_when_the_last_call_ended_and_what_waits_goes_to_the_next_server() {
+    let done = Arc::new(AtomicBool::new(false));
+    let is_done = Arc::clone(&done);
+    let server = Server::start(move |seen: &Seen| match seen.asks() {
+        "tools/call" => {
+            let Reply::Parts(parts) = Reply::result(seen, &said("done")) else {
+                unreachable!()
+            };
+            let is_done = Arc::clone(&is_done);
+            let is_done = Condition::new(move || is_done.load(Ordering::SeqCst));
+            Reply::Until(String::new(), is_done, parts[0].1.clone())
+        }
+        _ => closing(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let other = web.clone();
+    let first = tokio::spawn(async move { call(&other).await });
+    until("it runs", || server.count("tools/call") == 1).await;
+    server.refuse_others();
+    let other = web.clone();
+    let second = tokio::spawn(async move { call(&other).await });
+    done.store(true, Ordering::SeqCst);
+    assert_eq!(first.await.unwrap().unwrap(), "done");
+    reaches(&web, StateName::Reconnecting).await;
+    let port = server.port;
+    server.stop().await;
+    let next = Server::start_on(port, manners).await;
+    assert_eq!(second.await.unwrap().unwrap(), "hello");
+    assert_eq!(next.count("tools/call"), 1);
+    runtime.shutdown(LONG).await;
+}
+
+/// Nothing wakes the link while it waits for the stream: no list is answered, and no connection is
+/// idle.
+#[tokio::test]
+async fn requests_that_were_held_for_the_handshake_wait_for_the_stream_only_for_a_moment() {
+    let server = Server::start(|seen| match seen.asks() {
+        "GET" | "tools/list" => Reply::Hang,
+        "notifications/initialized" => Reply::Parts(vec![(
+            Duration::from_millis(300),
+            "HTTP/1.1 202 Accepted\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".to_owned(),
+        )]),
+        "resources/read" => Reply::result(seen, &json!({ "contents": [] })),
+        _ => closing(seen),
+    })
+    .await;
+    let callbacks = Callbacks::new().roots(|_| async { Ok(Vec::new()) });
+    let config = Config::new().server(web(Transport::http(server.url())));
+    let builder = Runtime::builder().config(config).callbacks(callbacks);
+    let runtime = builder.start().await.unwrap();
+    let web = runtime.server("web").unwrap();
+    let read = web.read_resource("test://resource").deadline(LONG).await;
+    assert!(read.unwrap().contents.is_empty());
+    runtime.shutdown(Duration::ZERO).await;
+}
+
+const CALLERS: usize = 64;
+
+#[tokio::test]
+async fn answered_streams_whose_end_is_late_keep_their_connections_for_the_next_calls() {
+    let server = Server::start(|seen| match seen.asks() {
+        "tools/call" => {
+            let Reply::Parts(mut parts) = Reply::events(&[crate::server::event(
+                &json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("done")}),
+            )]) else {
+                unreachable!()
+            };
+            let end = parts.len() - 1;
+            parts[end].0 = Duration::from_millis(50);
+            Reply::Parts(parts)
+        }
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = connected(&server).await;
+    let before = server.accepted();
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|_| {
+            let web = web.clone();
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    assert_eq!(call(&web).await.unwrap(), "done");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let opened = server.accepted() - before;
+    assert!(opened <= 2 * CALLERS, "{opened} connections");
+    runtime.shutdown(LONG).await;
+}
