@@ -23,8 +23,10 @@ use rmcp::model::{
     ServerRequest, UrlElicitationCapability,
 };
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::events::{EventKind, Events, EventsError};
+use crate::log_limit::{LogLimit, log_limited};
 
 /// Questions of one server that are answered at the same time, unless it is set otherwise.
 pub const CALLBACKS_AT_ONCE: usize = 8;
@@ -240,10 +242,11 @@ impl Callbacks {
         self
     }
 
-    /// So many questions of one connection are answered at once; further ones are refused.
+    /// Questions of one connection that are answered at once; further ones are refused. Any number
+    /// is taken, 0 as 1.
     #[must_use]
     pub fn at_once(mut self, questions: usize) -> Self {
-        self.at_once = questions.max(1);
+        self.at_once = questions.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
@@ -376,11 +379,17 @@ impl Callbacks {
 
     /// Tells what happens, until the runtime is gone.
     pub(crate) async fn listen(self, mut events: Events) {
+        let limit = LogLimit::default();
         loop {
             let event = match events.recv().await {
                 Ok(event) => event,
                 Err(EventsError::Lagged(missed)) => {
-                    tracing::warn!(missed, "callbacks were too slow and missed some events");
+                    log_limited!(
+                        limit,
+                        WARN,
+                        missed,
+                        "callbacks were too slow and missed some events"
+                    );
                     continue;
                 }
                 Err(EventsError::Closed) => return,
@@ -393,7 +402,7 @@ impl Callbacks {
             if let Some(told) = told
                 && AssertUnwindSafe(told).catch_unwind().await.is_err()
             {
-                tracing::warn!(server = ?event.server, "a callback panicked");
+                log_limited!(limit, WARN, server = ?event.server, "a callback panicked");
             }
         }
     }

@@ -20,6 +20,7 @@ use rmcp::model::{
 
 use crate::catalog::Listed;
 use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
+use crate::log_limit::log_limited;
 use crate::server::message::{FetchFailure, ServerMessage};
 use crate::server::restoring::Restoring;
 use crate::server::slot::ServerSlot;
@@ -240,10 +241,10 @@ pub(crate) async fn restore(
             Ok(Some(Err(problem))) => {
                 let mut problem = slot.hide(format!("{problem:?}")).into_owned();
                 cut(&mut problem, MAX_MESSAGE);
-                tracing::warn!(server = %slot.name(), method, %problem, "could not be restored");
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "could not be restored");
             }
             Err(_) => {
-                tracing::warn!(server = %slot.name(), method, "no answer while restoring");
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring");
             }
         }
     }

@@ -18,6 +18,8 @@ mod callbacks;
 mod catalog;
 mod client;
 mod connection;
+#[cfg(any(feature = "http", feature = "schema-check"))]
+mod detached;
 mod discovery;
 mod era_store;
 mod error;
@@ -32,6 +34,7 @@ mod host;
     allow(dead_code, reason = "parts of it are for child processes alone")
 )]
 mod link;
+mod log_limit;
 mod pins;
 mod reload;
 mod reply;

@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 use super::tasks::Tasks;
 use crate::callbacks::{Ask, Question};
 use crate::link::Refusal;
+use crate::log_limit::log_limited;
 use crate::server::slot::ServerSlot;
 
 /// The questions of one connection.
@@ -74,7 +75,7 @@ impl Asked {
                 if declined.code == ErrorCode::INVALID_PARAMS {
                     let slot = &self.slot;
                     let problem = slot.hide(&*declined.message);
-                    tracing::warn!(server = %slot.name(), %problem, "refused what a server asks");
+                    log_limited!(slot.log_limit, WARN, server = %slot.name(), %problem, "refused what a server asks");
                 }
                 Some(refuse(id, declined))
             }

@@ -22,6 +22,7 @@ use super::session::{answer_server, refuse_unread};
 use super::stop::Stop;
 use super::{Command, Task, sleep_until};
 use crate::link::{DownKind, Expect, Expectations, Inbound, Link, LinkDown};
+use crate::log_limit::log_limited;
 use crate::server::actor::now;
 use crate::server::message::{Observed, Report};
 
@@ -262,7 +263,7 @@ impl<L: Link> Handshake<'_, L> {
             }
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
-                tracing::debug!(server = %slot.name(), problem = %slot.hide(problem), "passed over a line before the handshake");
+                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.hide(problem), "passed over a line before the handshake");
                 self.task.report.say(Report::Observed(Observed {
                     strays: 1,
                     ..Observed::default()

@@ -17,6 +17,7 @@ use super::rounds::Resumed;
 use super::session::Session;
 use super::swapped::is_doubtful;
 use crate::link::{Expect, Link};
+use crate::log_limit::log_limited;
 use crate::reply::{Answer, Failure};
 use crate::server::actor::now;
 use crate::server::call::Call;
@@ -140,7 +141,8 @@ impl<L: Link> Session<'_, L> {
         };
         if !acknowledged.missing.is_empty() {
             let missing = acknowledged.missing.join(", ");
-            tracing::warn!(server = %self.task.slot.name(), missing, "the server does not tell of these");
+            let slot = &self.task.slot;
+            log_limited!(slot.log_limit, WARN, server = %slot.name(), missing, "the server does not tell of these");
         }
         let waiting = std::mem::take(&mut modern.subscribing);
         let mut answers = Vec::new();
@@ -240,8 +242,8 @@ impl<L: Link> Session<'_, L> {
             return;
         };
         for (tool, problem) in headers.learn(&mut page.tools) {
-            let server = self.task.slot.name();
-            tracing::warn!(%server, tool, problem, "a tool cannot be used and is left out");
+            let slot = &self.task.slot;
+            log_limited!(slot.log_limit, WARN, server = %slot.name(), tool, problem, "a tool cannot be used and is left out");
         }
     }
 

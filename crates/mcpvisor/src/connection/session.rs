@@ -27,6 +27,7 @@ use super::{Command, Task, sleep_until};
 use crate::callbacks::not_offered;
 use crate::events::EventKind;
 use crate::link::{Expect, Inbound, Link, LinkDown, Refusal};
+use crate::log_limit::log_limited;
 use crate::reply::{Answer, Failure, Reply};
 use crate::server::actor::now;
 use crate::server::call::Call;
@@ -293,7 +294,7 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Notification(notification) => self.notified(notification),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
-                tracing::debug!(server = %slot.name(), problem = %slot.hide(problem), "passed over a message");
+                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.hide(problem), "passed over a message");
                 self.observed.strays += 1;
             }
             Inbound::Refused {
@@ -302,7 +303,8 @@ impl<'a, L: Link> Session<'a, L> {
                 changed,
                 requests,
             } => {
-                tracing::debug!(server = %self.task.slot.name(), dropped, strays, "refused a flood");
+                let slot = &self.task.slot;
+                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), dropped, strays, "refused a flood");
                 self.observed.dropped_flood += dropped;
                 self.observed.strays += strays;
                 self.changed(&changed);

@@ -32,8 +32,6 @@ const TOLD: usize = 16;
 pub(crate) struct Gate {
     bucket: Bucket,
     refused: Option<Refused>,
-    /// Something was refused since that was last asked for.
-    flooded: bool,
 }
 
 /// What was refused since the last report.
@@ -111,14 +109,7 @@ impl Gate {
         }
     }
 
-    /// Whether something was refused since this was last asked for.
-    #[cfg(feature = "stdio")]
-    pub(crate) fn was_flooded(&mut self) -> bool {
-        std::mem::take(&mut self.flooded)
-    }
-
     fn refused(&mut self) -> &mut Refused {
-        self.flooded = true;
         self.refused.get_or_insert_with(|| Refused {
             dropped: 0,
             strays: 0,

@@ -19,6 +19,8 @@ mod gate;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 pub(crate) mod in_process;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod pace;
 pub(crate) mod stderr;
 #[cfg(feature = "stdio")]
 pub(crate) mod stdio;

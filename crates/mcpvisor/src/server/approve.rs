@@ -11,6 +11,7 @@ use super::look::Waiting;
 use super::message::ServerMessage;
 use crate::error::ControlError;
 use crate::events::EventKind;
+use crate::log_limit::log_limited;
 use crate::pins::HeldReason;
 use crate::reply::Failure;
 
@@ -70,7 +71,7 @@ impl ServerState {
         if let Some(problem) = self.slot.pins.problem() {
             self.emit(generation, EventKind::ApprovalsUnavailable { problem });
         }
-        tracing::warn!(server = %self.slot.name(), ?tools, "tools are held back until a person approves them");
+        log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), ?tools, "tools are held back until a person approves them");
         self.emit(generation, EventKind::ToolsHeld { tools });
     }
 

@@ -12,6 +12,7 @@ use super::look::{Fetched, Looked, Seen};
 use super::message::FetchFailure;
 use crate::catalog::{Listed, ServerCatalog};
 use crate::events::EventKind;
+use crate::log_limit::log_limited;
 use crate::status::{ListState, ServerStatus};
 
 impl ServerState {
@@ -28,12 +29,12 @@ impl ServerState {
             Ok(listed) => return self.take_list(generation, list, listed, good_for),
             Err(FetchFailure::Refused(problem)) => {
                 let problem = self.not_listed(generation, list, problem);
-                tracing::warn!(server = %self.slot.name(), %list, problem, "listing refused");
+                log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), %list, problem, "listing refused");
                 FetchOutcome::Refused
             }
             Err(FetchFailure::Failed(problem)) => {
                 let problem = self.not_listed(generation, list, problem);
-                tracing::warn!(server = %self.slot.name(), %list, problem, "listing failed");
+                log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), %list, problem, "listing failed");
                 FetchOutcome::Failed
             }
         };

@@ -32,6 +32,7 @@ use crate::file_ops::{READ_WITHIN, WRITE_WITHIN, hung_before, is_unanswered};
 use crate::host::Host;
 use crate::link::StderrRing;
 use crate::link::bounds::Bounds;
+use crate::log_limit::LogLimit;
 use crate::pins::{HeldTool, PinStore};
 use crate::status::ServerStatus;
 use crate::supervisor::CloseOutcome;
@@ -50,6 +51,8 @@ pub(crate) struct ServerSlot {
     pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
+    /// How many log lines it may cause.
+    pub(crate) log_limit: LogLimit,
     /// How large its messages may be.
     pub(crate) bounds: Bounds,
     /// The schemas of the tools, compiled.
@@ -186,6 +189,7 @@ impl ServerSlot {
             expiry: AtomicU64::new(u64::MAX),
             made: now(),
             stderr: Arc::new(StderrRing::new(messages.stderr_bytes)),
+            log_limit: LogLimit::default(),
             bounds: Bounds::new(messages),
             memory: Mutex::new(Memory {
                 durable,

@@ -52,6 +52,21 @@ pub(crate) enum Decoded {
     Batch(Vec<Decoded>),
 }
 
+impl Decoded {
+    /// Whether it answers a pending request.
+    pub(crate) fn is_answer(&self) -> bool {
+        match self {
+            Self::Answer(_) => true,
+            Self::Batch(messages) => messages.iter().any(Self::is_answer),
+            Self::Nothing
+            | Self::Unasked(..)
+            | Self::Refused(_)
+            | Self::RefusedRequest(..)
+            | Self::RefusedNoise => false,
+        }
+    }
+}
+
 /// Reads a line, which may end in white space.
 ///
 /// `verdict` says whether it may be read, `room` whether there is room for one more message that

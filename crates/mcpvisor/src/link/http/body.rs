@@ -26,6 +26,15 @@ const MAX_REFUSAL: usize = 64 * 1024;
 /// The body of a refusal is waited for so long: its status has said the most of it.
 const REFUSAL: Duration = Duration::from_secs(1);
 
+/// So much is read of a body that does not matter, so that its connection can be used again.
+const MAX_IGNORED: usize = 64 * 1024;
+
+/// So much of a body is read in one poll, if there is no message in it.
+const BYTES_IN_A_TURN: usize = 128 * 1024;
+
+/// A part of a body counts as so many bytes at least.
+const LEAST_PART: usize = 2 * 1024;
+
 /// A message that grows beyond this waits until no other large one is on its way.
 pub(super) const LARGE: usize = 1024 * 1024;
 
@@ -37,6 +46,8 @@ pub(super) struct Message {
     pub(super) alone: bool,
     /// Held as long as a large one is in memory.
     pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// The CPU time that it took to read it.
+    pub(super) work: Duration,
 }
 
 /// What a body is made of.
@@ -48,8 +59,8 @@ pub(super) enum Kind {
     Events(Sse),
     /// Why there is no message.
     Refusal(Refusal),
-    /// Nothing that matters.
-    Nothing,
+    /// Nothing that matters; so many bytes of it have come.
+    Nothing(usize),
 }
 
 type Permit = BoxFuture<'static, Result<OwnedSemaphorePermit, AcquireError>>;
@@ -98,7 +109,8 @@ impl Reading {
 
     /// What comes next of it. After [`Out::Over`] it must not be asked again.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Out> {
-        loop {
+        let mut turn = BYTES_IN_A_TURN;
+        while turn > 0 {
             if let Some(out) = self.take() {
                 return Poll::Ready(out);
             }
@@ -113,9 +125,9 @@ impl Reading {
             };
             match came {
                 Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data()
-                        && let Some(end) = self.add(data)
-                    {
+                    let data = frame.into_data().unwrap_or_default();
+                    turn = turn.saturating_sub(data.len().max(LEAST_PART));
+                    if let Some(end) = self.add(data) {
                         return Poll::Ready(self.cut_off(end));
                     }
                 }
@@ -128,6 +140,17 @@ impl Reading {
                 }
                 None => return Poll::Ready(self.end()),
             }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Bytes of the message that has begun.
+    pub(super) fn unfinished(&self) -> usize {
+        match &self.kind {
+            Kind::Whole(first, all) => first.len() + all.len(),
+            Kind::Events(sse) => sse.buffered(),
+            Kind::Refusal(_) | Kind::Nothing(_) => 0,
         }
     }
 
@@ -152,6 +175,7 @@ impl Reading {
                     text,
                     alone,
                     permit,
+                    work: Duration::ZERO,
                 }))
             }
             Err(_) => {
@@ -166,7 +190,7 @@ impl Reading {
         let kept = match &self.kind {
             Kind::Whole(_, all) => all.len(),
             Kind::Events(sse) => sse.buffered(),
-            Kind::Refusal(_) | Kind::Nothing => 0,
+            Kind::Refusal(_) | Kind::Nothing(_) => 0,
         };
         if kept <= LARGE || self.permit.is_some() {
             return Poll::Ready(());
@@ -207,14 +231,17 @@ impl Reading {
                 }
                 Some(self.refused())
             }
-            Kind::Nothing => None,
+            Kind::Nothing(bytes) => {
+                *bytes += data.len();
+                (*bytes > MAX_IGNORED).then_some(End::Accepted)
+            }
         }
     }
 
     fn refused(&mut self) -> End {
-        match std::mem::replace(&mut self.kind, Kind::Nothing) {
+        match std::mem::replace(&mut self.kind, Kind::Nothing(0)) {
             Kind::Refusal(refusal) => End::Refused(refusal),
-            Kind::Whole(..) | Kind::Events(_) | Kind::Nothing => End::Accepted,
+            Kind::Whole(..) | Kind::Events(_) | Kind::Nothing(_) => End::Accepted,
         }
     }
 
@@ -229,16 +256,17 @@ impl Reading {
                 };
                 let (alone, permit) = (true, self.permit.take());
                 // It is over the next time.
-                self.kind = Kind::Nothing;
+                self.kind = Kind::Nothing(0);
                 self.done = self.conn.take();
                 Out::Message(Message {
                     text,
                     alone,
                     permit,
+                    work: Duration::ZERO,
                 })
             }
             Kind::Events(_) => self.over(End::Whole),
-            Kind::Refusal(_) | Kind::Nothing => {
+            Kind::Refusal(_) | Kind::Nothing(_) => {
                 let end = self.refused();
                 self.over(end)
             }
@@ -251,7 +279,7 @@ impl Reading {
                 place: sse.place(),
                 moved: sse.has_moved(),
             }),
-            Kind::Whole(..) | Kind::Refusal(_) | Kind::Nothing => None,
+            Kind::Whole(..) | Kind::Refusal(_) | Kind::Nothing(_) => None,
         };
         let conn = self.conn.take().or(self.done.take());
         Out::Over(Box::new(Over { how, conn, resume }))

@@ -32,9 +32,13 @@ use super::sse::{Place, Sse};
 use super::status::retry_after;
 use super::target::Target;
 use super::undialled::Undialled;
+use crate::link::pace::Work;
 
 /// So many redirects on the same origin are followed.
 const MAX_REDIRECTS: u8 = 3;
+
+/// Polls of a request's exchange whose CPU time is not measured. An answer takes fewer.
+const UNMEASURED_POLLS: u32 = 8;
 
 /// What an exchange is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +197,9 @@ pub(super) struct Exchange {
     /// When a connection for it is tried again.
     redial: Redial,
     limit: Option<Pin<Box<Sleep>>>,
+    /// What it costs.
+    pub(super) work: Work,
+    polls: u32,
     /// Whoever polls it, so that giving it up is noticed.
     waker: Option<Waker>,
 }
@@ -236,6 +243,8 @@ impl Exchange {
             step: Step::Over,
             redial,
             limit,
+            work: Work::default(),
+            polls: 0,
             waker: None,
         };
         match conn {
@@ -408,6 +417,36 @@ impl Exchange {
         }
     }
 
+    /// The same, unless it has to rest because of what it cost.
+    fn poll_paced(&mut self, cx: &mut Context<'_>) -> Poll<Option<Out>> {
+        if matches!(self.step, Step::Over) {
+            return Poll::Ready(None);
+        }
+        ready!(self.work.poll_rest(cx));
+        self.polls = self.polls.saturating_add(1);
+        let answers = self.purpose.request().is_some();
+        if answers && self.polls <= UNMEASURED_POLLS {
+            return self.poll_out(cx);
+        }
+        let mut work = std::mem::take(&mut self.work);
+        let mut out = work.count(|| self.poll_out(cx));
+        match &mut out {
+            Poll::Pending => {
+                let unfinished = match &self.step {
+                    Step::Read(reading) => reading.unfinished(),
+                    Step::Dial(_) | Step::Rest(..) | Step::Send(_) | Step::Over => 0,
+                };
+                work.settle(unfinished);
+            }
+            Poll::Ready(Some(Out::Message(message))) => message.work = work.take(),
+            // What a request took was worth it.
+            Poll::Ready(_) if answers => {}
+            Poll::Ready(_) => work.settle(0),
+        }
+        self.work = work;
+        out
+    }
+
     /// Where a redirect leads, if it is to be followed.
     fn redirected(&self, head: &Parts) -> Result<PathAndQuery, Unfollowed> {
         if !matches!(
@@ -484,7 +523,7 @@ fn kind_of(
         }));
     }
     if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-        return Ok(Kind::Nothing);
+        return Ok(Kind::Nothing(0));
     }
     let is_read = !matches!(
         purpose,
@@ -507,7 +546,7 @@ fn kind_of(
         return Ok(Kind::Events(Sse::new(longest)));
     }
     match purpose {
-        Purpose::Initialized | Purpose::Message | Purpose::Delete => Ok(Kind::Nothing),
+        Purpose::Initialized | Purpose::Message | Purpose::Delete => Ok(Kind::Nothing(0)),
         Purpose::Request(_) if essence.eq_ignore_ascii_case("application/json") => {
             Ok(Kind::Whole(Bytes::new(), Vec::new()))
         }
@@ -521,7 +560,7 @@ impl Stream for Exchange {
     type Item = (Purpose, Out);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Poll::Ready(out) = self.poll_out(cx) {
+        if let Poll::Ready(out) = self.poll_paced(cx) {
             let purpose = self.purpose;
             return Poll::Ready(out.map(|out| (purpose, out)));
         }

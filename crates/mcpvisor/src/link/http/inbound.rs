@@ -1,5 +1,7 @@
 //! What comes of an exchange, as messages.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 use mcpvisor_core::CallId;
 use rmcp::ErrorData;
@@ -10,6 +12,7 @@ use super::exchange::{Out, Purpose};
 use super::{HttpLink, Session, headers};
 use crate::link::codec::{Decoded, decode, decode_nameless, decode_refusal, judge, judge_here};
 use crate::link::gate::put;
+use crate::link::pace::cpu_time;
 use crate::link::{Expectations, Inbound};
 
 /// Answered requests whose streams are still open, so that their connections can be reused. The bound
@@ -67,7 +70,10 @@ impl HttpLink {
             text,
             alone,
             permit,
+            work,
         } = message;
+        // The first of a request's own stream is not measured.
+        let begun = (!work.is_zero()).then(cpu_time);
         if purpose == Purpose::Listen {
             self.listen.heard();
         }
@@ -77,10 +83,11 @@ impl HttpLink {
         let Some(verdict) = judge_here(&text, &bounds) else {
             let expect = expect.snapshot();
             let reader = tokio::task::spawn_blocking(move || {
+                let begun = cpu_time();
                 let verdict = judge(&text, &bounds);
                 let decoded = decode(&text, verdict, &expect, |bytes| room.has(bytes));
                 drop((text, permit));
-                decoded
+                (decoded, work + cpu_time().saturating_sub(begun))
             });
             self.heavy = Some((purpose, reader));
             return None;
@@ -95,6 +102,20 @@ impl HttpLink {
         {
             let result = Err(error);
             return self.admit(purpose, Decoded::Answer(Inbound::Response { id, result }));
+        }
+        let work = begun.map_or(work, |begun| work + cpu_time().saturating_sub(begun));
+        self.admit_paid(purpose, decoded, work)
+    }
+
+    /// Lets it in, if it fits. What is no answer is charged.
+    pub(super) fn admit_paid(
+        &mut self,
+        purpose: Purpose,
+        decoded: Decoded,
+        work: Duration,
+    ) -> Option<Inbound> {
+        if !decoded.is_answer() {
+            self.pace.charge(work);
         }
         self.admit(purpose, decoded)
     }

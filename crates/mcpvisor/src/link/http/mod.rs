@@ -19,7 +19,9 @@ mod idle;
 mod inbound;
 mod keep_alive;
 mod link;
+mod listed;
 mod listen;
+mod lookup;
 mod outcome;
 mod redial;
 mod shared;
@@ -63,6 +65,7 @@ use self::waiting::{Doubt, Held};
 use super::bounds::Bounds;
 use super::codec::Decoded;
 use super::gate::Gate;
+use super::pace::{Pace, Work};
 use super::{DownKind, Expectations, Inbound, LinkDown, OpenFailure};
 
 /// Notifications and answers of ours that are on their way at once.
@@ -116,8 +119,10 @@ pub(crate) struct HttpLink {
     bounds: Bounds,
     /// A message that is read elsewhere. Nothing else is read meanwhile, so that the order of
     /// messages stays and memory is bounded.
-    heavy: Option<(Purpose, JoinHandle<Decoded>)>,
+    heavy: Option<(Purpose, JoinHandle<(Decoded, Duration)>)>,
     gate: Gate,
+    /// What input costs that answers nothing.
+    pace: Pace,
     /// What is to be said next.
     ready: VecDeque<Inbound>,
     end: Ending,
@@ -175,6 +180,7 @@ impl HttpLink {
             bounds,
             heavy: None,
             gate: Gate::default(),
+            pace: Pace::default(),
             ready: VecDeque::new(),
             end: Ending::Open,
             deleting: None,
@@ -209,7 +215,9 @@ impl HttpLink {
         let target = Arc::clone(&self.target);
         let longest = self.bounds.get().max_bytes;
         let large = Arc::clone(&self.large);
-        Exchange::start(purpose, target, outgoing, conn, large, longest)
+        let mut exchange = Exchange::start(purpose, target, outgoing, conn, large, longest);
+        exchange.work = Work::new(&self.pace);
+        exchange
     }
 
     fn start_request(&mut self, id: CallId, outgoing: Outgoing, wants_session: bool) {
@@ -360,7 +368,7 @@ impl HttpLink {
             // A reader that panicked leaves the request to the end of its exchange.
             let decoded = read.ok();
             return Poll::Ready(Some(
-                decoded.and_then(|decoded| self.admit(purpose, decoded)),
+                decoded.and_then(|(decoded, work)| self.admit_paid(purpose, decoded, work)),
             ));
         }
         let came = ready!(self.exchanges.poll_next_unpin(cx));

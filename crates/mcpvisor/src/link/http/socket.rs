@@ -18,12 +18,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+/// After so many bytes the task is yielded, though more may be there: the code above reads on as
+/// long as there is nothing for it in them, and a flood would hold the worker.
+const YIELD_AFTER: usize = 128 * 1024;
+
+/// A read counts as so many bytes at least.
+const LEAST_READ: usize = 4 * 1024;
+
 /// A TCP connection that acknowledges early.
 #[derive(Debug)]
 pub(super) struct Socket {
     tcp: TcpStream,
     /// Something was read that may not be acknowledged yet.
     unacknowledged: bool,
+    /// Bytes that were read since the task was last yielded.
+    unyielded: usize,
     fresh: Fresh,
 }
 
@@ -48,6 +57,7 @@ impl Socket {
         Self {
             tcp,
             unacknowledged: false,
+            unyielded: 0,
             fresh,
         }
     }
@@ -93,10 +103,19 @@ impl AsyncRead for Socket {
         if self.fresh.is_set() {
             return self.read_now(buf);
         }
+        if self.unyielded >= YIELD_AFTER {
+            self.unyielded = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
         match &read {
-            Poll::Ready(_) => self.unacknowledged |= buf.filled().len() > before,
+            Poll::Ready(_) => {
+                let length = buf.filled().len() - before;
+                self.unyielded += length.max(LEAST_READ);
+                self.unacknowledged |= length > 0;
+            }
             Poll::Pending => self.acknowledge(),
         }
         read

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use mcpvisor_core::settings::MessageSettings;
 use tokio::task::JoinHandle;
@@ -12,11 +13,13 @@ use super::without_broken;
 use crate::link::Snapshot;
 use crate::link::codec::{Decoded, decode, judge};
 use crate::link::gate::Room;
+use crate::link::pace::cpu_time;
 
 /// A line on its way. Dropped, it is read to its end for nobody.
 #[derive(Debug)]
 pub(super) struct HeavyLine {
-    reader: JoinHandle<Decoded>,
+    /// With the CPU time that it took.
+    reader: JoinHandle<(Decoded, Duration)>,
 }
 
 impl HeavyLine {
@@ -30,13 +33,15 @@ impl HeavyLine {
         is_rest: bool,
     ) -> Self {
         let reader = tokio::task::spawn_blocking(move || {
+            let begun = cpu_time();
             let verdict = judge(line.bytes(), &bounds);
             let decoded = decode(line.bytes(), verdict, &expect, |bytes| room.has(bytes));
-            if is_rest {
+            let decoded = if is_rest {
                 without_broken(decoded)
             } else {
                 decoded
-            }
+            };
+            (decoded, cpu_time().saturating_sub(begun))
         });
         Self { reader }
     }
@@ -56,8 +61,11 @@ impl HeavyLine {
         self
     }
 
-    /// Waits for what is in it; the error is that it could not be looked at.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decoded, String>> {
+    /// Waits for what is in it, and the CPU time that it took; the error is that it could not be looked at.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(Decoded, Duration), String>> {
         let reader = Pin::new(&mut self.reader);
         reader
             .poll(cx)

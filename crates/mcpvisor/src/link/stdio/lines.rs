@@ -129,6 +129,11 @@ impl Lines {
         poll_read_buf(Pin::new(reader), cx, &mut buffer)
     }
 
+    /// Bytes that were read and not yet taken.
+    pub(super) fn unfinished(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
     fn advance(&mut self, to: usize) {
         self.start = to;
         self.scanned = to;

@@ -50,6 +50,7 @@ use self::stderr::StderrDrain;
 use super::bounds::{Bounds, in_words};
 use super::codec::{Decoded, decode, decode_ends, judge_here};
 use super::gate::Gate;
+use super::pace::{Pace, Work};
 use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, StderrRing};
 
 /// After the first sign of the end (exit, closed stdout, failed write) the others are waited for so
@@ -60,16 +61,6 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 /// After so many lines without a message for anyone the thread is left to others for a moment, so
 /// that a child that never pauses delays nobody else.
 const LINES_IN_A_TURN: usize = 256;
-
-/// How long the pipe of a child that floods us is left alone now and then. It fills meanwhile, and the
-/// child waits: without that, a flood takes one processor to write and one to read, and every other
-/// server has to do with what is left.
-const REST: Duration = Duration::from_millis(1);
-
-/// It is left alone after so many bytes, which is what a child can write in one go once a page of a full
-/// pipe was read. The pipe holds sixteen times as many, so a reply behind a flood comes some
-/// milliseconds later for that.
-const REST_AFTER: usize = 4 * 1024;
 
 /// So much is read at once, so that what is then taken as lines is bounded too.
 const READ: usize = 64 * 1024;
@@ -102,12 +93,12 @@ pub(crate) struct StdioLink {
     gate: Gate,
     /// What came in one line with the message before it.
     ready: VecDeque<Inbound>,
-    /// Nothing is read until then.
-    rest: Option<Pin<Box<Sleep>>>,
-    /// Bytes that were read since the last rest, or since it was looked at whether there should be one.
-    unrested: usize,
-    /// There had to be one when that was last looked at.
-    flooded: bool,
+    /// What its input costs.
+    work: Work,
+    /// Something was read or taken since that was last looked at.
+    consumed: bool,
+    /// The last input answered nothing, so the CPU time of the next is measured.
+    doubtful: bool,
     end: End,
 }
 
@@ -153,9 +144,9 @@ impl StdioLink {
             heavy: None,
             gate: Gate::default(),
             ready: VecDeque::new(),
-            rest: None,
-            unrested: 0,
-            flooded: false,
+            work: Work::new(&Pace::default()),
+            consumed: false,
+            doubtful: false,
             end: End::Open,
         })
     }
@@ -185,6 +176,17 @@ impl StdioLink {
         expect: &impl Expectations,
     ) -> Poll<Result<Inbound, LinkDown>> {
         ready!(self.poll_rest(cx));
+        self.paced(
+            |link| link.poll_input(cx, expect),
+            |polled| matches!(polled, Poll::Ready(Ok(inbound)) if is_answer(inbound)),
+        )
+    }
+
+    fn poll_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        expect: &impl Expectations,
+    ) -> Poll<Result<Inbound, LinkDown>> {
         let mut turn = LINES_IN_A_TURN;
         while turn > 0 {
             let mut taken = self.take(expect, &mut turn);
@@ -194,10 +196,6 @@ impl StdioLink {
             }
             if let Some(inbound) = taken {
                 return Poll::Ready(Ok(inbound));
-            }
-            if self.needs_rest() {
-                self.rest = Some(Box::pin(tokio::time::sleep(REST)));
-                break;
             }
             // There may be more lines behind a heavy one, and behind the last of this turn.
             if was_heavy || turn == 0 {
@@ -214,26 +212,37 @@ impl StdioLink {
         Poll::Pending
     }
 
-    /// Whether the child floods us, and enough of it was read for now. The last words of one that has
-    /// ended are read without a pause.
-    fn needs_rest(&mut self) -> bool {
-        if self.unrested < REST_AFTER || !matches!(self.end, End::Open) {
-            return false;
+    /// Reads. The CPU time of input that answers nothing is charged.
+    fn paced<T>(&mut self, read: impl FnOnce(&mut Self) -> T, answers: impl Fn(&T) -> bool) -> T {
+        let result = if self.doubtful {
+            let mut work = std::mem::take(&mut self.work);
+            let result = work.count(|| read(self));
+            self.work = work;
+            result
+        } else {
+            read(self)
+        };
+        let answered = answers(&result);
+        if answered {
+            self.work.take();
+        } else {
+            self.work.settle(self.lines.unfinished());
         }
-        self.unrested = 0;
-        self.flooded = self.gate.was_flooded();
-        self.flooded
+        if std::mem::take(&mut self.consumed) {
+            self.doubtful = !answered;
+        }
+        result
     }
 
-    /// Waits for the end of a rest, if there is one. The exit of the child ends it too.
+    /// Waits until the child may be read, if its input has cost too much. The last words of one that
+    /// has ended are read without a pause.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(rest) = &mut self.rest
-            && rest.as_mut().poll(cx).is_pending()
+        if matches!(self.end, End::Open)
+            && self.work.poll_rest(cx).is_pending()
             && self.process.poll_exit(cx).is_pending()
         {
             return Poll::Pending;
         }
-        self.rest = None;
         Poll::Ready(())
     }
 
@@ -257,11 +266,10 @@ impl StdioLink {
         let Some(stdout) = self.stdout.as_mut() else {
             return Poll::Ready(false);
         };
-        let most = if self.flooded { REST_AFTER } else { READ };
-        let reason = match ready!(self.lines.poll_fill(cx, stdout, most)) {
+        let reason = match ready!(self.lines.poll_fill(cx, stdout, READ)) {
             Ok(0) => "the process closed its stdout".to_owned(),
-            Ok(read) => {
-                self.unrested = self.unrested.saturating_add(read);
+            Ok(_) => {
+                self.consumed = true;
                 return Poll::Ready(true);
             }
             Err(error) => format!("the process's stdout cannot be read: {error}"),
@@ -305,6 +313,7 @@ impl StdioLink {
                     return None;
                 }
             };
+            self.consumed = true;
             if taken.is_some() {
                 return taken;
             }
@@ -348,7 +357,12 @@ impl StdioLink {
         };
         self.heavy = None;
         Poll::Ready(match read {
-            Ok(decoded) => self.gate.admit(decoded, &mut self.ready),
+            Ok((decoded, work)) => {
+                if !decoded.is_answer() {
+                    self.work.charge(work);
+                }
+                self.gate.admit(decoded, &mut self.ready)
+            }
             Err(problem) => {
                 self.break_down(problem);
                 None
@@ -441,6 +455,13 @@ impl StdioLink {
     }
 }
 
+fn is_answer(inbound: &Inbound) -> bool {
+    matches!(
+        inbound,
+        Inbound::Response { .. } | Inbound::Unreadable { .. }
+    )
+}
+
 fn too_long(limit: usize) -> String {
     format!("a line is longer than {}", in_words(limit))
 }
@@ -490,7 +511,10 @@ impl Link for StdioLink {
     }
 
     fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
-        self.take(expect, &mut { LINES_IN_A_TURN })
+        self.paced(
+            |link| link.take(expect, &mut { LINES_IN_A_TURN }),
+            |taken| taken.as_ref().is_some_and(is_answer),
+        )
     }
 
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {

@@ -263,12 +263,6 @@ async fn a_flood_is_cut_off_and_counted_and_replies_come_through() {
         "{let_in} of at most {most}"
     );
     assert!(changed.contains(&ListKind::Tools));
-    // It is not read as fast as it can be written: others need the processor too.
-    // A read may bring just less than is enough for a rest, and the next one as much again.
-    let most_unrested = 2 * REST_AFTER;
-    let rests = (MANY - let_in) as usize * log.len() / most_unrested - 2;
-    let rests = u32::try_from(rests).unwrap();
-    assert!(started.elapsed() >= REST * rests, "{rests} rests");
 }
 
 #[tokio::test]

@@ -1,0 +1,186 @@
+//! What a server that floods may cost: CPU time and log lines. (Figure 26.)
+//!
+//! Each flood runs in a process of its own, whose CPU time is measured without that of the server.
+//! Calls go on meanwhile, to the server that floods and to another one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+#[path = "../fleet/mod.rs"]
+mod fleet;
+mod http;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mcpvisor::{Callbacks, Runtime, Transport};
+use mcpvisor_testkit::in_own_process;
+use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
+use rmcp::ErrorData;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+
+use self::fleet::*;
+use self::http::{FloodServer, Place};
+
+/// How long one of these may take in a process of its own.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Log lines of ours in one flood, of all levels down to `debug`.
+const LOG_LINES: usize = 100;
+
+/// The share of one core that the client may take. Without optimizations what is not measured (the
+/// scheduler, the handling of what is let in) takes several times as much.
+const SHARE: f64 = if cfg!(debug_assertions) { 0.30 } else { 0.10 };
+
+/// CPU time of this process.
+fn cpu() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// Counts the log lines of this process.
+fn count_log_lines() -> Arc<AtomicUsize> {
+    struct Lines(Arc<AtomicUsize>);
+    impl std::io::Write for Lines {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            let lines = text.iter().filter(|byte| **byte == b'\n').count();
+            self.0.fetch_add(lines, Ordering::Relaxed);
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lines);
+    tracing_subscriber::fmt()
+        .with_env_filter("mcpvisor=debug")
+        .with_writer(move || Lines(Arc::clone(&counted)))
+        .init();
+    lines
+}
+
+/// What a flood cost.
+#[derive(Debug)]
+struct Cost {
+    share: f64,
+    lines: usize,
+    slowest_call: Duration,
+    slowest_neighbour: Duration,
+}
+
+/// Lets a server flood for a while, and calls it and its neighbour meanwhile.
+async fn flooded(transport: Transport, of_server: impl Fn() -> Duration, calls: bool) -> Cost {
+    let lines = count_log_lines();
+    let callbacks = Callbacks::new().sampling(|_| async {
+        tokio::time::sleep(DEADLINE).await;
+        Err(ErrorData::internal_error("no", None))
+    });
+    let good = ScriptedServer::new(Script::new().tool("echo", Behaviour::answer()));
+    let runtime = Runtime::builder()
+        .server(server("flood", transport))
+        .server(server("good", good.transport()))
+        .callbacks(callbacks)
+        .start()
+        .await
+        .unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    let (handle, good) = (
+        runtime.server("flood").unwrap(),
+        runtime.server("good").unwrap(),
+    );
+    let flood = tokio::spawn({
+        let flood = handle.call_tool("flood", json!({})).deadline(LIMIT);
+        flood.into_future()
+    });
+    // Past the burst that is let in.
+    tokio::time::sleep(secs(1)).await;
+    let length = secs(size(4, 60) as u64);
+    let before = (Instant::now(), cpu(), of_server());
+    let mut slowest = (Duration::ZERO, Duration::ZERO);
+    while before.0.elapsed() < length {
+        tokio::time::sleep(millis(500)).await;
+        let called = Instant::now();
+        good.call_tool("echo", json!({}))
+            .deadline(DEADLINE)
+            .await
+            .unwrap();
+        slowest.1 = slowest.1.max(called.elapsed());
+        if calls {
+            let called = Instant::now();
+            handle
+                .call_tool("echo", json!({}))
+                .deadline(DEADLINE)
+                .await
+                .unwrap();
+            slowest.0 = slowest.0.max(called.elapsed());
+        }
+    }
+    let spent = (cpu() - before.1).saturating_sub(of_server() - before.2);
+    let cost = Cost {
+        share: spent.as_secs_f64() / before.0.elapsed().as_secs_f64(),
+        lines: lines.load(Ordering::Relaxed),
+        slowest_call: slowest.0,
+        slowest_neighbour: slowest.1,
+    };
+    flood.abort();
+    runtime.shutdown(secs(10)).await;
+    cost
+}
+
+fn check(what: &str, cost: &Cost) {
+    println!("figure 26: {what}: {cost:.3?}");
+    assert!(cost.share <= SHARE, "{what}: {cost:?}");
+    assert!(cost.lines <= LOG_LINES, "{what}: {cost:?}");
+    assert!(cost.slowest_call < secs(5), "{what}: {cost:?}");
+    assert!(cost.slowest_neighbour < secs(5), "{what}: {cost:?}");
+}
+
+async fn over_http(place: Place, kind: &'static str) {
+    let server = FloodServer::start(place, kind);
+    let transport = Transport::http(&server.url).into();
+    let cost = flooded(transport, || Duration::from_nanos(server.cpu()), true).await;
+    check(&format!("http, {place:?}, {kind}"), &cost);
+}
+
+async fn over_stdio(kind: &str) {
+    let command = Transport::stdio(env!("CARGO_BIN_EXE_flood-server")).arg(kind);
+    // Calls wait behind the flood on the one pipe that there is, for as long as that takes.
+    let cost = flooded(command.into(), || Duration::ZERO, true).await;
+    check(&format!("stdio, {kind}"), &cost);
+}
+
+macro_rules! figures {
+    ($($name:ident: $flood:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            in_own_process(stringify!($name), LIMIT, async || $flood.await);
+        }
+    )*};
+}
+
+figures! {
+    figure_26_http_messages_on_the_listening_stream: over_http(Place::Listening, "messages");
+    figure_26_http_requests_on_the_listening_stream: over_http(Place::Listening, "requests");
+    figure_26_http_large_messages_on_the_listening_stream: over_http(Place::Listening, "heavy");
+    figure_26_http_comments_on_the_listening_stream: over_http(Place::Listening, "comments");
+    figure_26_http_blank_lines_on_the_listening_stream: over_http(Place::Listening, "blanks");
+    figure_26_http_unknown_events_on_the_listening_stream: over_http(Place::Listening, "unknown");
+    figure_26_http_events_without_end_on_the_listening_stream: over_http(Place::Listening, "endless");
+    figure_26_http_tiny_chunks_on_the_listening_stream: over_http(Place::Listening, "chunks");
+    figure_26_http_a_chunk_length_without_end: over_http(Place::Listening, "zeros");
+    figure_26_http_messages_in_the_answer_to_a_call: over_http(Place::Call, "messages");
+    figure_26_http_early_hints_before_the_answer_to_a_call: over_http(Place::Call, "hints");
+    figure_26_http_a_body_that_comes_byte_by_byte: over_http(Place::Call, "trickle");
+    figure_26_stdio_messages: over_stdio("messages");
+    figure_26_stdio_requests: over_stdio("requests");
+    figure_26_stdio_noise: over_stdio("noise");
+    figure_26_stdio_blank_lines: over_stdio("blanks");
+    figure_26_stdio_bytes_one_by_one: over_stdio("trickle");
+}
