@@ -12,7 +12,7 @@
     reason = "a child that shares our memory until it becomes its image is made by system calls alone"
 )]
 
-use std::ffi::{CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -27,10 +27,23 @@ use super::leader::Leader;
 /// aligned. It calls nothing but thin wrappers of system calls.
 const STACK: usize = 64 * 1024 / 16;
 
+/// The first descriptor that is none of the child's.
+const FIRST_OTHER: RawFd = 3;
+
+/// Where the system lists the descriptors of a process.
+const DESCRIPTORS: &CStr = c"/proc/self/fd";
+
+/// Descriptors that are looked at one by one where the system does not list them.
+const MAX_UNLISTED: RawFd = 65_536;
+
 /// The largest number of a signal.
 const LAST_SIGNAL: c_int = 64;
 
 pub(super) fn start(image: &Image) -> io::Result<Newborn> {
+    start_closing(image, Close::AtOnce)
+}
+
+fn start_closing(image: &Image, close: Close) -> io::Result<Newborn> {
     let (stdin, ours_in) = io::pipe()?;
     let (ours_out, stdout) = io::pipe()?;
     let (ours_err, stderr) = io::pipe()?;
@@ -39,7 +52,7 @@ pub(super) fn start(image: &Image) -> io::Result<Newborn> {
         above_the_standard(stdout.into())?,
         above_the_standard(stderr.into())?,
     ];
-    let plan = Plan::new(image, theirs.each_ref().map(AsRawFd::as_raw_fd))?;
+    let plan = Plan::new(image, theirs.each_ref().map(AsRawFd::as_raw_fd), close)?;
     let leader = plan.carry_out()?;
     Ok(Newborn {
         leader,
@@ -58,10 +71,25 @@ fn above_the_standard(pipe: OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(&pipe, 3)?)
 }
 
+/// How the descriptors of the parent are kept from the child. Libraries of the host may have opened
+/// some without `O_CLOEXEC`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Close {
+    /// By one system call; one by one where the system or a sandbox does not have it.
+    AtOnce,
+    /// One by one, as the system lists them.
+    #[cfg_attr(not(test), expect(dead_code, reason = "older systems fall back to it"))]
+    Listed,
+    /// One by one.
+    #[cfg_attr(not(test), expect(dead_code, reason = "older systems fall back to it"))]
+    Counted,
+}
+
 /// All that the child needs, prepared: it shares our memory, so it must not allocate or lock.
 struct Plan {
     parent: c_int,
     pipes: [RawFd; 3],
+    close: Close,
     cwd: Option<CString>,
     file: CString,
     /// What the pointers lead to.
@@ -75,7 +103,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(image: &Image, pipes: [RawFd; 3]) -> io::Result<Self> {
+    fn new(image: &Image, pipes: [RawFd; 3], close: Close) -> io::Result<Self> {
         let named = [&image.name].into_iter().chain(&image.args);
         let args = named
             .map(|arg| c_string(&[arg]))
@@ -87,6 +115,7 @@ impl Plan {
         Ok(Self {
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             pipes,
+            close,
             cwd: cwd.map(|cwd| c_string(&[cwd.as_os_str()])).transpose()?,
             file: c_string(&[image.file.as_os_str()])?,
             args: pointers(&args),
@@ -141,6 +170,7 @@ impl Plan {
                     return last_error();
                 }
             }
+            close_others(self.close);
             if let Some(cwd) = &self.cwd
                 && libc::chdir(cwd.as_ptr()) != 0
             {
@@ -161,6 +191,84 @@ impl Plan {
             last_error()
         }
     }
+}
+
+/// Keeps all descriptors but the pipes from the image.
+///
+/// # Safety
+///
+/// For the child alone, whose table of descriptors is a copy.
+unsafe fn close_others(how: Close) {
+    // SAFETY: system calls without pointers, and calls that have the same condition.
+    unsafe {
+        let at_once = how == Close::AtOnce
+            && libc::syscall(libc::SYS_close_range, FIRST_OTHER, c_int::MAX, 0) == 0;
+        if at_once || (how != Close::Counted && close_listed()) {
+            return;
+        }
+        let most = libc::sysconf(libc::_SC_OPEN_MAX);
+        let most = RawFd::try_from(most).unwrap_or(MAX_UNLISTED);
+        for number in FIRST_OTHER..most.min(MAX_UNLISTED) {
+            libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+        }
+    }
+}
+
+/// Marks all descriptors that the system lists, so that they are closed when the child becomes its
+/// image. Says whether it lists them.
+///
+/// # Safety
+///
+/// For the child alone, whose table of descriptors is a copy.
+unsafe fn close_listed() -> bool {
+    /// Aligned as the entries are.
+    #[repr(C, align(8))]
+    struct Entries([u8; 4096]);
+    let mut entries = Entries([0; 4096]);
+    // SAFETY: the path ends with a null byte; the buffer is as long as it is said to be, and is read
+    // only where the system has written to it.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let folder = libc::open(DESCRIPTORS.as_ptr(), flags);
+        if folder < 0 {
+            return false;
+        }
+        loop {
+            let (buffer, size) = (entries.0.as_mut_ptr(), entries.0.len());
+            let read = libc::syscall(libc::SYS_getdents64, folder, buffer, size);
+            let Some(read) = usize::try_from(read).ok() else {
+                return false;
+            };
+            if read == 0 {
+                return true;
+            }
+            let mut rest = entries.0.get(..read).unwrap_or_default();
+            while let Some((number, after)) = next_listed(rest) {
+                if let Some(number) = number
+                    && number >= FIRST_OTHER
+                {
+                    libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
+                }
+                rest = after;
+            }
+        }
+    }
+}
+
+/// The first entry of a folder, if it is a number, and the entries behind it.
+fn next_listed(entries: &[u8]) -> Option<(Option<RawFd>, &[u8])> {
+    /// Where the length of an entry stands in it, and where its name begins.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let length = entries.get(LENGTH..LENGTH + 2)?.try_into().ok()?;
+    let length = usize::from(u16::from_ne_bytes(length));
+    let name = entries.get(NAME..length)?;
+    let digits = name.iter().take_while(|byte| **byte != 0);
+    let number = digits.fold(Some(0), |number: Option<RawFd>, byte| {
+        let digit = byte.is_ascii_digit().then(|| RawFd::from(byte - b'0'))?;
+        number?.checked_mul(10)?.checked_add(digit)
+    });
+    Some((number, entries.get(length..)?))
 }
 
 /// What the child does. Its memory is ours, so it does nothing but system calls.
@@ -268,4 +376,54 @@ fn last_values<T: AsRef<OsStr>>(environment: &[(T, T)]) -> impl Iterator<Item = 
         let shadowed = later.any(|(other, _)| other.as_ref() == name);
         (!shadowed).then_some((name, value))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use rustix::io::{FdFlags, dup, fcntl_dupfd_cloexec, fcntl_setfd};
+
+    use super::*;
+
+    /// Descriptors as a careless library leaves them, low and high ones.
+    fn leak() -> Vec<OwnedFd> {
+        let (read, write) = io::pipe().unwrap();
+        let (one, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let mut leaked = vec![
+            OwnedFd::from(read),
+            OwnedFd::from(write),
+            OwnedFd::from(one),
+            dup(&file).unwrap(),
+        ];
+        leaked.push(fcntl_dupfd_cloexec(&file, 1_000).unwrap());
+        for descriptor in &leaked {
+            fcntl_setfd(descriptor, FdFlags::empty()).unwrap();
+        }
+        leaked
+    }
+
+    #[test]
+    fn a_child_has_its_three_pipes_and_no_other_descriptor() {
+        let leaked = leak();
+        let image = Image {
+            file: "/bin/sh".into(),
+            name: "sh".into(),
+            args: ["-c", "ls -1 /proc/$$/fd; exit 0"].map(Into::into).into(),
+            environment: vec![("PATH".into(), "/bin:/usr/bin".into())],
+            cwd: None,
+        };
+        for how in [Close::AtOnce, Close::Listed, Close::Counted] {
+            let mut newborn = start_closing(&image, how).unwrap();
+            let mut said = String::new();
+            newborn.stdout.read_to_string(&mut said).unwrap();
+            assert_eq!(said, "0\n1\n2\n", "{how:?}");
+        }
+        // They are still open here, and as they were.
+        for descriptor in &leaked {
+            let flags = rustix::io::fcntl_getfd(descriptor).unwrap();
+            assert_eq!(flags, FdFlags::empty());
+        }
+    }
 }
