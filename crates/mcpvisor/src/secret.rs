@@ -7,6 +7,11 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 
+#[cfg(any(feature = "stdio", feature = "http"))]
+use base64::Engine as _;
+#[cfg(any(feature = "stdio", feature = "http"))]
+use base64::engine::general_purpose::STANDARD as BASE64;
+
 /// What stands where a secret was.
 const HIDDEN: &str = "***";
 
@@ -29,6 +34,68 @@ pub(crate) fn is_usual_name(name: &str) -> bool {
     let word = || name.len() <= LONGEST_WORD && !name.contains(|c: char| c.is_ascii_digit());
     let named = name.contains('_') || word();
     !name.is_empty() && name.len() <= 40 && named && name.chars().all(usual)
+}
+
+/// Variables that name proxies, in lower case. The upper case is used too.
+#[cfg(any(feature = "stdio", feature = "http"))]
+const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy"];
+
+/// The credentials in the proxy variables of an environment. Children inherit these variables, and
+/// errors of connections may repeat them.
+#[cfg(any(feature = "stdio", feature = "http"))]
+pub(crate) fn of_proxies(variable: impl Fn(&OsStr) -> Option<OsString>) -> Vec<String> {
+    let names = PROXIES
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), name.to_ascii_uppercase()]);
+    let values = names.filter_map(|name| variable(OsStr::new(&name)));
+    values
+        .flat_map(|value| of_user_info(&value.to_string_lossy()))
+        .collect()
+}
+
+/// The credentials in the user info of an address, with or without its scheme: as a whole, in parts,
+/// decoded, and as they are sent.
+#[cfg(any(feature = "stdio", feature = "http"))]
+pub(crate) fn of_user_info(url: &str) -> Vec<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let place = rest.split(['?', '#']).next().unwrap_or_default();
+    let Some((user, _)) = place.rsplit_once('@') else {
+        return Vec::new();
+    };
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let parts = [user, name, password]
+        .into_iter()
+        .filter(|it| !it.is_empty());
+    let decoded = |part: &str| String::from_utf8_lossy(&percent_decoded(part)).into_owned();
+    parts
+        .flat_map(|part| [part.to_owned(), decoded(part)])
+        .chain([basic(user)])
+        .collect()
+}
+
+/// The user info of an address as it is sent.
+#[cfg(any(feature = "stdio", feature = "http"))]
+pub(crate) fn basic(user: &str) -> String {
+    BASE64.encode(percent_decoded(user))
+}
+
+#[cfg(any(feature = "stdio", feature = "http"))]
+/// The bytes that percent signs stand for.
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        let mut rest = bytes.clone();
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        match (byte, digit(rest.next()), digit(rest.next())) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                bytes = rest;
+            }
+            _ => decoded.push(byte),
+        }
+    }
+    decoded
 }
 
 /// A value that is never printed.
@@ -181,6 +248,25 @@ mod tests {
         assert_eq!(secrets.hide("it was can\"ary…"), "it was ***…");
         assert_eq!(secrets.hide("it was can\"a…"), "it was can\"a…");
         assert_eq!(secrets.hide("it was can\"ary"), "it was can\"ary");
+    }
+
+    #[cfg(any(feature = "stdio", feature = "http"))]
+    #[test]
+    fn the_credentials_of_proxies_are_secret_in_every_form() {
+        for (name, url) in [
+            ("http_proxy", "http://agent:p%40ss-canary@proxy:3128"),
+            ("HTTP_PROXY", "http://agent:p%40ss-canary@proxy:3128/"),
+            ("https_proxy", "agent:p%40ss-canary@proxy:3128"),
+            ("HTTPS_PROXY", "https://agent:p%40ss-canary@proxy"),
+            ("all_proxy", "socks5h://agent:p%40ss-canary@proxy"),
+            ("ALL_PROXY", "http://agent:p%40ss-canary@proxy:3128?x#y"),
+        ] {
+            let found = of_proxies(|wanted| (wanted == name).then(|| url.into()));
+            let secrets = Secrets::new(found.iter().map(OsStr::new), SHORTEST);
+            let said = "agent:p%40ss-canary, p@ss-canary, Basic YWdlbnQ6cEBzcy1jYW5hcnk=, proxy";
+            assert_eq!(secrets.hide(said), "***, ***, Basic ***, proxy", "{name}");
+        }
+        assert_eq!(of_user_info("http://proxy:3128"), [""; 0]);
     }
 
     #[test]

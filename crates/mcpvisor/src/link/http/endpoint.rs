@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::target::Target;
 use crate::link::OpenFailure;
-use crate::secret::{SHORTEST, Secret, Secrets, is_usual_name};
+use crate::secret::{SHORTEST, Secret, Secrets, is_usual_name, of_proxies, of_user_info};
 
 /// The address of a server that speaks Streamable HTTP, and what is sent along.
 ///
@@ -166,6 +166,7 @@ impl HttpEndpoint {
         let named = self.secrets.iter().map(AsRef::as_ref);
         let mut parts = of_url(self.url.expose());
         parts.extend(rests);
+        parts.extend(of_proxies(&variable));
         // It is sent without the white space around it.
         let bare = token.as_deref().and_then(OsStr::to_str).map(str::trim);
         parts.extend(bare.map(str::to_owned));
@@ -181,23 +182,16 @@ fn of_url(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let authority = place.split('/').next().unwrap_or_default();
-    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
-    let (name, password) = user.split_once(':').unwrap_or((user, ""));
     let values = query
         .split('&')
         .map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
-    let wholes = [user, name, password, query, fragment]
-        .into_iter()
-        .chain(values);
-    let mut secrets = Vec::new();
+    let wholes = [query, fragment].into_iter().chain(values);
+    let authority = place.split('/').next().unwrap_or_default();
+    let mut secrets = of_user_info(authority);
     for whole in wholes.filter(|whole| !whole.is_empty()) {
-        let decoded = super::target::percent_decoded(whole);
+        let decoded = crate::secret::percent_decoded(whole);
         secrets.push(String::from_utf8_lossy(&decoded).into_owned());
         secrets.push(whole.to_owned());
-    }
-    if !user.is_empty() {
-        secrets.push(super::target::basic(user));
     }
     secrets
 }

@@ -10,9 +10,10 @@ use super::endpoint::HttpEndpoint;
 use super::exchange::Refusal;
 use super::sse::tests::read;
 use super::status;
-use super::target::{Target, percent_decoded};
+use super::target::Target;
 use crate::fuzz::{budget, bytes, text};
 use crate::link::Inbound;
+use crate::secret::percent_decoded;
 
 const STREAMS: &[&str] = &[
     "id: 1\nretry: 250\ndata:\n\n: comment\nevent: message\ndata: {\"jsonrpc\":\"2.0\"}\n\n",
