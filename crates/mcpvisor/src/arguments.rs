@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use jsonschema::{Draft, PatternOptions, Validator};
 use rmcp::model::JsonObject;
 use serde_json::Value;
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::sync::{Semaphore, oneshot};
 
+use crate::detached::detached;
 use crate::error::ArgumentProblem;
 
 /// A larger schema is not compiled, in bytes of JSON.
@@ -87,7 +87,7 @@ impl ArgumentChecks {
         let Ok(Ok(place)) = tokio::time::timeout(LONGEST_CHECK, place).await else {
             return Vec::new();
         };
-        let checked = tokio::task::spawn_blocking({
+        let checked = detached("arguments", {
             let (checks, tool, schema) = (Arc::clone(self), tool.to_owned(), Arc::clone(schema));
             let arguments = Value::Object(arguments.cloned().unwrap_or_default());
             move || {
@@ -98,6 +98,9 @@ impl ArgumentChecks {
                 found.unwrap_or_default()
             }
         });
+        let Ok(checked) = checked else {
+            return Vec::new();
+        };
         // A task of its own, so that what takes too long is known as such though its caller has no
         // time to wait for that.
         let judged = Arc::clone(self).judge(tool.to_owned(), Arc::clone(schema), checked);
@@ -109,7 +112,7 @@ impl ArgumentChecks {
         self: Arc<Self>,
         tool: String,
         schema: Arc<JsonObject>,
-        checked: JoinHandle<Vec<ArgumentProblem>>,
+        checked: oneshot::Receiver<Vec<ArgumentProblem>>,
     ) -> Vec<ArgumentProblem> {
         match tokio::time::timeout(LONGEST_CHECK, checked).await {
             Ok(problems) => problems.unwrap_or_default(),
@@ -315,8 +318,8 @@ mod tests {
             assert_eq!(checks.check("other", &other, None).await, []);
             assert_eq!(checks.running.available_permits(), 0);
         });
-        // It would wait for the checks that go on.
-        host.shutdown_background();
+        // It does not wait for the checks that go on.
+        drop(host);
     }
 
     #[tokio::test]

@@ -69,7 +69,7 @@ async fn open(target: &Target) -> Result<Conn, Undialled> {
 
 /// A socket to the server, to a proxy that fetches, or through one that passes bytes on.
 async fn connect(target: &Target) -> Result<TcpStream, Undialled> {
-    let mut connector = HttpConnector::new();
+    let mut connector = HttpConnector::new_with_resolver(target.lookups.clone());
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_keepalive(Some(KEEPALIVE));

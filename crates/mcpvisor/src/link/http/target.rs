@@ -6,8 +6,6 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue,
     PROXY_AUTHORIZATION, USER_AGENT,
@@ -17,7 +15,9 @@ use hyper_util::client::proxy::matcher::Intercept;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::endpoint::HttpEndpoint;
+use super::lookup::Lookups;
 use crate::link::{OpenFailure, OpenFailureClass};
+use crate::secret::basic;
 
 /// Both kinds of answers are taken.
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -37,6 +37,8 @@ pub(super) struct Target {
     pub(super) proxy: Option<Intercept>,
     /// For `https`.
     pub(super) tls: Option<Arc<ClientConfig>>,
+    /// How its name is looked up.
+    pub(super) lookups: Lookups,
 }
 
 impl Target {
@@ -77,6 +79,7 @@ impl Target {
             headers: HeaderMap::new(),
             proxy: None,
             tls: None,
+            lookups: Lookups::default(),
         };
         target.add_headers(endpoint, user.as_deref(), variable)?;
         Ok(target)
@@ -207,11 +210,6 @@ fn in_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
     text.parse().ok()
 }
 
-/// The user info of an address as it is sent.
-pub(super) fn basic(user: &str) -> String {
-    BASE64.encode(percent_decoded(user))
-}
-
 /// Whether it is a path that begins where another one ends: it names no scheme and no host.
 fn is_relative(location: &str) -> bool {
     let first = location.split(['/', '?']).next().unwrap_or_default();
@@ -316,24 +314,6 @@ fn no_token(variable: Option<&str>) -> OpenFailure {
         message,
         action: Some(action),
     }
-}
-
-/// The bytes that percent signs stand for.
-pub(super) fn percent_decoded(text: &str) -> Vec<u8> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        let mut rest = bytes.clone();
-        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
-        match (byte, digit(rest.next()), digit(rest.next())) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                bytes = rest;
-            }
-            _ => decoded.push(byte),
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]
@@ -467,6 +447,6 @@ mod tests {
 
     #[test]
     fn percent_signs_are_read_as_far_as_they_mean_something() {
-        assert_eq!(percent_decoded("a%40b%3a%zz%"), b"a@b:%zz%");
+        assert_eq!(crate::secret::percent_decoded("a%40b%3a%zz%"), b"a@b:%zz%");
     }
 }
