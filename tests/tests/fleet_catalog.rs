@@ -11,8 +11,8 @@ mod fleet;
 
 use fleet::*;
 use mcpvisor::{CallError, Client, FleetCatalog, Known, Runtime, ToolFilter};
-use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
+use mcpvisor_testkit::{eventually, in_own_process};
 use rmcp::model::{ErrorData, Prompt, Resource};
 use serde_json::{Value, json};
 
@@ -290,15 +290,14 @@ async fn arguments_that_do_not_fit_the_schema_are_not_sent() {
     handle.call_tool("search", json!({ "q": 7 })).await.unwrap();
 }
 
-/// A schema that takes so long to check that nobody waits for it.
-fn slow_schema() -> rmcp::model::JsonObject {
-    const DEPTH: usize = 22;
+/// A schema that takes time to check that doubles with its depth.
+fn slow_schema(depth: usize) -> rmcp::model::JsonObject {
     let mut definitions = serde_json::Map::new();
-    for level in 0..DEPTH {
+    for level in 0..depth {
         let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
         definitions.insert(format!("d{level}"), json!({ "anyOf": [next, next] }));
     }
-    definitions.insert(format!("d{DEPTH}"), json!({ "type": "string" }));
+    definitions.insert(format!("d{depth}"), json!({ "type": "string" }));
     let schema = json!({ "$ref": "#/$defs/d0", "$defs": definitions });
     schema.as_object().unwrap().clone()
 }
@@ -310,7 +309,8 @@ async fn a_deadline_covers_the_check_of_the_arguments() {
         .fold(Script::bare(), |script, name| {
             script.on_call(name, Behaviour::answer())
         });
-    let slow = ["one", "two", "three"].map(|name| rmcp::model::Tool::new(name, "", slow_schema()));
+    let slow =
+        ["one", "two", "three"].map(|name| rmcp::model::Tool::new(name, "", slow_schema(22)));
     let git = ScriptedServer::new(script.tools(Listing::of(slow)));
     let mut config = server("git", scripted(&git));
     config.check_arguments = true;
@@ -328,4 +328,21 @@ async fn a_deadline_covers_the_check_of_the_arguments() {
     let took = began.elapsed();
     assert!(took < millis(900), "{took:?}");
     assert_eq!(git.record().received("tools/call").len(), 0);
+}
+
+#[test]
+fn a_schema_check_that_never_ends_does_not_keep_the_program_from_exiting() {
+    let name = "a_schema_check_that_never_ends_does_not_keep_the_program_from_exiting";
+    in_own_process(name, secs(60), async || {
+        let endless = rmcp::model::Tool::new("endless", "", slow_schema(60));
+        let script = Script::bare().tools(Listing::of([endless]));
+        let git = ScriptedServer::new(script.on_call("endless", Behaviour::answer()));
+        let mut config = server("git", scripted(&git));
+        config.check_arguments = true;
+        let (runtime, handle) = ready(config).await;
+        // What cannot be checked in time is for the server to judge.
+        handle.call_tool("endless", json!({})).await.unwrap();
+        runtime.shutdown(secs(5)).await;
+        // The tokio runtime is dropped here, and the process ends, while the check goes on.
+    });
 }

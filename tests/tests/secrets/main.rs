@@ -10,6 +10,7 @@
 mod capture;
 mod evidence;
 mod http;
+mod proxies;
 mod watched;
 
 use std::time::Duration;

@@ -14,16 +14,19 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, Sleep};
 
 /// Input that answers nothing may take one part in so many of the time of one core.
-const SHARE: u32 = 16;
+const SHARE: u32 = 25;
 
 /// CPU time that such input may take before it is slowed down.
-const BURST: Duration = Duration::from_millis(50);
+const BURST: Duration = Duration::from_millis(100);
 
 /// CPU time per byte of an unfinished message: it may be an answer.
 const PER_BYTE: Duration = Duration::from_nanos(50);
 
 /// CPU time of one stream that is never slowed down, whatever other streams of the link cost.
 const FREE: Duration = Duration::from_millis(2);
+
+/// CPU time of a message that the gate lets in. The gate bounds how many these are.
+const LET_IN: Duration = Duration::from_micros(30);
 
 /// What a wakeup costs outside of the code that is measured.
 const WAKEUP: Duration = Duration::from_micros(25);
@@ -43,6 +46,11 @@ impl Pace {
     /// Charges CPU time that answered nothing.
     pub(crate) fn charge(&self, work: Duration) {
         self.account().charge(Instant::now(), work);
+    }
+
+    /// Charges CPU time for a message that was let in, beyond what it is worth.
+    pub(crate) fn charge_let_in(&self, work: Duration) {
+        self.charge(work.saturating_sub(LET_IN));
     }
 
     fn rests_until(&self) -> Option<Instant> {
@@ -105,12 +113,6 @@ impl Work {
             self.rest = None;
         }
         Poll::Ready(())
-    }
-
-    /// Charges CPU time that answered nothing, and that was taken elsewhere.
-    #[cfg(feature = "stdio")]
-    pub(crate) fn charge(&self, work: Duration) {
-        self.pace.charge(work);
     }
 
     /// Counts the CPU time of reading.

@@ -17,6 +17,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tower_service::Service as _;
 
 use super::conn::Conn;
+use super::listed::explain;
 use super::socket::{Fresh, Socket, Wire};
 use super::target::Target;
 use super::undialled::Undialled;
@@ -128,6 +129,7 @@ async fn encrypt(target: &Target, socket: Socket) -> Result<Wire, String> {
     let encrypted = TlsConnector::from(Arc::clone(tls))
         .connect(name, socket)
         .await;
-    let encrypted = encrypted.map_err(|problem| format!("the TLS handshake failed: {problem}"))?;
+    let encrypted =
+        encrypted.map_err(|problem| format!("the TLS handshake failed: {}", explain(&problem)))?;
     Ok(Wire::Tls(Box::new(encrypted)))
 }

@@ -1,7 +1,5 @@
 //! What comes of an exchange, as messages.
 
-use std::time::Duration;
-
 use http::HeaderValue;
 use mcpvisor_core::CallId;
 use rmcp::ErrorData;
@@ -104,18 +102,10 @@ impl HttpLink {
             return self.admit(purpose, Decoded::Answer(Inbound::Response { id, result }));
         }
         let work = begun.map_or(work, |begun| work + cpu_time().saturating_sub(begun));
-        self.admit_paid(purpose, decoded, work)
-    }
-
-    /// Lets it in, if it fits. What is no answer is charged.
-    pub(super) fn admit_paid(
-        &mut self,
-        purpose: Purpose,
-        decoded: Decoded,
-        work: Duration,
-    ) -> Option<Inbound> {
-        if !decoded.is_answer() {
-            self.pace.charge(work);
+        match &decoded {
+            answer if answer.is_answer() => {}
+            Decoded::Unasked(..) => self.pace.charge_let_in(work),
+            _ => self.pace.charge(work),
         }
         self.admit(purpose, decoded)
     }

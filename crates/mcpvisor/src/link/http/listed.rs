@@ -4,8 +4,8 @@
 //! the certificate of a server, webpki refuses them, wherever they are listed. `curl --cacert` does
 //! not, so whoever lists the server's own certificate expects it to be taken.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
@@ -79,6 +79,17 @@ impl ServerCertVerifier for ListedVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.webpki.supported_verify_schemes()
     }
+}
+
+/// Why a handshake failed, to a person.
+pub(super) fn explain(problem: &io::Error) -> String {
+    let inner = problem.get_ref().and_then(|it| it.downcast_ref::<Error>());
+    if let Some(Error::InvalidCertificate(CertificateError::Other(other))) = inner
+        && let Some(why) = other.0.downcast_ref::<Unusable>()
+    {
+        return why.to_string();
+    }
+    problem.to_string()
 }
 
 /// A certificate that names no host at all is refused with what to do about it.

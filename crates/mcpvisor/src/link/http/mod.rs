@@ -367,9 +367,12 @@ impl HttpLink {
             self.heavy = None;
             // A reader that panicked leaves the request to the end of its exchange.
             let decoded = read.ok();
-            return Poll::Ready(Some(
-                decoded.and_then(|(decoded, work)| self.admit_paid(purpose, decoded, work)),
-            ));
+            return Poll::Ready(Some(decoded.and_then(|(decoded, work)| {
+                if !decoded.is_answer() {
+                    self.pace.charge(work);
+                }
+                self.admit(purpose, decoded)
+            })));
         }
         let came = ready!(self.exchanges.poll_next_unpin(cx));
         Poll::Ready(came.map(|(purpose, out)| self.take(purpose, out, expect)))

@@ -94,6 +94,7 @@ pub(crate) struct StdioLink {
     /// What came in one line with the message before it.
     ready: VecDeque<Inbound>,
     /// What its input costs.
+    pace: Pace,
     work: Work,
     /// Something was read or taken since that was last looked at.
     consumed: bool,
@@ -133,6 +134,7 @@ impl StdioLink {
             stdout,
             stderr: errors,
         } = pipes;
+        let pace = Pace::default();
         Ok(Self {
             process,
             stdin: Some(stdin),
@@ -144,7 +146,8 @@ impl StdioLink {
             heavy: None,
             gate: Gate::default(),
             ready: VecDeque::new(),
-            work: Work::new(&Pace::default()),
+            work: Work::new(&pace),
+            pace,
             consumed: false,
             doubtful: false,
             end: End::Open,
@@ -178,7 +181,10 @@ impl StdioLink {
         ready!(self.poll_rest(cx));
         self.paced(
             |link| link.poll_input(cx, expect),
-            |polled| matches!(polled, Poll::Ready(Ok(inbound)) if is_answer(inbound)),
+            |polled| match polled {
+                Poll::Ready(Ok(inbound)) => Some(inbound),
+                _ => None,
+            },
         )
     }
 
@@ -213,7 +219,11 @@ impl StdioLink {
     }
 
     /// Reads. The CPU time of input that answers nothing is charged.
-    fn paced<T>(&mut self, read: impl FnOnce(&mut Self) -> T, answers: impl Fn(&T) -> bool) -> T {
+    fn paced<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> T,
+        message: impl Fn(&T) -> Option<&Inbound>,
+    ) -> T {
         let result = if self.doubtful {
             let mut work = std::mem::take(&mut self.work);
             let result = work.count(|| read(self));
@@ -222,11 +232,14 @@ impl StdioLink {
         } else {
             read(self)
         };
-        let answered = answers(&result);
-        if answered {
-            self.work.take();
-        } else {
-            self.work.settle(self.lines.unfinished());
+        let message = message(&result);
+        let answered = message.is_some_and(is_answer);
+        match message {
+            Some(_) if answered => {
+                self.work.take();
+            }
+            Some(_) => self.pace.charge_let_in(self.work.take()),
+            None => self.work.settle(self.lines.unfinished()),
         }
         if std::mem::take(&mut self.consumed) {
             self.doubtful = !answered;
@@ -359,7 +372,7 @@ impl StdioLink {
         Poll::Ready(match read {
             Ok((decoded, work)) => {
                 if !decoded.is_answer() {
-                    self.work.charge(work);
+                    self.pace.charge(work);
                 }
                 self.gate.admit(decoded, &mut self.ready)
             }
@@ -513,7 +526,7 @@ impl Link for StdioLink {
     fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
         self.paced(
             |link| link.take(expect, &mut { LINES_IN_A_TURN }),
-            |taken| taken.as_ref().is_some_and(is_answer),
+            Option::as_ref,
         )
     }
 
