@@ -380,7 +380,7 @@ async fn sixty_four_callers_of_everything_open_at_most_twice_as_many_connections
     let _process = Process::start(peers.everything(port), port).await;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let proxy = DelayProxy::start(address, Duration::ZERO).await.unwrap();
-    let (runtime, peer) = ready_in_time(proxy.address().port()).await;
+    let (runtime, peer) = ready_in_time(proxy.address().port(), None).await;
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let peer = peer.clone();

@@ -434,7 +434,11 @@ impl Exchange {
             Poll::Pending => {
                 let unfinished = match &self.step {
                     Step::Read(reading) => reading.unfinished(),
-                    Step::Dial(_) | Step::Rest(..) | Step::Send(_) | Step::Over => 0,
+                    Step::Dial(_)
+                    | Step::Stalled(_)
+                    | Step::Rest(..)
+                    | Step::Send(_)
+                    | Step::Over => 0,
                 };
                 work.settle(unfinished);
             }
