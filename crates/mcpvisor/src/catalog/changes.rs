@@ -178,6 +178,7 @@ mod tests {
         publisher.publish(&name("a"), Arc::clone(&tools));
         let mut changes = publisher.changes();
         publisher.publish(&name("a"), stale(&tools));
+        assert!(changes.changed().now_or_never().is_none(), "only stale");
         publisher.publish(&name("a"), some(&["x"]));
         publisher.publish(&name("empty"), Arc::default());
         assert!(changes.changed().now_or_never().is_none());
