@@ -393,7 +393,7 @@ impl<'a, L: Link> Session<'a, L> {
         match entry.holder {
             Holder::Caller(mut call) => {
                 if lost {
-                    call.note_refusal(error);
+                    call.note_refusal(error.map(|error| self.task.slot.hide_in_error(error)));
                 }
                 if trouble == Trouble::Denied && era::may_be_another(status) {
                     self.doubt();

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerName, Slot, StateName};
 use ractor::ActorRef;
+use rmcp::ErrorData;
 use rmcp::model::{LoggingLevel, ServerPeerInfo, Tool};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
@@ -644,6 +645,20 @@ impl ServerSlot {
     /// A text about the server or of the server's, without the secrets of its config.
     pub(crate) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
         self.config.load().hide(text)
+    }
+
+    /// An error of the server's without secrets, in its message and in its data.
+    pub(crate) fn hide_in_error(&self, mut error: ErrorData) -> ErrorData {
+        error.message = self.hide(error.message);
+        if let Some(data) = &error.data {
+            let text = data.to_string();
+            let hidden = self.hide(&*text);
+            if hidden != text {
+                // Data that is no JSON without its secrets is not shown at all.
+                error.data = serde_json::from_str(&hidden).ok();
+            }
+        }
+        error
     }
 
     /// A connection is opened with this config: what it reads of the environment may have changed
