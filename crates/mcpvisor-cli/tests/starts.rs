@@ -212,8 +212,8 @@ fn within_the_timeout(ran: &Ran, what: &[&str]) {
         ran.took >= Duration::from_millis(1_900) || what == ["status"],
         "{what:?}: {ran:?}"
     );
-    // 2.3 s on a machine at rest.
-    assert!(ran.took < Duration::from_millis(3_500), "{what:?}: {ran:?}");
+    // 2.3 s on a machine at rest; it was 4 s and more.
+    assert!(ran.took < Duration::from_millis(3_000), "{what:?}: {ran:?}");
 }
 
 #[test]

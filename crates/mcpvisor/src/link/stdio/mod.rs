@@ -445,10 +445,12 @@ impl StdioLink {
         Err("the process did not even end when it was killed".to_owned())
     }
 
-    /// Waits for the rest of the group, which was killed when the child's exit was noticed.
-    async fn group_ends(&self) {
+    /// Waits for the rest of the group, which was killed when the child's exit was noticed. A close in a
+    /// hurry does not wait longer for that than for the child.
+    async fn group_ends(&self, grace: CloseSettings) {
         let mut pause = Duration::from_micros(500);
-        let until = tokio::time::Instant::now() + GROUP_END;
+        let limit = grace.stdin.saturating_add(grace.terminate).min(GROUP_END);
+        let until = tokio::time::Instant::now() + limit;
         while self.process.has_group() && tokio::time::Instant::now() < until {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
@@ -540,7 +542,7 @@ impl Link for StdioLink {
         .await;
         self.stdin = None;
         let ended = self.end_process(grace).await;
-        self.group_ends().await;
+        self.group_ends(grace).await;
         self.stderr.end(LAST_WORDS).await;
         ended
     }
