@@ -1,21 +1,14 @@
 //! Whether the tokio runtime has the drivers that are needed.
 //!
 //! Tokio does not say which drivers a runtime has: what needs a missing one panics. So a timer and a
-//! socket are made as a probe, and the panic is caught. A filter keeps it from the panic hook of the
-//! program; all other panics reach the hook as before.
+//! socket are made as a probe, and the panic is caught. The panic hook of the program is its own: it
+//! reports the panic of a probe that fails, which happens only where the start is refused.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
-use std::sync::Once;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::error::MissingDriver;
 use crate::transport::Transport;
-
-thread_local! {
-    /// This thread runs a probe.
-    static PROBING: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Refuses a tokio runtime without timers.
 pub(super) fn check_time() -> Result<(), MissingDriver> {
@@ -42,21 +35,6 @@ fn probe_io() {}
 
 /// Whether a probe ends without a panic.
 fn survives(probe: impl FnOnce()) -> bool {
-    // The hook cannot be changed then, and another panic would end the program.
-    if std::thread::panicking() {
-        return true;
-    }
-    static FILTER: Once = Once::new();
-    FILTER.call_once(|| {
-        let hook = take_hook();
-        set_hook(Box::new(move |panic| {
-            if !PROBING.get() {
-                hook(panic);
-            }
-        }));
-    });
-    PROBING.set(true);
-    let survived = catch_unwind(AssertUnwindSafe(probe)).is_ok();
-    PROBING.set(false);
-    survived
+    // A panic during a panic would end the program.
+    std::thread::panicking() || catch_unwind(AssertUnwindSafe(probe)).is_ok()
 }
