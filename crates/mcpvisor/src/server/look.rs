@@ -345,7 +345,8 @@ mod tests {
         assert_eq!(seen(), Some(0), "it is still being looked at");
         give_back.send(()).unwrap();
         until("it is seen", || seen() == Some(length)).await;
-        assert!(!handle.catalog().stale);
+        // It is shown before it is fresh, in two steps of one message.
+        until("it is fresh", || !handle.catalog().stale).await;
         holder.join().unwrap();
         runtime.shutdown(DEADLINE).await;
     }

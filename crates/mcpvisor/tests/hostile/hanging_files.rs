@@ -93,7 +93,7 @@ async fn start(folder: &Folder, mount: &Arc<Mount>) -> Runtime {
 async fn call(runtime: &Runtime, server: &str) -> Result<(), CallError> {
     let server = runtime.server(server).unwrap();
     let call = server.call_tool("fine", json!({})).deadline(DEADLINE);
-    bounded("a call", async { call.await }).await.map(drop)
+    bounded("a call", call).await.map(drop)
 }
 
 /// The threads of this process that run a file operation.
