@@ -46,7 +46,7 @@ struct Extreme {
 
 impl Extreme {
     /// Starts it, calls it, lets it ask something, and ends it: whatever comes of that comes in time.
-    async fn is_survived(self) {
+    async fn outlive(self) {
         let script = Script::new().tool("echo", Behaviour::answer());
         let scripted_server = ScriptedServer::new(script);
         let mut config: ServerConfig = server("a", scripted(&scripted_server));
@@ -133,7 +133,7 @@ fn callbacks() -> Vec<Callbacks> {
     at_once.into_iter().chain(deadlines).collect()
 }
 
-async fn requests_are_survived() {
+async fn outlive_requests() {
     let script = Script::new().tool("echo", Behaviour::answer());
     let scripted_server = ScriptedServer::new(script);
     let (runtime, handle) = ready(server("a", scripted(&scripted_server))).await;
@@ -180,11 +180,11 @@ fn a_builder_takes_any_value() {
             ..Extreme::default()
         });
         let all = settings.chain(governors).chain(callbacks).chain(sleeps);
-        let all: Vec<_> = all.map(|it| tokio::spawn(it.is_survived())).collect();
+        let all: Vec<_> = all.map(|it| tokio::spawn(it.outlive())).collect();
         for one in all {
             one.await.unwrap();
         }
-        requests_are_survived().await;
+        outlive_requests().await;
         assert_eq!(panics.load(Ordering::Relaxed), 0);
     });
 }

@@ -25,6 +25,10 @@ const PER_BYTE: Duration = Duration::from_nanos(50);
 /// CPU time of one stream that is never slowed down, whatever other streams of the link cost.
 const FREE: Duration = Duration::from_millis(2);
 
+/// A stream that took less than this waits only for what it took itself, so that a flood on another
+/// stream does not delay it by much.
+const SMALL: Duration = Duration::from_millis(50);
+
 /// CPU time of a message that the gate lets in. The gate bounds how many these are.
 const LET_IN: Duration = Duration::from_micros(30);
 
@@ -90,6 +94,8 @@ pub(crate) struct Work {
     open: Duration,
     /// All CPU time.
     total: Duration,
+    /// When it was first counted.
+    begun: Option<Instant>,
     rest: Option<Pin<Box<Sleep>>>,
 }
 
@@ -104,8 +110,8 @@ impl Work {
 
     /// Waits until the stream may be read.
     pub(crate) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.rest.is_none() && self.total > FREE {
-            let until = self.pace.rests_until();
+        if self.rest.is_none() {
+            let until = self.rests_until();
             self.rest = until.map(|until| Box::pin(tokio::time::sleep_until(until)));
         }
         if let Some(rest) = &mut self.rest {
@@ -115,8 +121,19 @@ impl Work {
         Poll::Ready(())
     }
 
+    fn rests_until(&self) -> Option<Instant> {
+        let own = self.total.checked_sub(FREE).filter(|own| !own.is_zero())?;
+        let until = self.pace.rests_until()?;
+        if self.total > SMALL {
+            return Some(until);
+        }
+        let earned = self.begun? + own * SHARE;
+        (earned > Instant::now()).then(|| until.min(earned))
+    }
+
     /// Counts the CPU time of reading.
     pub(crate) fn count<T>(&mut self, read: impl FnOnce() -> T) -> T {
+        self.begun.get_or_insert_with(Instant::now);
         let begun = cpu_time();
         let result = read();
         let work = cpu_time().saturating_sub(begun) + WAKEUP;
@@ -172,13 +189,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_took_little_is_read_though_another_one_floods() {
         let pace = Pace::default();
-        let mut flooding = Work::new(&pace);
-        flooding.total = FREE * 2;
-        let mut small = Work::new(&pace);
+        let stream = |total| Work {
+            total,
+            begun: Some(Instant::now()),
+            ..Work::new(&pace)
+        };
         pace.charge(2 * BURST);
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        assert!(flooding.poll_rest(&mut cx).is_pending());
-        assert!(small.poll_rest(&mut cx).is_ready());
+        let now = Instant::now();
+        assert_eq!(stream(FREE).rests_until(), None);
+        let little = stream(FREE + MS).rests_until();
+        assert_eq!(little, Some(now + MS * SHARE), "what it took itself");
+        let flooding = stream(SMALL + MS).rests_until();
+        assert_eq!(flooding, Some(now + BURST * SHARE));
     }
 
     #[tokio::test(start_paused = true)]

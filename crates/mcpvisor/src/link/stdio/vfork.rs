@@ -263,10 +263,10 @@ fn next_listed(entries: &[u8]) -> Option<(Option<RawFd>, &[u8])> {
     let length = entries.get(LENGTH..LENGTH + 2)?.try_into().ok()?;
     let length = usize::from(u16::from_ne_bytes(length));
     let name = entries.get(NAME..length)?;
-    let digits = name.iter().take_while(|byte| **byte != 0);
-    let number = digits.fold(Some(0), |number: Option<RawFd>, byte| {
+    let mut digits = name.iter().take_while(|byte| **byte != 0);
+    let number = digits.try_fold(0, |number: RawFd, byte| {
         let digit = byte.is_ascii_digit().then(|| RawFd::from(byte - b'0'))?;
-        number?.checked_mul(10)?.checked_add(digit)
+        number.checked_mul(10)?.checked_add(digit)
     });
     Some((number, entries.get(length..)?))
 }
