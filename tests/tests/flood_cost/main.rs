@@ -42,7 +42,8 @@ const SHARE: f64 = 0.10;
 
 /// The same with what a build without optimizations on a busy machine may add.
 fn share() -> f64 {
-    if in_full() { SHARE } else { 2.0 * SHARE }
+    let exact = in_full() && !cfg!(debug_assertions);
+    if exact { SHARE } else { 2.0 * SHARE }
 }
 
 /// CPU time of this process.

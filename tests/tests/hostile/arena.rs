@@ -54,7 +54,7 @@ impl Arena {
         deadline: Duration,
     ) -> (Result<CallToolResult, CallError>, Duration) {
         let call = self.bad.call_tool("misbehave", json!({ "fault": fault }));
-        timed(call.deadline(deadline)).await
+        timed(call.deadline(deadline).idle_timeout(deadline)).await
     }
 
     /// The outcome of a call that is answered in spite of a fault.

@@ -47,7 +47,7 @@ async fn flood(fault: &str, dropped: bool) {
 fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
     let name = "floods::figure_18_a_flood_of_notifications_costs_no_task_and_no_memory";
     in_own_process(name, LIMIT, async || {
-        flood(&format!("flood={}", size(50_000, 1_000_000)), true).await;
+        flood(&format!("flood={}", size(50_000, 500_000)), true).await;
     });
 }
 
@@ -55,7 +55,7 @@ fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
 fn figure_18_a_flood_of_requests_costs_no_task_and_no_memory() {
     let name = "floods::figure_18_a_flood_of_requests_costs_no_task_and_no_memory";
     in_own_process(name, LIMIT, async || {
-        flood(&format!("flood-requests={}", size(50_000, 2_000_000)), true).await;
+        flood(&format!("flood-requests={}", size(50_000, 500_000)), true).await;
     });
 }
 

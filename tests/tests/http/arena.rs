@@ -65,7 +65,7 @@ impl Arena {
         let call = self
             .handle
             .call_tool("misbehave", json!({ "fault": fault }));
-        timed(call.deadline(deadline)).await
+        timed(call.deadline(deadline).idle_timeout(deadline)).await
     }
 
     /// The outcome of a struck call that need not wait for its deadline.

@@ -50,7 +50,7 @@ async fn flood(fault: &str) {
 fn figure_18_a_flood_of_notifications_costs_no_task_and_no_memory() {
     let name = "floods::figure_18_a_flood_of_notifications_costs_no_task_and_no_memory";
     in_own_process(name, LIMIT, async || {
-        flood(&format!("http-flood={}", size(50_000, 2_000_000))).await;
+        flood(&format!("http-flood={}", size(20_000, 500_000))).await;
     });
 }
 

@@ -24,6 +24,9 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// waits to be looked at is bounded too. Nearly every message takes one.
 const BYTES_PER_PLACE: usize = 16 * 1024;
 
+/// A request takes so many places more, because it is answered: 125 in a second.
+const PLACES_OF_A_REQUEST: u32 = 7;
+
 /// So many requests that were refused are told in one report; more would be a flood of answers.
 const TOLD: usize = 16;
 
@@ -61,7 +64,7 @@ impl Gate {
             Decoded::Nothing => None,
             Decoded::Answer(inbound) => Some(inbound),
             Decoded::Unasked(inbound, bytes) => {
-                self.let_in(bytes);
+                self.let_in(bytes, &inbound);
                 Some(inbound)
             }
             Decoded::Refused(changed) => {
@@ -92,8 +95,13 @@ impl Gate {
     }
 
     /// A message that takes so many bytes was let in.
-    fn let_in(&mut self, bytes: usize) {
-        self.bucket.take(Instant::now().into_std(), places(bytes));
+    fn let_in(&mut self, bytes: usize, inbound: &Inbound) {
+        let more = match inbound {
+            Inbound::Request { .. } => PLACES_OF_A_REQUEST,
+            _ => 0,
+        };
+        let places = places(bytes).saturating_add(more);
+        self.bucket.take(Instant::now().into_std(), places);
     }
 
     /// A message was refused. That a list changed is not lost: it is told with the report.

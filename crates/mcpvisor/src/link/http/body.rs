@@ -30,7 +30,7 @@ const REFUSAL: Duration = Duration::from_secs(1);
 const MAX_IGNORED: usize = 64 * 1024;
 
 /// So much of a body is read in one poll, if there is no message in it.
-const BYTES_IN_A_TURN: usize = 128 * 1024;
+const BYTES_IN_A_TURN: usize = 64 * 1024;
 
 /// A part of a body counts as so many bytes at least.
 const LEAST_PART: usize = 2 * 1024;

@@ -443,9 +443,8 @@ impl Exchange {
                 work.settle(unfinished);
             }
             Poll::Ready(Some(Out::Message(message))) => message.work = work.take(),
-            // What a request took was worth it.
-            Poll::Ready(_) if answers => {}
-            Poll::Ready(_) => work.settle(0),
+            // The gate bounds what is answered, and callers what is asked.
+            Poll::Ready(_) => {}
         }
         self.work = work;
         out

@@ -20,7 +20,10 @@ use tokio_rustls::client::TlsStream;
 
 /// After so many bytes the task is yielded, though more may be there: the code above reads on as
 /// long as there is nothing for it in them, and a flood would hold the worker.
-const YIELD_AFTER: usize = 128 * 1024;
+const YIELD_AFTER: usize = 64 * 1024;
+
+/// So much is read at once, for the same reason.
+const READ: usize = 32 * 1024;
 
 /// A read counts as so many bytes at least.
 const LEAST_READ: usize = 4 * 1024;
@@ -109,7 +112,15 @@ impl AsyncRead for Socket {
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        let read = if buf.remaining() > READ {
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(READ));
+            let read = Pin::new(&mut self.tcp).poll_read(cx, &mut part);
+            let length = part.filled().len();
+            buf.advance(length);
+            read
+        } else {
+            Pin::new(&mut self.tcp).poll_read(cx, buf)
+        };
         match &read {
             Poll::Ready(_) => {
                 let length = buf.filled().len() - before;
