@@ -31,8 +31,9 @@ const COMMANDS: [&[&str]; 10] = [
     &["approve", "it"],
 ];
 
-/// The limit of an attempt in the entry of a server that never answers.
-const CONNECT: &str = "1s";
+/// The limit of an attempt in the entry of a server that never answers: long enough for a shell to
+/// start on a busy machine.
+const CONNECT: &str = "4s";
 
 /// No command waits longer for a broken server, however busy the machine is.
 const BOUND: Duration = Duration::from_secs(20);
