@@ -3,7 +3,9 @@
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use mcpvisor::{Event, EventKind, Events, EventsError, FaultClass, Runtime, StateName};
+use mcpvisor::{
+    Config, Event, EventKind, Events, EventsError, FaultClass, Runtime, StartMode, StateName,
+};
 use mcpvisor_testkit::event_chain::EventChains;
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
@@ -233,4 +235,31 @@ async fn no_storm_of_wishes_and_crashes_breaks_the_chain() {
     chains.finish(&runtime.status());
     chains.assert_true();
     assert!(changes > 20, "only {changes} changes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_are_made_lazy_before_their_actors_started_connect_as_their_status_says() {
+    // So many that the reload comes before the last of them.
+    let servers: Vec<_> = (0..40)
+        .map(|number| {
+            let scripted = ScriptedServer::new(Script::new());
+            server(&format!("server-{number}"), scripted.transport())
+        })
+        .collect();
+    let builder = Runtime::builder();
+    let mut events = builder.events();
+    let builder = servers
+        .iter()
+        .cloned()
+        .fold(builder, |it, one| it.server(one));
+    let runtime = builder.start().await.unwrap();
+    let mut chains = chains(&runtime);
+    let lazy = servers.into_iter().map(|one| one.start(StartMode::Lazy));
+    let config = lazy.fold(Config::new(), Config::server);
+    runtime.reload(config).await.unwrap();
+    for name in runtime.servers() {
+        reaches(&runtime.server(name).unwrap(), StateName::Connected).await;
+    }
+    follow(&mut chains, &mut events);
+    chains.assert_true();
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fault::{Fault, FaultClass};
 use super::io::{Effect, End, NotSent};
-use super::state::{Attempt, Live, NextTry, PermanentFailure, State};
+use super::state::{Attempt, Live, NextTry, PermanentFailure, State, StateName};
 use super::waiting::GiveUp;
 use super::{Machine, Now, Wanted, later};
 use crate::budget::Verdict;
@@ -32,7 +32,10 @@ impl Machine {
                 self.stay_asleep();
             }
             Wanted::Enabled if again => self.resume(now),
-            Wanted::Enabled if self.settings.rest.lazy => self.stay_asleep(),
+            // One that became lazy while it was shown as connecting connects all the same.
+            Wanted::Enabled if self.announced == StateName::Sleeping && self.may_sleep() => {
+                self.stay_asleep();
+            }
             Wanted::Enabled => self.ask(),
         }
         self.remember();

@@ -120,3 +120,14 @@ fn a_crash_changes_nothing_without_saying_so() {
     let end = changed(StateName::Disabling, StateName::Disabled);
     assert_eq!(effects.last(), Some(&end));
 }
+
+#[test]
+fn a_server_that_became_lazy_before_it_started_does_what_was_shown() {
+    let mut lazy = ServerSettings::default();
+    lazy.rest.lazy = true;
+    let mut bench = Bench::with(lazy);
+    bench.machine = bench.machine.following(StateName::Connecting);
+    let ask = Effect::AskPermit { reconnect: false };
+    assert_eq!(bench.step(Input::Start), [ask, Effect::Remember]);
+    assert_eq!(bench.name(), StateName::Connecting);
+}
