@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcpvisor::StateName::{self, *};
 
-use crate::checker::{CONTROL, Kind, LATE, check};
+use crate::checker::{CONTROL, Kind, LATE, check, last_change, lives};
 use crate::history::*;
 
 /// Corrupts a history, if it has what it takes.
@@ -17,7 +17,7 @@ const SABOTAGES: &[(Kind, Sabotage)] = &[
     (Kind::ChainGap, report_a_wrong_from),
     (Kind::ChainGap, remove_without_a_close),
     (Kind::IllegalTransition, go_where_no_way_leads),
-    (Kind::MisplacedAttempt, fail_an_attempt_while_connected),
+    (Kind::MisplacedAttempt, fail_an_attempt_without_one),
     (Kind::MisplacedAttempt, connect_first_after_a_failure),
     (Kind::OutsideOfLife, change_after_removal),
     (Kind::OutsideOfLife, add_twice),
@@ -89,6 +89,25 @@ fn effect_of(history: &mut History, id: u64) -> Effect {
     Effect { id, server }
 }
 
+/// A server that was there at the end, with a state change since it was added.
+fn changed(history: &History) -> Option<Ended> {
+    let mut ended = history.ended.iter();
+    let found = ended.find(|ended| last_change(&history.events, &ended.server).is_some());
+    found.cloned()
+}
+
+/// The status of a server after the shutdown.
+fn status<'a>(history: &'a mut History, server: &str) -> Option<&'a mut Ended> {
+    history
+        .ended
+        .iter_mut()
+        .find(|ended| ended.server == server)
+}
+
+fn change(from: StateName, to: StateName) -> What {
+    What::State { from, to }
+}
+
 /// Adds an event at the end.
 fn push(history: &mut History, server: &str, generation: u64, what: What) {
     let version = history.events.last().map_or(1, |last| last.version + 1);
@@ -130,117 +149,75 @@ fn report_a_wrong_from(history: &mut History) -> Option<()> {
     });
     // Not the first change of a server, which has no predecessor.
     let event = changes.next_back()?;
-    event.what = What::State {
-        from: Connecting,
-        to: Connected,
-    };
+    event.what = change(Connecting, Connected);
     Some(())
 }
 
 fn remove_without_a_close(history: &mut History) -> Option<()> {
-    let last = |event: &&Seen| matches!(event.what, What::State { .. });
-    let server = history.events.iter().rev().find(last)?.server.clone();
-    let generation = history.events.iter().map(|event| event.generation).max()?;
-    push(
-        history,
-        &server,
-        generation,
-        What::State {
-            from: Disabled,
-            to: Connecting,
-        },
-    );
-    history.ended.clear();
+    let Ended {
+        server, generation, ..
+    } = changed(history)?;
+    push(history, &server, generation, change(Disabled, Connecting));
     push(history, &server, generation, What::Removed);
+    history.ended.retain(|ended| ended.server != server);
     Some(())
 }
 
 fn go_where_no_way_leads(history: &mut History) -> Option<()> {
-    let last = history.ended.first()?.clone();
-    push(
-        history,
-        &last.server,
-        last.generation,
-        What::State {
-            from: last.state,
-            to: Sleeping,
-        },
-    );
-    history.ended[0].state = Sleeping;
+    let last = changed(history)?;
+    let what = change(last.state, Sleeping);
+    push(history, &last.server, last.generation, what);
+    status(history, &last.server)?.state = Sleeping;
     Some(())
 }
 
-fn fail_an_attempt_while_connected(history: &mut History) -> Option<()> {
-    let last = history.ended.first()?.clone();
+fn fail_an_attempt_without_one(history: &mut History) -> Option<()> {
+    let last = changed(history)?;
     push(history, &last.server, last.generation, What::AttemptFailed);
     Some(())
 }
 
 fn connect_first_after_a_failure(history: &mut History) -> Option<()> {
-    let last = history.ended.first()?.clone();
-    let spare = Link::Handshake;
-    let server = last.server.clone();
+    let last = changed(history)?;
     history.connections.push(Connection {
-        server,
-        what: spare,
+        server: last.server.clone(),
+        what: Link::Handshake,
     });
     let generation = last.generation + 1;
     let whats = [
-        What::State {
-            from: Disabled,
-            to: Connecting,
-        },
+        change(Disabled, Connecting),
         What::AttemptFailed,
-        What::State {
-            from: Connecting,
-            to: Connected,
-        },
+        change(Connecting, Connected),
     ];
     for what in whats {
         push(history, &last.server, generation, what);
     }
-    let ended = history.ended.first_mut()?;
+    let ended = status(history, &last.server)?;
     (ended.state, ended.generation) = (Connected, generation);
     Some(())
 }
 
 fn change_after_removal(history: &mut History) -> Option<()> {
-    let last = history.ended.first()?.clone();
+    let last = changed(history)?;
     push(history, &last.server, last.generation, What::Removed);
     push(history, &last.server, last.generation, What::ActorRestarted);
     Some(())
 }
 
 fn add_twice(history: &mut History) -> Option<()> {
-    let last = history.ended.first()?.clone();
+    let last = changed(history)?;
     push(history, &last.server, 0, What::Added);
     Some(())
 }
 
 fn start_again_at_generation_one(history: &mut History) -> Option<()> {
     let newest = |ended: &&Ended| {
-        let events = history.events.iter();
-        let mut events = events.filter(|event| event.server == ended.server);
-        let at_its_end = |event: &&Seen| matches!(event.what, What::State { .. });
-        events
-            .rfind(at_its_end)
-            .is_some_and(|event| event.generation > 1)
+        let last = last_change(&history.events, &ended.server);
+        last.is_some_and(|(_, generation)| generation > 1)
     };
-    let last = history.ended.iter().find(newest)?;
-    let last = last.clone();
-    push(
-        history,
-        &last.server,
-        1,
-        What::State {
-            from: last.state,
-            to: Connecting,
-        },
-    );
-    let ended = history.ended.iter_mut();
-    for ended in ended.filter(|ended| ended.server == last.server) {
-        ended.state = Connecting;
-    }
+    let last = history.ended.iter().find(newest)?.clone();
+    push(history, &last.server, 1, change(last.state, Connecting));
+    status(history, &last.server)?.state = Connecting;
     Some(())
 }
 
@@ -261,54 +238,30 @@ fn read_an_old_status(history: &mut History) -> Option<()> {
 
 fn connect_twice_in_one_generation(history: &mut History) -> Option<()> {
     let connected = |event: &&Seen| matches!(event.what, What::State { to: Connected, .. });
-    let event = history.events.iter().rev().find(connected)?.clone();
-    let server = history
-        .ended
-        .iter_mut()
-        .find(|ended| ended.server == event.server)?;
-    if server.generation != event.generation {
+    let event = history.events.iter().rfind(connected)?.clone();
+    let (last, generation) = last_change(&history.events, &event.server)?;
+    let later = history
+        .events
+        .iter()
+        .filter(|it| it.version > event.version);
+    let mut later = later.filter(|it| it.server == event.server);
+    // A later life would begin with generations of its own.
+    if generation != event.generation || later.any(|it| it.what == What::Added) {
         return None;
     }
-    server.state = Connected;
-    let spare = Connection {
+    history.connections.push(Connection {
         server: event.server.clone(),
         what: Link::Handshake,
-    };
-    let last = last_state(history, &event.server)?;
-    for (from, to) in [(last, Connecting), (Connecting, Connected)] {
-        push(
-            history,
-            &event.server,
-            event.generation,
-            What::State { from, to },
-        );
-    }
-    // Enough connections and generations, so that only the reuse is wrong.
-    let opened = history
-        .connections
-        .iter()
-        .filter(|it| it.server == event.server);
-    let opened = opened.count() as u64;
-    if opened
-        < history
-            .ended
-            .iter()
-            .find(|it| it.server == event.server)?
-            .generation
-    {
-        history.connections.push(spare);
+    });
+    let ended = status(history, &event.server)?;
+    (ended.state, ended.generation) = (Connected, ended.generation + 1);
+    for what in [change(last, Connecting), change(Connecting, Connected)] {
+        push(history, &event.server, generation, what);
     }
     Some(())
 }
 
-fn last_state(history: &History, server: &str) -> Option<StateName> {
-    let mut events = history.events.iter().rev();
-    events.find_map(|event| match event.what {
-        What::State { to, .. } if event.server == server => Some(to),
-        _ => None,
-    })
-}
-
+/// More often than the server had lives, each of which begins with the first generation.
 fn serve_one_generation_twice(history: &mut History) -> Option<()> {
     let opened = |link: &&Connection| matches!(link.what, Link::Opened { .. });
     let last = history.connections.iter().rfind(opened)?.clone();
@@ -319,28 +272,26 @@ fn serve_one_generation_twice(history: &mut History) -> Option<()> {
         server: last.server.clone(),
         what: Link::Closed { generation },
     };
-    history.connections.extend([last, closed]);
+    for _ in lives(history, &last.server) {
+        history.connections.extend([last.clone(), closed.clone()]);
+    }
     Some(())
 }
 
+/// More processes than there were generations.
 fn start_a_process_too_many(history: &mut History) -> Option<()> {
     let started = |link: &&Connection| matches!(link.what, Link::Started { .. });
     let one = history.connections.iter().find(started)?.clone();
-    let ended = history.ended.iter().find(|it| it.server == one.server)?;
-    for _ in 0..=ended.generation {
+    let generations: u64 = lives(history, &one.server).iter().sum();
+    for _ in 0..=generations {
         history.connections.push(one.clone());
     }
     Some(())
 }
 
 fn report_a_connection_that_was_none(history: &mut History) -> Option<()> {
-    let server = history.ended.first()?.server.clone();
-    let connected = |event: &Seen| {
-        event.server == server && matches!(event.what, What::State { to: Connected, .. })
-    };
-    if !history.events.iter().any(connected) {
-        return None;
-    }
+    let connected = |event: &&Seen| matches!(event.what, What::State { to: Connected, .. });
+    let server = history.events.iter().find(connected)?.server.clone();
     history.connections.retain(|link| link.server != server);
     history.connections.push(Connection {
         server,
@@ -357,10 +308,13 @@ fn start_a_process_beside_another(history: &mut History) -> Option<()> {
 }
 
 fn open_beside_another(history: &mut History) -> Option<()> {
-    let opened = history.connections.windows(2).position(|pair| {
-        matches!(pair[0].what, Link::Closed { .. }) && matches!(pair[1].what, Link::Opened { .. })
-    })?;
-    history.connections.swap(opened, opened + 1);
+    let follows = |pair: &[Connection]| {
+        pair[0].server == pair[1].server
+            && matches!(pair[0].what, Link::Closed { .. })
+            && matches!(pair[1].what, Link::Opened { .. })
+    };
+    let closed = history.connections.windows(2).position(follows)?;
+    history.connections.swap(closed, closed + 1);
     Some(())
 }
 
@@ -488,7 +442,8 @@ fn show_another_state(history: &mut History) -> Option<()> {
 }
 
 fn end_in_another_state(history: &mut History) -> Option<()> {
-    history.ended.first_mut()?.state = Connected;
+    let server = changed(history)?.server;
+    status(history, &server)?.state = Connected;
     Some(())
 }
 
@@ -523,10 +478,7 @@ fn good() -> History {
     let generations = [1, 1, 2];
     for (number, pair) in states.windows(2).enumerate() {
         for server in ["child", "http", "inside"] {
-            let what = What::State {
-                from: pair[0],
-                to: pair[1],
-            };
+            let what = change(pair[0], pair[1]);
             push(&mut history, server, generations[number], what);
             push(&mut history, server, generations[number], What::Other);
         }

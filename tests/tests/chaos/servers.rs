@@ -1,5 +1,6 @@
 //! The fleet: children, HTTP servers and servers in this process, each with a character of its own.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use mcpvisor::rmcp::model::ToolListChangedNotification;
@@ -182,7 +183,7 @@ impl Fleet {
         manners: HttpManners,
         shape: impl FnOnce(ServerConfig) -> ServerConfig,
     ) {
-        let http = HttpServer::start(manners).await;
+        let http = listening(manners).await;
         let transport = Transport::http(http.url());
         self.push(name, Peer::Http(http), transport, shape);
     }
@@ -235,6 +236,17 @@ impl Fleet {
     /// Where the runtime keeps its state.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state")
+    }
+}
+
+/// A server on a port that the system gives to no outgoing connection, so that the port stays free
+/// while the server is stopped.
+async fn listening(manners: HttpManners) -> HttpServer {
+    loop {
+        let address = SocketAddr::from(([127, 0, 0, 1], fastrand::u16(15_000..30_000)));
+        if let Ok(http) = HttpServer::start_at(address, manners).await {
+            return http;
+        }
     }
 }
 

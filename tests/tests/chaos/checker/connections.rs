@@ -25,7 +25,8 @@ pub(super) fn check(history: &History, report: &mut Report) {
 
 fn one_at_a_time(history: &History, server: &str, links: &[&Link], report: &mut Report) {
     let (mut open, mut newest) = (BTreeSet::new(), 0);
-    // Generations begin anew with each life of the server, which the server itself does not see.
+    // Generations begin anew with each life of the server, which the server itself does not see. So
+    // this finds reuse only beyond the number of lives; within a life the events show it exactly.
     let mut lives = lives(history, server).len();
     for link in links {
         match link {
@@ -76,7 +77,7 @@ fn sessions_in_turn(server: &str, links: &[&Link], report: &mut Report) {
 }
 
 /// The newest generation of each life of a server: from its start or addition to its removal.
-fn lives(history: &History, server: &str) -> Vec<u64> {
+pub(crate) fn lives(history: &History, server: &str) -> Vec<u64> {
     let mut lives = vec![0];
     for event in history.events.iter().filter(|event| event.server == server) {
         if event.what == What::Added {
@@ -92,8 +93,9 @@ fn lives(history: &History, server: &str) -> Vec<u64> {
     lives
 }
 
-/// Every generation that was reported as connected was a connection, and no connection was without a
-/// generation.
+/// No more connections were reported than the server saw, and the server saw no more than there were
+/// generations. A bound, since children and HTTP servers do not learn their generation, and a
+/// generation that fails early is no connection to them.
 fn generations_match(history: &History, server: &str, links: &[&Link], report: &mut Report) {
     let opened = links.iter().filter(|link| match link {
         Link::Opened { .. } | Link::Started { .. } => true,

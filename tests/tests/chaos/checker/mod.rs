@@ -8,6 +8,7 @@ mod outcomes;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use connections::lives;
 pub(crate) use ending::last_change;
 
 use crate::history::History;
