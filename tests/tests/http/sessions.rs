@@ -236,7 +236,7 @@ async fn figure_24_a_tools_own_error_about_a_session_is_the_answer_and_the_tool_
     runtime.ready(DEADLINE).await.unwrap();
     let mut calls = JoinSet::new();
     for (number, server) in servers.into_iter().enumerate() {
-        let handle = runtime.server(&format!("web{number}")).unwrap();
+        let handle = runtime.server(format!("web{number}")).unwrap();
         calls.spawn(async move {
             let call = handle.call_tool("run", json!({ "key": "once" }));
             let outcome = match call.deadline(DEADLINE).await {

@@ -1,13 +1,13 @@
 //! What is written down for the next run, when the disk is slow.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mcpvisor::{Runtime, Transport};
 use serde_json::json;
-use tokio::runtime::Builder;
 
 use crate::server::{Reply, Seen, Server, VERSION, manners};
 use crate::{LONG, until, web};
@@ -58,69 +58,68 @@ fn legacy(seen: &Seen) -> Reply {
     }
 }
 
-/// Runs a server until its era is known. From the handshake on nothing is written before the
-/// sender says so: the only thread for that is taken.
+/// Runs a server until its era is known. From the handshake on every file operation hangs until the
+/// sender releases them.
 async fn stuck(folder: &Folder) -> (Server, Runtime, Sender<()>) {
     let (release, released) = channel();
-    let released = Mutex::new(Some(released));
-    let server = Server::start(move |seen| {
-        if seen.asks() == "initialize"
-            && let Some(released) = released.lock().unwrap().take()
-        {
-            tokio::task::spawn_blocking(move || released.recv_timeout(LONG));
+    let hangs = Arc::new(AtomicBool::new(false));
+    let server = Server::start({
+        let hangs = Arc::clone(&hangs);
+        move |seen| {
+            if seen.asks() == "initialize" {
+                hangs.store(true, Ordering::SeqCst);
+            }
+            legacy(seen)
         }
-        legacy(seen)
     })
     .await;
+    let released = Mutex::new(released);
+    let hook = move |_: &std::path::Path| {
+        if !hangs.load(Ordering::SeqCst) {
+            return;
+        }
+        let released = released.lock().unwrap();
+        if hangs.load(Ordering::SeqCst) {
+            let _ = released.recv_timeout(LONG);
+            hangs.store(false, Ordering::SeqCst);
+        }
+    };
     let mut config = web(Transport::http(server.url()));
     config.protocol = None;
     let runtime = Runtime::builder().server(config).state_dir(&folder.0);
-    let runtime = runtime.start().await.unwrap();
+    let runtime = runtime.file_hook(Arc::new(hook)).start().await.unwrap();
     runtime.ready(LONG).await.unwrap();
     assert_eq!(folder.eras(), 0, "it is not written yet");
     (server, runtime, release)
 }
 
-/// One thread for everything that blocks.
-fn with_one_slow_thread(test: impl AsyncFnOnce()) {
-    let tokio = Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(1)
-        .build();
-    tokio.unwrap().block_on(test());
-}
-
-#[test]
-fn a_shutdown_waits_for_the_era_that_is_being_written() {
-    with_one_slow_thread(async || {
-        let folder = Folder::new("waits");
-        let (_server, runtime, release) = stuck(&folder).await;
-        let handle = runtime.server("web").unwrap();
-        let watching = tokio::spawn(async move {
-            let gone = || handle.status().state == mcpvisor::StateName::Disabled;
-            until("the server is closed", gone).await;
-            // A shutdown that does not wait is long over by then.
-            tokio::time::sleep(Duration::from_millis(300)).await;
-            release.send(()).unwrap();
-        });
-        runtime.shutdown(LONG).await;
-        assert_eq!(folder.eras(), 1);
-        watching.await.unwrap();
-    });
-}
-
-#[test]
-fn a_shutdown_waits_for_no_disk_that_hangs() {
-    with_one_slow_thread(async || {
-        let folder = Folder::new("hangs");
-        let (_server, runtime, release) = stuck(&folder).await;
-        let begun = Instant::now();
-        runtime.shutdown(Duration::from_millis(500)).await;
-        let took = begun.elapsed();
-        assert!(took < LONG / 4, "{took:?}");
-        assert_eq!(folder.eras(), 0);
+#[tokio::test]
+async fn a_shutdown_waits_for_the_era_that_is_being_written() {
+    let folder = Folder::new("waits");
+    let (_server, runtime, release) = stuck(&folder).await;
+    let handle = runtime.server("web").unwrap();
+    let watching = tokio::spawn(async move {
+        let gone = || handle.status().state == mcpvisor::StateName::Disabled;
+        until("the server is closed", gone).await;
+        // A shutdown that does not wait is long over by then.
+        tokio::time::sleep(Duration::from_millis(300)).await;
         release.send(()).unwrap();
-        // Whatever comes late comes while the folder is there, and is removed with it.
-        until("it is written after all", || folder.eras() == 1).await;
     });
+    runtime.shutdown(LONG).await;
+    assert_eq!(folder.eras(), 1);
+    watching.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_no_disk_that_hangs() {
+    let folder = Folder::new("hangs");
+    let (_server, runtime, release) = stuck(&folder).await;
+    let begun = Instant::now();
+    runtime.shutdown(Duration::from_millis(500)).await;
+    let took = begun.elapsed();
+    assert!(took < LONG / 4, "{took:?}");
+    assert_eq!(folder.eras(), 0);
+    release.send(()).unwrap();
+    // Whatever comes late comes while the folder is there, and is removed with it.
+    until("it is written after all", || folder.eras() == 1).await;
 }
