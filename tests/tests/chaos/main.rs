@@ -33,6 +33,9 @@ use run::Chaos;
 /// The length of a run in the test suite, in seconds.
 const BRIEF: u64 = 8;
 
+/// The choices of a run in the test suite. A run of a chosen length makes new ones.
+const SEED: u64 = 4711;
+
 /// The longest pause of a task, in milliseconds.
 const PAUSE: u64 = 200;
 
@@ -47,11 +50,13 @@ fn listed(violations: &[Violation]) -> String {
 
 #[test]
 fn chaos_breaks_no_promise() {
-    let lasts = secs(from_environment("MCPVISOR_CHAOS_SECONDS").unwrap_or(BRIEF));
+    let seconds = from_environment("MCPVISOR_CHAOS_SECONDS");
+    let lasts = secs(seconds.unwrap_or(BRIEF));
     let name = "chaos_breaks_no_promise";
     in_own_process(name, lasts + 8 * DEADLINE, async || {
         without_reports_of_panics();
-        let seed = from_environment("MCPVISOR_CHAOS_SEED").unwrap_or_else(|| fastrand::u64(..));
+        let seed = from_environment("MCPVISOR_CHAOS_SEED");
+        let seed = seed.unwrap_or_else(|| seconds.map_or(SEED, |_| fastrand::u64(..)));
         println!("MCPVISOR_CHAOS_SEED={seed}");
         let chaos = Chaos {
             seed,
