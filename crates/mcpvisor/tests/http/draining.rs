@@ -1,14 +1,14 @@
 //! A server that takes no further connection while requests are in flight (C8).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mcpvisor::{CallError, Callbacks, Config, Known, Runtime, StateName, Transport};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::server::{Condition, Reply, Seen, Server, manners, said, sse_head};
+use crate::server::{Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head};
 use crate::{LONG, call, connected, reaches, until, web};
 
 /// Longer than anything that once cut requests off.
@@ -159,35 +159,46 @@ const CALLERS: usize = 64;
 
 #[tokio::test]
 async fn answered_streams_whose_end_is_late_keep_their_connections_for_the_next_calls() {
-    let server = Server::start(|seen| match seen.asks() {
+    let late = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let (is_late, ends) = (Arc::clone(&late), Arc::clone(&ended));
+    let server = Server::start(move |seen| match seen.asks() {
         "tools/call" => {
-            let Reply::Parts(mut parts) = Reply::events(&[crate::server::event(
-                &json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("done")}),
-            )]) else {
-                unreachable!()
-            };
-            let end = parts.len() - 1;
-            parts[end].0 = Duration::from_millis(50);
-            Reply::Parts(parts)
+            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("done")});
+            let (late, ends) = (Arc::clone(&is_late), Arc::clone(&ends));
+            let may_end = Condition::new(move || {
+                let may = !late.load(Ordering::SeqCst);
+                ends.fetch_add(usize::from(may), Ordering::SeqCst);
+                may
+            });
+            let answer = sse_head() + &chunk(&event(&answer));
+            Reply::Later(answer, may_end, "0\r\n\r\n".to_owned())
         }
         _ => manners(seen),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     let before = server.accepted();
-    let callers: Vec<_> = (0..CALLERS)
-        .map(|_| {
-            let web = web.clone();
-            tokio::spawn(async move {
-                for _ in 0..10 {
-                    assert_eq!(call(&web).await.unwrap(), "done");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+    for _ in 0..6 {
+        late.store(true, Ordering::SeqCst);
+        ended.store(0, Ordering::SeqCst);
+        let calls: Vec<_> = (0..CALLERS)
+            .map(|_| {
+                let web = web.clone();
+                tokio::spawn(async move { call(&web).await })
             })
+            .collect();
+        for answer in calls {
+            assert_eq!(answer.await.unwrap().unwrap(), "done");
+        }
+        late.store(false, Ordering::SeqCst);
+        until("the ends are sent", || {
+            ended.load(Ordering::SeqCst) >= CALLERS
         })
-        .collect();
-    for caller in callers {
-        caller.await.unwrap();
+        .await;
+        for _ in 0..2 {
+            assert_eq!(call(&web).await.unwrap(), "done", "behind all the ends");
+        }
     }
     let opened = server.accepted() - before;
     assert!(opened <= 2 * CALLERS, "{opened} connections");

@@ -48,6 +48,8 @@ pub enum Reply {
     Close(String),
     /// These bytes, and once something is so, these; then the connection is closed.
     Until(String, Condition, String),
+    /// The same, but the connection stays.
+    Later(String, Condition, String),
 }
 
 /// What a reply waits for.
@@ -252,6 +254,13 @@ async fn connection(mut stream: TcpStream, log: Arc<Mutex<Vec<Seen>>>, handler: 
             Reply::Close(text) => {
                 let _ = stream.write_all(text.as_bytes()).await;
                 return;
+            }
+            Reply::Later(first, Condition(is_so), last) => {
+                let _ = stream.write_all(first.as_bytes()).await;
+                while !is_so() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                let _ = stream.write_all(last.as_bytes()).await;
             }
             Reply::Until(first, Condition(is_so), last) => {
                 let _ = stream.write_all(first.as_bytes()).await;
