@@ -331,7 +331,7 @@ async fn think_and_call(port: u16, agents: usize, calls: usize) -> (usize, usize
     runtime.ready(2 * START).await.unwrap();
     let mut thinkers = JoinSet::new();
     for agent in 0..agents {
-        let handle = runtime.server(&format!("agent-{agent}")).unwrap();
+        let handle = runtime.server(format!("agent-{agent}")).unwrap();
         thinkers.spawn(async move {
             let (mut answered, mut unknown) = (0, 0);
             for round in 0..calls {

@@ -43,7 +43,7 @@ async fn lost_calls(manners: HttpManners) -> usize {
     runtime.ready(2 * DEADLINE).await.unwrap();
     let mut calls = JoinSet::new();
     for agent in 0..AGENTS {
-        let handle = runtime.server(&format!("agent-{agent}")).unwrap();
+        let handle = runtime.server(format!("agent-{agent}")).unwrap();
         let pause = KEPT - 4 * EACH_WAY + 5 * EACH_WAY * agent / AGENTS;
         calls.spawn(async move {
             // All idle connections are used once, so that none is closed before the others.
