@@ -133,12 +133,14 @@ impl ServerStatus {
                 }
             }
             StateName::Reconnecting if self.last_error.is_some() => Verdict::Failed,
+            // What follows `disabling` may be a connect: an `enable` waits for the close.
             StateName::Connecting
             | StateName::Connected
             | StateName::Reconnecting
+            | StateName::Disabling
             | StateName::Sleeping => Verdict::Pending,
             StateName::Disconnected | StateName::PermanentlyFailed => Verdict::Failed,
-            StateName::Disabling | StateName::Disabled => Verdict::Disabled,
+            StateName::Disabled => Verdict::Disabled,
         }
     }
 

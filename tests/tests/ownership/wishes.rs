@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mcpvisor::{ControlError, Runtime, ServerHandle, Transport};
+use mcpvisor::{ControlError, Runtime, ServerHandle, StateName, Transport};
 use mcpvisor_testkit::eventually_async;
 use mcpvisor_testkit::scripted::{Script, ScriptedServer};
 use serde_json::json;
@@ -113,6 +113,23 @@ async fn wish_something(runtime: &Runtime, handle: &ServerHandle, number: usize)
         Ok(()) | Err(ControlError::Disabled { .. } | ControlError::Interrupted(_)) => {}
         Err(problem) => panic!("a wish without an answer: {problem}"),
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_enabled_while_it_closes_is_waited_for() {
+    let scripted = ScriptedServer::new(Script::new());
+    let overlap = Overlap::default();
+    let transport = lingering(&scripted, secs(1), &overlap);
+    let (runtime, handle) = ready(server("a", transport)).await;
+    let on = async {
+        runtime.enable("a").await.unwrap();
+        assert_eq!(handle.status().state, StateName::Disabling);
+        let settled = runtime.settled(DEADLINE).await;
+        assert_eq!(settled[0].state, StateName::Connected);
+        runtime.ready(DEADLINE).await.unwrap();
+    };
+    let (off, ()) = tokio::join!(runtime.disable("a"), on);
+    off.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,11 +111,11 @@ impl Readiness {
     fn of(status: &ServerStatus) -> Self {
         match status.state {
             _ if status.is_ready() => Self::Ready,
-            StateName::PermanentlyFailed | StateName::Disabling | StateName::Disabled => {
-                Self::Hopeless
-            }
+            StateName::PermanentlyFailed | StateName::Disabled => Self::Hopeless,
+            // What follows `disabling` may be a connect: an `enable` waits for the close.
             StateName::Connecting
             | StateName::Connected
+            | StateName::Disabling
             | StateName::Reconnecting
             | StateName::Disconnected
             | StateName::Sleeping => Self::Pending,
