@@ -3,7 +3,8 @@
 //! An error in a successful reply that speaks of a lost session may be the tool's own. It is parked
 //! here while a ping asks the server whether it still knows the session. Refused with session
 //! evidence, the loss is certain, and the machine hears of it; whatever else comes of the ping, the
-//! error is the answer.
+//! error is the answer. So it is when another request finds out that the session is lost: the tool
+//! may have run before.
 
 use std::time::Instant;
 
@@ -23,11 +24,23 @@ use crate::server::message::FailedCall;
 /// What is known about the session of a connection.
 #[derive(Debug, Default)]
 pub(super) struct SessionCheck {
-    /// The loss is certain: no further ping is needed.
-    lost: bool,
+    loss: Loss,
     ping: Option<Ping>,
     /// Answers that wait for the ping.
     parked: Vec<Parked>,
+}
+
+/// How it is known that the session is lost.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// It is not.
+    #[default]
+    None,
+    /// Another request was refused by its status. A server that says so by status would have refused
+    /// a doubtful request in the same way, so that error is the tool's own.
+    Reported,
+    /// A ping was refused because of an error in words: further ones mean the same.
+    Confirmed,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,12 +77,15 @@ impl<L: Link> Session<'_, L> {
             return self.swapped(id, entry, error);
         }
         let parked = Parked { id, entry, error };
-        if self.session_check.lost {
-            return self.refused_for_session(parked);
-        }
-        self.session_check.parked.push(parked);
-        if self.session_check.ping.is_none() {
-            self.ping_session();
+        match self.session_check.loss {
+            Loss::Confirmed => self.refused_for_session(parked),
+            Loss::Reported => self.answer(parked),
+            Loss::None => {
+                self.session_check.parked.push(parked);
+                if self.session_check.ping.is_none() {
+                    self.ping_session();
+                }
+            }
         }
     }
 
@@ -110,14 +126,18 @@ impl<L: Link> Session<'_, L> {
             // The callers who would report it have left.
             self.session_gone("a ping was refused for its session");
         }
-        self.session_is_lost();
-    }
-
-    /// The loss is certain. This settles every doubt; a ping that is under way need not be answered.
-    pub(super) fn session_is_lost(&mut self) {
-        self.session_check.lost = true;
+        self.session_check.loss = Loss::Confirmed;
         for parked in std::mem::take(&mut self.session_check.parked) {
             self.refused_for_session(parked);
+        }
+        self.end_session_check();
+    }
+
+    /// Another request found out that the session is lost. A ping that is under way need not be
+    /// answered.
+    pub(super) fn session_is_lost(&mut self) {
+        if self.session_check.loss == Loss::None {
+            self.session_check.loss = Loss::Reported;
         }
         self.end_session_check();
     }
@@ -129,13 +149,18 @@ impl<L: Link> Session<'_, L> {
         {
             self.link.let_go(ping.id);
         }
-        for Parked { entry, error, .. } in std::mem::take(&mut self.session_check.parked) {
-            match entry.holder {
-                Holder::Caller(call) => self.finish(call, Err(Failure::Error(error))),
-                Holder::Own(answer) => drop(answer.send(Err(OwnFailure::Error(error)))),
-                // Neither is ever parked: the one has no session, the other decides.
-                Holder::Listen | Holder::SessionCheck => {}
-            }
+        for parked in std::mem::take(&mut self.session_check.parked) {
+            self.answer(parked);
+        }
+    }
+
+    fn answer(&mut self, parked: Parked) {
+        let Parked { entry, error, .. } = parked;
+        match entry.holder {
+            Holder::Caller(call) => self.finish(call, Err(Failure::Error(error))),
+            Holder::Own(answer) => drop(answer.send(Err(OwnFailure::Error(error)))),
+            // Neither is ever parked: the one has no session, the other decides.
+            Holder::Listen | Holder::SessionCheck => {}
         }
     }
 

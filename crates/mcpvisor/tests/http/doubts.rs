@@ -2,7 +2,7 @@
 //! on the session decides. (S1, S2, S4, C2, C3, H3.)
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -224,6 +224,71 @@ async fn sixty_four_callers_of_a_session_that_is_lost_in_words_cause_one_reconne
     assert!(server.count("tools/call") <= 128, "one retry each");
     assert_eq!(server.count("DELETE"), 1, "the first session is ended");
     runtime.shutdown(LONG).await;
+}
+
+/// A server that forgets its first session and says so by status, and whose tool `run` answers with an
+/// error of its own once that is released.
+async fn forgetful(released: watch::Receiver<bool>, during_ping: bool) -> Server {
+    let sessions = Arc::new(AtomicUsize::new(0));
+    let forgotten = Arc::new(AtomicBool::new(false));
+    Server::start(move |seen| {
+        let first = seen.header("mcp-session-id") == Some("session-1");
+        match seen.asks() {
+            "initialize" => {
+                let number = sessions.fetch_add(1, Ordering::SeqCst) + 1;
+                welcome(seen, Some(&format!("session-{number}")))
+            }
+            "tools/call" if during_ping => own_error(seen),
+            "tools/call" => own_error(seen).held(&released),
+            "ping" if first && during_ping => manners(seen).held(&released),
+            "resources/read" => {
+                forgotten.store(true, Ordering::SeqCst);
+                match first {
+                    true => Reply::status("404 Not Found", "", ""),
+                    false => manners(seen),
+                }
+            }
+            _ if first && forgotten.load(Ordering::SeqCst) => {
+                Reply::status("404 Not Found", "", "")
+            }
+            _ => manners(seen),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_loss_that_another_request_finds_repeats_no_tool_that_answered() {
+    for during_ping in [true, false] {
+        let (release, released) = watch::channel(false);
+        let server = forgetful(released, during_ping).await;
+        let (runtime, web) = patient(&server, LONG).await;
+        let running = tokio::spawn({
+            let web = web.clone();
+            async move { call(&web).await }
+        });
+        let awaited = if during_ping { "ping" } else { "tools/call" };
+        until("the tool has run", || server.count(awaited) == 1).await;
+        let read = tokio::spawn({
+            let web = web.clone();
+            async move { web.read_resource("note://a").deadline(LONG).await }
+        });
+        until("the loss is found", || {
+            web.status().generation.get() > 1 || web.status().state == StateName::Reconnecting
+        })
+        .await;
+        release.send_replace(true);
+        is_own_error(running.await.unwrap());
+        // The fixture has no resources; the answer of the new session is all that is needed.
+        let _ = read.await.unwrap();
+        assert_eq!(server.count("tools/call"), 1, "{during_ping}: it ran once");
+        assert_eq!(
+            server.count("initialize"),
+            2,
+            "{during_ping}: one reconnect"
+        );
+        runtime.shutdown(LONG).await;
+    }
 }
 
 #[tokio::test]
