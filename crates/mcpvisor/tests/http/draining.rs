@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::server::{Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head};
-use crate::{LONG, call, connected, reaches, until, web};
+use crate::{LONG, call, connected, reaches, started_with, until, web};
 
 /// Longer than anything that once cut requests off.
 const DRAIN: Duration = Duration::from_secs(7);
@@ -61,6 +61,45 @@ async fn a_call_in_flight_and_one_without_a_connection_are_answered_by_a_server_
     );
     assert_eq!(server.count("initialize"), 1, "the session goes on");
     assert_eq!(server.count("tools/call"), 2, "each once");
+    runtime.shutdown(Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_listening_stream_that_is_refused_for_its_session_cuts_no_call_off() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let (release, released) = watch::channel(false);
+    let stream = Arc::clone(&broken);
+    let server = Server::start(move |seen| match seen.asks() {
+        "GET" if stream.load(Ordering::SeqCst) => {
+            Reply::status("404 Not Found", "", "Session not found")
+        }
+        "GET" => listening(&stream),
+        "tools/call" => Reply::result(seen, &said("done")).held(&released),
+        _ => manners(seen),
+    })
+    .await;
+    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
+        config.settings.close.drain = Duration::from_millis(100);
+    })
+    .await;
+    reaches(&web, StateName::Connected).await;
+    until("it listens", || server.count("GET") == 1).await;
+    let other = web.clone();
+    let running = tokio::spawn(async move { call(&other).await });
+    until("it runs", || server.count("tools/call") == 1).await;
+    broken.store(true, Ordering::SeqCst);
+    until("the stream is refused again and again", || {
+        server.count("GET") >= 3
+    })
+    .await;
+    assert!(!running.is_finished());
+    assert_eq!(web.status().state, StateName::Connected);
+    release.send_replace(true);
+    assert_eq!(running.await.unwrap().unwrap(), "done");
+    until("the session is replaced once nothing is in flight", || {
+        server.count("initialize") >= 2
+    })
+    .await;
     runtime.shutdown(Duration::ZERO).await;
 }
 

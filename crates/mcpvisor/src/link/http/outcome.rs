@@ -162,7 +162,7 @@ impl HttpLink {
             other => return (other, resume),
         };
         let gone = self.is_gone(&refusal);
-        if gone {
+        if gone && !self.is_in_flight(expect) {
             let gone = self.session_gone(status::gone(&refusal));
             self.ready.extend(gone);
         }
@@ -250,7 +250,7 @@ impl HttpLink {
                 self.undialled(&failure, expect);
                 None
             }
-            End::Refused(refusal) if self.is_gone(&refusal) => {
+            End::Refused(refusal) if self.is_gone(&refusal) && !self.is_in_flight(expect) => {
                 self.session_gone(status::gone(&refusal))
             }
             End::Refused(_)
@@ -273,6 +273,16 @@ impl HttpLink {
             End::Unsent(failure) => {
                 self.stop_listening();
                 self.undialled(&failure, expect);
+                None
+            }
+            // Replacing the session would cut off requests that the server may still answer. A new
+            // request finds out for itself, and so does the next try once none is in flight.
+            End::Refused(refusal)
+                if self.is_gone_with_its_stream(&refusal) && self.is_in_flight(expect) =>
+            {
+                let wait = self.listen.ended(resume, Instant::now());
+                self.listen_again(wait);
+                self.release();
                 None
             }
             End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {
