@@ -63,16 +63,26 @@ impl ServerState {
         self.look_again(Waiting::Approval(approved));
     }
 
-    /// Says which tools are held back since the last look.
+    /// Announces which tools are held back since the last look.
     pub(super) fn tell_of_held(&mut self, generation: Generation, tools: Vec<String>) {
+        self.tell_of_problem(generation);
+        self.slot.memory().held_announced = true;
         if tools.is_empty() {
             return;
         }
-        if let Some(problem) = self.slot.pins.problem() {
-            self.emit(generation, EventKind::ApprovalsUnavailable { problem });
-        }
         log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), ?tools, "tools are held back until a person approves them");
         self.emit(generation, EventKind::ToolsHeld { tools });
+    }
+
+    /// Announces a problem with the approvals, once while it lasts. Its text may change meanwhile.
+    fn tell_of_problem(&mut self, generation: Generation) {
+        let problem = self.slot.pins.problem();
+        let problem = problem.filter(|_| self.slot.config().pin);
+        let lasting = problem.is_some();
+        let announced = std::mem::replace(&mut self.slot.memory().problem_announced, lasting);
+        if let Some(problem) = problem.filter(|_| !announced) {
+            self.emit(generation, EventKind::ApprovalsUnavailable { problem });
+        }
     }
 
     /// Why a call must not be sent now, on the connection that would take it.

@@ -43,6 +43,7 @@ pub(crate) struct Fetched {
 pub(super) struct Basis {
     listed: Arc<ServerCatalog>,
     last_good: Arc<ServerCatalog>,
+    held_announced: bool,
     config: CurrentConfig,
     approvals: u64,
 }
@@ -63,15 +64,21 @@ pub(super) struct Seen {
     pub(super) catalog: ServerCatalog,
     /// How it differs from what they saw before.
     pub(super) diff: ListDiff,
-    /// Tools that were not held back before, or differ from what was held back.
+    /// Tools that were not held back before in this run, or differ from what was held back.
     pub(super) held: Vec<String>,
 }
 
 impl Seen {
-    fn of(slot: &ServerSlot, list: ListKind, listed: &ServerCatalog, old: &ServerCatalog) -> Self {
+    fn of(slot: &ServerSlot, list: ListKind, listed: &ServerCatalog, basis: &Basis) -> Self {
         let mut catalog = slot.look_at(listed);
+        let old = &*basis.last_good;
         let diff = ListDiff::of(list, old, &catalog);
-        let held = newly_held(old, &catalog);
+        let announced = if basis.held_announced {
+            &*old.held
+        } else {
+            &[]
+        };
+        let held = newly_held(announced, &catalog.held);
         catalog.share(old);
         Self {
             catalog,
@@ -81,11 +88,11 @@ impl Seen {
     }
 }
 
-fn newly_held(old: &ServerCatalog, new: &ServerCatalog) -> Vec<String> {
+fn newly_held(old: &[HeldTool], new: &[HeldTool]) -> Vec<String> {
     // Of two tools of one name the first counts.
-    let old: HashMap<&str, &HeldTool> = old.held.iter().rev().map(|it| (&*it.tool, it)).collect();
+    let old: HashMap<&str, &HeldTool> = old.iter().rev().map(|it| (&*it.tool, it)).collect();
     let fresh = |it: &&HeldTool| old.get(&*it.tool) != Some(it);
-    let fresh = new.held.iter().filter(fresh);
+    let fresh = new.iter().filter(fresh);
     fresh.map(|it| it.tool.clone()).collect()
 }
 
@@ -126,7 +133,7 @@ impl Waiting {
 
 impl Judged {
     fn by(slot: &ServerSlot, basis: Basis) -> Self {
-        let seen = Seen::of(slot, ListKind::Tools, &basis.listed, &basis.last_good);
+        let seen = Seen::of(slot, ListKind::Tools, &basis.listed, &basis);
         Self { basis, seen }
     }
 }
@@ -135,6 +142,7 @@ impl Basis {
     /// Whether what was found out by it still holds.
     fn is_same(&self, other: &Self) -> bool {
         self.approvals == other.approvals
+            && self.held_announced == other.held_announced
             && Arc::ptr_eq(&self.config, &other.config)
             && Arc::ptr_eq(&self.listed, &other.listed)
             && self.last_good.shares_all(&other.last_good)
@@ -147,7 +155,7 @@ impl Looked {
         let Fetched { list, alone, .. } = &fetched;
         let mut listed = basis.listed.taking(*list, alone);
         listed.share(&basis.listed);
-        let seen = Seen::of(slot, *list, &listed, &basis.last_good);
+        let seen = Seen::of(slot, *list, &listed, &basis);
         Self {
             fetched,
             basis,
@@ -163,6 +171,7 @@ impl ServerState {
         Basis {
             listed: Arc::clone(&memory.listed),
             last_good: Arc::clone(&memory.last_good),
+            held_announced: memory.held_announced,
             config: self.slot.config(),
             approvals: self.approvals,
         }

@@ -146,6 +146,10 @@ pub(crate) struct Memory {
     pub(crate) listed_with: CurrentConfig,
     /// What callers see of them, in states that publish.
     pub(crate) last_good: Arc<ServerCatalog>,
+    /// An event announced what is held back in `last_good`. Not so for a catalog of an earlier run.
+    pub(crate) held_announced: bool,
+    /// An event announced the problem with the approvals that lasts.
+    pub(crate) problem_announced: bool,
     pub(crate) subscriptions: BTreeSet<String>,
     pub(crate) log_level: Option<LoggingLevel>,
     /// What is known of the era that the server speaks.
@@ -197,6 +201,8 @@ impl ServerSlot {
                 listed: Arc::new(ServerCatalog::default()),
                 listed_with: Arc::clone(&config),
                 last_good: Arc::new(ServerCatalog::default()),
+                held_announced: false,
+                problem_announced: false,
                 subscriptions: BTreeSet::new(),
                 log_level: None,
                 era: KnownEra::Unknown,

@@ -318,6 +318,49 @@ async fn a_pipe_in_place_of_the_approvals_is_named_at_once() {
     runtime.shutdown(DEADLINE).await;
 }
 
+/// The catalog of the earlier run already has the tools as held back when they are listed.
+#[tokio::test]
+async fn lost_approvals_are_announced_once_in_every_run() {
+    let folder = Folder::new("announced");
+    let lock = folder.0.join("pins/pinned__lock.json");
+    let first = start(&folder, &Arc::default()).await;
+    first.ready(DEADLINE).await.unwrap();
+    first.shutdown(DEADLINE).await;
+    assert!(lock.is_file());
+    let damages: [fn(&Path); 3] = [
+        |_| {},
+        |lock| std::fs::write(lock, "{").unwrap(),
+        |lock| {
+            let made = Command::new("mkfifo").arg(lock).status().unwrap();
+            assert!(made.success());
+        },
+    ];
+    for damage in damages {
+        std::fs::remove_file(&lock).unwrap_or_default();
+        damage(&lock);
+        let builder = Runtime::builder().config(config()).state_dir(&folder.0);
+        let mut events = builder.events();
+        let runtime = builder.start().await.unwrap();
+        runtime.ready(DEADLINE).await.unwrap();
+        call(&runtime, "pinned").await.unwrap_err();
+        runtime.reconnect("pinned").await.unwrap();
+        runtime.ready(DEADLINE).await.unwrap();
+        call(&runtime, "pinned").await.unwrap_err();
+        runtime.shutdown(DEADLINE).await;
+        let (mut held, mut problems) = (Vec::new(), Vec::new());
+        while let Ok(event) = events.recv().await {
+            match &event.kind {
+                EventKind::ToolsHeld { tools } => held.push(tools.clone()),
+                EventKind::ApprovalsUnavailable { problem } => problems.push(problem.clone()),
+                _ => {}
+            }
+        }
+        assert_eq!(held, [["fine"]]);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(lock.to_str().unwrap()));
+    }
+}
+
 #[cfg(feature = "config-files")]
 #[tokio::test]
 async fn a_watched_config_that_hangs_is_reported_once_and_followed_when_it_answers() {
