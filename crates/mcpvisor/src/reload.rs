@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::config::{Config, ConfigProblem, ServerConfig, Severity};
 use crate::error::ControlError;
 use crate::events::EventKind;
-use crate::runtime::{Runtime, check_connects};
+use crate::runtime::{Runtime, check_connects, check_drivers};
 use crate::server::configured::Configured;
 use crate::server::message::{Renew, ServerMessage};
 use crate::server::slot::ServerSlot;
@@ -201,6 +201,14 @@ fn checked(servers: Vec<ServerConfig>) -> Result<BTreeMap<ServerName, ServerConf
     Ok(by_name)
 }
 
+/// Refuses another way to reach a server that this tokio runtime has no driver for.
+fn checked_drivers(config: &ServerConfig, change: &ServerChange) -> Result<(), ControlError> {
+    match change {
+        ServerChange::Restarted { .. } => check_drivers(config),
+        _ => Ok(()),
+    }
+}
+
 /// One thing to do.
 enum Step {
     Add(ServerConfig),
@@ -310,12 +318,18 @@ impl Runtime {
     /// Does one thing, and says whether the runtime ended meanwhile.
     async fn perform(
         &self,
-        (server, change, step): (ServerName, ServerChange, Step),
+        (server, mut change, step): (ServerName, ServerChange, Step),
     ) -> (ServerReload, bool) {
         let done = match step {
             Step::Add(config) => self.add(config).await,
             Step::Remove => self.remove(server.as_str()).await,
-            Step::Change(slot, config) => self.change(&slot, config, &change).await,
+            Step::Change(slot, config) => match checked_drivers(&config, &change) {
+                Ok(()) => self.change(&slot, config, &change).await,
+                Err(problem) => {
+                    change = ServerChange::Kept;
+                    Err(problem)
+                }
+            },
             Step::Nothing => Ok(()),
         };
         let gone = matches!(done, Err(ControlError::RuntimeGone));

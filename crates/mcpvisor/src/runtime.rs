@@ -23,6 +23,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::builder::RuntimeBuilder;
 use self::builder::recall;
 pub(crate) use self::builder::{check_connects, default_governor};
+pub(crate) use self::drivers::check_drivers;
 pub use self::weak::WeakRuntime;
 use crate::catalog::{CatalogChanges, CatalogPublisher, ClientView, FleetCatalog};
 use crate::client::{self, ClientBuilder};
@@ -427,10 +428,7 @@ impl Runtime {
                 server: config.name.clone(),
                 problem,
             })?;
-        drivers::check_io(&config.transport).map_err(|problem| ControlError::MissingDriver {
-            server: config.name.clone(),
-            problem,
-        })?;
+        check_drivers(&config)?;
         let slot = ServerSlot::new(
             config,
             Arc::clone(&self.lifeline.host),

@@ -9,7 +9,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use mcpvisor::{ControlError, MissingDriver, Runtime, ServerConfig, StartError, Transport};
+use mcpvisor::{
+    Config, ControlError, MissingDriver, Runtime, ServerChange, ServerConfig, StartError, Transport,
+};
 use tokio::runtime::Builder;
 
 static PANICS: AtomicUsize = AtomicUsize::new(0);
@@ -55,9 +57,18 @@ fn a_runtime_without_a_driver_is_refused_and_the_panic_hook_is_left_alone() {
         without_io.block_on(async {
             let start = Runtime::builder().server(in_process()).start();
             let runtime = start.await.unwrap();
+            let before = runtime.server("here").unwrap().status().transport;
             let refused = runtime.add(stdio()).await.unwrap_err();
             let missing = matches!(refused, ControlError::MissingDriver { .. });
             assert!(missing, "{refused:?}");
+            let other = ServerConfig::new("here", Transport::stdio("cat")).unwrap();
+            let report = runtime.reload(Config::new().server(other)).await.unwrap();
+            let here = report.server("here").unwrap();
+            assert_eq!(here.change, ServerChange::Kept);
+            let problem = here.problem.as_deref().unwrap();
+            assert!(problem.contains("enable_all()"), "{problem}");
+            let transport = runtime.server("here").unwrap().status().transport;
+            assert_eq!(transport, before, "it goes on as it was");
             runtime.shutdown(Duration::from_secs(5)).await;
         });
 
@@ -72,8 +83,8 @@ fn a_runtime_without_a_driver_is_refused_and_the_panic_hook_is_left_alone() {
     let refused = PANICS.load(Ordering::SeqCst);
     assert_eq!(
         refused,
-        2 * 4,
-        "three refused starts and one refused server"
+        2 * 5,
+        "three refused starts, one refused server and one refused change"
     );
     let _ = std::panic::catch_unwind(|| std::panic::panic_any(()));
     assert_eq!(

@@ -7,7 +7,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::error::MissingDriver;
+use crate::config::ServerConfig;
+use crate::error::{ControlError, MissingDriver};
 use crate::transport::Transport;
 
 /// Refuses a tokio runtime without timers.
@@ -22,6 +23,14 @@ pub(super) fn check_io(transport: &Transport) -> Result<(), MissingDriver> {
         return Ok(());
     }
     survives(probe_io).then_some(()).ok_or(MissingDriver::Io)
+}
+
+/// Refuses a server that comes, or is reached in another way, at run time.
+pub(crate) fn check_drivers(config: &ServerConfig) -> Result<(), ControlError> {
+    check_io(&config.transport).map_err(|problem| ControlError::MissingDriver {
+        server: config.name.clone(),
+        problem,
+    })
 }
 
 #[cfg(all(unix, any(feature = "stdio", feature = "http")))]
