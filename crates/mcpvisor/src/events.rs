@@ -92,7 +92,8 @@ pub enum EventKind {
         /// The ones that were not held back before, or differ from what was held back.
         tools: Vec<String>,
     },
-    /// Which of the server's tools are approved is not known, so they are held back.
+    /// Which of the server's tools are approved is not known, so they are held back; or approvals
+    /// cannot be saved, so they last for this run only. Emitted once while the problem lasts.
     ApprovalsUnavailable {
         /// Which file, what is wrong with it, and what to do.
         problem: String,

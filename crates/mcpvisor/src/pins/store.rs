@@ -35,7 +35,7 @@ pub(crate) struct PinStore {
     look: Mutex<Look>,
     /// The marker was written, or seen, or cannot be written.
     marked: AtomicBool,
-    /// Why nothing is approved, with the file and what to do about it; nothing if that is known.
+    /// Why nothing is approved, or why approvals could not be saved, with the file and what to do.
     problem: Mutex<Option<String>>,
 }
 
@@ -85,8 +85,8 @@ impl PinStore {
         format!("{MARKERS}/{}", exposed_name(&self.server, "pinned"))
     }
 
-    /// Why nothing is approved, where that is not for a person to decide: the file, what is wrong with
-    /// it, and what to do.
+    /// Why nothing is approved, where that is not for a person to decide, or why approvals could not be
+    /// saved: the file, what is wrong with it, and what to do.
     pub(crate) fn problem(&self) -> Option<String> {
         self.problem_now().clone()
     }
@@ -178,7 +178,7 @@ impl PinStore {
             return;
         }
         let lock = Lock::of(self.server.as_str(), offered, transport);
-        // One that cannot be kept is good for this run, and warned of.
+        // One that cannot be saved is good for this run, and `problem` says so.
         let _ = self.keep(lock, locked, &mut look);
     }
 
@@ -319,7 +319,13 @@ impl PinStore {
             tracing::warn!(server = %self.server, %problem, "approved tools could not be saved");
         }
         *self.approval() = Approval::Known(lock);
-        *self.problem_now() = None;
+        let unsaved = |problem: &io::Error| {
+            let file = self.shown(&self.file());
+            format!(
+                "{file} cannot be saved: {problem}; approvals last for this run only: make its folder writable and restart"
+            )
+        };
+        *self.problem_now() = saved.as_ref().err().map(unsaved);
         saved
     }
 

@@ -215,7 +215,7 @@ impl ServerState {
             State::Disconnected(_) => {
                 Some("mend the server; it is probed slowly, or reconnect it".to_owned())
             }
-            State::Connected(_) if !catalog.held.is_empty() => self.slot.pins.problem(),
+            State::Connected(_) if config.pin => self.slot.pins.problem(),
             State::Connecting(_)
             | State::Connected(_)
             | State::Reconnecting(_)

@@ -361,6 +361,37 @@ async fn lost_approvals_are_announced_once_in_every_run() {
     }
 }
 
+/// A link to nowhere can be neither read nor written, not even by root.
+#[tokio::test]
+async fn approvals_that_cannot_be_saved_are_announced_and_calls_go_on() {
+    let folder = Folder::new("unsaved");
+    std::fs::create_dir_all(&folder.0).unwrap();
+    std::os::unix::fs::symlink("no/such/folder", folder.0.join("pins")).unwrap();
+    let lock = folder.0.join("pins/pinned__lock.json");
+    let lock = lock.to_str().unwrap();
+    let builder = Runtime::builder().config(config()).state_dir(&folder.0);
+    let mut events = builder.events();
+    let runtime = builder.start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    call(&runtime, "pinned").await.unwrap();
+    let is_clear = |it: &str| it.contains(lock) && it.contains("cannot be saved");
+    let action = runtime.server("pinned").unwrap().status().action;
+    assert!(action.as_deref().is_some_and(is_clear), "{action:?}");
+    assert_eq!(runtime.server("plain").unwrap().status().action, None);
+    runtime.reconnect("pinned").await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    call(&runtime, "pinned").await.unwrap();
+    runtime.shutdown(DEADLINE).await;
+    let mut problems = Vec::new();
+    while let Ok(event) = events.recv().await {
+        if let EventKind::ApprovalsUnavailable { problem } = &event.kind {
+            problems.push(problem.clone());
+        }
+    }
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(is_clear(&problems[0]), "{problems:?}");
+}
+
 #[cfg(feature = "config-files")]
 #[tokio::test]
 async fn a_watched_config_that_hangs_is_reported_once_and_followed_when_it_answers() {
