@@ -62,7 +62,8 @@ pub(crate) struct SupervisorState {
 struct Child {
     slot: Arc<ServerSlot>,
     actor: Option<ActorRef<ServerMessage>>,
-    removal: Option<oneshot::Sender<Result<(), ControlError>>>,
+    /// Who waits for its removal; it is being removed unless this is empty.
+    removals: Vec<oneshot::Sender<Result<(), ControlError>>>,
 }
 
 /// Wakes the supervisor when the governor has room again.
@@ -219,7 +220,7 @@ impl Child {
         Self {
             slot,
             actor: None,
-            removal: None,
+            removals: Vec::new(),
         }
     }
 
@@ -327,17 +328,23 @@ impl SupervisorState {
     }
 
     fn remove(&mut self, name: &ServerName, reply: oneshot::Sender<Result<(), ControlError>>) {
-        match self.children.get_mut(name) {
-            Some(child) if child.removal.is_none() && self.ending.is_none() => {
-                child.removal = Some(reply);
-                let limit = child.slot.config().settings.close.total();
-                child.tell(ServerMessage::Shutdown { limit });
-                if child.actor.is_none() {
-                    self.forget(name);
-                }
-            }
-            Some(_) => drop(reply.send(Err(ControlError::Interrupted(name.clone())))),
-            None => drop(reply.send(Ok(()))),
+        if self.ending.is_some() {
+            let _ = reply.send(Err(ControlError::RuntimeGone));
+            return;
+        }
+        let Some(child) = self.children.get_mut(name) else {
+            let _ = reply.send(Ok(()));
+            return;
+        };
+        child.removals.push(reply);
+        if child.removals.len() > 1 {
+            // It is closing already.
+            return;
+        }
+        let limit = child.slot.config().settings.close.total();
+        child.tell(ServerMessage::Shutdown { limit });
+        if child.actor.is_none() {
+            self.forget(name);
         }
     }
 
@@ -388,7 +395,7 @@ impl SupervisorState {
                 problem: problem.to_string(),
             },
         );
-        if self.ending.is_some() || child.removal.is_some() {
+        if self.ending.is_some() || !child.removals.is_empty() {
             self.forget_crashed(&name);
         } else if parked {
             restart_later(myself, name);
@@ -465,7 +472,7 @@ impl SupervisorState {
                 self.publish();
             }
         }
-        if let Some(reply) = child.removal {
+        for reply in child.removals {
             let _ = reply.send(Ok(()));
         }
     }

@@ -1,6 +1,56 @@
-//! A call that was said not to be sent is not sent, though its connection closes with it at hand.
+//! Servers that are closed with calls at hand: what was said not to be sent is not sent, and every
+//! removal is answered.
+
+use mcpvisor::ControlError;
 
 use super::*;
+
+/// A server that is being closed for as long as a call is in flight.
+async fn closing_slowly() -> Runtime {
+    let mut config = server("slow", sh(&script(":", "")));
+    config.settings.close.drain = Duration::from_secs(3);
+    let runtime = Runtime::builder().server(config).start().await.unwrap();
+    runtime.ready(DEADLINE).await.unwrap();
+    let slow = runtime.server("slow").unwrap();
+    let call = slow.clone();
+    tokio::spawn(async move { call.call_tool("never", json!({})).deadline(DEADLINE).await });
+    gone("the idle server", || slow.status().in_flight == 1).await;
+    runtime
+}
+
+async fn is_disabling(slow: &ServerHandle) {
+    gone("what came before", || {
+        slow.status().state == StateName::Disabling
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_second_removal_waits_for_the_first() {
+    let runtime = closing_slowly().await;
+    let slow = runtime.server("slow").unwrap();
+    let first = runtime.clone();
+    let first = tokio::spawn(async move { first.remove("slow").await });
+    is_disabling(&slow).await;
+    first.abort();
+    let (second, third) = tokio::join!(runtime.remove("slow"), runtime.remove("slow"));
+    second.unwrap();
+    third.unwrap();
+    assert!(runtime.server("slow").is_err(), "it is forgotten");
+    runtime.shutdown(DEADLINE).await;
+}
+
+#[tokio::test]
+async fn a_removal_during_a_shutdown_says_that_the_runtime_ends() {
+    let runtime = closing_slowly().await;
+    let slow = runtime.server("slow").unwrap();
+    let ending = runtime.clone();
+    let ending = tokio::spawn(async move { ending.shutdown(DEADLINE).await });
+    is_disabling(&slow).await;
+    let refused = runtime.remove("slow").await.unwrap_err();
+    assert!(matches!(refused, ControlError::RuntimeGone), "{refused:?}");
+    ending.await.unwrap();
+}
 
 #[tokio::test]
 async fn a_call_that_was_taken_back_is_not_written_by_the_close() {
