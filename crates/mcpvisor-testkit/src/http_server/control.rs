@@ -14,7 +14,11 @@ use super::fault::HttpFault;
 use super::listener::Listener;
 use super::record::{Received, Record};
 use super::{HttpManners, LostSession, elsewhere};
+use crate::eventually::INTERVAL;
 use crate::eventually::eventually;
+
+/// The longest that the port of a stopped server may be taken when it resumes.
+const PORT_TAKEN: Duration = Duration::from_secs(10);
 
 /// What is told to the open streams at once.
 const STREAM_BUFFER: usize = 4_096;
@@ -148,9 +152,21 @@ impl HttpServer {
         self.forget_sessions();
         let mut listener = self.0.listener.lock().await;
         if listener.is_none() {
-            let opened = Listener::open(self.0.address, &self.0.shared).await;
-            let opened = opened.unwrap_or_else(|problem| panic!("its port is taken: {problem}"));
-            *listener = Some(opened);
+            *listener = Some(self.reopen().await);
+        }
+    }
+
+    /// Opens its port, which may be taken for a moment, as a server that is restarted would.
+    async fn reopen(&self) -> Listener {
+        let until = Instant::now() + PORT_TAKEN;
+        loop {
+            match Listener::open(self.0.address, &self.0.shared).await {
+                Ok(opened) => return opened,
+                Err(problem) if Instant::now() > until => {
+                    panic!("its port is taken for {PORT_TAKEN:?}: {problem}")
+                }
+                Err(_) => tokio::time::sleep(INTERVAL).await,
+            }
         }
     }
 
