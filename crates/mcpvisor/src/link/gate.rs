@@ -24,9 +24,6 @@ const REPORT_EVERY: Duration = Duration::from_millis(100);
 /// waits to be looked at is bounded too. Nearly every message takes one.
 const BYTES_PER_PLACE: usize = 16 * 1024;
 
-/// A request takes so many places more, because it is answered: 125 in a second.
-const PLACES_OF_A_REQUEST: u32 = 7;
-
 /// So many requests that were refused are told in one report; more would be a flood of answers.
 const TOLD: usize = 16;
 
@@ -35,6 +32,8 @@ const TOLD: usize = 16;
 pub(crate) struct Gate {
     bucket: Bucket,
     refused: Option<Refused>,
+    /// A request takes so many places more.
+    request_places: u32,
 }
 
 /// What was refused since the last report.
@@ -48,6 +47,15 @@ struct Refused {
 }
 
 impl Gate {
+    /// A request takes so many places more, because answering it costs more than reading it.
+    #[cfg(feature = "http")]
+    pub(crate) fn with_request_places(places: u32) -> Self {
+        Self {
+            request_places: places,
+            ..Self::default()
+        }
+    }
+
     /// The room that there is now.
     pub(crate) fn room(&self) -> Room {
         Room(self.bucket.free(Instant::now().into_std()))
@@ -97,7 +105,7 @@ impl Gate {
     /// A message that takes so many bytes was let in.
     fn let_in(&mut self, bytes: usize, inbound: &Inbound) {
         let more = match inbound {
-            Inbound::Request { .. } => PLACES_OF_A_REQUEST,
+            Inbound::Request { .. } => self.request_places,
             _ => 0,
         };
         let places = places(bytes).saturating_add(more);

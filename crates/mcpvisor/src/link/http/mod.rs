@@ -80,6 +80,10 @@ const MESSAGE: Duration = Duration::from_secs(10);
 /// After so many messages for nobody the thread is left to others for a moment.
 const MESSAGES_IN_A_TURN: usize = 256;
 
+/// A request of the server takes so many more places in the gate than a notification, because its
+/// answer is a request of ours: 125 are let in in a second.
+const REQUEST_PLACES: u32 = 7;
+
 /// An open link.
 #[derive(Debug)]
 pub(crate) struct HttpLink {
@@ -179,7 +183,7 @@ impl HttpLink {
             large: Arc::new(Semaphore::new(1)),
             bounds,
             heavy: None,
-            gate: Gate::default(),
+            gate: Gate::with_request_places(REQUEST_PLACES),
             pace: Pace::default(),
             ready: VecDeque::new(),
             end: Ending::Open,
