@@ -20,7 +20,7 @@ const SHARE: u32 = 25;
 const BURST: Duration = Duration::from_millis(100);
 
 /// CPU time per byte of an unfinished message: it may be an answer.
-const PER_BYTE: Duration = Duration::from_nanos(50);
+const PER_BYTE: Duration = Duration::from_nanos(10);
 
 /// CPU time of one stream that is never slowed down, whatever other streams of the link cost.
 const FREE: Duration = Duration::from_millis(2);
