@@ -131,13 +131,93 @@ fn what_changed_since_it_was_trusted_is_marked() {
             "command same",
             "valued",
             "command node",
-            "sets NODE_OPTIONS",
-            "~ settings or values that are not shown",
+            "~ sets NODE_OPTIONS",
+            "~ new value NODE_OPTIONS",
             "- gone",
             "- command gone",
         ]
     );
     assert!(!ran.stdout.contains("canary"), "{ran:?}");
+}
+
+/// Who edits a config must not hide the change of a value behind a change that is seen.
+#[test]
+fn a_value_that_changed_is_marked_beside_other_changes() {
+    let before = json!({
+        "a": { "command": "node", "args": ["s.js"], "env": { "LD_PRELOAD": "/ok.so", "B": "1" } },
+        "b": { "command": "node", "env": { "LD_PRELOAD": "/ok.so" } },
+        "c": { "command": "node", "args": ["--token", "one"], "timeout": "5s" },
+        "d": { "url": "https://example.com/mcp", "headers": { "X-A": "1", "X-B": "1" } },
+    });
+    let after = json!({
+        "a": { "command": "node", "args": ["t.js"], "env": { "LD_PRELOAD": "/evil.so", "B": "1" } },
+        "b": { "command": "node", "env": { "LD_PRELOAD": "/evil.so", "NEW": "1" } },
+        "c": { "command": "node", "args": ["--token", "two"], "cwd": "/srv", "timeout": "6s" },
+        "d": { "url": "https://example.com/other", "headers": { "X-A": "1", "X-B": "2" } },
+    });
+    let folder = found(&before);
+    bare(&folder, &["trust", "--yes"]).exits(0);
+    rewrite(&folder, &after);
+    let ran = bare(&folder, &["trust"]);
+    let lines = ran.exits(1).stdout.lines().skip(1);
+    let lines = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    assert_eq!(
+        lines.collect::<Vec<_>>(),
+        [
+            "a",
+            "- command node s.js",
+            "+ command node t.js",
+            "~ sets B LD_PRELOAD",
+            "~ new value LD_PRELOAD",
+            "b",
+            "- sets LD_PRELOAD",
+            "command node",
+            "+ sets LD_PRELOAD NEW",
+            "~ new value LD_PRELOAD",
+            "c",
+            "~ command node --token ***",
+            "+ in /srv",
+            "~ settings that are not shown",
+            "d",
+            "- url https://example.com/mcp",
+            "+ url https://example.com/other",
+            "~ headers X-A X-B",
+            "~ new value X-B",
+        ]
+    );
+}
+
+#[test]
+fn credentials_in_arguments_are_neither_shown_nor_kept() {
+    let args = [
+        "--password=canary1",
+        "--password",
+        "canary2",
+        "postgres://user:canary3@db.example.com/app",
+        "--header",
+        "Authorization: Bearer canary4",
+        "https://h.example/mcp?key=canary5",
+        "--token=canary6",
+        "PASSWORD=canary7",
+    ];
+    let folder = found(&json!({ "a": { "command": "npx", "args": args } }));
+    let mut kept = String::new();
+    for args in [
+        &["trust", "--yes"][..],
+        &["trust", "--json", "--yes"],
+        &["get", "a"],
+        &["get", "a", "--json"],
+    ] {
+        let ran = bare(&folder, args);
+        kept.push_str(&ran.exits(0).stdout);
+        kept.push_str(&ran.stderr);
+    }
+    for file in std::fs::read_dir(folder.path("state/trusted")).unwrap() {
+        kept.push_str(&std::fs::read_to_string(file.unwrap().path()).unwrap());
+    }
+    assert!(kept.contains("--password=*** --password ***"), "{kept}");
+    assert!(kept.contains("***@db.example.com/app"), "{kept}");
+    assert!(!kept.contains("canary"), "{kept}");
 }
 
 #[test]

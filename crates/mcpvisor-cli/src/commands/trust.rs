@@ -68,7 +68,11 @@ pub(super) fn run(
         store.trust(&text).map_err(failed)?;
     }
     if output.json() {
-        let servers = &review.servers;
+        let servers = review.servers.iter().map(|server| {
+            let (name, facts, fingerprint) = (&server.name, &server.facts, &server.fingerprint);
+            json!({ "name": name, "facts": facts, "fingerprint": fingerprint })
+        });
+        let servers: Vec<_> = servers.collect();
         output.document(&json!({ "path": path, "trusted": true, "servers": servers }))?;
     } else if standing == Trust::Trusted {
         output.text(&printable(&format!("{path} is already trusted.")))?;
@@ -147,19 +151,41 @@ fn whole(lines: &mut Vec<String>, mark: char, server: &ReviewedServer) {
     lines.extend(facts.flat_map(|fact| shown_fact(mark, "  ", &fact.label, &fact.value)));
 }
 
-/// A server that was there before, fact by fact.
+/// A server that was there before, fact by fact. A line is marked too if what it does not show
+/// changed, whatever else did.
 fn changed(lines: &mut Vec<String>, old: &ReviewedServer, new: &ReviewedServer) {
     lines.push(format!("  {}", printable(&new.name)));
     let of = |mark, fact: &Fact| shown_fact(mark, "  ", &fact.label, &fact.value);
     for fact in old.facts.iter().filter(|fact| !new.facts.contains(fact)) {
         lines.extend(of('-', fact));
     }
+    let unseen: Vec<&str> = new.changed_unseen(old).collect();
+    let mut marked = old.facts != new.facts && !old.hidden.is_empty();
     for fact in &new.facts {
-        let mark = if old.facts.contains(fact) { ' ' } else { '+' };
+        let label = fact.label.as_str();
+        let values = unseen
+            .iter()
+            .filter_map(|key| key.strip_prefix(label)?.strip_prefix(' '));
+        let values: Vec<&str> = values.collect();
+        let mark = match old.facts.contains(fact) {
+            false => '+',
+            true if unseen.contains(&label) || !values.is_empty() => '~',
+            true => ' ',
+        };
+        marked |= mark == '~';
         lines.extend(of(mark, fact));
+        if !values.is_empty() {
+            lines.extend(shown_fact('~', "  ", "new value", &values.join(" ")));
+        }
     }
-    if old.facts == new.facts && old.fingerprint != new.fingerprint {
-        lines.push("~   settings or values that are not shown".to_owned());
+    let settings = unseen.contains(&"settings");
+    if settings || (!marked && old.fingerprint != new.fingerprint) {
+        let what = if settings {
+            "settings"
+        } else {
+            "settings or values"
+        };
+        lines.push(format!("~   {what} that are not shown"));
     }
 }
 

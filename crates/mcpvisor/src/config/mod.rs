@@ -7,6 +7,16 @@ mod file;
 #[cfg(feature = "config-files")]
 mod found;
 mod location;
+#[cfg(feature = "config-files")]
+#[cfg_attr(
+    not(all(feature = "stdio", feature = "http")),
+    allow(
+        dead_code,
+        unused_mut,
+        reason = "parts of it are for one way to reach a server alone"
+    )
+)]
+mod redact;
 #[cfg(feature = "diagnostics")]
 mod render;
 #[cfg(feature = "config-files")]

@@ -1,54 +1,42 @@
 //! What a config would start, for a person who decides whether to trust it.
 //!
 //! Variables stay as they are written, so a reviewer sees `${URL:-https://example.com}` and not what
-//! it happens to be now. Values of variables and headers, credentials in addresses, and arguments
-//! that look like credentials are `***`.
+//! it happens to be now. Values of variables and headers, and credentials in addresses and arguments
+//! are `***`. A hash of each shows whether it changed.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::file::ConfigError;
+use super::redact::redacted;
+#[cfg(feature = "http")]
+use super::redact::{HIDDEN, address};
 use super::source::hex;
 use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig, StartMode};
 use crate::transport::TransportKind;
 
-/// What stands where a value is not shown.
-const HIDDEN: &str = "***";
+/// The key of the settings that are not shown, in [`ReviewedServer::hidden`].
+const SETTINGS: &str = "settings";
 
-/// Parts of the names of options whose value is a credential.
-const SECRET_WORDS: &[&str] = &[
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "apikey",
-    "accesskey",
-    "authkey",
-    "privatekey",
-    "credential",
-    "bearer",
+/// Keys of an entry that facts show, or of which the values have their own hashes.
+const SHOWN_KEYS: &[&str] = &[
+    "type",
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "inheritEnv",
+    "url",
+    "headers",
+    "bearerTokenEnvVar",
+    "rootCertificates",
+    "clientCertificate",
+    "enabled",
+    "start",
+    "pin",
+    "trustAnnotations",
 ];
-
-/// How well-known credentials begin.
-const SECRET_PREFIXES: &[&str] = &[
-    "sk-",
-    "ghp_",
-    "gho_",
-    "ghs_",
-    "ghu_",
-    "github_pat_",
-    "glpat-",
-    "xoxb-",
-    "xoxp-",
-    "xapp-",
-    "AKIA",
-    "AIza",
-    "hf_",
-    "npm_",
-    "eyJ",
-];
-
-/// A shorter text is not taken for a credential.
-const SHORTEST_CREDENTIAL: usize = 8;
 
 /// What a config would start, without its secrets.
 ///
@@ -81,6 +69,12 @@ pub struct ReviewedServer {
     pub facts: Vec<Fact>,
     /// A hash of the whole entry: two entries with the same facts may differ in what is not shown.
     pub fingerprint: String,
+    /// A hash of every value that is not shown, or not as it is: by the name of a variable or header
+    /// behind the label of its fact (`sets PATH`), and by the label alone for the rest of a line.
+    /// Short secrets can be guessed from it: keep it as private as the config. Empty in a review
+    /// that an earlier version kept.
+    #[serde(default)]
+    pub hidden: BTreeMap<String, String>,
 }
 
 /// One line about a server.
@@ -124,6 +118,16 @@ impl ReviewedServer {
         let fact = self.facts.iter().find(|fact| fact.label == label)?;
         Some(&fact.value)
     }
+
+    /// What is not shown and changed since: the keys of [`hidden`](Self::hidden) that both have, with
+    /// different hashes.
+    pub fn changed_unseen<'s>(&'s self, before: &'s Self) -> impl Iterator<Item = &'s str> {
+        let changed = self.hidden.iter().filter(|(key, hash)| {
+            let old = before.hidden.get(*key);
+            old.is_some_and(|old| old != *hash)
+        });
+        changed.map(|(key, _)| key.as_str())
+    }
 }
 
 fn unusable(name: &str, problem: &ConfigProblem) -> ReviewedServer {
@@ -131,6 +135,7 @@ fn unusable(name: &str, problem: &ConfigProblem) -> ReviewedServer {
         name: name.to_owned(),
         facts: vec![fact("unusable", problem.message.clone())],
         fingerprint: hex(problem.message.as_bytes()),
+        hidden: BTreeMap::new(),
     }
 }
 
@@ -142,7 +147,7 @@ fn fact(label: &str, value: impl Into<String>) -> Fact {
 }
 
 fn server(server: &ServerConfig) -> ReviewedServer {
-    let (mut facts, hidden) = transport(server);
+    let (mut facts, values) = transport(server);
     if !server.enabled {
         facts.push(fact("enabled", "no"));
     }
@@ -156,18 +161,28 @@ fn server(server: &ServerConfig) -> ReviewedServer {
         facts.push(fact("pinned", "yes"));
     }
     let document = server.to_json(Arguments::Shown).unwrap_or_default();
-    let whole = serde_json::json!([document, hidden]).to_string();
+    let whole = serde_json::json!([document, values]).to_string();
+    let values = values.into_iter().chain(settings(document));
+    let hidden = values.map(|(key, value)| (key, hex(value.as_bytes())));
     ReviewedServer {
         name: server.name.to_string(),
         facts,
         fingerprint: hex(whole.as_bytes()),
+        hidden: hidden.collect(),
     }
 }
 
-/// What is shown of how a server is reached, and all of it.
-fn transport(server: &ServerConfig) -> (Vec<Fact>, Vec<String>) {
+/// The settings of an entry that no fact shows, if there are any.
+fn settings(mut document: serde_json::Value) -> Option<(String, String)> {
+    let entry = document.as_object_mut()?;
+    entry.retain(|key, _| !SHOWN_KEYS.contains(&key.as_str()));
+    Some((SETTINGS.to_owned(), document.to_string()))
+}
+
+/// What is shown of how a server is reached, and what is not shown of it.
+fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
     let mut facts = Vec::new();
-    let mut whole = Vec::new();
+    let mut hidden = BTreeMap::new();
     match &server.transport.0 {
         #[cfg(feature = "stdio")]
         TransportKind::Stdio(command) => {
@@ -181,13 +196,10 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, Vec<String>) {
             facts.extend(listed("sets", names));
             let inherited = parts.inherit.iter().map(String::as_str);
             facts.extend(listed("inherits", inherited));
-            whole.extend(parts.args.iter().cloned());
-            whole.extend(
-                parts
-                    .env
-                    .into_iter()
-                    .flat_map(|(name, value)| [name, value]),
-            );
+            let args = serde_json::json!(parts.args).to_string();
+            hidden.insert("command".to_owned(), args);
+            let values = parts.env.into_iter();
+            hidden.extend(values.map(|(name, value)| (format!("sets {name}"), value)));
         }
         #[cfg(feature = "http")]
         TransportKind::Http(endpoint) => {
@@ -198,103 +210,28 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, Vec<String>) {
             if parts.bearer_env.is_some() {
                 facts.push(fact("token in", parts.shown_bearer_env.unwrap_or(HIDDEN)));
             }
+            if let Some(variable) = &parts.bearer_env {
+                hidden.insert("token in".to_owned(), variable.to_string());
+            }
             let certificates = parts.root_certificates.iter().map(String::as_str);
             facts.extend(listed("trusts certificates", certificates));
             let own = parts.client_certificate.iter().map(String::as_str);
             facts.extend(listed("shows certificate", own));
-            whole.push(parts.url.to_owned());
-            let headers = parts.headers.iter();
-            whole.extend(headers.flat_map(|(name, value)| [*name, *value].map(str::to_owned)));
+            hidden.insert("url".to_owned(), parts.url.to_owned());
+            let values = parts.headers.iter();
+            let values =
+                values.map(|(name, value)| (format!("headers {name}"), (*value).to_owned()));
+            hidden.extend(values);
         }
         TransportKind::Channel { label, .. } => facts.push(fact("transport", *label)),
     }
-    (facts, whole)
+    (facts, hidden)
 }
 
 /// Names in one line, if there are any.
 fn listed<'n>(label: &str, names: impl Iterator<Item = &'n str>) -> Option<Fact> {
     let names: Vec<String> = names.map(quoted).collect();
     (!names.is_empty()).then(|| fact(label, names.join(" ")))
-}
-
-/// Arguments without what looks like a credential. Only a single word of the characters of tokens is
-/// hidden: a command that a shell would run is always shown.
-fn redacted(args: &[String]) -> Vec<String> {
-    let mut shown = Vec::with_capacity(args.len());
-    let mut names_secret = false;
-    for arg in args {
-        let (option, value) = match arg.split_once('=') {
-            Some((option, value)) if is_option(option) => (Some(option), value),
-            _ => (None, arg.as_str()),
-        };
-        let of_secret = names_secret || option.is_some_and(names_a_secret);
-        let hide = (of_secret && is_token(value)) || is_known_credential(value);
-        shown.push(match (hide, option) {
-            (false, _) => arg.clone(),
-            (true, Some(option)) => format!("{option}={HIDDEN}"),
-            (true, None) => HIDDEN.to_owned(),
-        });
-        names_secret = is_option(arg) && names_a_secret(arg);
-    }
-    shown
-}
-
-/// Whether a word is an option, or the name of a variable that is set on the command line.
-fn is_option(word: &str) -> bool {
-    let name = word.trim_start_matches('-');
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    !name.is_empty() && name.chars().all(plain) && (name.len() < word.len() || name.contains('_'))
-}
-
-fn names_a_secret(option: &str) -> bool {
-    let name = option.replace(['-', '_'], "").to_ascii_lowercase();
-    SECRET_WORDS.iter().any(|word| name.contains(word))
-}
-
-/// Whether a text can be a credential: one word that is neither a path, nor an address, nor a
-/// reference to a variable.
-fn is_token(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.+/=~:".contains(c);
-    text.len() >= SHORTEST_CREDENTIAL
-        && text.chars().all(plain)
-        && !text.starts_with(['/', '.', '-'])
-        && !text.contains("://")
-}
-
-fn is_known_credential(text: &str) -> bool {
-    let known = SECRET_PREFIXES
-        .iter()
-        .any(|prefix| text.starts_with(prefix));
-    known && text.len() >= 2 * SHORTEST_CREDENTIAL && is_token(text)
-}
-
-/// An address without its user info and without the values of its query.
-fn address(url: &str) -> String {
-    let (rest, fragment) = match url.split_once('#') {
-        Some((rest, _)) => (rest, "#***"),
-        None => (url, ""),
-    };
-    let (place, query) = match rest.split_once('?') {
-        Some((place, query)) => (place, Some(query)),
-        None => (rest, None),
-    };
-    let (scheme, place) = match place.split_once("://") {
-        Some((scheme, place)) => (format!("{scheme}://"), place),
-        None => (String::new(), place),
-    };
-    let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
-    let authority = match authority.rsplit_once('@') {
-        Some((_, host)) => format!("{HIDDEN}@{host}"),
-        None => authority.to_owned(),
-    };
-    let query = query.map_or_else(String::new, |query| {
-        let pairs = query.split('&').map(|pair| match pair.split_once('=') {
-            Some((name, _)) => format!("{name}={HIDDEN}"),
-            None => HIDDEN.to_owned(),
-        });
-        format!("?{}", pairs.collect::<Vec<_>>().join("&"))
-    });
-    format!("{scheme}{authority}{path}{query}{fragment}")
 }
 
 /// A text as one word of a shell.
@@ -362,23 +299,9 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_hidden_and_commands_are_not() {
-        let args = |args: &[&str]| command(&serde_json::json!({ "command": "x", "args": args }));
-        assert_eq!(args(&["--token", "abc12345xyz"]), "x --token ***");
-        assert_eq!(args(&["--api-key=abc12345"]), "x --api-key=***");
-        assert_eq!(args(&["API_KEY=abc12345"]), "x API_KEY=***");
-        assert_eq!(args(&["ghp_0123456789abcdef"]), "x ***");
-        for shown in [
-            &["--token", "x 12345678; curl"][..],
-            &["--token", "/tmp/evil12345"],
-            &["--token", "https://evil/12345"],
-            &["--token", "${TOKEN_12345}"],
-            &["--name", "abc12345xyz"],
-            &["evil12345.sh"],
-            &["--token", "short"],
-        ] {
-            assert!(!args(shown).contains(HIDDEN), "{shown:?}");
-        }
+    fn credentials_are_hidden() {
+        let entry = serde_json::json!({ "command": "x", "args": ["--token", "abc"] });
+        assert_eq!(command(&entry), "x --token ***");
         let url = "https://me:pw@example.com/mcp?key=abc&x#y";
         let review = review(&serde_json::json!({ "a": {
             "url": url, "headers": { "Authorization": "Bearer canary" },
@@ -401,6 +324,8 @@ mod tests {
         let (one, other) = (of("--require ./a.js"), of("--require ./b.js"));
         assert_eq!(one.facts, other.facts);
         assert_ne!(one.fingerprint, other.fingerprint);
+        let changed: Vec<&str> = other.changed_unseen(&one).collect();
+        assert_eq!(changed, ["sets NODE_OPTIONS"]);
         assert_eq!(one, of("--require ./a.js"));
     }
 
