@@ -207,3 +207,36 @@ fn a_server_that_prints_on_stdout_is_warned_about() {
     let quiet = Folder::with_shop().run(&["doctor"]);
     assert!(!quiet.exits(0).stdout.contains("WARNING"), "{quiet:?}");
 }
+
+#[test]
+fn a_list_that_does_not_come_in_time_is_a_problem() {
+    let folder = Folder::with_shop();
+    std::fs::write(folder.path("tools_list.silent"), "").unwrap();
+    let ran = folder.run(&["doctor", "--timeout", "5s"]);
+    let said = &ran.exits(7).stdout;
+    assert!(
+        said.contains("PROBLEM  catalog: its tools were not listed within 5s"),
+        "{said}"
+    );
+    let status = folder.run(&["status", "--timeout", "5s"]);
+    let said = &status.exits(0).stdout;
+    assert!(said.contains("tools not listed within 5s"), "{said}");
+}
+
+#[test]
+fn what_a_silent_server_printed_is_said_everywhere() {
+    let chatty = common::script("echo Welcome; echo v2; exec sleep 60");
+    let folder = Folder::with(&json!({ "shop": chatty }));
+    let clue = "it wrote 2 non-protocol lines to stdout";
+    for (command, code) in [("doctor", 7), ("tools", 7), ("status", 0)] {
+        let ran = folder.run(&[command, "--timeout", "3s"]);
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        ran.exits(code);
+        assert!(said.contains(clue), "{command}: {said}");
+        if command == "status" {
+            assert!(said.contains("no answer within 3s"), "{said}");
+        }
+    }
+    let called = folder.run(&["call", "shop", "order", "--timeout", "3s"]);
+    called.exits(7).says(clue);
+}

@@ -143,7 +143,7 @@ fn a_server_that_hangs_at_its_start_is_quoted() {
     ran.exits(7)
         .says("did not connect within 4s")
         .says("the cellar is wet")
-        .says("a line on stdout that is no message");
+        .says("it wrote 1 non-protocol line to stdout");
 }
 
 #[test]

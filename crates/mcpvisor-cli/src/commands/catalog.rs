@@ -157,11 +157,15 @@ async fn catalog(
         .server(name.as_str())
         .map_err(|error| Failure::unexpected(error.to_string()))?;
     let Some(status) = fleet::settled(&server, &[list], wait.until).await else {
-        let late = match server.status().state {
-            StateName::Connected => format!("did not list its {list}"),
-            _ => "did not connect".to_owned(),
+        let status = server.status();
+        let (late, hints) = match status.state {
+            StateName::Connected => (format!("did not list its {list}"), String::new()),
+            _ => (
+                "did not connect".to_owned(),
+                one::hints_of(&server, &status),
+            ),
         };
-        let message = format!("{name} {late} {}", wait.deadline.words());
+        let message = format!("{name} {late} {}{hints}", wait.deadline.words());
         return Err(Failure::late(name.as_str(), message, &wait.deadline));
     };
     match (status.state, status.list(list)) {
@@ -170,7 +174,7 @@ async fn catalog(
         }
         (StateName::Connected, _) => Ok(Some(server.catalog())),
         (StateName::Disabled, _) => Ok(None),
-        _ => Err(Failure::unreachable(&status)),
+        _ => Err(one::unreachable(&server, &status)),
     }
 }
 

@@ -167,7 +167,7 @@ pub(super) async fn there(
 }
 
 /// A server whose attempt failed. Of a silent one it is said what it showed of itself.
-fn unreachable(server: &ServerHandle, status: &ServerStatus) -> Failure {
+pub(super) fn unreachable(server: &ServerHandle, status: &ServerStatus) -> Failure {
     let mut failure = Failure::unreachable(status);
     let class = status.last_error.as_ref().map(|fault| fault.class);
     if class == Some(FaultClass::Timeout) {
@@ -188,16 +188,24 @@ fn late(server: &ServerHandle, lists: &[ListKind], patience: &Patience) -> Failu
     }
 }
 
-/// What a silent server showed of itself.
-fn hints_of(server: &ServerHandle, status: &ServerStatus) -> String {
-    let mut hints = String::new();
-    match status.strays {
-        0 => {}
-        1 => hints.push_str("; it wrote a line on stdout that is no message"),
-        lines => hints.push_str(&format!(
-            "; it wrote {lines} lines on stdout that are no messages"
-        )),
+/// What to say of a server that wrote something else than messages.
+pub(super) fn strays(status: &ServerStatus) -> Option<String> {
+    match (status.transport, status.strays) {
+        ("stdio", 1) => Some("it wrote 1 non-protocol line to stdout".to_owned()),
+        ("stdio", lines @ 2..) => Some(format!("it wrote {lines} non-protocol lines to stdout")),
+        _ => None,
     }
+}
+
+/// The list that a connected server did not fetch yet.
+pub(super) fn pending(status: &ServerStatus) -> Option<ListKind> {
+    let mut lists = ListKind::ALL.into_iter();
+    lists.find(|list| status.state == StateName::Connected && !status.list(*list).is_settled())
+}
+
+/// What a silent server showed of itself.
+pub(super) fn hints_of(server: &ServerHandle, status: &ServerStatus) -> String {
+    let mut hints = strays(status).map_or_else(String::new, |strays| format!("; {strays}"));
     let stderr = server.stderr_tail();
     let lines: Vec<&str> = stderr.trim_end().lines().collect();
     let last = &lines[lines.len().saturating_sub(MAX_STDERR_LINES)..];

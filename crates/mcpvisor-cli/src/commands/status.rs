@@ -1,6 +1,6 @@
 //! `status`: the state of every server, once each has one worth showing.
 
-use mcpvisor::{ListKind, ListState, Runtime, ServerStatus};
+use mcpvisor::{ListKind, ListState, Runtime, ServerStatus, StateName};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -36,13 +36,14 @@ pub(super) async fn run(
     let until = deadline.ready_until(&config);
     fleet::with(config, deadline, output, async |runtime| {
         let status = settled(runtime, until).await?;
+        let within = deadline.words();
         let left_out = left_out::of(&entries).into_iter().map(Server::LeftOut);
         let all = status.iter().map(Server::Running).chain(left_out);
         let all: Vec<Server<'_>> = all.collect();
         if output.json() {
             output.document(&all)?;
         } else {
-            output.table(&table(&all))?;
+            output.table(&table(&all, &within))?;
         }
         Ok(Exit::Ok)
     })
@@ -66,7 +67,8 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
     Ok(runtime.status().into_iter().map(here).collect())
 }
 
-fn table(all: &[Server<'_>]) -> Table {
+/// The servers, of which some did not answer within this time.
+fn table(all: &[Server<'_>], within: &str) -> Table {
     let mut table = Table::new([
         "NAME",
         "STATE",
@@ -82,7 +84,7 @@ fn table(all: &[Server<'_>]) -> Table {
     .roomy(ROOM, &[2, 4, 5, 6, 7]);
     for server in all {
         table.row(match server {
-            Server::Running(status) => row(status),
+            Server::Running(status) => row(status, within),
             Server::LeftOut(entry) => [
                 entry.name.to_owned(),
                 entry.state().to_owned(),
@@ -99,7 +101,7 @@ fn table(all: &[Server<'_>]) -> Table {
     table
 }
 
-fn row(status: &ServerStatus) -> [String; 9] {
+fn row(status: &ServerStatus, within: &str) -> [String; 9] {
     let server = status.server.as_ref();
     [
         status.name.to_string(),
@@ -112,7 +114,7 @@ fn row(status: &ServerStatus) -> [String; 9] {
         server.map_or_else(String::new, |server| {
             format!("{} {}", server.name, server.version)
         }),
-        note(status),
+        note(status, within),
     ]
 }
 
@@ -127,10 +129,16 @@ fn counted(count: usize, list: &ListState) -> String {
 }
 
 /// What went wrong, and what to do.
-fn note(status: &ServerStatus) -> String {
+fn note(status: &ServerStatus, within: &str) -> String {
     let fault = status.last_error.as_ref().map(ToString::to_string);
+    let late = match (status.state, one::pending(status)) {
+        (StateName::Connecting, _) => Some(format!("no answer {within}")),
+        (_, Some(list)) => Some(format!("{list} not listed {within}")),
+        _ => None,
+    };
+    let strays = one::strays(status).filter(|_| status.state != StateName::Connected);
     let held = one::held(status.name.as_str(), status.held);
     let findings = one::findings(status.name.as_str(), status.findings);
-    let parts = [fault, status.action.clone(), held, findings];
+    let parts = [late, fault, strays, status.action.clone(), held, findings];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     if !output.json() && !screen::possible() {
         return Err(Failure::usage(
-            "--watch needs a terminal that can draw; without one, --watch --json prints one JSON line per change",
+            "--watch needs a terminal; use --watch --json",
         ));
     }
     let config = source.read_to_start()?;

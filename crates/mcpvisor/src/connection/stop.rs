@@ -61,7 +61,7 @@ impl Stop {
             } => trouble_at_the_door(task, trouble, status, &message),
             Self::Nonsense(problem) => failed(
                 FaultClass::Protocol,
-                &format!("answered the handshake with something else: {problem}"),
+                &format!("not an MCP server: {problem}"),
             ),
         }
     }

@@ -78,7 +78,7 @@ async fn examine(
     if may_start {
         let until = deadline.ready_until(&config);
         fleet::with(config, deadline, output, async |runtime| {
-            connect(runtime, &mut servers, until).await
+            connect(runtime, &mut servers, until, &deadline.words()).await
         })
         .await?;
     }
@@ -101,6 +101,7 @@ async fn connect(
     runtime: &Runtime,
     reports: &mut [ServerReport],
     until: Instant,
+    within: &str,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut observed = JoinSet::new();
@@ -114,7 +115,7 @@ async fn connect(
         let outcome = outcome.map_err(|error| Failure::unexpected(error.to_string()))?;
         let name = outcome.status.name.as_str();
         if let Some(report) = reports.iter_mut().find(|report| report.name == name) {
-            server::examine(report, &outcome);
+            server::examine(report, &outcome, within);
         }
     }
     Ok(())

@@ -25,6 +25,9 @@ const MAX_STDERR_LINES: usize = 10;
 /// So many findings of one server are shown.
 const MAX_FINDINGS: usize = 20;
 
+/// What to do about a server that does not answer.
+const SILENT: &str = "Allow more with --timeout, or find out why it is silent.";
+
 /// What can be said of every entry without starting anything, the bad ones included.
 pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
     let path = source.path().display().to_string();
@@ -101,8 +104,8 @@ pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant
     }
 }
 
-/// Adds to the report what the connection showed.
-pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
+/// Adds to the report what the connection showed within this time.
+pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome, within: &str) {
     let status = &outcome.status;
     report.state = Some(status.state.to_string());
     report.protocol.clone_from(&status.protocol);
@@ -126,7 +129,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome) {
             .push(Check::bad("authorization", "needed", ""));
     }
     if connected {
-        report.checks.push(catalog(status));
+        report.checks.push(catalog(status, within));
         report.checks.extend(stdout(status));
         report.checks.extend(held(status));
         report.checks.extend(findings(&outcome.findings));
@@ -169,18 +172,21 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
     let status = &outcome.status;
     let fault = status.last_error.as_ref();
     let state = status.state;
-    let detail = match fault {
+    let mut detail = match fault {
         _ if !outcome.in_time => {
             format!("no answer after {} ms ({state})", outcome.took.as_millis())
         }
         Some(fault) => format!("{fault} ({state})"),
         None => state.to_string(),
     };
+    if let Some(strays) = one::strays(status) {
+        detail.push_str(&format!("; {strays}"));
+    }
     let usual = match (outcome.in_time, transport) {
         (true, "http") => "Check the URL and that the server is running.",
         (true, _) if outcome.stderr.trim().is_empty() => "Fix it, then rerun `mcpvisor doctor`.",
         (true, _) => "Fix the error below, then rerun `mcpvisor doctor`.",
-        (false, _) => "Allow more with --timeout, or find out why it is silent.",
+        (false, _) => SILENT,
     };
     let action = hints::of(status).unwrap_or_else(|| usual.to_owned());
     Check::bad("connection", detail, action)
@@ -221,7 +227,11 @@ fn findings(findings: &[Finding]) -> Vec<Check> {
     checks
 }
 
-fn catalog(status: &ServerStatus) -> Check {
+fn catalog(status: &ServerStatus, within: &str) -> Check {
+    if let Some(list) = one::pending(status) {
+        let detail = format!("its {list} were not listed {within}");
+        return Check::bad("catalog", detail, SILENT);
+    }
     let counts = [
         counted(status.tools, "tool"),
         counted(status.prompts, "prompt"),
@@ -232,7 +242,7 @@ fn catalog(status: &ServerStatus) -> Check {
         Some(fault) if fault.class == FaultClass::Discovery => Check::bad(
             "catalog",
             fault.message.clone(),
-            "the server has to be mended; what it listed before stays",
+            "Fix the server. Earlier listings are kept.",
         ),
         _ => Check::good("catalog", counts),
     }
