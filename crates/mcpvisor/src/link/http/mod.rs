@@ -31,6 +31,7 @@ mod status;
 mod target;
 #[cfg(test)]
 mod tests;
+mod trickle;
 mod undialled;
 mod waiting;
 

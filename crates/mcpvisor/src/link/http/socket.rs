@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::trickle::Tcp;
+
 /// After so many bytes the task is yielded, though more may be there: the code above reads on as
 /// long as there is nothing for it in them, and a flood would hold the worker.
 const YIELD_AFTER: usize = 64 * 1024;
@@ -31,7 +33,7 @@ const LEAST_READ: usize = 4 * 1024;
 /// A TCP connection that acknowledges early.
 #[derive(Debug)]
 pub(super) struct Socket {
-    tcp: TcpStream,
+    tcp: Tcp,
     /// Something was read that may not be acknowledged yet.
     unacknowledged: bool,
     /// Bytes that were read since the task was last yielded.
@@ -58,7 +60,7 @@ impl Fresh {
 impl Socket {
     pub(super) fn new(tcp: TcpStream, fresh: Fresh) -> Self {
         Self {
-            tcp,
+            tcp: Tcp::new(tcp),
             unacknowledged: false,
             unyielded: 0,
             fresh,
@@ -69,12 +71,11 @@ impl Socket {
     /// when something comes later.
     fn read_now(&mut self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // There is nearly never anything, and a look needs no room to be made for it.
-        let seen = recv(&self.tcp, &mut [0_u8; 1][..], RecvFlags::PEEK);
+        let tcp = self.tcp.fd()?;
+        let seen = recv(tcp, &mut [0_u8; 1][..], RecvFlags::PEEK);
         let read = match seen {
             Ok((0, _)) => Ok(0),
-            Ok(_) => {
-                recv(&self.tcp, buf.initialize_unfilled(), RecvFlags::empty()).map(|(read, _)| read)
-            }
+            Ok(_) => recv(tcp, buf.initialize_unfilled(), RecvFlags::empty()).map(|(read, _)| read),
             Err(problem) => Err(problem),
         };
         match read.map_err(io::Error::from) {
@@ -90,9 +91,8 @@ impl Socket {
     /// The system forgets the wish with the next write, so it is said anew.
     fn acknowledge(&mut self) {
         if std::mem::take(&mut self.unacknowledged) {
-            // Without it an answer is late, and that is all.
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            let _ = self.tcp.set_quickack(true);
+            self.tcp.acknowledge();
         }
     }
 }
