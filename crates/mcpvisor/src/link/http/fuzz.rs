@@ -56,10 +56,13 @@ const ADDRESSES: &[&str] = &[
     "http:///mcp",
 ];
 
-/// Whether a location is a path, or begins with the origin `http://example.com` in one of its spellings.
+/// Whether a location is a path or a query, or begins with the origin `http://example.com` in one of its spellings.
 fn is_at_home(location: &str) -> bool {
     if location.starts_with('/') {
         return !location.starts_with("//");
+    }
+    if location.starts_with('?') {
+        return true;
     }
     let first = location.split(['/', '?']).next().unwrap_or_default();
     if !first.is_empty() && !first.contains([':', '\\']) {
