@@ -87,6 +87,15 @@ impl Tcp {
         }
     }
 
+    /// The same, for a write. A request starts the count of tiny reads anew: short answers to many
+    /// requests are no trickle.
+    fn written(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        self.watched()?;
+        self.tiny = 0;
+        self.gathered_at = None;
+        self.watched()
+    }
+
     /// Takes note of a read, and leaves the next bytes to gather if it is one of a trickle.
     fn note(&mut self, length: usize, is_all: bool) -> io::Result<()> {
         if length == 0 || !is_all {
@@ -143,7 +152,7 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.watched()?.poll_write(cx, buf)
+        self.written()?.poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -151,7 +160,7 @@ impl AsyncWrite for Tcp {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.watched()?.poll_write_vectored(cx, bufs)
+        self.written()?.poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -203,5 +212,29 @@ mod tests {
         writer.read_exact(&mut said).await.unwrap();
         drop(writer);
         assert_eq!(tcp.read_buf(&mut read).await.unwrap(), 0, "its end is seen");
+    }
+
+    #[tokio::test]
+    async fn short_answers_to_many_requests_are_no_trickle() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap());
+        let (tcp, accepted) = tokio::join!(tcp, listener.accept());
+        let (mut tcp, mut server) = (Tcp::new(tcp.unwrap()), accepted.unwrap().0);
+        let answering = tokio::spawn(async move {
+            let mut request = [0; 1];
+            while server.read_exact(&mut request).await.is_ok() {
+                server.write_all(b"x").await.unwrap();
+            }
+        });
+        let mut answer = [0; 1];
+        for _ in 0..20 * MANY {
+            tcp.write_all(b"x").await.unwrap();
+            tcp.read_exact(&mut answer).await.unwrap();
+            // A read that fills its buffer is none of a trickle, so it is noted by hand.
+            tcp.note(1, true).unwrap();
+            assert!(matches!(tcp.state, State::Watched(_)));
+        }
+        drop(tcp);
+        answering.await.unwrap();
     }
 }
