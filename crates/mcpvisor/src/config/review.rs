@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::file::ConfigError;
+#[cfg(feature = "stdio")]
 use super::redact::redacted;
 #[cfg(feature = "http")]
 use super::redact::{HIDDEN, address};
