@@ -40,6 +40,8 @@ impl HttpLink {
     ) -> Option<Inbound> {
         match purpose {
             Purpose::Listen => {
+                // The server knows the session after all.
+                self.gone_later = None;
                 let missed = self.listen.opened(Instant::now());
                 self.release();
                 return missed.then_some(Inbound::Unheard);

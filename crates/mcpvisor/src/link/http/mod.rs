@@ -92,6 +92,8 @@ pub(crate) struct HttpLink {
     /// Sent with every request.
     headers: Arc<HeaderMap>,
     session: Session,
+    /// The session was said to be gone while requests are in flight: reported when they ended.
+    gone_later: Option<String>,
     /// There are no sessions in this version of the protocol.
     modern: bool,
     /// The handshake is done.
@@ -164,6 +166,7 @@ impl HttpLink {
             target: Arc::new(target),
             headers: Arc::new(headers),
             session: Session::None,
+            gone_later: None,
             modern: false,
             agreed: false,
             exchanges: SelectAll::new(),

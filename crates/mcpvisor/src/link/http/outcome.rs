@@ -33,7 +33,7 @@ impl HttpLink {
         if let Some(conn) = over.conn {
             self.free(conn);
         }
-        match purpose {
+        let said = match purpose {
             Purpose::Request(id) => {
                 let resume = over.resume.map(|resume| (resume, 0));
                 self.request_over(id, over.how, resume, expect)
@@ -51,7 +51,15 @@ impl HttpLink {
             }
             Purpose::Listen => self.listen_over(over.how, over.resume, expect),
             Purpose::Delete => None,
+        };
+        if self.gone_later.is_some()
+            && !self.is_in_flight(expect)
+            && let Some(message) = self.gone_later.take()
+        {
+            let gone = self.session_gone(message);
+            self.ready.extend(gone);
         }
+        said
     }
 
     /// An exchange has no connection yet, and waits for one.
@@ -162,8 +170,8 @@ impl HttpLink {
             other => return (other, resume),
         };
         let gone = self.is_gone(&refusal);
-        if gone && !self.is_in_flight(expect) {
-            let gone = self.session_gone(status::gone(&refusal));
+        if gone {
+            let gone = self.session_gone_beside_requests(status::gone(&refusal), expect);
             self.ready.extend(gone);
         }
         let problem = format!("it cannot be taken up again: HTTP {}", refusal.status);
@@ -250,8 +258,8 @@ impl HttpLink {
                 self.undialled(&failure, expect);
                 None
             }
-            End::Refused(refusal) if self.is_gone(&refusal) && !self.is_in_flight(expect) => {
-                self.session_gone(status::gone(&refusal))
+            End::Refused(refusal) if self.is_gone(&refusal) => {
+                self.session_gone_beside_requests(status::gone(&refusal), expect)
             }
             End::Refused(_)
             | End::Broken(_)
@@ -275,15 +283,14 @@ impl HttpLink {
                 self.undialled(&failure, expect);
                 None
             }
-            // Replacing the session would cut off requests that the server may still answer. A new
-            // request finds out for itself, and so does the next try once none is in flight.
+            // The stream may come back while requests are in flight.
             End::Refused(refusal)
                 if self.is_gone_with_its_stream(&refusal) && self.is_in_flight(expect) =>
             {
                 let wait = self.listen.ended(resume, Instant::now());
                 self.listen_again(wait);
                 self.release();
-                None
+                self.session_gone_beside_requests(status::gone(&refusal), expect)
             }
             End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {
                 self.stop_listening();
@@ -365,6 +372,21 @@ impl HttpLink {
     fn may_listen_later(&self, status: StatusCode) -> bool {
         let had_it = self.listen.was_open() && status != StatusCode::METHOD_NOT_ALLOWED;
         had_it || is_passing(status)
+    }
+
+    /// A refusal of something else than a request says that the session is gone. That is reported
+    /// when no request is in flight: replacing the session would cut off what the server may still
+    /// answer, and a new request finds out for itself.
+    fn session_gone_beside_requests(
+        &mut self,
+        message: String,
+        expect: &impl Expectations,
+    ) -> Option<Inbound> {
+        if self.is_in_flight(expect) {
+            self.gone_later = Some(message);
+            return None;
+        }
+        self.session_gone(message)
     }
 
     /// Says once that the session is gone.
