@@ -30,6 +30,7 @@ const MAX_THREADS: usize = 16;
 const STACK: usize = 1024 * 1024;
 
 /// Pause between two attempts to get the turn for a path, where the caller blocks.
+#[cfg(any(test, feature = "config-files", feature = "stdio"))]
 const POLL: Duration = Duration::from_millis(2);
 
 /// Called with the path on the thread of every operation. For tests: it may block, as a file system
@@ -184,6 +185,7 @@ impl FileOps {
     }
 
     /// Runs an operation on a path while this thread waits. For callers that are not async.
+    #[cfg(any(test, feature = "config-files", feature = "stdio"))]
     pub(crate) fn run_blocking<T: Send + 'static>(
         &self,
         path: &Path,
