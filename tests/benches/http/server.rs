@@ -8,7 +8,7 @@ use axum::Router;
 use axum::serve::ListenerExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
@@ -33,7 +33,8 @@ impl Packets {
     }
 }
 
-/// Serves until the process is killed. The first line of its output is its address.
+/// Serves until its stdin is closed, so that it ends with the client even if that crashes. The first
+/// line of its output is its address.
 pub(crate) async fn serve(packets: &str) -> Outcome<()> {
     let service = StreamableHttpService::new(
         || Ok(BenchServer),
@@ -50,7 +51,12 @@ pub(crate) async fn serve(packets: &str) -> Outcome<()> {
     let mut out = std::io::stdout();
     writeln!(out, "http://{address}/mcp")?;
     out.flush()?;
-    Ok(axum::serve(listener, router).await?)
+    let mut stdin = tokio::io::stdin();
+    tokio::select! {
+        served = axum::serve(listener, router) => served?,
+        closed = stdin.read_u8() => drop(closed),
+    }
+    Ok(())
 }
 
 /// A server in a process of its own, which ends with this.
@@ -64,6 +70,7 @@ impl Server {
     pub(crate) async fn start(packets: Packets) -> Outcome<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(["http-server", packets.word()])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
