@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::retry::MAX_RETRY_AFTER;
+use crate::policy::retry::MAX_RETRY_AFTER;
 
 /// The longest duration that is accepted: a year is longer than anything that is waited for, and
 /// adding it to a clock never overflows.
@@ -16,19 +16,19 @@ pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 #[non_exhaustive]
 #[derive(Default)]
 pub struct ServerSettings {
-    /// How long to wait between connects: [`crate::backoff`].
+    /// How long to wait between connects: [`crate::policy::backoff`].
     pub backoff: BackoffSettings,
-    /// How often connects may happen: [`crate::budget`].
+    /// How often connects may happen: [`crate::policy::budget`].
     pub budget: BudgetSettings,
-    /// When soft failures lead to a reconnect: [`crate::health`].
+    /// When soft failures lead to a reconnect: [`crate::policy::health`].
     pub health: HealthSettings,
-    /// How many calls run and wait: [`crate::admission`].
+    /// How many calls run and wait: [`crate::policy::admission`].
     pub admission: AdmissionSettings,
     /// How long things may take.
     pub timeouts: TimeoutSettings,
     /// How a connection is closed.
     pub close: CloseSettings,
-    /// What may be retried: [`crate::retry`].
+    /// What may be retried: [`crate::policy::retry`].
     pub retry: RetrySettings,
     /// How far listings are followed.
     pub listing: ListingSettings,

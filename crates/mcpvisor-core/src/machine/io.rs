@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::fault::Fault;
 use super::state::{PermanentFailure, StateName};
-use crate::admission::Priority;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
-use crate::retry::{Known, RetryWish, Safety, Trouble};
+use crate::policy::admission::Priority;
+use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::policy::retry::{Known, RetryWish, Safety, Trouble};
 use crate::settings::{CloseSettings, ServerSettings};
 
 /// One thing that happened, or that somebody wants.

@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::call_requeue::GiveUp;
 use super::io::{Effect, NotSent};
 use super::state::{AfterTeardown, Attempt, Nap, Patience, State, Teardown, TeardownPhase};
-use super::waiting::GiveUp;
 use super::{Machine, Now, Wanted};
 use crate::ids::Generation;
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mcpvisor_core::era::{Heard, Next, Say};
+use mcpvisor_core::negotiation::{Heard, Next, Say};
 use mcpvisor_core::retry::Trouble;
 use mcpvisor_core::{CallId, Era, ListKind, Negotiation};
 use rmcp::ErrorData;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::discovery::FetchOutcome;
+use mcpvisor_core::listing::FetchOutcome;
 use mcpvisor_core::machine::{Fault, FaultClass, MAX_MESSAGE, cut};
 use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::admission::Priority;
 use crate::chance::Chance;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::{CallId, ClientId, Generation};
 use crate::machine::{
     CallEnd, Durable, Effect, End, Fault, FaultClass, Input, Machine, NewCall, NotSent, Outcome,
     PermanentFailure, Returned, State, StateName,
 };
-use crate::retry::{Known, RetryWish, Safety, Trouble};
+use crate::policy::admission::Priority;
+use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::policy::retry::{Known, RetryWish, Safety, Trouble};
 use crate::settings::ServerSettings;
 
 /// A machine, the time, and the dice, which always fall on the middle.

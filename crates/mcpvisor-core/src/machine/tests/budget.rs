@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::bench::*;
 use crate::chance::Chance;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{
     Attempt, CallEnd, Effect, End, FaultClass, Input, Live, NotSent, Outcome, State, StateName,
 };
+use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::settings::ServerSettings;
 
 /// The moments of the connects of a server that never comes up, since the beginning.

@@ -1,8 +1,8 @@
 //! What of the catalog the machine decides: when it is fresh, and what is fetched (K2, K3, K4, K7).
 
 use super::bench::*;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, Input, StateName};
+use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::settings::ServerSettings;
 
 const TOOLS: ListKind = ListKind::Tools;

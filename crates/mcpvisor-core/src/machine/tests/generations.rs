@@ -2,8 +2,8 @@
 
 use super::bench::*;
 use super::situations::{columns, reach};
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Attempt, CallEnd, Effect, End, Input, NextTry, State, StateName};
+use crate::policy::listing::{FetchOutcome, ListKind};
 
 /// Every fact that a connection can report.
 fn facts(number: u64) -> Vec<Input> {

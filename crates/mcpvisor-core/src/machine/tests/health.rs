@@ -1,11 +1,11 @@
 //! What counts against a connection, and what is done about it (H1 to H4, S5).
 
 use super::bench::*;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{
     Attempt, CallEnd, Check, CheckReason, Effect, FaultClass, Input, NewCall, NextTry, Outcome,
     State, StateName,
 };
+use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::settings::ServerSettings;
 
 /// A call that stays in flight for long, so that the connection is never idle.

@@ -1,9 +1,9 @@
 //! Nothing with side effects runs twice by our doing, and nothing is retried twice (C3).
 
 use super::bench::*;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, Input, NewCall, NotSent, Outcome, Returned};
-use crate::retry::{RetryWish, Safety};
+use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::policy::retry::{RetryWish, Safety};
 use crate::settings::ServerSettings;
 
 const TOOLS: &[ListKind] = &[ListKind::Tools];

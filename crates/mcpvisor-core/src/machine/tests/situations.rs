@@ -1,8 +1,8 @@
 //! Every situation that a machine can be in: a state, with the step that it is at.
 
 use super::bench::*;
-use crate::discovery::ListKind;
 use crate::machine::{Attempt, End, Input, Nap, State, TeardownPhase};
+use crate::policy::listing::ListKind;
 use crate::settings::ServerSettings;
 
 /// A short name, the way there after the start, and what it stands for.

@@ -1,8 +1,8 @@
 //! Lazy servers and sleep: no connection while nobody needs one.
 
 use super::bench::*;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, Input, Machine, Outcome, StateName};
+use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::settings::ServerSettings;
 
 fn sleepy() -> ServerSettings {

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::bench::*;
 use super::situations::{code_of, columns, reach};
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, End, Input, NotSent, Outcome, StateName};
-use crate::retry::{Known, Trouble};
+use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::policy::retry::{Known, Trouble};
 use crate::settings::ServerSettings;
 
 /// The next situation. Facts are those of the newest generation; `call` is call 2, and the others

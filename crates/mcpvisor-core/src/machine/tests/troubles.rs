@@ -2,9 +2,9 @@
 //! S4, S5, C3).
 
 use super::bench::*;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::machine::{Effect, Input, NewCall, NotSent, Outcome, StateName};
-use crate::retry::{MAX_RETRY_AFTER, RetryWish, Safety, Trouble};
+use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::policy::retry::{MAX_RETRY_AFTER, RetryWish, Safety, Trouble};
 use crate::settings::ServerSettings;
 
 const TOOLS: &[ListKind] = &[ListKind::Tools];

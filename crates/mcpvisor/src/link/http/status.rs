@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CallId;
 use mcpvisor_core::retry::Trouble;
-use mcpvisor_core::session::{Evidence, MAX_TEXT, names_lost_session};
+use mcpvisor_core::session_evidence::{Evidence, MAX_TEXT, names_lost_session};
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::{Refusal, Unfollowed};

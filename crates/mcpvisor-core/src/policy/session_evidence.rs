@@ -33,7 +33,7 @@ impl Evidence {
     /// The evidence of a reply with this HTTP status whose error, or else whose body, has this text.
     ///
     /// ```
-    /// use mcpvisor_core::session::Evidence;
+    /// use mcpvisor_core::session_evidence::Evidence;
     ///
     /// let text = Some("Session not found");
     /// assert_eq!(Evidence::of(404, None), Evidence::Certain);

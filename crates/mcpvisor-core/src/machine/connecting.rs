@@ -5,14 +5,14 @@
 
 use std::time::{Duration, Instant};
 
+use super::call_requeue::GiveUp;
 use super::fault::{Fault, FaultClass};
 use super::io::{Effect, End, NotSent};
 use super::state::{Attempt, Live, NextTry, PermanentFailure, State, StateName};
-use super::waiting::GiveUp;
 use super::{Machine, Now, Wanted, later};
-use crate::budget::Verdict;
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::Generation;
+use crate::policy::budget::Verdict;
+use crate::policy::listing::{FetchOutcome, ListKind};
 
 impl Machine {
     /// The actor runs, for the first time or again after a crash, which the budget counts. Anything

@@ -8,8 +8,8 @@ use super::fault::{Fault, FaultClass};
 use super::io::{CallEnd, Effect, Returned};
 use super::state::{Attempt, Check, CheckReason, Live, Nap, NextTry, State, TeardownPhase};
 use super::{Machine, Now, later};
-use crate::discovery::{FetchOutcome, ListKind};
 use crate::ids::Generation;
+use crate::policy::listing::{FetchOutcome, ListKind};
 
 impl Machine {
     /// The live connection, if it is of this generation.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::backoff::{Backoff, LONGEST_DELAY};
 use crate::chance::Chance;
+use crate::policy::backoff::{Backoff, LONGEST_DELAY};
 use crate::settings::{BackoffSettings, ListingSettings};
 
 /// One of the lists that a server may have. Another one would be a breaking change, so that whoever

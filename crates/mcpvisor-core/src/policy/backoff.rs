@@ -2,7 +2,7 @@
 //!
 //! This is the only file that knows the `backoff` crate, which serves as a calculator alone: it
 //! never sleeps, and the random number and the clock that it asks have no influence on what leaves
-//! here. How often tries may happen is the business of [`crate::budget`].
+//! here. How often tries may happen is the business of [`crate::policy::budget`].
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::backoff::{Backoff, LONGEST_DELAY};
 use crate::chance::Chance;
+use crate::policy::backoff::{Backoff, LONGEST_DELAY};
 use crate::settings::{BackoffSettings, BudgetSettings};
 
 /// When the next connect may happen.

@@ -1,16 +1,16 @@
 //! The calls of one server: how each enters, runs and ends, with its one outcome.
 //!
 //! Every call that enters leaves exactly once: answered by its connection, resolved here, or
-//! forgotten because its caller left. The order in the waiting line is [`crate::admission`]'s.
+//! forgotten because its caller left. The order in the waiting line is [`crate::policy::admission`]'s.
 
-use super::call::{Call, Place};
+use super::call_table::{Call, Place};
 use super::fault::{Fault, FaultClass};
 use super::io::{CallEnd, Effect, NewCall, NotSent, Outcome};
 use super::state::{AfterTeardown, Attempt, State, TeardownPhase};
 use super::{Machine, Now, later};
-use crate::admission::Entry;
 use crate::ids::{CallId, Generation};
-use crate::retry::Known;
+use crate::policy::admission::Entry;
+use crate::policy::retry::Known;
 
 impl Machine {
     pub(super) fn call(&mut self, now: Now, new: NewCall) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::ids::{CallId, CallMap, ClientId, Generation};
-use crate::retry::{Known, RetryWish, Safety};
+use crate::policy::retry::{Known, RetryWish, Safety};
 
 #[derive(Debug, Clone)]
 pub(super) struct Call {

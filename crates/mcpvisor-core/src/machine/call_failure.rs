@@ -1,18 +1,18 @@
 //! A single request that meets trouble while its connection lives.
 //!
-//! What may be done about it says [`crate::retry::rule`]; here it is done. A connection that is lost
+//! What may be done about it says [`crate::policy::retry::rule`]; here it is done. A connection that is lost
 //! with all it held is the business of the modules beside this one.
 
-use super::call::Place;
-use super::calls::outcome_of;
+use super::call_admit::outcome_of;
+use super::call_requeue::GiveUp;
+use super::call_table::Place;
 use super::fault::Fault;
 use super::io::{Effect, NotSent};
 use super::state::NextTry;
-use super::waiting::GiveUp;
 use super::{Machine, Now, later};
-use crate::discovery::ListKind;
 use crate::ids::{CallId, Generation};
-use crate::retry::{self, Decision, Ruling, Trouble};
+use crate::policy::listing::ListKind;
+use crate::policy::retry::{self, Decision, Ruling, Trouble};
 
 impl Machine {
     pub(super) fn call_failed(

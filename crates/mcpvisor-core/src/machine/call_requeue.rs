@@ -3,14 +3,14 @@
 //! What a connection had not answered comes back here. It is sent again where that is safe, and has its
 //! outcome otherwise.
 
-use super::call::{Call, Place};
-use super::calls::outcome_of;
+use super::call_admit::outcome_of;
+use super::call_table::{Call, Place};
 use super::fault::Fault;
 use super::io::{Effect, NotSent, Outcome, Returned};
 use super::{Machine, Now, later};
-use crate::discovery::FetchOutcome;
 use crate::ids::{CallId, ClientId, Generation};
-use crate::retry::{self, Decision, Known, Trouble};
+use crate::policy::listing::FetchOutcome;
+use crate::policy::retry::{self, Decision, Known, Trouble};
 
 /// Why calls that wait are given up; those that were sent before get *outcome unknown* instead.
 pub(super) struct GiveUp(pub(super) NotSent);

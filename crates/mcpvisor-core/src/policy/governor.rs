@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::backoff::LONGEST_DELAY;
+use crate::policy::backoff::LONGEST_DELAY;
 use crate::settings::{InvalidSetting, MAX_DURATION};
 
 /// The bounds across a fleet. Begin with the default and change what should be other.

@@ -1,0 +1,13 @@
+//! The rules that the machine and the runtime apply, each a pure value with its own tests.
+
+pub mod admission;
+pub mod backoff;
+pub mod budget;
+pub mod governor;
+pub mod health;
+pub mod keep_alive;
+pub mod listing;
+pub mod negotiation;
+pub mod open_calls;
+pub mod retry;
+pub mod session_evidence;
