@@ -33,8 +33,8 @@ mod result;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
+use crate::api::error::UnknownTool;
 use crate::catalog::{FleetCatalog, FleetTool};
-use crate::error::UnknownTool;
 
 /// The longest text for a model, in bytes, where nothing else is said.
 pub const TEXT_LIMIT: usize = 32 * 1024;

@@ -12,50 +12,27 @@ compile_error!(
 pub mod config;
 pub mod for_model;
 
-#[cfg(feature = "schema-check")]
-mod arguments;
-mod callbacks;
+mod api;
 mod catalog;
-mod client;
 mod connection;
 #[cfg(any(feature = "http", feature = "schema-check"))]
 mod detached;
-mod discovery;
-mod era_store;
-mod error;
-mod events;
-mod file_ops;
+mod fleet;
 #[cfg(test)]
 mod fuzz;
-mod handle;
-mod host;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "parts of it are for child processes alone")
 )]
 mod link;
 mod log_limit;
-mod pins;
-mod reload;
-mod reply;
-mod request;
-mod runtime;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "servers in this process have no secrets")
 )]
 mod secret;
 mod server;
-#[allow(
-    dead_code,
-    reason = "what is remembered across runs is read and written through it"
-)]
-mod state_dir;
-mod status;
-mod supervisor;
-mod transport;
-#[cfg(feature = "config-files")]
-mod watch;
+mod state;
 
 pub use mcpvisor_core::machine::{Fault, FaultClass};
 pub use mcpvisor_core::settings;
@@ -81,32 +58,32 @@ pub use mcpvisor_core::{
 /// Using a value without naming its type, as a closure of [`Callbacks::logs`] does, warns of nothing.
 pub use rmcp;
 
-pub use callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};
+pub use api::callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};
+pub use api::client::{Client, ClientBuilder};
+pub use api::error::{
+    ArgumentProblem, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
+    ServerNotReady, StartError, UnknownServer, UnknownTool,
+};
+pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
+pub use api::handle::{ServerHandle, ToolHandle};
+pub use api::request::{FromResult, Request};
+pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
+pub use api::status::{ListState, ServerStatus, Verdict};
+#[cfg(feature = "http")]
+pub use api::transport::HttpEndpoint;
+#[cfg(feature = "stdio")]
+pub use api::transport::StdioCommand;
+pub use api::transport::Transport;
 pub use catalog::{
     CatalogChanges, Finding, FindingKind, FleetCatalog, FleetTool, ListDiff, ServerCatalog,
     ServerView,
 };
-pub use client::{Client, ClientBuilder};
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
-pub use error::{
-    ArgumentProblem, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
-    ServerNotReady, StartError, UnknownServer, UnknownTool,
-};
-pub use events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
-#[doc(hidden)]
-pub use file_ops::FileHook;
-pub use handle::{ServerHandle, ToolHandle};
-pub use link::in_process::ServerEnd;
-pub use pins::{DefinitionChange, HeldReason, HeldTool};
-pub use reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
-pub use request::{FromResult, Request};
-pub use runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-pub use status::{ListState, ServerStatus, Verdict};
-pub use supervisor::{CloseOutcome, ServerClosed, ShutdownReport};
-#[cfg(feature = "http")]
-pub use transport::HttpEndpoint;
-#[cfg(feature = "stdio")]
-pub use transport::StdioCommand;
-pub use transport::Transport;
+pub use fleet::reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
 #[cfg(feature = "config-files")]
-pub use watch::{ConfigWatch, RejectedConfig};
+pub use fleet::watch::{ConfigWatch, RejectedConfig};
+pub use fleet::{CloseOutcome, ServerClosed, ShutdownReport};
+pub use link::in_process::ServerEnd;
+#[doc(hidden)]
+pub use state::file_ops::FileHook;
+pub use state::pins::{DefinitionChange, HeldReason, HeldTool};

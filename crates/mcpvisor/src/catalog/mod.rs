@@ -1,13 +1,12 @@
 //! What servers offer: snapshots of each, what callers see of it, and all of it together.
 //!
-//! Readers pay one pointer load. What is in a list is fetched by [`crate::discovery`]; when it is
+//! Readers pay one pointer load. What is in a list is fetched by [`crate::server::internal_requests`]; when it is
 //! published, the actor of its server says.
 
 mod changes;
 mod diff;
 mod findings;
 mod fleet;
-mod kept;
 mod publisher;
 mod server;
 mod visible;
@@ -17,7 +16,6 @@ pub(crate) use changes::ChangeSignal;
 pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
-pub(crate) use kept::{CatalogStore, KEEP_AFTER};
 pub(crate) use publisher::{CatalogPublisher, ClientView};
 pub(crate) use server::Listed;
 pub use server::ServerCatalog;

@@ -1,7 +1,7 @@
 //! What a server offers, as an immutable snapshot.
 //!
 //! A snapshot is separate from connectivity: it stays the last good one through reconnects and
-//! failed refreshes, and says so by being stale. Fetching it is [`crate::discovery`]'s business,
+//! failed refreshes, and says so by being stale. Fetching it is [`crate::server::internal_requests`]'s business,
 //! what of it callers see that of [`super::visible`].
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use mcpvisor_core::{Generation, ListKind};
 use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 
 use super::findings::Finding;
-use crate::pins::HeldTool;
+use crate::state::pins::HeldTool;
 
 /// The published catalog of one server.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -10,7 +10,7 @@ use rmcp::model::Tool;
 
 use super::findings::Findings;
 use super::server::ServerCatalog;
-use crate::pins::{self, Approval};
+use crate::state::pins::{self, Approval};
 
 /// The rules by which tools are seen.
 #[derive(Debug, Clone, Copy)]

@@ -4,9 +4,9 @@
 
 #[cfg(feature = "config-files")]
 mod file;
-#[cfg(feature = "config-files")]
-mod found;
 mod location;
+#[cfg(feature = "config-files")]
+mod lookup;
 #[cfg(feature = "config-files")]
 #[cfg_attr(
     not(all(feature = "stdio", feature = "http")),
@@ -30,12 +30,10 @@ mod render;
 )]
 mod review;
 #[cfg(feature = "config-files")]
-mod source;
+pub(crate) mod source;
 #[cfg(feature = "config-files")]
 #[cfg(test)]
-mod test_folder;
-#[cfg(feature = "config-files")]
-mod trust;
+pub(crate) mod test_folder;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,21 +46,21 @@ use mcpvisor_core::{
 
 use rmcp::model::ProtocolVersion;
 
-use crate::transport::Transport;
+use crate::api::transport::Transport;
 
+#[cfg(feature = "config-files")]
+pub use crate::state::trust::{Trust, TrustStore, Trusted};
 #[cfg(feature = "config-files")]
 pub use file::{
     Arguments, ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration, schema,
 };
-#[cfg(feature = "config-files")]
-pub use found::{FoundConfig, Place, UserFolders, places};
 pub use location::Location;
+#[cfg(feature = "config-files")]
+pub use lookup::{FoundConfig, Place, UserFolders, places};
 #[cfg(feature = "config-files")]
 pub use review::{Fact, Review, ReviewedServer};
 #[cfg(feature = "config-files")]
 pub use source::ConfigSource;
-#[cfg(feature = "config-files")]
-pub use trust::{Trust, TrustStore, Trusted};
 
 /// A fleet: its servers, and what was wrong with the ones that were left out.
 ///

@@ -15,7 +15,7 @@ use super::redact::redacted;
 use super::redact::{HIDDEN, address};
 use super::source::hex;
 use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig, StartMode};
-use crate::transport::TransportKind;
+use crate::api::transport::TransportKind;
 
 /// The key of the settings that are not shown, in [`ReviewedServer::hidden`].
 const SETTINGS: &str = "settings";

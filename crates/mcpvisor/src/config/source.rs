@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use sha2::{Digest, Sha256};
 
 use super::file::{ConfigError, MAX_CONFIG_BYTES, text_of};
-use crate::file_ops::{FileOps, READ_WITHIN, open_regular};
+use crate::state::file_ops::{FileOps, READ_WITHIN, open_regular};
 
 /// Bounds the operations on files that are read before there is a runtime.
 pub(super) static CONFIG_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
@@ -99,7 +99,7 @@ impl fmt::Debug for ConfigSource {
 }
 
 /// The SHA-256 of some bytes, in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let digest = Sha256::digest(bytes);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

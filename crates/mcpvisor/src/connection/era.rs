@@ -10,10 +10,10 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::stop::Stop;
-use crate::era_store;
+use super::handshake_error::Stop;
+use crate::api::transport::TransportKind;
 use crate::server::slot::ServerSlot;
-use crate::transport::TransportKind;
+use crate::state::era_cache;
 
 /// The version of the modern era.
 pub(super) const MODERN: ProtocolVersion = ProtocolVersion::V_2026_07_28;
@@ -68,7 +68,7 @@ pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
     if loaded || known != KnownEra::Unknown {
         return Ok(known);
     }
-    Ok(era_store::load(slot).await)
+    Ok(era_cache::load(slot).await)
 }
 
 /// Remembers what was learned, for the next connection and for the next run.
@@ -78,7 +78,7 @@ pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
     }
     slot.memory().era = lesson;
     if lesson != known {
-        era_store::save(slot, lesson);
+        era_cache::save(slot, lesson);
     }
 }
 

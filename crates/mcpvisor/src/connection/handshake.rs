@@ -17,9 +17,9 @@ use rmcp::model::{
 };
 
 use super::era::{self, LEGACY, MODERN};
-use super::introduced;
+use super::handshake_error::Stop;
+use super::peer_info;
 use super::session::{answer_server, refuse_unread};
-use super::stop::Stop;
 use super::{Command, Task, sleep_until};
 use crate::link::{DownKind, Expect, Expectations, Inbound, Link, LinkDown};
 use crate::log_limit::log_limited;
@@ -495,7 +495,7 @@ impl<L: Link> Handshake<'_, L> {
 }
 
 fn welcome(mut info: ServerPeerInfo, era: Era) -> Welcome {
-    introduced::shorten(&mut info);
+    peer_info::shorten(&mut info);
     Welcome {
         lists: lists(&info.capabilities),
         info: Arc::new(info),

@@ -4,21 +4,16 @@
 //! always reports its end, even when it panics. It decides nothing about retries or reconnects:
 //! what it had not answered goes back to the actor.
 
-mod asked;
 mod era;
 mod handshake;
-mod headers;
-mod introduced;
-mod listen;
+mod handshake_error;
+mod idle_pause;
 mod modern;
-mod newer;
+mod peer_info;
 mod pending;
-mod resting;
-mod rounds;
+mod server_requests;
 mod session;
 mod session_check;
-mod stop;
-mod swapped;
 mod tasks;
 
 use std::pin::pin;
@@ -34,17 +29,17 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use self::pending::{OwnAnswer, OwnFailure, OwnRequest};
 use self::session::Session;
+use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
 use crate::link::http::{HttpEndpoint, HttpLink};
 use crate::link::in_process::ChannelLink;
 #[cfg(feature = "stdio")]
 use crate::link::stdio::StdioLink;
 use crate::link::{DownKind, Link, LinkDown, OpenFailure, OpenFailureClass};
+use crate::server::active_config::CurrentConfig;
 use crate::server::call::Call;
-use crate::server::configured::CurrentConfig;
 use crate::server::message::{Report, ServerMessage};
 use crate::server::slot::ServerSlot;
-use crate::transport::TransportKind;
 
 /// What the actor tells its connection task. Dropping the sender means: close.
 #[derive(Debug)]

@@ -16,19 +16,19 @@ use rmcp::model::{
     ServerRequest, ServerResult,
 };
 
-use super::asked::{Asked, refuse, unread};
 use super::era;
-use super::modern::Modern;
-use super::newer::may_be_asked_back;
+use super::modern::input_rounds::{Resumed, Rounds};
+use super::modern::requests::Modern;
+use super::modern::session::may_be_asked_back;
 use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
-use super::rounds::{Resumed, Rounds};
+use super::server_requests::{Asked, refuse, unread};
 use super::session_check::SessionCheck;
 use super::{Command, Task, sleep_until};
-use crate::callbacks::not_offered;
-use crate::events::EventKind;
+use crate::api::callbacks::not_offered;
+use crate::api::events::EventKind;
+use crate::api::reply::{Answer, Failure, Reply};
 use crate::link::{Expect, Inbound, Link, LinkDown, Refusal};
 use crate::log_limit::log_limited;
-use crate::reply::{Answer, Failure, Reply};
 use crate::server::actor::now;
 use crate::server::call::Call;
 use crate::server::message::{Confirmed, FailedCall, Observed, Report};

@@ -16,8 +16,8 @@ use rmcp::model::{ClientRequest, PingRequest};
 
 use super::pending::{Entry, Holder, OwnFailure};
 use super::session::Session;
+use crate::api::reply::Failure;
 use crate::link::{Expect, Link};
-use crate::reply::Failure;
 use crate::server::actor::now;
 use crate::server::message::FailedCall;
 

@@ -5,7 +5,7 @@ use mcpvisor_core::retry::Known;
 use rmcp::model::ErrorCode;
 
 use super::{Bounded, ModelText};
-use crate::error::{CallError, NotSentReason};
+use crate::api::error::{CallError, NotSentReason};
 
 /// The longest part that a text repeats of what went wrong, in bytes.
 const LONGEST_CAUSE: usize = 200;
@@ -169,8 +169,8 @@ mod tests {
     use rmcp::ErrorData;
 
     use super::*;
-    use crate::error::{ArgumentProblem, Asked, Obstacle};
-    use crate::reply::Failure;
+    use crate::api::error::{ArgumentProblem, Asked, Obstacle};
+    use crate::api::reply::Failure;
 
     const STDERR: &str = "Traceback (most recent call last):\nKeyError: 'canary'";
 

@@ -9,21 +9,21 @@
     allow(dead_code, reason = "only a link over HTTP has single failures")
 )]
 
-pub(crate) mod bounds;
-#[cfg(any(feature = "stdio", feature = "http"))]
-mod bucket;
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) mod codec;
 #[cfg(any(feature = "stdio", feature = "http"))]
-mod gate;
+mod flood_gate;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 pub(crate) mod in_process;
+pub(crate) mod limits;
 #[cfg(any(feature = "stdio", feature = "http"))]
 mod pace;
 pub(crate) mod stderr;
 #[cfg(feature = "stdio")]
 pub(crate) mod stdio;
+#[cfg(any(feature = "stdio", feature = "http"))]
+mod token_bucket;
 
 use std::future::Future;
 

@@ -16,18 +16,18 @@ use rmcp::model::ServerPeerInfo;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
-use super::look::Waiting;
+use super::list_processing::Waiting;
 use super::message::{ControlReply, Renew, ServerMessage};
-use super::restoring::Restoring;
+use super::restore::Restoring;
 use super::slot::ServerSlot;
+use crate::api::error::ControlError;
+use crate::api::events::EventKind;
+#[cfg(feature = "http")]
+use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
 use crate::connection::Command;
 use crate::connection::Connection;
-use crate::error::ControlError;
-use crate::events::EventKind;
-use crate::supervisor::SupervisorMessage;
-#[cfg(feature = "http")]
-use crate::transport::TransportKind;
+use crate::fleet::SupervisorMessage;
 
 /// The actor of one server.
 pub(crate) struct ServerActor;

@@ -7,13 +7,13 @@ use tokio::sync::oneshot;
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::look::Waiting;
+use super::list_processing::Waiting;
 use super::message::ServerMessage;
-use crate::error::ControlError;
-use crate::events::EventKind;
+use crate::api::error::ControlError;
+use crate::api::events::EventKind;
+use crate::api::reply::Failure;
 use crate::log_limit::log_limited;
-use crate::pins::HeldReason;
-use crate::reply::Failure;
+use crate::state::pins::HeldReason;
 
 /// Where the names of the approved tools go.
 pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>>;

@@ -10,8 +10,8 @@ use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
 
+use crate::api::reply::Reply;
 use crate::catalog::ServerCatalog;
-use crate::reply::Reply;
 
 /// A request with its terms and its reply. It is boxed once and moves as a pointer.
 #[derive(Debug)]

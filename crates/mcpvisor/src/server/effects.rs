@@ -11,13 +11,13 @@ use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 use super::actor::{ServerState, Timer, now};
 use super::call::Call;
 use super::message::ServerMessage;
-use super::restoring::Restoring;
+use super::restore::Restoring;
+use crate::api::events::EventKind;
+use crate::api::reply::Failure;
 use crate::catalog::{Listed, ServerCatalog};
 use crate::connection::{self, Command, Connection};
-use crate::discovery;
-use crate::events::EventKind;
-use crate::reply::Failure;
-use crate::supervisor::{CloseOutcome, SupervisorMessage};
+use crate::fleet::{CloseOutcome, SupervisorMessage};
+use crate::server::internal_requests;
 
 impl ServerState {
     /// Performs one effect; what the machine must hear of it comes back.
@@ -162,7 +162,7 @@ impl ServerState {
         let Some(held) = self.held(generation) else {
             return;
         };
-        tokio::spawn(discovery::check(
+        tokio::spawn(internal_requests::check(
             held.own_requests(),
             self.myself.clone(),
             generation,
@@ -175,7 +175,7 @@ impl ServerState {
             return;
         };
         let settings = self.machine.settings().clone();
-        let fetch = discovery::fetch(held.own_requests(), list, settings);
+        let fetch = internal_requests::fetch(held.own_requests(), list, settings);
         let (slot, with) = (Arc::clone(&self.slot), Arc::clone(&held.config));
         let actor = self.myself.clone();
         tokio::spawn(async move {
@@ -199,7 +199,7 @@ impl ServerState {
         let (Some(held), Some(restoring)) = (self.held(generation), &self.restoring) else {
             return;
         };
-        tokio::spawn(discovery::restore(
+        tokio::spawn(internal_requests::restore(
             held.own_requests(),
             Arc::clone(&self.slot),
             Arc::clone(restoring),

@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 
 use super::approve::{ApproveReply, Approved};
 use super::call::Call;
-use super::look::{Judging, Looked};
+use super::list_processing::{Judging, Looked};
+use crate::api::error::ControlError;
 use crate::catalog::Listed;
-use crate::error::ControlError;
 
 /// A message to a [`super::actor::ServerActor`].
 #[derive(Debug)]

@@ -8,12 +8,12 @@ use mcpvisor_core::machine::{Fault, FaultClass, MAX_MESSAGE, cut};
 use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
-use super::look::{Fetched, Looked, Seen};
+use super::list_processing::{Fetched, Looked, Seen};
 use super::message::FetchFailure;
+use crate::api::events::EventKind;
+use crate::api::status::{ListState, ServerStatus};
 use crate::catalog::{Listed, ServerCatalog};
-use crate::events::EventKind;
 use crate::log_limit::log_limited;
-use crate::status::{ListState, ServerStatus};
 
 impl ServerState {
     /// A fetch ended. Only the current connection may change the catalog; a failed fetch leaves

@@ -18,25 +18,24 @@ use rmcp::ErrorData;
 use rmcp::model::{LoggingLevel, ServerPeerInfo, Tool};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::active_config::{Configured, CurrentConfig};
 use super::actor::now;
-use super::configured::{Configured, CurrentConfig};
 use super::entrance::Entrance;
 use super::message::ServerMessage;
-use crate::catalog::{
-    CatalogPublisher, CatalogStore, ChangeSignal, KEEP_AFTER, ServerCatalog, Sight, visible,
-};
+use crate::api::error::{ControlError, Obstacle};
+use crate::api::events::{EventBus, EventKind};
+use crate::api::status::ServerStatus;
+use crate::catalog::{CatalogPublisher, ChangeSignal, ServerCatalog, Sight, visible};
 use crate::config::ServerConfig;
-use crate::era_store::EraWrites;
-use crate::error::{ControlError, Obstacle};
-use crate::events::{EventBus, EventKind};
-use crate::file_ops::{READ_WITHIN, WRITE_WITHIN, hung_before, is_unanswered};
-use crate::host::Host;
+use crate::fleet::CloseOutcome;
+use crate::fleet::host::Host;
 use crate::link::StderrRing;
-use crate::link::bounds::Bounds;
+use crate::link::limits::Bounds;
 use crate::log_limit::LogLimit;
-use crate::pins::{HeldTool, PinStore};
-use crate::status::ServerStatus;
-use crate::supervisor::CloseOutcome;
+use crate::state::catalog_cache::{CatalogStore, KEEP_AFTER};
+use crate::state::era_cache::EraWrites;
+use crate::state::file_ops::{READ_WITHIN, WRITE_WITHIN, hung_before, is_unanswered};
+use crate::state::pins::{HeldTool, PinStore};
 
 /// A call that is held back waits no longer for a disk that may know of an approval.
 const LOOKING: Duration = Duration::from_secs(1);
@@ -58,7 +57,7 @@ pub(crate) struct ServerSlot {
     pub(crate) bounds: Bounds,
     /// The schemas of the tools, compiled.
     #[cfg(feature = "schema-check")]
-    pub(crate) checks: Arc<crate::arguments::ArgumentChecks>,
+    pub(crate) checks: Arc<crate::server::argument_check::ArgumentChecks>,
     /// The last known catalog, from one run to the next.
     pub(crate) kept: Arc<CatalogStore>,
     /// What is being written of the era that the server speaks.

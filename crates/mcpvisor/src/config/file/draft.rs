@@ -5,8 +5,8 @@ use std::time::Duration;
 use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
+use crate::api::runtime::default_governor;
 use crate::config::{ServerConfig, StartMode, ToolFilter, validate};
-use crate::runtime::default_governor;
 use crate::secret::Secret;
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of

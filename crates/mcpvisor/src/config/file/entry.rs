@@ -11,10 +11,10 @@ use super::reader::{Reader, Said};
 use super::text::Text;
 use super::tree::{Member, Value};
 use super::variables::Variables;
-use crate::config::{ConfigProblem, ServerConfig, Severity};
-use crate::transport::Transport;
+use crate::api::transport::Transport;
 #[cfg(any(feature = "stdio", feature = "http"))]
-use crate::transport::check;
+use crate::api::transport::check;
+use crate::config::{ConfigProblem, ServerConfig, Severity};
 
 /// So many unknown keys are named beside what an entry lacks.
 const MAX_HINTS: usize = 3;

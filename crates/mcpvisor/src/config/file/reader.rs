@@ -13,9 +13,9 @@ use super::keys::{EDITOR_COMMAND, Key, Kind, PROTOCOLS};
 use super::tree::{Member, Node, Span, Value};
 use super::variables::{Expanded, Missing, Variables};
 use super::written::duration_text;
+use crate::api::transport::check;
 use crate::config::StartMode;
 use crate::secret::Secret;
-use crate::transport::check;
 
 /// So many unknown keys of one object are named; the others are counted.
 const MAX_UNKNOWN: usize = 20;

@@ -12,11 +12,11 @@ use rmcp::model::ProtocolVersion;
 
 use super::Config;
 use super::written::{Arguments, Names};
+use crate::api::transport::Transport;
 use crate::config::{MAX_DURATION, ServerConfig, StartMode};
 use crate::fuzz::budget;
 use crate::secret::Secret;
-use crate::server::configured::Configured;
-use crate::transport::Transport;
+use crate::server::active_config::Configured;
 
 /// Part of every value that is a secret, and of nothing else.
 const CANARY: &str = "c4n4ry";
@@ -220,7 +220,7 @@ fn obeyed(server: &ServerConfig) -> ServerSettings {
 
 /// The variables that the runtime reads for a server.
 fn own_variables(server: &ServerConfig) -> Vec<String> {
-    use crate::transport::TransportKind;
+    use crate::api::transport::TransportKind;
     match &server.transport.0 {
         TransportKind::Stdio(command) => command.parts().inherit,
         TransportKind::Http(endpoint) => {
@@ -263,7 +263,7 @@ fn a_variable_that_stands_for_a_secret_means_nothing_else() {
 /// The transport with everything exposed, but for what is marked as secret in it: after reading,
 /// everything that came from a variable is.
 fn unmarked(server: &ServerConfig) -> String {
-    use crate::transport::TransportKind;
+    use crate::api::transport::TransportKind;
     match &server.transport.0 {
         TransportKind::Stdio(command) => {
             let parts = command.parts();

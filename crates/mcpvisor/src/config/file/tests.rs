@@ -124,7 +124,7 @@ fn how_many_servers_connect_at_once_is_said_at_the_top() {
     assert_eq!(connects(all).unwrap().connects, Some(expected));
     assert_eq!(read(r#"{ "mcpServers": {} }"#).connects, None);
     // What is not said is as it would be without the section.
-    let usual = crate::runtime::default_governor();
+    let usual = crate::api::runtime::default_governor();
     assert_eq!(connects("{}").unwrap().connects, Some(usual));
     for (wrong, named) in [
         (r#"{ "atOnce": 0 }"#, "connects.atOnce"),

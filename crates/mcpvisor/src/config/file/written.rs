@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::draft::Draft;
 use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR};
+use crate::api::transport::TransportKind;
 use crate::config::{Config, ServerConfig, StartMode};
 use crate::secret::Secret;
-use crate::transport::TransportKind;
 
 /// Whether the arguments of programs are written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::decode::{Decoded, decode_text, noise};
 use crate::link::Expectations;
-use crate::link::gate::span;
+use crate::link::flood_gate::span;
 
 /// So many messages may be in one batch.
 pub(crate) const MAX_MESSAGES: usize = 1_024;

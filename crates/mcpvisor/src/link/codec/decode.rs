@@ -17,10 +17,10 @@ use serde_json::Value;
 
 use super::batch::decode_batch;
 use super::envelope::Envelope;
-use super::scan::{LARGE, Verdict, memory};
 #[cfg(any(test, feature = "stdio"))]
-use super::told::Ends;
-use super::told::{Told, changed_lists};
+use super::partial_message::Ends;
+use super::partial_message::{Told, changed_lists};
+use super::weigh::{LARGE, Verdict, memory};
 use crate::link::{Expect, Expectations, Inbound, Refusal};
 
 /// So much of a strange line is shown, in characters.

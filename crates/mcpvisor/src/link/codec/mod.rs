@@ -9,8 +9,8 @@ mod batch;
 mod decode;
 mod encode;
 mod envelope;
-mod scan;
-mod told;
+mod partial_message;
+mod weigh;
 
 #[cfg(any(test, feature = "stdio"))]
 pub(crate) use decode::decode_ends;
@@ -18,11 +18,11 @@ pub(crate) use decode::{Decoded, decode};
 #[cfg(feature = "http")]
 pub(crate) use decode::{decode_nameless, decode_refusal};
 pub(crate) use encode::{encode, encode_request};
-pub(crate) use scan::{judge, judge_here};
 #[cfg(test)]
-pub(crate) use told::END;
+pub(crate) use partial_message::END;
 #[cfg(any(test, feature = "stdio"))]
-pub(crate) use told::Ends;
+pub(crate) use partial_message::Ends;
+pub(crate) use weigh::{judge, judge_here};
 
 #[cfg(test)]
 mod fuzz;

@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use super::conn::Conn;
 use super::exchange::{End, Out, Over, Refusal, Resume};
 use super::sse::Sse;
-use crate::link::bounds::in_words;
+use crate::link::limits::in_words;
 
 /// So much of the body of a refusal is read.
 const MAX_REFUSAL: usize = 64 * 1024;

@@ -8,8 +8,8 @@ use proptest::sample::Index;
 
 use super::endpoint::HttpEndpoint;
 use super::exchange::Refusal;
+use super::refusal;
 use super::sse::tests::read;
-use super::status;
 use super::target::Target;
 use crate::fuzz::{budget, bytes, text};
 use crate::link::Inbound;
@@ -116,7 +116,7 @@ proptest! {
     #[test]
     fn a_wish_to_wait_is_a_time_or_nothing(value in bytes(WAITS)) {
         if let Ok(value) = HeaderValue::from_bytes(&value) {
-            let wait = status::retry_after(&value);
+            let wait = refusal::retry_after(&value);
             let seconds = value.to_str().ok().and_then(|text| text.trim().parse().ok());
             if let Some(seconds) = seconds {
                 prop_assert_eq!(wait.map(|wait| wait.as_secs()), Some(seconds));
@@ -137,8 +137,8 @@ proptest! {
             unfollowed: None,
             body,
         };
-        prop_assert!(held || !status::is_gone(&refusal, held));
-        match status::failed(CallId(1), &refusal, held, modern) {
+        prop_assert!(held || !refusal::is_gone(&refusal, held));
+        match refusal::failed(CallId(1), &refusal, held, modern) {
             Inbound::Failed { id, status, .. } => prop_assert_eq!((id, status), (CallId(1), Some(number))),
             Inbound::Response { id, result } => prop_assert!(id == CallId(1) && result.is_err()),
             other => prop_assert!(false, "{:?}", other),

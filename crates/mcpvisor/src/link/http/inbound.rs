@@ -9,7 +9,7 @@ use super::body::Message;
 use super::exchange::{Out, Purpose};
 use super::{HttpLink, Session, headers};
 use crate::link::codec::{Decoded, decode, decode_nameless, decode_refusal, judge, judge_here};
-use crate::link::gate::put;
+use crate::link::flood_gate::put;
 use crate::link::pace::cpu_time;
 use crate::link::{Expectations, Inbound};
 

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::exchange::{Exchange, Purpose};
 use super::redial::Patience;
-use super::waiting::Held;
+use super::request_hold::Held;
 use super::{
     Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
 };

@@ -8,10 +8,10 @@ use mcpvisor_core::retry::Trouble;
 use tokio::time::Instant;
 
 use super::exchange::{End, Over, Purpose, Refusal, Resume};
+use super::request_hold::{About, DOUBT, OPENING};
 use super::sse::Place;
 use super::undialled::Undialled;
-use super::waiting::{About, DOUBT, OPENING};
-use super::{HttpLink, Session, headers, listen, status};
+use super::{HttpLink, Session, headers, refusal, server_stream};
 use crate::link::{Expectations, Inbound};
 
 /// An answer that broke off is taken up again so often without anything new.
@@ -138,7 +138,7 @@ impl HttpLink {
             }
             End::Refused(refusal) => {
                 let held = self.session != Session::None;
-                let failed = status::failed(id, &refusal, held, self.modern);
+                let failed = refusal::failed(id, &refusal, held, self.modern);
                 if is_session_gone(&failed) {
                     self.session = Session::Gone;
                 }
@@ -171,7 +171,7 @@ impl HttpLink {
         };
         let gone = self.is_gone(&refusal);
         if gone {
-            let gone = self.session_gone_beside_requests(status::gone(&refusal), expect);
+            let gone = self.session_gone_beside_requests(refusal::gone(&refusal), expect);
             self.ready.extend(gone);
         }
         let problem = format!("it cannot be taken up again: HTTP {}", refusal.status);
@@ -205,7 +205,7 @@ impl HttpLink {
         self.start_stream(
             Purpose::Resume(id, attempt),
             place,
-            wait.min(listen::LONGEST),
+            wait.min(server_stream::LONGEST),
         );
         None
     }
@@ -259,7 +259,7 @@ impl HttpLink {
                 None
             }
             End::Refused(refusal) if self.is_gone(&refusal) => {
-                self.session_gone_beside_requests(status::gone(&refusal), expect)
+                self.session_gone_beside_requests(refusal::gone(&refusal), expect)
             }
             End::Refused(_)
             | End::Broken(_)
@@ -290,12 +290,12 @@ impl HttpLink {
                 let wait = self.listen.ended(resume, Instant::now());
                 self.listen_again(wait);
                 self.release();
-                self.session_gone_beside_requests(status::gone(&refusal), expect)
+                self.session_gone_beside_requests(refusal::gone(&refusal), expect)
             }
             End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {
                 self.stop_listening();
-                let gone = self.session_gone(status::gone(&refusal));
-                self.give_back(&status::gone(&refusal));
+                let gone = self.session_gone(refusal::gone(&refusal));
+                self.give_back(&refusal::gone(&refusal));
                 gone
             }
             End::Refused(refusal) if !self.may_listen_later(refusal.status) => {
@@ -324,7 +324,7 @@ impl HttpLink {
             End::Refused(refusal) => {
                 let wait = self.listen.ended(resume, Instant::now());
                 let wish = refusal.retry_after.unwrap_or_default();
-                self.listen_again(wait.max(wish.min(listen::LONGEST)));
+                self.listen_again(wait.max(wish.min(server_stream::LONGEST)));
                 self.release();
                 None
             }
@@ -357,14 +357,14 @@ impl HttpLink {
     }
 
     fn is_gone(&self, refusal: &Refusal) -> bool {
-        status::is_gone(refusal, self.session != Session::None)
+        refusal::is_gone(refusal, self.session != Session::None)
     }
 
     /// Whether a refusal of the stream says that the session is gone. A server may answer 404 because
     /// there is nothing at this address to listen to; then it never was open.
     fn is_gone_with_its_stream(&self, refusal: &Refusal) -> bool {
         let says = refusal.status != StatusCode::NOT_FOUND || self.listen.was_open();
-        self.is_gone(refusal) && (says || status::is_gone_in_words(refusal))
+        self.is_gone(refusal) && (says || refusal::is_gone_in_words(refusal))
     }
 
     /// Whether a server that refuses the stream may have it later. One that had it before may not have
@@ -402,7 +402,7 @@ impl HttpLink {
             Inbound::Response {
                 id,
                 result: Err(error),
-            } if self.session != Session::None && status::is_doubtful(&error) => {
+            } if self.session != Session::None && refusal::is_doubtful(&error) => {
                 Inbound::Doubtful { id, error }
             }
             other => other,

@@ -15,14 +15,14 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use super::direct::Direct;
 use super::endpoint::HttpEndpoint;
 use super::keep_alive::Learned;
 use super::listed::ListedVerifier;
 use super::lookup::Lookups;
+use super::no_proxy::Direct;
 use super::target::{Target, invalid};
-use crate::file_ops::{FileOps, READ_WITHIN, is_unanswered, read_regular};
 use crate::link::{OpenFailure, OpenFailureClass};
+use crate::state::file_ops::{FileOps, READ_WITHIN, is_unanswered, read_regular};
 
 /// Stands for the files of the system's certificates.
 const SYSTEM: &str = "system certificates";

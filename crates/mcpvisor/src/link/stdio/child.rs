@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 use rustix::process::{Pid, Signal, WaitStatus};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
-use super::birth::{Image, Newborn};
 use super::command::StdioCommand;
 use super::exit::ExitWatch;
-use super::leader::Leader;
-use super::parent::PARENT;
+use super::process_group::Leader;
 use super::resolve::{explain, resolve};
+use super::spawn::{Image, Newborn};
+use super::spawner_thread::PARENT;
 use crate::link::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
 
 /// A child that leads its own process group; the group is killed when this is dropped.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::leader::Leader;
+use super::process_group::Leader;
 
 /// Waits for the end of one child.
 #[derive(Debug)]

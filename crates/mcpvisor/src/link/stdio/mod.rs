@@ -5,22 +5,22 @@
 //! calls. Only stderr has a task of its own, because it must be read even when nobody waits, and a
 //! line that takes long to read is read by a thread for such work, while the link waits for it.
 
-mod birth;
+mod blocking_decode;
 mod child;
 mod command;
-mod described;
+mod display;
 mod exit;
-mod heavy;
-mod leader;
 mod lines;
 mod outbox;
-mod parent;
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
+mod process_group;
 mod resolve;
-mod stderr;
+mod spawn;
 #[cfg(target_os = "linux")]
-mod vfork;
+mod spawn_linux;
+mod spawner_thread;
+mod stderr;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -37,19 +37,19 @@ use rustix::process::Signal;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::Sleep;
 
+use self::blocking_decode::HeavyLine;
 use self::child::{Pipes, Process};
 pub use self::command::StdioCommand;
 #[cfg(feature = "config-files")]
 pub(crate) use self::command::is_inherited;
 #[cfg(feature = "config-files")]
 pub(crate) use self::command::parts::CommandParts;
-use self::heavy::HeavyLine;
 use self::lines::{Hopeless, Lines, Piece};
 use self::outbox::Outbox;
 use self::stderr::StderrDrain;
-use super::bounds::{Bounds, in_words};
 use super::codec::{Decoded, decode, decode_ends, judge_here};
-use super::gate::Gate;
+use super::flood_gate::Gate;
+use super::limits::{Bounds, in_words};
 use super::pace::{Pace, Work};
 use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, StderrRing};
 

@@ -7,8 +7,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use super::birth::{Image, Newborn};
-use super::leader::Leader;
+use super::process_group::Leader;
+use super::spawn::{Image, Newborn};
 
 pub(super) fn start(image: &Image) -> io::Result<Newborn> {
     let mut command = Command::new(&image.file);

@@ -2,8 +2,8 @@ use rmcp::model::Resource;
 
 use super::*;
 use crate::Transport;
-use crate::callbacks::Callbacks;
-use crate::state_dir::StateDir;
+use crate::api::callbacks::Callbacks;
+use crate::state::state_dir::StateDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 

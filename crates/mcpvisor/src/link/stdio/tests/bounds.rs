@@ -4,7 +4,7 @@ use mcpvisor_core::ListKind;
 use rmcp::model::ServerNotification;
 
 use super::*;
-use crate::link::bucket::{BURST, EACH};
+use crate::link::token_bucket::{BURST, EACH};
 
 /// Calls 7 and 8 wait for a tool's result.
 struct SevenAndEight;

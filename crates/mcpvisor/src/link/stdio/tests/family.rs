@@ -3,10 +3,10 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::link::stdio::birth::{Image, Newborn};
 use crate::link::stdio::exit::ExitWatch;
-use crate::link::stdio::leader::Leader;
-use crate::link::stdio::parent::PARENT;
+use crate::link::stdio::process_group::Leader;
+use crate::link::stdio::spawn::{Image, Newborn};
+use crate::link::stdio::spawner_thread::PARENT;
 
 /// The state of a process, as `/proc` spells it.
 fn state(pid: Pid) -> Option<char> {

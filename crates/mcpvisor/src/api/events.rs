@@ -1,0 +1,267 @@
+//! What happens in a fleet, as a stream of numbered events.
+//!
+//! A reader that is too slow is told how many it missed; it never slows the runtime down.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mcpvisor_core::machine::Fault;
+use mcpvisor_core::{Generation, ListKind, ServerName, StateName};
+use rmcp::model::{CustomNotification, LoggingMessageNotificationParam, ProgressNotificationParam};
+use tokio::sync::broadcast;
+
+use crate::catalog::ListDiff;
+use crate::fleet::reload::ServerChange;
+
+/// Events that a slow reader may be behind before it misses some.
+pub const EVENT_BUFFER: usize = 1_024;
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Event {
+    /// The number of the event in its runtime, rising by one. A gap means that some were missed.
+    pub version: u64,
+    /// The server that it is about; none if it is about the fleet.
+    pub server: Option<ServerName>,
+    /// The connection that it came from, or the newest one.
+    pub generation: Generation,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// The kinds of events.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum EventKind {
+    /// The server's state changed.
+    ///
+    /// The changes of one server form a chain without gaps, also across a restart of its actor: `from`
+    /// is the `to` of the change before it. The chain begins with the state that the status shows when
+    /// the runtime has started: connecting, sleeping or disabled. A server that is added at run time
+    /// begins a new chain with [`EventKind::Added`]; [`EventKind::Removed`] ends one.
+    StateChanged {
+        /// What it was.
+        from: StateName,
+        /// What it is.
+        to: StateName,
+        /// What caused the change, if something went wrong.
+        fault: Option<Fault>,
+    },
+    /// An attempt to connect failed. The server that ends on the question which protocol it speaks has
+    /// not failed: the attempt goes on with `initialize`.
+    AttemptFailed {
+        /// Which one since the last proven connection.
+        attempt: u32,
+        /// Why.
+        fault: Fault,
+        /// When the next one comes, from now on; none if a person has to act first.
+        retry_in: Option<Duration>,
+    },
+    /// A list of the server's changed.
+    CatalogChanged {
+        /// Which list.
+        list: ListKind,
+        /// How.
+        diff: ListDiff,
+        /// The revision that has it.
+        revision: u64,
+    },
+    /// The server wrote a log message.
+    Log(LoggingMessageNotificationParam),
+    /// The server reported progress of a request.
+    Progress(ProgressNotificationParam),
+    /// A subscribed resource changed.
+    ResourceUpdated {
+        /// The resource's address.
+        uri: String,
+    },
+    /// The server sent a notification of its own.
+    Custom(CustomNotification),
+    /// The server's actor crashed and was restarted.
+    ActorRestarted {
+        /// What the panic said.
+        problem: String,
+    },
+    /// The server was added at run time.
+    Added,
+    /// The server was removed.
+    Removed,
+    /// Tools are held back until a person approves them.
+    ToolsHeld {
+        /// The ones that were not held back before, or differ from what was held back.
+        tools: Vec<String>,
+    },
+    /// Which of the server's tools are approved is not known, so they are held back; or approvals
+    /// cannot be saved, so they last for this run only. Emitted once while the problem lasts.
+    ApprovalsUnavailable {
+        /// Which file, what is wrong with it, and what to do.
+        problem: String,
+    },
+    /// A reload changed the server's settings.
+    Reconfigured(ServerChange),
+    /// A watched config file changed and was not taken; the fleet goes on as it was.
+    ConfigRejected {
+        /// Why.
+        problem: String,
+    },
+}
+
+/// Why there is no next event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventsError {
+    /// The reader was too slow; this many events are gone. Read on.
+    #[error("{0} events were missed")]
+    Lagged(u64),
+    /// The runtime has ended.
+    #[error("the runtime has ended")]
+    Closed,
+}
+
+/// A reader of events. One that does not read keeps up to [`EVENT_BUFFER`] of them in memory, log
+/// messages of servers among them: read it, or drop it.
+#[derive(Debug)]
+pub struct Events(broadcast::Receiver<Arc<Event>>);
+
+impl Events {
+    /// Waits for the next event.
+    pub async fn recv(&mut self) -> Result<Arc<Event>, EventsError> {
+        match self.0.recv().await {
+            Ok(event) => Ok(event),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Err(EventsError::Lagged(missed)),
+            Err(broadcast::error::RecvError::Closed) => Err(EventsError::Closed),
+        }
+    }
+
+    /// The next event, if one is there already.
+    pub fn try_recv(&mut self) -> Result<Option<Arc<Event>>, EventsError> {
+        match self.0.try_recv() {
+            Ok(event) => Ok(Some(event)),
+            Err(broadcast::error::TryRecvError::Empty) => Ok(None),
+            Err(broadcast::error::TryRecvError::Lagged(missed)) => Err(EventsError::Lagged(missed)),
+            Err(broadcast::error::TryRecvError::Closed) => Err(EventsError::Closed),
+        }
+    }
+}
+
+/// The sender's end, shared by all servers of a runtime.
+#[derive(Debug)]
+pub(crate) struct EventBus(Mutex<Outlet>);
+
+/// A number and its event go out together, so that readers see the numbers rise.
+#[derive(Debug)]
+struct Outlet {
+    /// Until the runtime has ended.
+    sender: Option<broadcast::Sender<Arc<Event>>>,
+    version: u64,
+}
+
+impl Default for EventBus {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl EventBus {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(Outlet {
+            sender: Some(broadcast::channel(EVENT_BUFFER).0),
+            version: 0,
+        }))
+    }
+
+    fn outlet(&self) -> MutexGuard<'_, Outlet> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn subscribe(&self) -> Events {
+        Events(match &self.outlet().sender {
+            Some(sender) => sender.subscribe(),
+            // A channel whose sender is gone at once says that there is nothing to come.
+            None => broadcast::channel(1).1,
+        })
+    }
+
+    pub(crate) fn emit(&self, server: &ServerName, generation: Generation, kind: EventKind) {
+        self.send(Some(server), generation, kind);
+    }
+
+    /// Something happened to the fleet as a whole.
+    #[cfg(feature = "config-files")]
+    pub(crate) fn emit_of_fleet(&self, kind: EventKind) {
+        self.send(None, Generation::NONE, kind);
+    }
+
+    fn send(&self, server: Option<&ServerName>, generation: Generation, kind: EventKind) {
+        let mut outlet = self.outlet();
+        outlet.version += 1;
+        let version = outlet.version;
+        if let Some(sender) = &outlet.sender
+            && sender.receiver_count() > 0
+        {
+            // Nobody left to hear it is no failure.
+            let _ = sender.send(Arc::new(Event {
+                version,
+                server: server.cloned(),
+                generation,
+                kind,
+            }));
+        }
+    }
+
+    /// Nothing happens any more. Readers get what they have not read yet, then the end.
+    pub(crate) fn close(&self) {
+        self.outlet().sender = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_slow_reader_is_told_how_many_events_it_missed() {
+        let bus = EventBus::new();
+        let mut events = bus.subscribe();
+        let server = ServerName::new("a").unwrap();
+        for _ in 0..EVENT_BUFFER + 3 {
+            bus.emit(&server, Generation::NONE, EventKind::Added);
+        }
+        assert_eq!(events.recv().await.unwrap_err(), EventsError::Lagged(3));
+        assert_eq!(events.recv().await.unwrap().version, 4);
+    }
+
+    #[tokio::test]
+    async fn readers_get_what_is_left_and_then_the_end() {
+        let bus = EventBus::new();
+        let mut events = bus.subscribe();
+        let server = ServerName::new("a").unwrap();
+        bus.emit(&server, Generation::NONE, EventKind::Added);
+        bus.close();
+        bus.emit(&server, Generation::NONE, EventKind::Removed);
+        assert_eq!(events.recv().await.unwrap().version, 1);
+        assert_eq!(events.recv().await.unwrap_err(), EventsError::Closed);
+        let mut late = bus.subscribe();
+        assert_eq!(late.recv().await.unwrap_err(), EventsError::Closed);
+    }
+
+    #[test]
+    fn versions_rise_one_by_one_whoever_emits() {
+        let bus = EventBus::new();
+        let mut events = bus.subscribe();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let server = ServerName::new("a").unwrap();
+                    for _ in 0..200 {
+                        bus.emit(&server, Generation::NONE, EventKind::Added);
+                    }
+                });
+            }
+        });
+        for version in 1..=800 {
+            assert_eq!(events.try_recv().unwrap().unwrap().version, version);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! A server as its callers see it: stable, cheap to clone, indifferent to reconnects.
+
+use std::sync::Arc;
+
+use mcpvisor_core::{ClientId, Generation, ServerName, exposed_name};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, CompleteRequest,
+    CompleteRequestParams, CompleteResult, GetPromptRequest, GetPromptRequestParams,
+    GetPromptResult, JsonObject, ListPromptsRequest, ListPromptsResult,
+    ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
+    ListResourcesResult, ListToolsRequest, ListToolsResult, LoggingLevel, PaginatedRequestParams,
+    PingRequest, ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult,
+    ServerPeerInfo, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
+    SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
+};
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+
+use crate::api::error::CallError;
+use crate::api::reply::Failure;
+use crate::api::request::Request;
+use crate::api::runtime::Lifeline;
+use crate::api::status::ServerStatus;
+use crate::catalog::{CatalogChanges, ClientView, ServerCatalog};
+use crate::server::message::ServerMessage;
+use crate::server::slot::{Mailbox, ServerSlot};
+
+/// One server of a runtime.
+///
+/// A handle taken before a reconnect works after it. Its requests wait for the connection as the
+/// server's state says, within their deadlines.
+#[derive(Clone)]
+pub struct ServerHandle {
+    pub(crate) slot: Arc<ServerSlot>,
+    pub(crate) client: ClientId,
+    pub(crate) quota: Option<Arc<Semaphore>>,
+    /// What the client sees, if it has a filter of its own.
+    pub(crate) view: Option<Arc<ClientView>>,
+    /// Keeps the runtime: it ends with its last handle.
+    pub(crate) _lifeline: Arc<Lifeline>,
+}
+
+impl std::fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerHandle")
+            .field("server", self.slot.name())
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServerHandle {
+    /// The server's name.
+    pub fn name(&self) -> &ServerName {
+        self.slot.name()
+    }
+
+    /// The server's state now. Never waits.
+    pub fn status(&self) -> ServerStatus {
+        self.slot.status()
+    }
+
+    /// What the server said of itself when it was last connected: its instructions for a model, its
+    /// capabilities, its name and version. All of it is the server's own text, as it came. None before
+    /// the first connection: wait with [`Runtime::ready`](crate::Runtime::ready). Never waits.
+    ///
+    /// The type is rmcp's `ServerPeerInfo`, not `ServerInfo`, which rmcp deprecates and which is the
+    /// answer of the older handshake. `server_info` in it is optional: a server of 2026-07-28 need not
+    /// say who it is. The name and version alone are in [`ServerStatus::server`] too.
+    ///
+    /// ```no_run
+    /// # fn example(files: mcpvisor::ServerHandle) {
+    /// if let Some(info) = files.info() {
+    ///     let instructions = info.instructions.as_deref().unwrap_or_default();
+    ///     let version = info.server_info.as_ref().map(|server| server.version.as_str());
+    ///     println!("{version:?}, protocol {}: {instructions}", info.protocol_version);
+    /// }
+    /// # }
+    /// ```
+    pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.slot.info.load_full()
+    }
+
+    /// The server's state from now on. The counts of calls in it are those of the last change;
+    /// [`ServerHandle::status`] has them, counted by the
+    /// server's actor, which may be a moment behind the caller that was answered.
+    pub fn watch(&self) -> watch::Receiver<ServerStatus> {
+        self.slot.status.subscribe()
+    }
+
+    /// What the server offers, as far as the filters of its config and of the client let it through:
+    /// the last good catalog. Never waits.
+    pub fn catalog(&self) -> Arc<ServerCatalog> {
+        self.slot.note_use();
+        match &self.view {
+            Some(view) => view.server(self.name()),
+            None => self.slot.published(),
+        }
+    }
+
+    /// Waits for changes of what the server offers, as [`catalog`](Self::catalog) shows it, from now on.
+    pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
+        let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
+        CatalogChanges::of_server(&self.slot.shown, move || {
+            slot.note_use();
+            match &view {
+                Some(view) => view.server(slot.name()),
+                None => slot.published(),
+            }
+        })
+    }
+
+    /// The error that a call of this tool gets because a filter hides it, whether the server has it or
+    /// not; none if the filters of its config and of the client let it through. Never waits.
+    pub fn hidden(&self, tool: &str) -> Option<CallError> {
+        match self.sees(tool) {
+            Err(Failure::Hidden(whose, hidden)) => {
+                Some(CallError::hidden(self.name().clone(), tool, whose, &hidden))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the filters let a tool through.
+    pub(crate) fn sees(&self, tool: &str) -> Result<(), Failure> {
+        let by = |whose| move |hidden| Failure::Hidden(whose, hidden);
+        let config = self.slot.config();
+        config.filter.check(tool).map_err(by("its server"))?;
+        match &self.view {
+            Some(view) => {
+                let exposed = exposed_name(self.name(), tool);
+                view.filter.check(&exposed).map_err(by("the client"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The end of what the server last wrote on stderr: since its last start, or before that if it
+    /// has written nothing since. Secrets of its config that
+    /// it wrote there are replaced by `***`.
+    pub fn stderr_tail(&self) -> String {
+        self.slot.stderr_tail()
+    }
+
+    /// A tool by name, to be called again and again.
+    pub fn tool(&self, name: impl Into<String>) -> ToolHandle {
+        ToolHandle {
+            server: self.clone(),
+            name: name.into(),
+        }
+    }
+
+    /// Says that a connection does not work, as its caller saw it. Nothing happens when a newer
+    /// one is live already, so many callers cause one reconnect.
+    pub fn report_broken(&self, generation: Generation) {
+        self.tell(ServerMessage::ReportBroken { generation });
+    }
+
+    /// Makes the server's actor panic. For tests of what the others notice of it.
+    #[doc(hidden)]
+    pub fn crash_actor(&self) {
+        self.tell(ServerMessage::Crash);
+    }
+
+    fn tell(&self, message: ServerMessage) {
+        if let Mailbox::Live(actor) = &*self.slot.mailbox.borrow() {
+            let _ = actor.send_message(message);
+        }
+    }
+
+    /// Calls a tool. `arguments` is an object, or null for none.
+    pub fn call_tool(
+        &self,
+        name: impl Into<String>,
+        arguments: impl Into<Value>,
+    ) -> Request<CallToolResult> {
+        let params = CallToolRequestParams::new(name.into());
+        let request = match arguments.into() {
+            Value::Object(arguments) => Ok(params.with_arguments(arguments)),
+            Value::Null => Ok(params),
+            other => Err(format!(
+                "the arguments of a tool are an object, not {}; write {{\"name\": value}}",
+                kind(&other)
+            )),
+        };
+        let request =
+            request.map(|params| ClientRequest::CallToolRequest(CallToolRequest::new(params)));
+        Request::checked(self, "tools/call", request)
+    }
+
+    /// Lists tools, one page, as the server says it: no filter is applied. `cursor` is where a page
+    /// before it ended.
+    pub fn list_tools(&self, cursor: Option<String>) -> Request<ListToolsResult> {
+        let request = ListToolsRequest {
+            method: Default::default(),
+            params: page(cursor),
+            extensions: Default::default(),
+        };
+        Request::new(self, "tools/list", ClientRequest::ListToolsRequest(request))
+    }
+
+    /// Lists prompts, one page.
+    pub fn list_prompts(&self, cursor: Option<String>) -> Request<ListPromptsResult> {
+        let request = ListPromptsRequest {
+            method: Default::default(),
+            params: page(cursor),
+            extensions: Default::default(),
+        };
+        let request = ClientRequest::ListPromptsRequest(request);
+        Request::new(self, "prompts/list", request)
+    }
+
+    /// Lists resources, one page.
+    pub fn list_resources(&self, cursor: Option<String>) -> Request<ListResourcesResult> {
+        let request = ListResourcesRequest {
+            method: Default::default(),
+            params: page(cursor),
+            extensions: Default::default(),
+        };
+        let request = ClientRequest::ListResourcesRequest(request);
+        Request::new(self, "resources/list", request)
+    }
+
+    /// Lists templates of resources, one page.
+    pub fn list_resource_templates(
+        &self,
+        cursor: Option<String>,
+    ) -> Request<ListResourceTemplatesResult> {
+        let request = ListResourceTemplatesRequest {
+            method: Default::default(),
+            params: page(cursor),
+            extensions: Default::default(),
+        };
+        let request = ClientRequest::ListResourceTemplatesRequest(request);
+        Request::new(self, "resources/templates/list", request)
+    }
+
+    /// Gets a prompt. `arguments` is an object of strings, or null for none.
+    pub fn get_prompt(
+        &self,
+        name: impl Into<String>,
+        arguments: impl Into<Value>,
+    ) -> Request<GetPromptResult> {
+        let params = GetPromptRequestParams::new(name.into());
+        let request = match arguments.into() {
+            Value::Object(arguments) => Ok(params.with_arguments(arguments)),
+            Value::Null => Ok(params),
+            other => Err(format!(
+                "the arguments of a prompt are an object, not {}",
+                kind(&other)
+            )),
+        };
+        let request =
+            request.map(|params| ClientRequest::GetPromptRequest(GetPromptRequest::new(params)));
+        Request::checked(self, "prompts/get", request)
+    }
+
+    /// Reads a resource.
+    pub fn read_resource(&self, uri: impl Into<String>) -> Request<ReadResourceResult> {
+        let request = ReadResourceRequest::new(ReadResourceRequestParams::new(uri.into()));
+        let request = ClientRequest::ReadResourceRequest(request);
+        Request::new(self, "resources/read", request)
+    }
+
+    /// Completes an argument of a prompt or of a template.
+    pub fn complete(&self, params: CompleteRequestParams) -> Request<CompleteResult> {
+        let request = ClientRequest::CompleteRequest(CompleteRequest::new(params));
+        Request::new(self, "completion/complete", request)
+    }
+
+    /// Asks to be told when a resource changes. Restored on every new connection.
+    pub fn subscribe(&self, uri: impl Into<String>) -> Request<()> {
+        let request = SubscribeRequest::new(SubscribeRequestParams::new(uri.into()));
+        let request = ClientRequest::SubscribeRequest(request);
+        Request::new(self, "resources/subscribe", request)
+    }
+
+    /// Takes a subscription back.
+    pub fn unsubscribe(&self, uri: impl Into<String>) -> Request<()> {
+        let request = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri.into()));
+        let request = ClientRequest::UnsubscribeRequest(request);
+        Request::new(self, "resources/unsubscribe", request)
+    }
+
+    /// Sets the level from which the server logs. Restored on every new connection.
+    ///
+    /// rmcp marks [`LoggingLevel`] as deprecated, because the protocol will drop logging: a program that
+    /// names it needs `#[allow(deprecated)]`.
+    ///
+    /// ```no_run
+    /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
+    /// #[allow(deprecated)]
+    /// use mcpvisor::rmcp::model::LoggingLevel;
+    ///
+    /// #[allow(deprecated)]
+    /// files.set_log_level(LoggingLevel::Warning).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_log_level(&self, level: LoggingLevel) -> Request<()> {
+        let request = SetLevelRequest::new(SetLevelRequestParams::new(level));
+        let request = ClientRequest::SetLevelRequest(request);
+        Request::new(self, "logging/setLevel", request)
+    }
+
+    /// Asks the server whether it is there.
+    pub fn ping(&self) -> Request<()> {
+        let request = PingRequest {
+            method: Default::default(),
+            extensions: Default::default(),
+        };
+        Request::new(self, "ping", ClientRequest::PingRequest(request))
+    }
+}
+
+fn page(cursor: Option<String>) -> Option<PaginatedRequestParams> {
+    cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A tool of a server, by name. It works across reconnects, on whatever connection is live.
+#[derive(Debug, Clone)]
+pub struct ToolHandle {
+    server: ServerHandle,
+    name: String,
+}
+
+impl ToolHandle {
+    /// The tool's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The tool's definition, as the catalog has it now.
+    pub fn definition(&self) -> Option<rmcp::model::Tool> {
+        self.server.catalog().tool(&self.name).cloned()
+    }
+
+    /// Calls the tool.
+    pub fn call(&self, arguments: JsonObject) -> Request<CallToolResult> {
+        self.server
+            .call_tool(self.name.clone(), Value::Object(arguments))
+    }
+}

@@ -1,0 +1,12 @@
+//! What an embedding program uses: the runtime, its handles and clients, requests, errors, events.
+
+pub(crate) mod callbacks;
+pub(crate) mod client;
+pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod handle;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod runtime;
+pub(crate) mod status;
+pub(crate) mod transport;

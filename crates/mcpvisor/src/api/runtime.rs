@@ -1,0 +1,519 @@
+//! The runtime: a fleet of servers under one supervisor.
+//!
+//! Nothing here is global: two runtimes in one process never meet. Handles only send messages and
+//! read snapshots.
+
+mod builder;
+mod drivers;
+mod weak;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use mcpvisor_core::{ClientId, GovernorSettings, ServerName};
+use ractor::ActorRef;
+use rmcp::model::CallToolResult;
+use serde_json::Value;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+pub use self::builder::RuntimeBuilder;
+use self::builder::recall;
+pub(crate) use self::builder::{check_connects, default_governor};
+pub(crate) use self::drivers::check_drivers;
+pub use self::weak::WeakRuntime;
+use crate::api::client::{self, ClientBuilder};
+use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, UnknownTool};
+use crate::api::events::{EventBus, Events};
+use crate::api::handle::ServerHandle;
+use crate::api::request::Request;
+use crate::api::status::{ServerStatus, Verdict};
+use crate::catalog::{CatalogChanges, CatalogPublisher, ClientView, FleetCatalog};
+use crate::config::ServerConfig;
+use crate::fleet::host::Host;
+use crate::fleet::{
+    CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, SupervisorMessage,
+};
+use crate::server::message::ServerMessage;
+use crate::server::slot::{Mailbox, Readiness, ServerSlot};
+use crate::state::pins::HeldTool;
+
+/// How long a forced end of a connection is waited for.
+const FORCED_END: Duration = Duration::from_secs(1);
+
+/// So long there is at least for what is written down for the next run.
+const LAST_WRITES: Duration = Duration::from_secs(1);
+
+/// A supervised fleet of MCP servers. Cheap to clone.
+///
+/// It runs on a tokio runtime with the time and the I/O driver, as `#[tokio::main]` has them and
+/// `enable_all()` of tokio's builder gives them. [`RuntimeBuilder::start`] refuses one without the time
+/// driver, and servers over stdio or HTTP on one without the I/O driver.
+///
+/// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle asks for a
+/// shutdown that nobody waits for; [`Runtime::downgrade`] gives a reference that keeps nothing.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    lifeline: Arc<Lifeline>,
+}
+
+/// What all handles of a runtime share. The last one to go asks for the shutdown.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    pub(crate) registry: Arc<Registry>,
+    supervisor: ActorRef<SupervisorMessage>,
+    events: Arc<EventBus>,
+    host: Arc<Host>,
+    pub(crate) catalogs: Arc<CatalogPublisher>,
+    next_client: AtomicU32,
+    /// Held by a reload, so that there is one at a time.
+    pub(crate) reloading: tokio::sync::Mutex<Governed>,
+}
+
+/// Who bounds the connects of the fleet, and how.
+#[derive(Debug)]
+pub(crate) struct Governed {
+    /// The host does, whatever a config says.
+    by_host: bool,
+    /// What the config says.
+    connects: Option<GovernorSettings>,
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        // A supervisor that is gone has nothing left to shut down.
+        let _ = self.supervisor.send_message(SupervisorMessage::Shutdown {
+            limit: QUIET_SHUTDOWN,
+            reply: None,
+        });
+    }
+}
+
+/// Waits until a server is ready, or stays as it is until a person acts.
+async fn decided(slot: &ServerSlot) {
+    if slot.is_gone() {
+        return;
+    }
+    let mut readiness = slot.readiness.subscribe();
+    // The sender lives in the slot, so this ends only with the condition.
+    let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
+}
+
+/// The status of a server once it has a verdict, or when the time is up.
+async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
+    let mut status = slot.status.subscribe();
+    let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
+    let decided = timeout_at(due, decided).await;
+    match decided {
+        Ok(Ok(status)) => status.clone(),
+        Ok(Err(_)) | Err(_) => slot.status(),
+    }
+}
+
+/// Writes down what the next run shall know. A file system that hangs holds nobody up for ever.
+async fn write_down(slots: &[Arc<ServerSlot>], due: Instant) {
+    // Each by itself: a file that does not answer holds up no other.
+    let written = join_all(slots.iter().map(|slot| slot.flush()));
+    let due = due.max(Instant::now() + LAST_WRITES);
+    if timeout_at(due, written).await.is_err() {
+        tracing::warn!("what the next run shall know could not be written in time");
+    }
+}
+
+/// Waits for connections whose actors are gone. One whose actor crashed closes by itself, in its own
+/// time; what is still there when the time is up is ended by force, and named.
+async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<ServerName> {
+    let mut late = Vec::new();
+    for slot in slots {
+        if timeout_at(due, slot.connection.acquire()).await.is_err() {
+            late.push(slot);
+        }
+    }
+    for slot in &late {
+        slot.hurry();
+    }
+    let due = Instant::now() + FORCED_END;
+    for slot in &late {
+        // A future of the host's own program that blocks its thread cannot be ended at all.
+        let _ = timeout_at(due, slot.connection.acquire()).await;
+    }
+    late.iter().map(|slot| slot.name().clone()).collect()
+}
+
+impl Runtime {
+    /// Begins the description of a runtime.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// A handle of a server, by a `&str`, a `String` or a [`ServerName`].
+    pub fn server(&self, name: impl AsRef<str>) -> Result<ServerHandle, UnknownServer> {
+        Ok(self.handle(self.slot(name.as_ref())?, ClientId::DEFAULT, None, None))
+    }
+
+    #[cfg(feature = "config-files")]
+    pub(crate) fn emit(&self, kind: crate::api::events::EventKind) {
+        self.lifeline.events.emit_of_fleet(kind);
+    }
+
+    #[cfg(feature = "config-files")]
+    pub(crate) fn file_ops(&self) -> &crate::state::file_ops::FileOps {
+        &self.lifeline.host.ops
+    }
+
+    pub(crate) fn lifeline(&self) -> &Lifeline {
+        &self.lifeline
+    }
+
+    pub(crate) fn handle(
+        &self,
+        slot: Arc<ServerSlot>,
+        client: ClientId,
+        quota: Option<Arc<Semaphore>>,
+        view: Option<Arc<ClientView>>,
+    ) -> ServerHandle {
+        ServerHandle {
+            slot,
+            client,
+            quota,
+            view,
+            _lifeline: Arc::clone(&self.lifeline),
+        }
+    }
+
+    pub(crate) fn slot(&self, name: &str) -> Result<Arc<ServerSlot>, UnknownServer> {
+        let servers = self.lifeline.registry.load();
+        servers.get(name).cloned().ok_or_else(|| UnknownServer {
+            name: name.to_owned(),
+            known: servers.keys().cloned().collect(),
+        })
+    }
+
+    /// The names of all servers, in order.
+    pub fn servers(&self) -> Vec<ServerName> {
+        self.lifeline.registry.load().keys().cloned().collect()
+    }
+
+    /// The state of every server now, in the order of their names. Never waits.
+    pub fn status(&self) -> Vec<ServerStatus> {
+        let servers = self.lifeline.registry.load();
+        servers.values().map(|slot| slot.status()).collect()
+    }
+
+    /// What all servers offer together, the last good of each: one pointer load, never waits.
+    pub fn catalog(&self) -> Arc<FleetCatalog> {
+        self.lifeline.catalogs.catalog()
+    }
+
+    /// Waits for changes of what all servers offer together, from now on.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: mcpvisor::Runtime) {
+    /// let mut changes = runtime.catalog_changes();
+    /// while let Some(catalog) = changes.changed().await {
+    ///     println!("{} tools", catalog.tool_count());
+    /// }
+    /// # }
+    /// ```
+    pub fn catalog_changes(&self) -> CatalogChanges<FleetCatalog> {
+        self.lifeline.catalogs.changes()
+    }
+
+    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or null
+    /// for none.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// let found = runtime.call("github__search", serde_json::json!({ "q": "reconnect" }))?.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn call(
+        &self,
+        exposed: &str,
+        arguments: impl Into<Value>,
+    ) -> Result<Request<CallToolResult>, UnknownTool> {
+        let (slot, tool) = client::resolve(self, exposed)?;
+        let server = self.handle(slot, ClientId::DEFAULT, None, None);
+        Ok(server.call_tool(tool, arguments))
+    }
+
+    /// What happens from now on. [`RuntimeBuilder::events`] has the events of the start too.
+    pub fn events(&self) -> Events {
+        self.lifeline.events.subscribe()
+    }
+
+    /// Describes an agent's own view of the fleet.
+    pub fn client(&self, name: impl Into<String>) -> ClientBuilder {
+        let id = ClientId(self.lifeline.next_client.fetch_add(1, Ordering::Relaxed));
+        ClientBuilder::new(self.clone(), name.into(), id)
+    }
+
+    /// Waits until the required servers are connected and listed; where none is marked as required, all
+    /// that are enabled. A server that failed for good or was switched off does not end the wait for the
+    /// others. The error names each server that is not ready, and why.
+    ///
+    /// A server that keeps failing is waited for until the time is up; [`settled`](Self::settled) does
+    /// not wait for its retries.
+    pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
+        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let any_required = slots.iter().any(|slot| slot.config().required);
+        let wanted: Vec<_> = slots
+            .into_iter()
+            .filter(|slot| {
+                let config = slot.config();
+                if any_required {
+                    config.required
+                } else {
+                    config.enabled
+                }
+            })
+            .collect();
+        let all = join_all(wanted.iter().map(|slot| decided(slot)));
+        // Whether the time was up or not, the servers say what they are.
+        let _ = tokio::time::timeout(timeout, all).await;
+        let servers: Vec<_> = wanted
+            .iter()
+            .map(|slot| (slot.status(), slot.is_gone()))
+            .filter(|(status, gone)| *gone || !status.is_ready())
+            .map(|(status, gone)| {
+                let fault = status.last_error.filter(|_| !gone);
+                let (class, problem) = match fault {
+                    Some(fault) => (Some(fault.class), Some(fault.to_string())),
+                    None => (None, gone.then(|| ControlError::RuntimeGone.to_string())),
+                };
+                ServerNotReady {
+                    server: status.name,
+                    state: status.state,
+                    class,
+                    problem,
+                    action: status.action,
+                }
+            })
+            .collect();
+        if servers.is_empty() {
+            Ok(())
+        } else {
+            Err(NotReady { servers })
+        }
+    }
+
+    /// Waits until every server has connected and listed, has failed, or is switched off, and returns the
+    /// status of each, in the order of their names. [`ServerStatus::verdict`] says which; one that is
+    /// [`Verdict::Pending`] was still on its way when the time was up.
+    ///
+    /// ```no_run
+    /// # async fn example(runtime: mcpvisor::Runtime) {
+    /// use std::time::Duration;
+    /// use mcpvisor::Verdict;
+    ///
+    /// for status in runtime.settled(Duration::from_secs(10)).await {
+    ///     if status.verdict() == Verdict::Failed {
+    ///         println!("{}: {:?} {:?}", status.name, status.last_error, status.action);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn settled(&self, timeout: Duration) -> Vec<ServerStatus> {
+        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let due = Instant::now() + timeout.min(LONGEST_SHUTDOWN);
+        let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
+        // What is true by now, unless that is no verdict.
+        let newest = slots.iter().map(|slot| slot.status()).zip(first);
+        newest
+            .map(|(now, then)| match now.verdict() {
+                Verdict::Pending => then,
+                Verdict::Ready | Verdict::Failed | Verdict::Disabled => now,
+            })
+            .collect()
+    }
+
+    /// Switches a server on. A server that has to be mended is tried again.
+    pub async fn enable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        self.control(name.as_ref(), |reply| ServerMessage::Enable { reply })
+            .await
+    }
+
+    /// Switches a server off: calls in flight may finish, then it is closed. Returns when it is.
+    pub async fn disable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        self.control(name.as_ref(), |reply| ServerMessage::Disable { reply })
+            .await
+    }
+
+    /// Replaces a server's connection. Calls in flight may finish first.
+    pub async fn reconnect(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        self.control(name.as_ref(), |reply| ServerMessage::Reconnect { reply })
+            .await
+    }
+
+    pub(crate) async fn control<T>(
+        &self,
+        name: &str,
+        message: impl FnOnce(oneshot::Sender<Result<T, ControlError>>) -> ServerMessage,
+    ) -> Result<T, ControlError> {
+        let slot = self.slot(name)?;
+        let (reply, answer) = oneshot::channel();
+        let mut mailbox = slot.mailbox.subscribe();
+        let live = mailbox
+            .wait_for(|mailbox| !matches!(mailbox, Mailbox::Starting))
+            .await
+            .map_err(|_| ControlError::RuntimeGone)?
+            .clone();
+        match live {
+            Mailbox::Live(actor) => {
+                let _ = actor.send_message(message(reply));
+                answer
+                    .await
+                    .unwrap_or_else(|_| Err(self.interrupted(slot.name())))
+            }
+            Mailbox::Gone => Err(ControlError::RuntimeGone),
+            Mailbox::Removed | Mailbox::Starting => Err(UnknownServer {
+                name: name.to_owned(),
+                known: self.servers(),
+            }
+            .into()),
+        }
+    }
+
+    /// The tools of a server that are held back until a person approves them, with what differs from
+    /// what was approved.
+    pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
+        Ok(self.slot(server.as_ref())?.published().held.to_vec())
+    }
+
+    /// Approves a tool that is held back, or all of them, as [`held`](Self::held) shows them now.
+    /// Returns the names of what was approved, once that is kept.
+    pub async fn approve(
+        &self,
+        server: impl AsRef<str>,
+        tool: Option<&str>,
+    ) -> Result<Vec<String>, ControlError> {
+        let tool = tool.map(str::to_owned);
+        let hash = None;
+        let message = |reply| ServerMessage::Approve { tool, hash, reply };
+        self.control(server.as_ref(), message).await
+    }
+
+    /// Approves a tool that is held back only as a person has seen it: with the
+    /// [`hash`](HeldTool::hash) that it had then. When the server has changed it again, nothing is
+    /// approved ([`ControlError::NotHeld`]).
+    pub async fn approve_definition(
+        &self,
+        server: impl AsRef<str>,
+        tool: &str,
+        hash: &str,
+    ) -> Result<(), ControlError> {
+        let (tool, hash) = (Some(tool.to_owned()), Some(hash.to_owned()));
+        let message = |reply| ServerMessage::Approve { tool, hash, reply };
+        self.control(server.as_ref(), message).await.map(drop)
+    }
+
+    fn interrupted(&self, name: &ServerName) -> ControlError {
+        match self.slot(name.as_str()) {
+            Ok(slot) if matches!(&*slot.mailbox.borrow(), Mailbox::Gone) => {
+                ControlError::RuntimeGone
+            }
+            Ok(_) | Err(_) => ControlError::Interrupted(name.clone()),
+        }
+    }
+
+    /// Adds a server at run time.
+    pub async fn add(&self, config: ServerConfig) -> Result<(), ControlError> {
+        config
+            .validate_settings()
+            .map_err(|problem| ControlError::InvalidSetting {
+                server: config.name.clone(),
+                problem,
+            })?;
+        check_drivers(&config)?;
+        let slot = ServerSlot::new(
+            config,
+            Arc::clone(&self.lifeline.host),
+            Arc::clone(&self.lifeline.events),
+            Arc::clone(&self.lifeline.catalogs),
+        );
+        let slot = Arc::new(slot.added());
+        recall(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
+        self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
+            .await
+    }
+
+    /// Removes a server: calls in flight may finish, then it is closed and forgotten.
+    pub async fn remove(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
+        let slot = self.slot(name.as_ref())?;
+        let server = slot.name().clone();
+        self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
+            .await?;
+        let due = Instant::now() + slot.config().settings.close.total().min(LONGEST_SHUTDOWN);
+        end_connections(vec![slot], due).await;
+        Ok(())
+    }
+
+    /// Takes other bounds on connects, and says whether they differ.
+    pub(crate) fn govern(
+        &self,
+        governed: &mut Governed,
+        connects: Option<GovernorSettings>,
+    ) -> bool {
+        if governed.by_host || governed.connects == connects {
+            return false;
+        }
+        governed.connects.clone_from(&connects);
+        let settings = connects.unwrap_or_else(default_governor);
+        // One that is gone has nothing left to govern, and the reload says so.
+        let message = SupervisorMessage::Govern(settings);
+        let _ = self.lifeline.supervisor.send_message(message);
+        true
+    }
+
+    async fn ask_supervisor(
+        &self,
+        message: impl FnOnce(oneshot::Sender<Result<(), ControlError>>) -> SupervisorMessage,
+    ) -> Result<(), ControlError> {
+        let (reply, answer) = oneshot::channel();
+        self.lifeline
+            .supervisor
+            .send_message(message(reply))
+            .map_err(|_| ControlError::RuntimeGone)?;
+        answer.await.unwrap_or(Err(ControlError::RuntimeGone))
+    }
+
+    /// Ends the runtime within the limit: no new calls, those in flight may finish, then all
+    /// servers are closed at once. A limit shorter than the servers' own close times shrinks every
+    /// step in proportion; what the drain does not use is left to the steps after it.
+    pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
+        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let due = Instant::now() + limit.min(LONGEST_SHUTDOWN);
+        let (reply, answer) = oneshot::channel();
+        let message = SupervisorMessage::Shutdown {
+            limit,
+            reply: Some(reply),
+        };
+        let mut report = match self.lifeline.supervisor.send_message(message) {
+            Ok(()) => answer.await.unwrap_or_default(),
+            // It has ended already.
+            Err(_) => ShutdownReport::default(),
+        };
+        report.complete(&slots);
+        write_down(&slots, due).await;
+        let forced = end_connections(slots, due).await;
+        for closed in &mut report.servers {
+            if forced.contains(&closed.server) {
+                closed.how = CloseOutcome::Forced;
+            }
+        }
+        report
+    }
+
+    /// Makes the supervisor panic. For tests of what becomes of the handles.
+    #[doc(hidden)]
+    pub fn crash_supervisor(&self) {
+        let _ = self
+            .lifeline
+            .supervisor
+            .send_message(SupervisorMessage::Crash);
+    }
+}

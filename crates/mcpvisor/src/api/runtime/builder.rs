@@ -1,0 +1,203 @@
+//! A runtime before it starts: what it is made of, and what is checked first.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use mcpvisor_core::{GovernorSettings, InvalidSetting};
+use ractor::Actor;
+
+use super::{Governed, Lifeline, Runtime, drivers};
+use crate::api::callbacks::Callbacks;
+use crate::api::error::StartError;
+use crate::api::events::{EventBus, Events};
+use crate::catalog::CatalogPublisher;
+use crate::config::{Config, ServerConfig};
+use crate::fleet::host::Host;
+use crate::fleet::{SupervisorActor, SupervisorArguments};
+use crate::server::slot::ServerSlot;
+use crate::state::file_ops::{FileHook, FileOps};
+use crate::state::state_dir::StateDir;
+
+/// Describes a runtime before it starts.
+#[derive(Debug, Default)]
+pub struct RuntimeBuilder {
+    servers: Vec<ServerConfig>,
+    governor: Option<GovernorSettings>,
+    connects: Option<GovernorSettings>,
+    client: Option<(String, String)>,
+    callbacks: Callbacks,
+    state_dir: Option<PathBuf>,
+    events: Arc<EventBus>,
+    file_ops: FileOps,
+}
+
+impl RuntimeBuilder {
+    /// Adds the servers of a config, and what it says of the fleet.
+    #[must_use]
+    pub fn config(mut self, config: Config) -> Self {
+        self.servers.extend(config.servers);
+        self.connects = config.connects.or(self.connects);
+        self.state_dir = config.state_dir.or(self.state_dir);
+        self
+    }
+
+    /// Adds one server.
+    #[must_use]
+    pub fn server(mut self, server: ServerConfig) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// How many servers may connect at once, whatever a config says.
+    #[must_use]
+    pub fn governor(mut self, governor: GovernorSettings) -> Self {
+        self.governor = Some(governor);
+        self
+    }
+
+    /// The name and version that servers are told.
+    #[must_use]
+    pub fn client_info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
+        self.client = Some((name.into(), version.into()));
+        self
+    }
+
+    /// What servers may ask of this program. Nothing, unless it is said here.
+    #[must_use]
+    pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
+        self.callbacks = callbacks;
+        self
+    }
+
+    /// Where the runtime keeps what it learned, from one run to the next. Nothing is kept without.
+    #[must_use]
+    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(folder.into());
+        self
+    }
+
+    /// What happens from the very start on: the first event has the version 1. The reader ends
+    /// ([`EventsError::Closed`](crate::EventsError::Closed)) if the runtime does not start.
+    ///
+    /// ```no_run
+    /// # async fn example(config: mcpvisor::Config) -> Result<(), mcpvisor::StartError> {
+    /// let builder = mcpvisor::Runtime::builder().config(config);
+    /// let mut events = builder.events();
+    /// tokio::spawn(async move {
+    ///     while let Ok(event) = events.recv().await {
+    ///         println!("{event:?}");
+    ///     }
+    /// });
+    /// let runtime = builder.start().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn events(&self) -> Events {
+        self.events.subscribe()
+    }
+
+    /// Calls this with the path on the thread of every file operation. For tests of file systems that
+    /// hang.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn file_hook(mut self, hook: FileHook) -> Self {
+        self.file_ops = FileOps::new(Some(hook));
+        self
+    }
+
+    /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
+    pub async fn start(self) -> Result<Runtime, StartError> {
+        drivers::check_time()?;
+        for server in &self.servers {
+            drivers::check_io(&server.transport)?;
+        }
+        check_connects(self.connects.as_ref()).map_err(StartError::InvalidConnects)?;
+        let governed = Governed {
+            by_host: self.governor.is_some(),
+            connects: self.connects.clone(),
+        };
+        let governor = self.governor.or(self.connects);
+        let events = self.events;
+        let catalogs = Arc::new(CatalogPublisher::default());
+        let (name, version) = self
+            .client
+            .unwrap_or_else(|| ("mcpvisor".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));
+        if self.callbacks.listens() {
+            tokio::spawn(self.callbacks.clone().listen(events.subscribe()));
+        }
+        let ops = self.file_ops;
+        let state = self.state_dir.map(|it| StateDir::with(it, ops.sibling()));
+        let host = Arc::new(Host::new(&name, &version, self.callbacks, state, ops));
+        let mut servers = BTreeMap::new();
+        for config in self.servers {
+            validate(&config)?;
+            let name = config.name.clone();
+            let slot = ServerSlot::new(
+                config,
+                Arc::clone(&host),
+                Arc::clone(&events),
+                Arc::clone(&catalogs),
+            );
+            if servers.insert(name.clone(), Arc::new(slot)).is_some() {
+                return Err(StartError::DuplicateServer(name));
+            }
+        }
+        recall(servers.values().cloned().collect(), &host, true).await;
+        let registry = Arc::new(ArcSwap::from_pointee(servers));
+        let arguments = SupervisorArguments {
+            registry: Arc::clone(&registry),
+            events: Arc::clone(&events),
+            catalogs: Arc::clone(&catalogs),
+            governor: governor.unwrap_or_else(default_governor),
+        };
+        let (supervisor, _) = Actor::spawn(None, SupervisorActor, arguments)
+            .await
+            .map_err(|problem| StartError::Supervisor(problem.to_string()))?;
+        Ok(Runtime {
+            lifeline: Arc::new(Lifeline {
+                registry,
+                supervisor,
+                events,
+                host,
+                catalogs,
+                next_client: AtomicU32::new(1),
+                reloading: tokio::sync::Mutex::new(governed),
+            }),
+        })
+    }
+}
+
+/// Takes up what was kept of earlier runs, before anybody asks for it. Each server by itself: a file
+/// that does not answer in time holds up no other.
+pub(super) async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
+    if host.state.is_none() {
+        return;
+    }
+    join_all(slots.iter().map(|slot| slot.recall(show))).await;
+}
+
+/// Refuses bounds that would make the runtime misbehave.
+pub(crate) fn check_connects(connects: Option<&GovernorSettings>) -> Result<(), InvalidSetting> {
+    connects.map_or(Ok(()), GovernorSettings::validate)
+}
+
+/// The bounds on connects for this machine, where nobody says otherwise.
+pub(crate) fn default_governor() -> GovernorSettings {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let mut settings = GovernorSettings::default();
+    settings.max_stdio = cores * 4;
+    settings
+}
+
+fn validate(config: &ServerConfig) -> Result<(), StartError> {
+    config
+        .validate_settings()
+        .map_err(|problem| StartError::InvalidSetting {
+            server: config.name.clone(),
+            problem,
+        })
+}

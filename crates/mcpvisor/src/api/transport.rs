@@ -1,0 +1,295 @@
+//! How a server is reached, as the host describes it.
+//!
+//! A description opens nothing: the connection task of a generation does.
+
+pub(crate) mod check;
+
+use std::ffi::OsString;
+use std::fmt;
+
+#[cfg(feature = "http")]
+pub use crate::link::http::HttpEndpoint;
+use crate::link::in_process::{self, ServeFn, ServerEnd};
+#[cfg(feature = "stdio")]
+pub use crate::link::stdio::StdioCommand;
+use crate::secret::{Secret, Secrets};
+
+/// The label of services that live in this process.
+const IN_PROCESS: &str = "in_process";
+
+/// How a server is reached.
+#[derive(Clone)]
+pub struct Transport(pub(crate) TransportKind);
+
+#[derive(Clone)]
+pub(crate) enum TransportKind {
+    #[cfg(feature = "stdio")]
+    Stdio(StdioCommand),
+    #[cfg(feature = "http")]
+    Http(HttpEndpoint),
+    Channel {
+        serve: ServeFn,
+        label: &'static str,
+    },
+}
+
+impl Transport {
+    /// A child process that speaks over its stdin and stdout.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let files = Transport::stdio("npx")
+    ///     .args(["-y", "@modelcontextprotocol/server-filesystem", "."])
+    ///     .env("LOG_LEVEL", "warn");
+    /// ```
+    #[cfg(feature = "stdio")]
+    pub fn stdio(program: impl Into<std::ffi::OsString>) -> StdioCommand {
+        StdioCommand::new(program)
+    }
+
+    /// A server that is reached over Streamable HTTP.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// let github = Transport::http("https://example.com/mcp").bearer_token_env("GITHUB_TOKEN");
+    /// ```
+    #[cfg(feature = "http")]
+    pub fn http(url: impl Into<String>) -> HttpEndpoint {
+        HttpEndpoint::new(url)
+    }
+
+    /// A server that lives in this process. Each connection gets a clone of the service; messages
+    /// travel typed, without JSON.
+    ///
+    /// ```
+    /// use mcpvisor::{Transport, rmcp};
+    ///
+    /// #[derive(Clone)]
+    /// struct Clock;
+    /// impl rmcp::ServerHandler for Clock {}
+    ///
+    /// let clock = Transport::in_process(Clock);
+    /// ```
+    #[cfg(feature = "in-process")]
+    pub fn in_process<S>(service: S) -> Self
+    where
+        S: rmcp::Service<rmcp::RoleServer> + Clone,
+    {
+        Self::in_process_with(move || service.clone())
+    }
+
+    /// A server that lives in this process; each connection gets a fresh service.
+    #[cfg(feature = "in-process")]
+    pub fn in_process_with<S, F>(make: F) -> Self
+    where
+        S: rmcp::Service<rmcp::RoleServer>,
+        F: Fn() -> S + Send + Sync + 'static,
+    {
+        Self(TransportKind::Channel {
+            serve: in_process::serve_made(make),
+            label: IN_PROCESS,
+        })
+    }
+
+    /// A server as a function of its end of two typed channels. When the future ends, the
+    /// connection is lost.
+    pub fn channel<F, Fut>(serve: F) -> Self
+    where
+        F: Fn(ServerEnd) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        Self(TransportKind::Channel {
+            serve: in_process::serve_fn(serve),
+            label: "channel",
+        })
+    }
+
+    /// The command of a server that is a child process.
+    #[cfg(feature = "stdio")]
+    pub fn as_stdio(&self) -> Option<&StdioCommand> {
+        match &self.0 {
+            TransportKind::Stdio(command) => Some(command),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
+        }
+    }
+
+    /// The folder that a child process starts in, if one was named.
+    #[cfg(feature = "stdio")]
+    pub fn folder(&self) -> Option<std::path::PathBuf> {
+        self.as_stdio()?.folder().map(Into::into)
+    }
+
+    /// Whether it uses pipes or sockets.
+    pub(crate) fn needs_io(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => true,
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => true,
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => false,
+        }
+    }
+
+    /// The kind of transport in one word, as the status shows it.
+    pub fn label(&self) -> &'static str {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => "stdio",
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => "http",
+            TransportKind::Channel { label, .. } => label,
+        }
+    }
+
+    /// What differs in how two servers are reached, as a config names it.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        match (&self.0, &other.0) {
+            #[cfg(feature = "stdio")]
+            (TransportKind::Stdio(ours), TransportKind::Stdio(theirs)) => ours.differences(theirs),
+            #[cfg(feature = "http")]
+            (TransportKind::Http(ours), TransportKind::Http(theirs)) => ours.differences(theirs),
+            (
+                TransportKind::Channel { serve: ours, .. },
+                TransportKind::Channel { serve: theirs, .. },
+            ) if std::sync::Arc::ptr_eq(ours, theirs) => Vec::new(),
+            _ => vec!["transport"],
+        }
+    }
+
+    /// Whether it is the same server that is reached, as far as one can know.
+    pub(crate) fn is_reached_as(&self, other: &Self) -> bool {
+        self.differences(other).is_empty()
+    }
+
+    /// Whether the same server is told other headers, which the next request can carry.
+    pub(crate) fn sends_otherwise(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            #[cfg(feature = "http")]
+            (TransportKind::Http(ours), TransportKind::Http(theirs)) => {
+                ours.sends_otherwise(theirs) && theirs.check_headers().is_ok()
+            }
+            _ => false,
+        }
+    }
+
+    /// The token that is sent as this process's environment is now.
+    pub(crate) fn token(&self) -> Option<Secret<OsString>> {
+        match &self.0 {
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.token(),
+            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
+            _ => None,
+        }
+    }
+
+    /// A hash of what a person means by "the same server": command and arguments, or the address.
+    pub(crate) fn fingerprint(&self) -> String {
+        use sha2::Digest;
+        let mut hash = sha2::Sha256::new();
+        // Each part with its length, so that no two lists of parts give the same text.
+        let mut part = |part: &[u8]| {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        };
+        part(self.label().as_bytes());
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => command.identity().for_each(part),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => part(endpoint.identity().as_bytes()),
+            TransportKind::Channel { .. } => {}
+        }
+        crate::state::pins::hex(&hash.finalize())
+    }
+
+    /// What must not be shown of the server, as this process's environment is now.
+    pub(crate) fn secrets(&self) -> Secrets {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => command.secrets(|name| std::env::var_os(name)),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => endpoint.secrets(|name| std::env::var_os(name)),
+            TransportKind::Channel { .. } => Secrets::default(),
+        }
+    }
+
+    /// Whether the server is a service of this process.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.label() == IN_PROCESS
+    }
+
+    /// Whether the server is reached over HTTP.
+    pub(crate) fn is_http(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => false,
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => true,
+            TransportKind::Channel { .. } => false,
+        }
+    }
+
+    /// What the server is reached by, part by part, where it is outside of this process.
+    pub(crate) fn reached_by(&self) -> Option<Vec<Vec<u8>>> {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => Some(command.reached_by()),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => Some(endpoint.reached_by()),
+            TransportKind::Channel { .. } => None,
+        }
+    }
+
+    pub(crate) fn is_stdio(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(_) => true,
+            #[cfg(feature = "http")]
+            TransportKind::Http(_) => false,
+            TransportKind::Channel { .. } => false,
+        }
+    }
+}
+
+#[cfg(feature = "stdio")]
+impl From<StdioCommand> for Transport {
+    fn from(command: StdioCommand) -> Self {
+        Self(TransportKind::Stdio(command))
+    }
+}
+
+#[cfg(feature = "http")]
+impl From<HttpEndpoint> for Transport {
+    fn from(endpoint: HttpEndpoint) -> Self {
+        Self(TransportKind::Http(endpoint))
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => fmt::Debug::fmt(command, f),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => fmt::Debug::fmt(endpoint, f),
+            TransportKind::Channel { label, .. } => f.write_str(label),
+        }
+    }
+}
+
+/// How the server is reached, without what may be a secret.
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            #[cfg(feature = "stdio")]
+            TransportKind::Stdio(command) => fmt::Display::fmt(command, f),
+            #[cfg(feature = "http")]
+            TransportKind::Http(endpoint) => fmt::Display::fmt(endpoint, f),
+            TransportKind::Channel { label, .. } => f.write_str(label),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A command as people look at it: what it is, which file it runs, whether a process is its child.
+//!
+//! Nothing here starts anything.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use super::command::StdioCommand;
+use super::resolve::resolve;
+use crate::state::file_ops::{FileOps, READ_WITHIN};
+
+/// Bounds the search for programs.
+static LOCATE_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
+
+impl StdioCommand {
+    /// The file that would be run now, or why there is none and what to do about it.
+    ///
+    /// ```
+    /// use mcpvisor::Transport;
+    ///
+    /// assert!(Transport::stdio("sh").locate().is_ok());
+    /// assert!(Transport::stdio("no-such-command").locate().is_err());
+    /// ```
+    pub fn locate(&self) -> Result<PathBuf, String> {
+        let command = self.clone();
+        let locate = move || {
+            let environment = command.environment(std::env::vars_os());
+            Ok(resolve(&command, &environment))
+        };
+        let program = Path::new(&self.program);
+        let located = LOCATE_OPS.run_blocking(program, READ_WITHIN, locate);
+        // The path is not repeated: it may hold a secret.
+        let unanswered = |_| {
+            let program = self.shown(&self.program);
+            format!("looking for {program} took too long; check the folders of PATH")
+        };
+        located
+            .map_err(unanswered)?
+            .map_err(|failure| match failure.action {
+                Some(action) => format!("{}; {action}", failure.message),
+                None => failure.message,
+            })
+    }
+
+    /// Whether a process with this command line may be a child of this command. A program that
+    /// became another one is not recognised.
+    pub fn runs_as(&self, command_line: &[OsString]) -> bool {
+        let Some((program, args)) = command_line.split_first() else {
+            return false;
+        };
+        let ours = self.args.iter().map(|arg| arg.expose());
+        *program == self.program && args.iter().eq(ours)
+    }
+}
+
+/// The program, with the number of its arguments and the names of its variables: what else there is
+/// may be a secret.
+impl fmt::Display for StdioCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown(&self.program))?;
+        match self.args.len() {
+            0 => {}
+            1 => f.write_str(" with 1 argument")?,
+            count => write!(f, " with {count} arguments")?,
+        }
+        let names: Vec<_> = self
+            .variables()
+            .map(|name| name.to_string_lossy())
+            .collect();
+        if !names.is_empty() {
+            write!(f, ", sets {}", names.join(", "))?;
+        }
+        if let Some(cwd) = &self.cwd {
+            write!(f, ", in {}", self.shown(cwd))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_described_without_its_secrets() {
+        let command = StdioCommand::new("npx")
+            .args(["-y", "s3cret"])
+            .env("TOKEN", "s3cret")
+            .cwd("/srv");
+        assert_eq!(
+            command.to_string(),
+            "npx with 2 arguments, sets TOKEN, in /srv"
+        );
+        assert_eq!(StdioCommand::new("true").to_string(), "true");
+    }
+
+    #[test]
+    fn a_process_is_recognised_by_its_whole_command_line() {
+        let command = StdioCommand::new("npx").args(["-y", "files"]);
+        let line = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        assert!(command.runs_as(&line(&["npx", "-y", "files"])));
+        for other in [&["npx", "-y"][..], &["npx", "-y", "other"], &["node"], &[]] {
+            assert!(!command.runs_as(&line(other)), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The runtime's own requests: listings to their end, checks, restored subscriptions.
+//!
+//! Each runs as a task of its own and comes back to the actor with a message. None of them holds
+//! the connection: when it ends, they end.
+
+mod weight;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcpvisor_core::machine::{Fault, MAX_MESSAGE, cut};
+use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::{Generation, ListKind, ServerSettings};
+use ractor::ActorRef;
+use rmcp::model::{
+    ClientRequest, ErrorCode, ListPromptsRequest, ListResourceTemplatesRequest,
+    ListResourcesRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerResult,
+};
+
+use crate::catalog::Listed;
+use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
+use crate::log_limit::log_limited;
+use crate::server::message::{FetchFailure, ServerMessage};
+use crate::server::restore::Restoring;
+use crate::server::slot::ServerSlot;
+
+/// All pages of one listing together may take so much memory, in bytes, by the estimate of `weight`.
+const MAX_LISTING: usize = 128 * 1024 * 1024;
+
+/// Pings the server. A ping without an answer is only cancelled here: its timeout is the machine's
+/// own deadline.
+pub(crate) async fn check(
+    connection: OwnRequests,
+    actor: ActorRef<ServerMessage>,
+    generation: Generation,
+    limit: Duration,
+) {
+    let ping = ClientRequest::PingRequest(PingRequest {
+        method: Default::default(),
+        extensions: Default::default(),
+    });
+    // Without an answer the connection has ended, which it reports itself.
+    if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.ask(ping)).await {
+        let _ = actor.send_message(ServerMessage::CheckEnded {
+            generation,
+            failure: failure_of(answer),
+        });
+    }
+}
+
+/// Why a check failed. A server that answers anything is alive; one that fails a ping, that wants
+/// authorization before it answers, or that the ping cannot reach may not be: a new connection
+/// decides. A ping that was not sent for lack of a connection, while the link lives on, says nothing.
+fn failure_of(answer: OwnAnswer) -> Option<Fault> {
+    match answer {
+        Ok(_) | Err(OwnFailure::Error(_) | OwnFailure::Unreadable(_)) => None,
+        Err(OwnFailure::Failed { trouble, fault }) => {
+            let dead = matches!(
+                trouble,
+                Trouble::Unauthorized | Trouble::ServerFault | Trouble::NotWritten
+            );
+            let message = format!("a ping failed: {}", fault.message);
+            dead.then(|| Fault::new(fault.class, message))
+        }
+    }
+}
+
+/// Fetches a list page by page: what came of it, and how long the server says it is good.
+pub(crate) async fn fetch(
+    connection: OwnRequests,
+    list: ListKind,
+    settings: ServerSettings,
+) -> (Result<Listed, FetchFailure>, Option<Duration>) {
+    match pages(&connection, list, &settings).await {
+        Ok((listed, good_for)) => (Ok(listed), good_for),
+        Err(failure) => (Err(failure), None),
+    }
+}
+
+async fn pages(
+    connection: &OwnRequests,
+    list: ListKind,
+    settings: &ServerSettings,
+) -> Result<(Listed, Option<Duration>), FetchFailure> {
+    let mut listed = Listed::empty(list);
+    let mut good_for = None;
+    let mut cursor: Option<String> = None;
+    let mut seen = BTreeSet::new();
+    let mut weight: usize = 0;
+    for _ in 0..settings.listing.max_pages {
+        let request = page_request(list, cursor.take());
+        let asked = connection.ask(request);
+        let page = match tokio::time::timeout(settings.timeouts.listing, asked).await {
+            Ok(Some(Ok(page))) => page,
+            Ok(Some(Err(OwnFailure::Error(error)))) if is_unknown_method(error.code) => {
+                return Ok((listed, None));
+            }
+            Ok(Some(Err(OwnFailure::Error(error)))) => {
+                return Err(FetchFailure::Refused(error.message.into_owned()));
+            }
+            Ok(Some(Err(OwnFailure::Unreadable(problem)))) => {
+                return Err(FetchFailure::Failed(problem));
+            }
+            Ok(Some(Err(OwnFailure::Failed { fault, .. }))) => {
+                return Err(FetchFailure::Failed(fault.message));
+            }
+            Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),
+            Err(_) => {
+                return Err(FetchFailure::Failed(format!(
+                    "no answer within {:?}",
+                    settings.timeouts.listing
+                )));
+            }
+        };
+        good_for = shorter(good_for, time_to_live(&page));
+        // A list of one page is bounded as the line that it came in, and need not be weighed.
+        if weight > 0 || has_next(&page) {
+            weight = weight.saturating_add(weight::weigh(&page));
+        }
+        if weight > MAX_LISTING {
+            return Err(FetchFailure::Refused(format!(
+                "more than {} MiB",
+                MAX_LISTING / 1024 / 1024
+            )));
+        }
+        let next = append(&mut listed, page)?;
+        if listed.len() > settings.listing.max_items {
+            return Err(FetchFailure::Refused(format!(
+                "more than {} items",
+                settings.listing.max_items
+            )));
+        }
+        match next {
+            None => return Ok((listed, good_for)),
+            // Cursors are opaque and an empty one is valid; one that comes back is a loop.
+            Some(next) if !seen.insert(next.clone()) => {
+                return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
+            }
+            Some(next) => cursor = Some(next),
+        }
+    }
+    Err(FetchFailure::Refused(format!(
+        "more than {} pages",
+        settings.listing.max_pages
+    )))
+}
+
+/// How long a page is good. No time, and none at all, mean that nothing is known of it.
+fn time_to_live(page: &ServerResult) -> Option<Duration> {
+    let millis = match page {
+        ServerResult::ListToolsResult(page) => page.ttl_ms,
+        ServerResult::ListPromptsResult(page) => page.ttl_ms,
+        ServerResult::ListResourcesResult(page) => page.ttl_ms,
+        ServerResult::ListResourceTemplatesResult(page) => page.ttl_ms,
+        _ => None,
+    };
+    millis
+        .filter(|millis| *millis > 0)
+        .map(Duration::from_millis)
+}
+
+/// A list is as good as its first page that is not.
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn is_unknown_method(code: ErrorCode) -> bool {
+    code == ErrorCode::METHOD_NOT_FOUND
+}
+
+fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
+    let params = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+    macro_rules! request {
+        ($variant:ident) => {
+            ClientRequest::$variant($variant {
+                method: Default::default(),
+                params,
+                extensions: Default::default(),
+            })
+        };
+    }
+    match list {
+        ListKind::Tools => request!(ListToolsRequest),
+        ListKind::Prompts => request!(ListPromptsRequest),
+        ListKind::Resources => request!(ListResourcesRequest),
+        ListKind::Templates => request!(ListResourceTemplatesRequest),
+    }
+}
+
+fn has_next(page: &ServerResult) -> bool {
+    match page {
+        ServerResult::ListToolsResult(page) => page.next_cursor.is_some(),
+        ServerResult::ListPromptsResult(page) => page.next_cursor.is_some(),
+        ServerResult::ListResourcesResult(page) => page.next_cursor.is_some(),
+        ServerResult::ListResourceTemplatesResult(page) => page.next_cursor.is_some(),
+        _ => false,
+    }
+}
+
+/// Appends a page and says where the next one begins.
+fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, FetchFailure> {
+    match (listed, page) {
+        (Listed::Tools(items), ServerResult::ListToolsResult(page)) => {
+            items.extend(page.tools);
+            Ok(page.next_cursor)
+        }
+        (Listed::Prompts(items), ServerResult::ListPromptsResult(page)) => {
+            items.extend(page.prompts);
+            Ok(page.next_cursor)
+        }
+        (Listed::Resources(items), ServerResult::ListResourcesResult(page)) => {
+            items.extend(page.resources);
+            Ok(page.next_cursor)
+        }
+        (Listed::Templates(items), ServerResult::ListResourceTemplatesResult(page)) => {
+            items.extend(page.resource_templates);
+            Ok(page.next_cursor)
+        }
+        _ => Err(FetchFailure::Failed(
+            "an answer of another kind, or without what it must have".to_owned(),
+        )),
+    }
+}
+
+/// Restores subscriptions and the log level on a new connection, one by one. What the server no longer
+/// accepts is logged; the wish stays for the next connection.
+pub(crate) async fn restore(
+    connection: OwnRequests,
+    slot: Arc<ServerSlot>,
+    restoring: Arc<Restoring>,
+) {
+    let limit = slot.config().settings.timeouts.listing;
+    while let Some((method, asked)) = restoring.ask(&connection) {
+        match tokio::time::timeout(limit, asked.answer()).await {
+            Ok(Some(Ok(_))) => {}
+            Ok(None) => return,
+            Ok(Some(Err(problem))) => {
+                let mut problem = slot.hide(format!("{problem:?}")).into_owned();
+                cut(&mut problem, MAX_MESSAGE);
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "could not be restored");
+            }
+            Err(_) => {
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring");
+            }
+        }
+    }
+}
