@@ -9,10 +9,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 
 use crate::args::{Args, Command};
+use crate::demo::builtin;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Output, Tty, is_dumb};
-use crate::{again, builtin, commands, logging};
+use crate::output::{ColorMode, Output, is_dumb, remember_config};
+use crate::{commands, logging};
 
 /// Runs the command that the process was started with.
 pub(crate) fn run() -> Exit {
@@ -27,7 +28,7 @@ pub(crate) fn run() -> Exit {
         logging::start(args.verbose);
     }
     let output = Output::new(args.json);
-    again::remember(args.config.as_deref());
+    remember_config(args.config.as_deref());
     match tokio::runtime::Runtime::new() {
         Ok(runtime) => {
             let exit = runtime.block_on(commands::run(args, &output));
@@ -39,11 +40,11 @@ pub(crate) fn run() -> Exit {
     }
 }
 
-/// Reads the command line. Help and errors are coloured where our own lines are: clap by itself would
-/// colour them on a terminal that obeys nothing too, wherever it finds a variable `CI`.
+/// Reads the command line. Help and errors are colored where our own lines are: clap by itself would
+/// color them on a terminal that obeys nothing too, wherever it finds a variable `CI`.
 fn parse() -> Result<Args, clap::Error> {
-    let coloured = [Tty::of_stdout(), Tty::of_stderr()].contains(&Tty::Colours);
-    let choice = if coloured {
+    let colored = [ColorMode::of_stdout(), ColorMode::of_stderr()].contains(&ColorMode::Colored);
+    let choice = if colored {
         ColorChoice::Auto
     } else {
         ColorChoice::Never

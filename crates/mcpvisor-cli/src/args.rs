@@ -1,6 +1,6 @@
 //! The command line, as it is written.
 //!
-//! What the words mean is decided elsewhere: [`crate::target`], [`crate::arguments`].
+//! What the words mean is decided elsewhere: [`crate::request::target`], [`crate::request::arguments`].
 
 mod examples;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use crate::builtin::BuiltinServer;
+use crate::demo::builtin::BuiltinServer;
 
 /// Drive a supervised fleet of MCP servers.
 #[derive(Debug, Parser)]
@@ -127,7 +127,7 @@ impl Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// One line per event instead of the live screen, without colours
+    /// One line per event instead of the live screen, without colors
     #[arg(long)]
     pub(crate) plain: bool,
 

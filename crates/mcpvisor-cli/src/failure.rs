@@ -6,11 +6,11 @@ use mcpvisor::config::{ConfigError, ConfigProblem};
 use mcpvisor::{CallError, Fault, FaultClass, Known, ServerStatus};
 use serde::Serialize;
 
-use crate::again::again;
-use crate::deadline::Deadline;
 use crate::exit::Exit;
-use crate::hints;
-use crate::output::{Drawn, Output};
+use crate::output::hints;
+use crate::output::suggest_command;
+use crate::output::{Diagnostic, Output};
+use crate::request::deadlines::Deadline;
 
 /// The code of what a person has to authorize first.
 const AUTHORIZATION: &str = "authorization_needed";
@@ -28,7 +28,7 @@ pub(crate) struct Failure {
     /// Whether the server may have seen the request, where the code does not say it.
     pub(crate) sent: Option<bool>,
     /// How it is shown to people instead, if it is about a line of a config.
-    pub(crate) drawn: Option<Drawn>,
+    pub(crate) diagnostic: Option<Diagnostic>,
     /// It was shown already.
     pub(crate) told: bool,
 }
@@ -45,7 +45,7 @@ impl Failure {
     /// A config that cannot be read.
     pub(crate) fn unreadable(error: &ConfigError) -> Self {
         Self {
-            drawn: Some(Drawn::from(error)),
+            diagnostic: Some(Diagnostic::from(error)),
             ..Self::config(error.to_string())
         }
     }
@@ -53,7 +53,7 @@ impl Failure {
     /// An entry of a config that cannot be used.
     pub(crate) fn unusable(problem: &ConfigProblem) -> Self {
         Self {
-            drawn: Some(Drawn::from(problem)),
+            diagnostic: Some(Diagnostic::from(problem)),
             ..Self::config(problem.to_string())
         }
     }
@@ -187,7 +187,7 @@ impl Failure {
             message: message.into(),
             server: None,
             sent: None,
-            drawn: None,
+            diagnostic: None,
             told: false,
         }
     }
@@ -213,7 +213,7 @@ impl From<CallError> for Failure {
                 tool,
                 reason,
             } => {
-                let approve = again(&["approve", server.as_str(), tool]);
+                let approve = suggest_command(&["approve", server.as_str(), tool]);
                 format!("{server} holds {tool:?} back: {reason}; look at it, then: {approve}")
             }
             other => hints::here(&other.to_string()),

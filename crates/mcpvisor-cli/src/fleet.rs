@@ -7,13 +7,13 @@ use mcpvisor::{
 };
 use tokio::time::Instant;
 
-use crate::deadline::Deadline;
+use crate::config::state_dir;
+use crate::config::unusable_entry;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
-use crate::left_out;
-use crate::nearest::nearest;
 use crate::output::Output;
-use crate::state;
+use crate::output::nearest;
+use crate::request::deadlines::Deadline;
 
 /// The end of a command waits this long for the servers to close.
 const SHUTDOWN: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(crate) fn only(mut config: Config, server: &str) -> Result<Config, Failure> 
 
 /// A server that was left out has a reason; one that never was has neighbours.
 pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
-    let mut left_out = left_out::of(config).into_iter();
+    let mut left_out = unusable_entry::of(config).into_iter();
     if let Some(entry) = left_out.find(|entry| entry.name == server) {
         return entry.failure();
     }
@@ -58,7 +58,7 @@ pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
         .iter()
         .map(|known| known.name.as_str())
         .collect();
-    let left_out = left_out::of(config);
+    let left_out = unusable_entry::of(config);
     let all = names.iter().copied();
     let all = all.chain(left_out.iter().map(|entry| entry.name));
     let known = match (nearest(server, all), names.as_slice()) {
@@ -122,7 +122,7 @@ async fn run<T>(
     interrupted: impl Fn() -> Failure,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    config.state_dir = state::folder_for(&config);
+    config.state_dir = state_dir::dir_for(&config);
     for server in &mut config.servers {
         // A command is short, and what it is about has to be there.
         server.start = StartMode::Eager;

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use crate::arguments::Arguments;
-use crate::output::{Screen, Table, printable, printable_json, printable_lines};
-use crate::target::{NoTarget, Target};
+use crate::output::{Table, TextFormat, printable, printable_json, printable_lines};
+use crate::request::arguments::Arguments;
+use crate::request::target::{NoTarget, Target};
 
 /// So many cases, or as many as the environment wants: `just fuzz`.
 fn budget(cases: u32) -> ProptestConfig {
@@ -101,7 +101,7 @@ proptest! {
         prop_assert!(!lines.chars().any(|c| acts(c) && !matches!(c, '\n' | '\t')), "{lines:?}");
         let mut table = Table::new(["A", "B"]);
         table.row([text.clone(), text]);
-        prop_assert_eq!(table.render(Screen::pipe()).lines().count(), 2);
+        prop_assert_eq!(table.render(TextFormat::pipe()).lines().count(), 2);
     }
 
     #[test]

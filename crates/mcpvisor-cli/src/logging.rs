@@ -13,7 +13,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, filter::filter_fn};
 
-use crate::output::{Tty, printable};
+use crate::output::{ColorMode, printable};
 
 /// Starts logging: RUST_LOG if it is set, else by the number of `-v`.
 pub(crate) fn start(verbose: u8) {
@@ -22,7 +22,7 @@ pub(crate) fn start(verbose: u8) {
     let lines = tracing_subscriber::fmt::layer()
         .fmt_fields(debug_fn(field).delimited(" "))
         .with_writer(std::io::stderr)
-        .with_ansi(Tty::of_stderr() == Tty::Colours)
+        .with_ansi(ColorMode::of_stderr() == ColorMode::Colored)
         // No directive, however it is written, gets around this one.
         .with_filter(filter_fn(may_be_shown));
     let subscriber = tracing_subscriber::registry().with(lines).with(filter);

@@ -3,17 +3,17 @@
 use mcpvisor::{ControlError, HeldTool, ListKind};
 use serde_json::json;
 
-use super::one::{self, Offer};
-use super::patience::Patience;
-use crate::again::again;
 use crate::args::ApproveArgs;
-use crate::deadline::Deadline;
+use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::nearest::nearest;
-use crate::output::{Output, Screen, printable, quoted};
-use crate::source::Source;
+use crate::output::nearest;
+use crate::output::suggest_command;
+use crate::output::{Output, TextFormat, printable, quote_server_line};
+use crate::request::deadlines::Deadline;
+use crate::request::deadlines::RequestDeadlines;
+use crate::request::single_request::{self, Offer};
 
 /// So many digits of a hash are shown, and needed.
 const HASH_DIGITS: usize = 32;
@@ -34,10 +34,10 @@ pub(super) async fn run(
         );
         return Err(Failure::usage(message).at(&wish.name));
     }
-    let patience = Patience::new(&config, deadline);
+    let deadlines = RequestDeadlines::new(&config, deadline);
     fleet::with(config, deadline, output, async |runtime| {
-        let server = one::server(runtime, &wish.name)?;
-        match one::offer(&server, ListKind::Tools, &patience).await? {
+        let server = single_request::server(runtime, &wish.name)?;
+        match single_request::offer(&server, ListKind::Tools, &deadlines).await? {
             Offer::Listed(_) => {}
             Offer::Unlisted(failure) => return Err(failure),
             Offer::Refused => return Err(Failure::unreachable(&server.status())),
@@ -106,7 +106,7 @@ fn another(held: &HeldTool, wish: &ApproveArgs) -> Failure {
         wish.name,
         held.tool,
         short(held),
-        again(&["approve", &wish.name, "--list"])
+        suggest_command(&["approve", &wish.name, "--list"])
     );
     Failure::held_back(message).at(&wish.name)
 }
@@ -119,15 +119,19 @@ fn not_approved(error: ControlError, held: &HeldTool, wish: &ApproveArgs) -> Fai
 }
 
 /// What a person has to look at: what differs, or the whole definition if nothing is known of it.
-fn described(held: &HeldTool, screen: Screen) -> String {
+fn described(held: &HeldTool, screen: TextFormat) -> String {
     let name = printable(&held.tool);
     let mut text = format!("{name}: {}\n  hash {}\n", held.reason, short(held));
     for change in &held.diff {
-        text.push_str(&quoted(&change.to_string(), screen));
+        text.push_str(&quote_server_line(&change.to_string(), screen));
     }
     if held.diff.is_empty() {
         let definition = format!("{:#}", held.offered);
-        text.extend(definition.lines().map(|line| quoted(line, screen)));
+        text.extend(
+            definition
+                .lines()
+                .map(|line| quote_server_line(line, screen)),
+        );
     }
     text
 }
@@ -148,14 +152,14 @@ fn show(
         let held: Vec<_> = held.iter().map(with_hash).collect();
         return output.document(&json!({ "server": server, "held": held, "approved": approved }));
     }
-    let screen = Screen::of_stdout();
+    let screen = TextFormat::of_stdout();
     let mut text: String = held.iter().map(|held| described(held, screen)).collect();
     text.push_str(&match (held.len(), listed) {
         (0, _) => format!("{server} holds back no tool\n"),
         (_, true) => format!(
             "release them with: {}, or only as they are shown here with: {}\n",
-            again(&["approve", server, "[TOOL]"]),
-            again(&["approve", server, "TOOL", "--hash", "HASH"])
+            suggest_command(&["approve", server, "[TOOL]"]),
+            suggest_command(&["approve", server, "TOOL", "--hash", "HASH"])
         ),
         (_, false) => format!("approved: {}\n", printable(&approved.join(", "))),
     });

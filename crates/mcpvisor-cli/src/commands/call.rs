@@ -4,23 +4,23 @@ use mcpvisor::rmcp::model::{CallToolResult, ErrorCode};
 use mcpvisor::{CallError, HeldTool, ListKind, Runtime, ServerCatalog, ServerHandle, exposed_name};
 use serde_json::{Map, Value};
 
-use super::given;
-use super::one::{self, Errand, Offer};
-use super::patience::Patience;
-use crate::again::again;
 use crate::args::CallArgs;
-use crate::arguments::{self, Arguments};
-use crate::content;
-use crate::deadline::Deadline;
-use crate::elicit::Person;
+use crate::config::source::Source;
+use crate::elicit::Prompter;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::nearest::nearest;
-use crate::output::{Output, Saved, printable_lines};
-use crate::progress::{Progress, Voice};
-use crate::source::Source;
-use crate::target::Target;
+use crate::output::content;
+use crate::output::nearest;
+use crate::output::progress::{Progress, SharedBar};
+use crate::output::suggest_command;
+use crate::output::{Attachments, Output, printable_lines};
+use crate::request::args_input;
+use crate::request::arguments::{self, Arguments};
+use crate::request::deadlines::Deadline;
+use crate::request::deadlines::RequestDeadlines;
+use crate::request::single_request::{self, Offer, PendingRequest};
+use crate::request::target::Target;
 
 pub(super) async fn run(
     source: &Source,
@@ -29,20 +29,20 @@ pub(super) async fn run(
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
-    let target = one::target(&config, &call.words, "tool")?;
+    let target = single_request::target(&config, &call.words, "tool")?;
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
-    let errand = Errand::new(target.server, "tools/call");
+    let pending = PendingRequest::new(target.server, "tools/call");
     let whole = match &call.args {
-        Some(text) => Some(given::whole(text, deadline, &errand).await?),
+        Some(text) => Some(args_input::read_object(text, deadline, &pending).await?),
         None => None,
     };
     let arguments = Arguments::read(target.rest, whole.as_deref()).map_err(Failure::usage)?;
-    let saved = Saved::new(call.out.out.as_deref(), target.tool)?;
-    let patience = Patience::new(&config, deadline);
-    let voice = Voice::default();
-    let person = Person::new(&voice, !call.input.no_input);
-    let interrupted = || errand.interrupted();
+    let attachments = Attachments::new(call.out.out.as_deref(), target.tool)?;
+    let deadlines = RequestDeadlines::new(&config, deadline);
+    let bar = SharedBar::default();
+    let person = Prompter::new(&bar, !call.input.no_input);
+    let interrupted = || pending.interrupted();
     fleet::with_callbacks(
         config,
         deadline,
@@ -50,25 +50,25 @@ pub(super) async fn run(
         person.callbacks(),
         interrupted,
         async |runtime| {
-            let (progress, sink) = Progress::new(output, &voice, runtime.events());
+            let (progress, sink) = Progress::new(output, &bar, runtime.events());
             let Ready {
                 server,
                 tool,
                 schema,
                 arguments,
-            } = ready(runtime, &target, arguments, &patience).await?;
+            } = ready(runtime, &target, arguments, &deadlines).await?;
             let request = server
                 .call_tool(tool, Value::Object(arguments))
                 .on_progress(sink);
-            let request = patience.terms(request, person.is_there());
-            errand.sent();
+            let request = deadlines.terms(request, person.is_there());
+            pending.sent();
             let answer = progress.during(request.into_future()).await;
-            let answer = answer.map_err(|error| patience.in_their_words(error));
+            let answer = answer.map_err(|error| deadlines.in_their_words(error));
             let result = answer.map_err(|error| explained(error, &schema, &server))?;
             let failed = result.is_error == Some(true);
             let output = *output;
-            saved
-                .aside(move |saved| show(&result, saved, &output))
+            attachments
+                .aside(move |attachments| show(&result, attachments, &output))
                 .await?;
             Ok(if failed { Exit::Failed } else { Exit::Ok })
         },
@@ -90,10 +90,10 @@ async fn ready(
     runtime: &Runtime,
     target: &Target<'_>,
     arguments: Arguments,
-    patience: &Patience,
+    deadlines: &RequestDeadlines,
 ) -> Result<Ready, Failure> {
-    let server = one::server(runtime, target.server)?;
-    let found = found(&server, target, &arguments, patience).await;
+    let server = single_request::server(runtime, target.server)?;
+    let found = found(&server, target, &arguments, deadlines).await;
     let held = runtime.held(target.server).unwrap_or_default();
     let (tool, schema) = match held
         .iter()
@@ -120,9 +120,9 @@ async fn found(
     server: &ServerHandle,
     target: &Target<'_>,
     arguments: &Arguments,
-    patience: &Patience,
+    deadlines: &RequestDeadlines,
 ) -> Result<(String, Map<String, Value>), Failure> {
-    let catalog = match one::offer(server, ListKind::Tools, patience).await? {
+    let catalog = match single_request::offer(server, ListKind::Tools, deadlines).await? {
         Offer::Listed(catalog) => catalog,
         Offer::Unlisted(failure) if arguments.need_types() => return Err(untyped(failure)),
         Offer::Unlisted(_) | Offer::Refused => return Ok((target.tool.to_owned(), Map::new())),
@@ -155,7 +155,7 @@ fn untyped(mut failure: Failure) -> Failure {
 /// A tool that a person has to look at first.
 fn held_back(target: &Target<'_>, held: &HeldTool) -> Failure {
     let (server, tool) = (target.server, &held.tool);
-    let approve = again(&["approve", server, tool]);
+    let approve = suggest_command(&["approve", server, tool]);
     let message = format!(
         "{server} holds {tool:?} back: {}; look at it, then: {approve}",
         held.reason
@@ -175,7 +175,7 @@ fn missing(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> Failur
         }
         return failure;
     }
-    let hint = near.unwrap_or_else(|| format!("see: {}", again(&["tools", name])));
+    let hint = near.unwrap_or_else(|| format!("see: {}", suggest_command(&["tools", name])));
     Failure::unknown_tool(format!("{name} has no tool {tool:?}; {hint}")).at(name)
 }
 
@@ -185,17 +185,23 @@ fn explained(error: CallError, schema: &Map<String, Value>, server: &ServerHandl
         &error,
         CallError::Answered { error, .. } if error.code == ErrorCode::INVALID_PARAMS
     );
-    let mut failure = one::refine(error.into(), server);
+    let mut failure = single_request::refine(error.into(), server);
     if about_arguments && !schema.is_empty() {
-        let takes = arguments::takes(schema);
+        let takes = arguments::usage(schema);
         failure.message.push_str(&format!("\nit takes: {takes}"));
     }
     failure
 }
 
-fn show(result: &CallToolResult, saved: &Saved, output: &Output) -> Result<(), Failure> {
+fn show(
+    result: &CallToolResult,
+    attachments: &Attachments,
+    output: &Output,
+) -> Result<(), Failure> {
     let blocks = result.content.iter();
-    let mut text: Vec<String> = blocks.map(|block| content::block(block, saved)).collect();
+    let mut text: Vec<String> = blocks
+        .map(|block| content::block(block, attachments))
+        .collect();
     if output.json() {
         return output.document(result);
     }

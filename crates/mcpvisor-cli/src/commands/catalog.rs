@@ -7,14 +7,14 @@ use mcpvisor::{ListKind, ListState, Runtime, ServerCatalog, ServerName, StateNam
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::one;
-use crate::deadline::Deadline;
+use crate::config::source::Source;
+use crate::config::unusable_entry;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::left_out;
 use crate::output::{Output, Table, cut};
-use crate::source::Source;
+use crate::request::deadlines::Deadline;
+use crate::request::single_request;
 
 /// A description is cut here in the table, in columns; the JSON has all of it.
 const MAX_DESCRIPTION: usize = 240;
@@ -82,8 +82,10 @@ pub(super) async fn run(
     }
     fleet::warn(&config, output);
     // Without a server that can be asked there is no answer, only what was said just now.
-    let nobody =
-        config.servers.is_empty() && left_out::of(&config).iter().any(|entry| !entry.is_off());
+    let nobody = config.servers.is_empty()
+        && unusable_entry::of(&config)
+            .iter()
+            .any(|entry| !entry.is_off());
     let wait = Wait {
         deadline,
         until: deadline.ready_until(&config),
@@ -111,7 +113,7 @@ pub(super) async fn run(
 fn tell_held(runtime: &Runtime, output: &Output) {
     for status in runtime.status() {
         let name = status.name.as_str();
-        if let Some(held) = one::held(name, status.held) {
+        if let Some(held) = single_request::held(name, status.held) {
             output.warning(&format!("{name}: {held}"));
         }
     }
@@ -162,7 +164,7 @@ async fn catalog(
             StateName::Connected => (format!("did not list its {list}"), String::new()),
             _ => (
                 "did not connect".to_owned(),
-                one::hints_of(&server, &status),
+                single_request::hints_of(&server, &status),
             ),
         };
         let message = format!("{name} {late} {}{hints}", wait.deadline.words());
@@ -174,7 +176,7 @@ async fn catalog(
         }
         (StateName::Connected, _) => Ok(Some(server.catalog())),
         (StateName::Disabled, _) => Ok(None),
-        _ => Err(one::unreachable(&server, &status)),
+        _ => Err(single_request::unreachable(&server, &status)),
     }
 }
 

@@ -4,11 +4,11 @@ use mcpvisor::config::{Fact, Review};
 use mcpvisor::{ServerConfig, StartMode};
 use serde::Serialize;
 
+use crate::config::source::{self, Source};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::output::{Output, printable};
-use crate::source::{self, Source};
 
 /// Facts of the review that have a row of their own.
 const ROWS: [&str; 4] = ["enabled", "start", "annotations", "pinned"];

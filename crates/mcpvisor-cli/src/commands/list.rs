@@ -3,12 +3,12 @@
 use mcpvisor::ServerConfig;
 use serde::Serialize;
 
+use crate::config::source::Source;
+use crate::config::unusable_entry::{self, Fault, LeftOut};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::left_out::{self, Fault, LeftOut};
 use crate::output::{Output, Table};
-use crate::source::Source;
 
 /// One configured server. Neither its command nor its environment is shown: they may hold secrets.
 #[derive(Debug, Serialize)]
@@ -33,7 +33,7 @@ struct Unusable<'a> {
 pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     let config = source.read()?;
     fleet::warn(&config, output);
-    let left_out = left_out::of(&config);
+    let left_out = unusable_entry::of(&config);
     let listed = config.servers.iter().map(Listed::of);
     let listed = listed.chain(left_out.iter().map(Listed::unusable));
     let listed: Vec<Listed<'_>> = listed.collect();

@@ -4,22 +4,22 @@ use mcpvisor::rmcp::model::{GetPromptResult, Prompt};
 use mcpvisor::{ListKind, ServerCatalog, ServerHandle};
 use serde_json::Value;
 
-use super::one::{self, Errand, Offer};
-use super::patience::Patience;
-use crate::again::again;
 use crate::args::PromptArgs;
-use crate::arguments::Arguments;
-use crate::content;
-use crate::deadline::Deadline;
-use crate::elicit::Person;
+use crate::config::source::Source;
+use crate::elicit::Prompter;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::nearest::nearest;
-use crate::output::{Output, Saved, Tty, paint};
-use crate::progress::Voice;
-use crate::source::Source;
-use crate::target::Target;
+use crate::output::content;
+use crate::output::nearest;
+use crate::output::progress::SharedBar;
+use crate::output::suggest_command;
+use crate::output::{Attachments, ColorMode, Output, paint};
+use crate::request::arguments::Arguments;
+use crate::request::deadlines::Deadline;
+use crate::request::deadlines::RequestDeadlines;
+use crate::request::single_request::{self, Offer, PendingRequest};
+use crate::request::target::Target;
 
 pub(super) async fn run(
     source: &Source,
@@ -28,15 +28,15 @@ pub(super) async fn run(
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
-    let target = one::target(&config, &prompt.words, "prompt")?;
+    let target = single_request::target(&config, &prompt.words, "prompt")?;
     let arguments = Arguments::read(target.rest, None).map_err(Failure::usage)?;
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
-    let saved = Saved::new(prompt.out.out.as_deref(), target.tool)?;
-    let patience = Patience::new(&config, deadline);
-    let person = Person::new(&Voice::default(), !prompt.input.no_input);
-    let errand = Errand::new(target.server, "prompts/get");
-    let interrupted = || errand.interrupted();
+    let attachments = Attachments::new(prompt.out.out.as_deref(), target.tool)?;
+    let deadlines = RequestDeadlines::new(&config, deadline);
+    let person = Prompter::new(&SharedBar::default(), !prompt.input.no_input);
+    let pending = PendingRequest::new(target.server, "prompts/get");
+    let interrupted = || pending.interrupted();
     fleet::with_callbacks(
         config,
         deadline,
@@ -44,17 +44,17 @@ pub(super) async fn run(
         person.callbacks(),
         interrupted,
         async |runtime| {
-            let server = one::server(runtime, target.server)?;
-            let arguments = ready(&server, &target, arguments, &patience).await?;
+            let server = single_request::server(runtime, target.server)?;
+            let arguments = ready(&server, &target, arguments, &deadlines).await?;
             let request = server.get_prompt(target.tool, arguments);
-            let request = patience.terms(request, person.is_there());
-            errand.sent();
+            let request = deadlines.terms(request, person.is_there());
+            pending.sent();
             let result = request.await;
-            let result = result.map_err(|error| patience.in_their_words(error));
-            let result = result.map_err(|error| one::refine(error.into(), &server))?;
+            let result = result.map_err(|error| deadlines.in_their_words(error));
+            let result = result.map_err(|error| single_request::refine(error.into(), &server))?;
             let output = *output;
-            saved
-                .aside(move |saved| show(&result, saved, &output))
+            attachments
+                .aside(move |attachments| show(&result, attachments, &output))
                 .await?;
             Ok(Exit::Ok)
         },
@@ -68,9 +68,11 @@ async fn ready(
     server: &ServerHandle,
     target: &Target<'_>,
     arguments: Arguments,
-    patience: &Patience,
+    deadlines: &RequestDeadlines,
 ) -> Result<Value, Failure> {
-    if let Offer::Listed(catalog) = one::offer(server, ListKind::Prompts, patience).await? {
+    if let Offer::Listed(catalog) =
+        single_request::offer(server, ListKind::Prompts, deadlines).await?
+    {
         let Some(prompt) = catalog.prompt(target.tool) else {
             return Err(unknown(target, &catalog));
         };
@@ -88,7 +90,7 @@ fn unknown(target: &Target<'_>, catalog: &ServerCatalog) -> Failure {
     let names = catalog.prompts.iter().map(|prompt| prompt.name.as_str());
     let hint = match nearest(name, names) {
         Some(near) => format!("did you mean {near:?}?"),
-        None => format!("see: {}", again(&["prompts", server])),
+        None => format!("see: {}", suggest_command(&["prompts", server])),
     };
     Failure::unknown_prompt(format!("{server} has no prompt {name:?}; {hint}")).at(server)
 }
@@ -114,14 +116,18 @@ fn check(target: &Target<'_>, prompt: &Prompt, arguments: &Arguments) -> Result<
 }
 
 /// The messages, each under its role.
-fn show(result: &GetPromptResult, saved: &Saved, output: &Output) -> Result<(), Failure> {
+fn show(
+    result: &GetPromptResult,
+    attachments: &Attachments,
+    output: &Output,
+) -> Result<(), Failure> {
     let mut text = Vec::new();
     for message in &result.messages {
         let role = format!("{:?}:", message.role).to_lowercase();
-        let content = content::block(&message.content, saved);
+        let content = content::block(&message.content, attachments);
         text.push(format!(
             "{}\n{content}",
-            paint(Tty::of_stdout(), "2", &role)
+            paint(ColorMode::of_stdout(), "2", &role)
         ));
     }
     if output.json() {

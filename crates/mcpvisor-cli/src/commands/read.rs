@@ -2,18 +2,18 @@
 
 use mcpvisor::rmcp::model::ReadResourceResult;
 
-use super::one::{self, Errand};
-use super::patience::Patience;
 use crate::args::ReadArgs;
-use crate::content;
-use crate::deadline::Deadline;
-use crate::elicit::Person;
+use crate::config::source::Source;
+use crate::elicit::Prompter;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Output, Saved};
-use crate::progress::Voice;
-use crate::source::Source;
+use crate::output::content;
+use crate::output::progress::SharedBar;
+use crate::output::{Attachments, Output};
+use crate::request::deadlines::Deadline;
+use crate::request::deadlines::RequestDeadlines;
+use crate::request::single_request::{self, PendingRequest};
 
 pub(super) async fn run(
     source: &Source,
@@ -23,11 +23,11 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = fleet::only(source.read_to_start()?, &read.server)?;
     fleet::warn(&config, output);
-    let saved = Saved::new(read.out.out.as_deref(), "resource")?;
-    let patience = Patience::new(&config, deadline);
-    let person = Person::new(&Voice::default(), !read.input.no_input);
-    let errand = Errand::new(&read.server, "resources/read");
-    let interrupted = || errand.interrupted();
+    let attachments = Attachments::new(read.out.out.as_deref(), "resource")?;
+    let deadlines = RequestDeadlines::new(&config, deadline);
+    let person = Prompter::new(&SharedBar::default(), !read.input.no_input);
+    let pending = PendingRequest::new(&read.server, "resources/read");
+    let interrupted = || pending.interrupted();
     fleet::with_callbacks(
         config,
         deadline,
@@ -35,17 +35,17 @@ pub(super) async fn run(
         person.callbacks(),
         interrupted,
         async |runtime| {
-            let server = one::server(runtime, &read.server)?;
+            let server = single_request::server(runtime, &read.server)?;
             // Templates make addresses that no list has, so the server decides what exists.
-            one::there(&server, &[], &patience).await?;
-            let request = patience.terms(server.read_resource(&read.uri), person.is_there());
-            errand.sent();
+            single_request::there(&server, &[], &deadlines).await?;
+            let request = deadlines.terms(server.read_resource(&read.uri), person.is_there());
+            pending.sent();
             let result = request.await;
-            let result = result.map_err(|error| patience.in_their_words(error));
-            let result = result.map_err(|error| one::refine(error.into(), &server))?;
+            let result = result.map_err(|error| deadlines.in_their_words(error));
+            let result = result.map_err(|error| single_request::refine(error.into(), &server))?;
             let output = *output;
-            saved
-                .aside(move |saved| show(&result, saved, &output))
+            attachments
+                .aside(move |attachments| show(&result, attachments, &output))
                 .await?;
             Ok(Exit::Ok)
         },
@@ -53,9 +53,13 @@ pub(super) async fn run(
     .await
 }
 
-fn show(result: &ReadResourceResult, saved: &Saved, output: &Output) -> Result<(), Failure> {
+fn show(
+    result: &ReadResourceResult,
+    attachments: &Attachments,
+    output: &Output,
+) -> Result<(), Failure> {
     let contents = result.contents.iter();
-    let text = contents.map(|contents| content::resource(contents, saved));
+    let text = contents.map(|contents| content::resource(contents, attachments));
     let text: Vec<String> = text.collect();
     if output.json() {
         return output.document(result);

@@ -4,15 +4,15 @@ use mcpvisor::{ListKind, ListState, Runtime, ServerStatus, StateName};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::one;
-use crate::deadline::Deadline;
+use crate::config::source::Source;
+use crate::config::unusable_entry::{self, LeftOut};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::hints;
-use crate::left_out::{self, LeftOut};
-use crate::output::{Output, Table, state_colour};
-use crate::source::Source;
+use crate::output::hints;
+use crate::output::{Output, Table, state_color};
+use crate::request::deadlines::Deadline;
+use crate::request::single_request;
 
 /// A narrower terminal shows the name, the state, the tools and the note alone.
 const ROOM: usize = 70;
@@ -37,7 +37,9 @@ pub(super) async fn run(
     fleet::with(config, deadline, output, async |runtime| {
         let status = settled(runtime, until).await?;
         let within = deadline.words();
-        let left_out = left_out::of(&entries).into_iter().map(Server::LeftOut);
+        let left_out = unusable_entry::of(&entries)
+            .into_iter()
+            .map(Server::LeftOut);
         let all = status.iter().map(Server::Running).chain(left_out);
         let all: Vec<Server<'_>> = all.collect();
         if output.json() {
@@ -80,7 +82,7 @@ fn table(all: &[Server<'_>], within: &str) -> Table {
         "SERVER",
         "NOTE",
     ])
-    .coloured(1, state_colour)
+    .colored(1, state_color)
     .roomy(ROOM, &[2, 4, 5, 6, 7]);
     for server in all {
         table.row(match server {
@@ -131,14 +133,14 @@ fn counted(count: usize, list: &ListState) -> String {
 /// What went wrong, and what to do.
 fn note(status: &ServerStatus, within: &str) -> String {
     let fault = status.last_error.as_ref().map(ToString::to_string);
-    let late = match (status.state, one::pending(status)) {
+    let late = match (status.state, single_request::pending(status)) {
         (StateName::Connecting, _) => Some(format!("no answer {within}")),
         (_, Some(list)) => Some(format!("{list} not listed {within}")),
         _ => None,
     };
-    let strays = one::strays(status).filter(|_| status.state != StateName::Connected);
-    let held = one::held(status.name.as_str(), status.held);
-    let findings = one::findings(status.name.as_str(), status.findings);
+    let strays = single_request::strays(status).filter(|_| status.state != StateName::Connected);
+    let held = single_request::held(status.name.as_str(), status.held);
+    let findings = single_request::findings(status.name.as_str(), status.findings);
     let parts = [late, fault, strays, status.action.clone(), held, findings];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

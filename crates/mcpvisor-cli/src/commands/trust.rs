@@ -9,22 +9,22 @@ use std::path::Path;
 use mcpvisor::config::{Fact, Review, ReviewedServer, Trust};
 use serde_json::json;
 
-use crate::again::again;
 use crate::args::TrustArgs;
+use crate::config::source::{self, Source};
+use crate::config::state_dir;
 use crate::elicit::discard_typed_ahead;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::output::suggest_command;
 use crate::output::{Output, Table, printable};
-use crate::source::{self, Source};
-use crate::state;
 
 pub(super) fn run(
     wish: &TrustArgs,
     named: Option<&Path>,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let store = state::trust().ok_or_else(|| {
+    let store = state_dir::trust_store().ok_or_else(|| {
         Failure::config("there is no folder to keep that in; set HOME or MCPVISOR_STATE_DIR")
     })?;
     let failed = |error: io::Error| {
@@ -91,7 +91,7 @@ fn confirm(yes: bool, output: &Output) -> Result<(), Failure> {
     }
     let terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !output.json();
     if !terminal {
-        let command = again(&["trust", "--yes"]);
+        let command = suggest_command(&["trust", "--yes"]);
         return Err(Failure::untrusted(format!(
             "not trusted: there is no terminal to ask on. Review the config, then run `{command}`."
         )));

@@ -7,20 +7,20 @@ use mcpvisor::{Event, EventKind, EventsError, Runtime, ServerStatus};
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::config::source::Source;
+use crate::config::unusable_entry;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::hints;
-use crate::left_out;
-use crate::output::{Output, unread};
+use crate::output::hints;
+use crate::output::{Output, stdout_closed};
 use crate::screen;
-use crate::source::Source;
 
 /// How often the states are looked at for what no event tells.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
-    if !output.json() && !screen::possible() {
+    if !output.json() && !screen::is_available() {
         return Err(Failure::usage(
             "--watch needs a terminal; use --watch --json",
         ));
@@ -31,12 +31,12 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
     let entries = config.clone();
     fleet::supervised(config, output, async |runtime| {
         if output.json() {
-            for entry in left_out::of(&entries) {
+            for entry in unusable_entry::of(&entries) {
                 output.json_line(&entry)?;
             }
             lines(runtime, output).await
         } else {
-            screen::watch(runtime, &title, &left_out::of(&entries)).await
+            screen::watch(runtime, &title, &unusable_entry::of(&entries)).await
         }
     })
     .await
@@ -49,14 +49,14 @@ async fn lines(runtime: &Runtime, output: &Output) -> Result<Exit, Failure> {
         output,
         last: BTreeMap::new(),
     };
-    let mut looks = interval(LOOK_EVERY);
+    let mut looks = interval(POLL_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut unread = std::pin::pin!(unread());
+    let mut stdout_closed = std::pin::pin!(stdout_closed());
     loop {
         let read = tokio::select! {
             biased;
             // A fleet at rest has nothing to write, so no write would notice it.
-            () = &mut unread => false,
+            () = &mut stdout_closed => false,
             // Events come first, so that no state is skipped and none is told too late.
             event = events.recv() => match event {
                 Ok(event) => match changed(runtime, &event) {

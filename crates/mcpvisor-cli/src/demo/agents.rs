@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use mcpvisor::{CallError, Client, Known, Runtime};
 use serde_json::{Value, json};
 
-use super::scenery::{NOTES, ORDERS};
-use crate::screen::{News, Story};
+use super::sandbox::{NOTES, ORDERS};
+use crate::screen::{ScreenUpdate, UpdateSender};
 
 const NAMES: [&str; 4] = ["planner", "coder", "reviewer", "tester"];
 
@@ -26,17 +26,17 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// With a story, the time of every call is told.
-    pub(super) fn hire(runtime: &Runtime, story: Option<Story>) -> Self {
+    /// With a story, the time of every call is report.
+    pub(super) fn create(runtime: &Runtime, story: Option<UpdateSender>) -> Self {
         let tally = Arc::new(Tally::default());
-        let hire = |name| Agent {
+        let create = |name| Agent {
             name,
             client: runtime.client(name).quota(QUOTA).build(),
             tally: Arc::clone(&tally),
             story: story.clone(),
         };
         Self {
-            all: NAMES.map(hire).into(),
+            all: NAMES.map(create).into(),
             tally,
         }
     }
@@ -68,7 +68,7 @@ pub(super) struct Agent {
     pub(super) name: &'static str,
     client: Client,
     tally: Arc<Tally>,
-    story: Option<Story>,
+    story: Option<UpdateSender>,
 }
 
 /// The one outcome of a call.
@@ -86,13 +86,13 @@ pub(super) enum Outcome {
 
 /// An outcome, and when it came.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Told {
+pub(super) struct CallReport {
     pub(super) outcome: Outcome,
     pub(super) took: Duration,
     pub(super) at: Instant,
 }
 
-impl Told {
+impl CallReport {
     /// The process that answered.
     pub(super) fn pid(&self) -> Option<u32> {
         match &self.outcome {
@@ -108,7 +108,7 @@ impl Told {
 
 impl Agent {
     /// Calls a tool, and counts its outcome.
-    pub(super) async fn call(&self, server: &str, tool: &str, arguments: Value) -> Told {
+    pub(super) async fn call(&self, server: &str, tool: &str, arguments: Value) -> CallReport {
         let begun = Instant::now();
         self.tally.begun.fetch_add(1, Ordering::Relaxed);
         let outcome = match self.client.server(server) {
@@ -119,37 +119,37 @@ impl Agent {
             Err(error) => Outcome::NotSent(error.to_string()),
         };
         self.tally.count(server, &outcome);
-        let told = Told {
+        let report = CallReport {
             outcome,
             took: begun.elapsed(),
             at: Instant::now(),
         };
         if let Some(story) = &self.story {
-            let took = told.is_answered().then_some(told.took);
+            let took = report.is_answered().then_some(report.took);
             let server = server.to_owned();
-            story.tell(News::Measured { server, took });
+            story.send(ScreenUpdate::Measured { server, took });
         }
-        told
+        report
     }
 
     /// Appends a note and remembers it, so that the end can tell whether it is there once.
-    pub(super) async fn append(&self, note: &str, hold: bool) -> Told {
-        let told = self
+    pub(super) async fn append(&self, note: &str, hold: bool) -> CallReport {
+        let report = self
             .call(NOTES, "append", json!({ "text": note, "hold": hold }))
             .await;
-        if told.is_answered() {
+        if report.is_answered() {
             remember(&self.tally.written, note);
         }
-        told
+        report
     }
 
     /// Places an order and remembers it, likewise.
-    pub(super) async fn order(&self, item: &str) -> Told {
-        let told = self.call(ORDERS, "place", json!({ "item": item })).await;
-        if told.is_answered() {
+    pub(super) async fn order(&self, item: &str) -> CallReport {
+        let report = self.call(ORDERS, "place", json!({ "item": item })).await;
+        if report.is_answered() {
             remember(&self.tally.placed, item);
         }
-        told
+        report
     }
 }
 
@@ -179,7 +179,7 @@ pub(super) struct Tally {
     not_sent: AtomicU64,
     other: AtomicU64,
     /// Outcomes other than an answer at servers that had no fault.
-    bystanders: AtomicU64,
+    unaffected_failures: AtomicU64,
     retried: AtomicU64,
     /// Notes whose writing was answered.
     written: Mutex<Vec<String>>,
@@ -215,8 +215,8 @@ impl Tally {
             }
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if server == super::scenery::CLOCK && !matches!(outcome, Outcome::Answered(_)) {
-            self.bystanders.fetch_add(1, Ordering::Relaxed);
+        if server == super::sandbox::CLOCK && !matches!(outcome, Outcome::Answered(_)) {
+            self.unaffected_failures.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -226,8 +226,8 @@ impl Tally {
     }
 
     /// Outcomes other than an answer at servers that had no fault.
-    pub(super) fn bystanders(&self) -> u64 {
-        self.bystanders.load(Ordering::Relaxed)
+    pub(super) fn unaffected_failures(&self) -> u64 {
+        self.unaffected_failures.load(Ordering::Relaxed)
     }
 
     pub(super) fn counts(&self) -> Counts {

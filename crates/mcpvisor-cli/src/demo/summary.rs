@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Demo;
 use super::promises::Promise;
-use super::scenery::{NOTES, ORDERS, WEATHER};
+use super::sandbox::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
-use crate::output::{Tty, paint};
+use crate::output::{ColorMode, paint};
 
 /// What happened, in numbers.
 #[derive(Debug, Clone, Serialize)]
@@ -36,12 +36,12 @@ pub(super) struct Summary {
 impl Summary {
     pub(super) fn of(mut demo: Demo, elapsed: Duration) -> Self {
         let counts = demo.agents.tally().counts();
-        let notes = demo.scenery.read_notes();
-        let orders = demo.scenery.read_orders();
+        let notes = demo.sandbox.read_notes();
+        let orders = demo.sandbox.read_orders();
         let ran_twice = doubled(&notes) + doubled(&orders);
         let lost = missing(&notes, &demo.agents.tally().written())
             + missing(&orders, &demo.agents.tally().placed());
-        let left = demo.scenery.left();
+        let left = demo.sandbox.left();
         let promises = &mut demo.promises;
         promises.check("every call had exactly one outcome", counts.complete());
         promises.check("nothing that writes ran twice", ran_twice == 0);
@@ -52,7 +52,7 @@ impl Summary {
         Self {
             ok: promises.iter().all(|promise| promise.held),
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
-            seed: demo.wish.seed,
+            seed: demo.options.seed,
             agents: demo.agents.all().len(),
             calls: counts.begun,
             answered: counts.answered,
@@ -64,7 +64,7 @@ impl Summary {
             recoveries: demo.recoveries.len(),
             slowest_recovery_ms: (slowest.as_secs_f64() * 10_000.0).round() / 10.0,
             processes_started: [NOTES, WEATHER, ORDERS]
-                .map(|name| demo.scenery.started(name).len())
+                .map(|name| demo.sandbox.started(name).len())
                 .iter()
                 .sum(),
             processes_left: left,
@@ -85,19 +85,19 @@ impl Summary {
         )))
     }
 
-    pub(super) fn render(&self, tty: Tty) -> String {
-        let mut text = format!("\n{}\n", paint(tty, "1", "What happened"));
-        for (name, value, meaning) in self.rows() {
-            let line = format!("  {name:<18} {value:>8}   {meaning}");
+    pub(super) fn render(&self, color: ColorMode) -> String {
+        let mut text = format!("\n{}\n", paint(color, "1", "What happened"));
+        for (name, value, tone) in self.rows() {
+            let line = format!("  {name:<18} {value:>8}   {tone}");
             text.push_str(line.trim_end());
             text.push('\n');
         }
-        text.push_str(&format!("\n{}\n", paint(tty, "1", "What was promised")));
+        text.push_str(&format!("\n{}\n", paint(color, "1", "What was promised")));
         for Promise { promise, held } in &self.promises {
             let mark = if *held {
-                paint(tty, "32", "held  ")
+                paint(color, "32", "held  ")
             } else {
-                paint(tty, "1;31", "BROKEN")
+                paint(color, "1;31", "BROKEN")
             };
             text.push_str(&format!("  {mark}  {promise}\n"));
         }
@@ -109,19 +109,19 @@ impl Summary {
         let agents = format!("by {} agents; each had exactly one outcome", self.agents);
         let slowest = format!("{:.0} ms", self.slowest_recovery_ms);
         let started = format!("of {} that were started", self.processes_started);
-        let row = |name, value: String, meaning: &str| (name, value, meaning.to_owned());
+        let row = |name, value: String, tone: &str| (name, value, tone.to_owned());
         [
             row("calls", self.calls.to_string(), &agents),
             row("answered", self.answered.to_string(), ""),
             row(
                 "outcome unknown",
                 self.outcome_unknown.to_string(),
-                "sent, then the server died: told so, never blindly repeated",
+                "sent, then the server died: report so, never blindly repeated",
             ),
             row(
                 "not sent",
                 self.not_sent.to_string(),
-                "could not run: told so at once, and why",
+                "could not run: report so at once, and why",
             ),
             row(
                 "retried",

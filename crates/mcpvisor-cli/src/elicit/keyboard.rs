@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::say;
+use super::prompter::say;
 
 /// Nobody reads a question and answers it sooner. Only a line that was meant for the question before
 /// comes so early.

@@ -6,7 +6,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::wrap::wrapped;
-use super::{Screen, paint, printable};
+use super::{TextFormat, paint, printable};
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -17,14 +17,14 @@ const NARROWEST: usize = 8;
 /// A last column that would get less room than this stands under its row instead.
 const ROOM_FOR_TEXT: usize = 24;
 
-/// Chooses the colour of a cell by its text, as the number of an SGR sequence.
-pub(crate) type Colour = fn(&str) -> &'static str;
+/// Chooses the color of a cell by its text, as the number of an SGR sequence.
+pub(crate) type Color = fn(&str) -> &'static str;
 
 /// A table that is aligned when it is printed; its cells are made printable.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    coloured: Option<(usize, Colour)>,
+    colored: Option<(usize, Color)>,
     /// Columns that are shown only on terminals of this width and more.
     roomy: Option<(usize, &'static [usize])>,
 }
@@ -33,7 +33,7 @@ impl Table {
     pub(crate) fn new<const N: usize>(header: [&str; N]) -> Self {
         Self {
             rows: vec![header.map(str::to_owned).into()],
-            coloured: None,
+            colored: None,
             roomy: None,
         }
     }
@@ -42,9 +42,9 @@ impl Table {
         self.rows.push(cells.map(|cell| printable(&cell)).into());
     }
 
-    /// Gives the cells of one column a colour, where colours are shown.
-    pub(crate) fn coloured(mut self, column: usize, colour: Colour) -> Self {
-        self.coloured = Some((column, colour));
+    /// Gives the cells of one column a color, where colors are shown.
+    pub(crate) fn colored(mut self, column: usize, color: Color) -> Self {
+        self.colored = Some((column, color));
         self
     }
 
@@ -61,19 +61,19 @@ impl Table {
             let cells = cells.filter(|(column, _)| !columns.contains(column));
             cells.map(|(_, cell)| cell.clone()).collect()
         };
-        let moved = self.coloured.map(|(column, colour)| {
+        let moved = self.colored.map(|(column, color)| {
             let before = columns.iter().filter(|left_out| **left_out < column);
-            (column - before.count(), colour)
+            (column - before.count(), color)
         });
         Self {
             rows: self.rows.iter().map(kept).collect(),
-            coloured: moved,
+            colored: moved,
             roomy: None,
         }
     }
 
     /// The rows as lines; the last column is not padded.
-    pub(crate) fn render(&self, screen: Screen) -> String {
+    pub(crate) fn render(&self, screen: TextFormat) -> String {
         if let (Some((least, columns)), Some(width)) = (self.roomy, screen.width)
             && width < least
         {
@@ -90,7 +90,7 @@ impl Table {
         }
     }
 
-    fn render_beside(&self, screen: Screen, widths: &[usize]) -> String {
+    fn render_beside(&self, screen: TextFormat, widths: &[usize]) -> String {
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
             self.render_row(&mut text, number == 0, row, widths, screen);
@@ -99,7 +99,7 @@ impl Table {
     }
 
     /// The last column stands under its row, indented.
-    fn render_under(&self, screen: Screen, width: usize, columns: usize) -> String {
+    fn render_under(&self, screen: TextFormat, width: usize, columns: usize) -> String {
         let widths = self.widths(screen.width, columns);
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
@@ -123,7 +123,7 @@ impl Table {
         header: bool,
         row: &[String],
         widths: &[usize],
-        screen: Screen,
+        screen: TextFormat,
     ) {
         let cells = row.iter().zip(widths);
         let cells: Vec<Vec<String>> = cells.map(|(cell, width)| wrapped(cell, *width)).collect();
@@ -142,7 +142,7 @@ impl Table {
         cells: &[Vec<String>],
         line: usize,
         widths: &[usize],
-        screen: Screen,
+        screen: TextFormat,
     ) -> String {
         let mut text = String::new();
         let mut owed = 0;
@@ -151,12 +151,12 @@ impl Table {
             if !part.is_empty() {
                 text.extend(std::iter::repeat_n(' ', owed));
                 owed = 0;
-                let colour = match self.coloured {
+                let color = match self.colored {
                     _ if header => "1",
-                    Some((coloured, colour)) if coloured == column => colour(&row[column]),
+                    Some((colored, color)) if colored == column => color(&row[column]),
                     _ => "0",
                 };
-                text.push_str(&paint(screen.tty, colour, part));
+                text.push_str(&paint(screen.color, color, part));
             }
             // Spaces are written only when something follows them.
             owed += widths[column].saturating_sub(part.width()) + GAP;
@@ -194,11 +194,11 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::Tty;
+    use crate::output::ColorMode;
 
-    fn screen(width: usize) -> Screen {
-        Screen {
-            tty: Tty::Plain,
+    fn screen(width: usize) -> TextFormat {
+        TextFormat {
+            color: ColorMode::Plain,
             width: Some(width),
         }
     }
@@ -220,7 +220,7 @@ mod tests {
         table.row(["github".to_owned(), "up\x1b[0m".to_owned()]);
         table.row(["a".to_owned(), String::new()]);
         assert_eq!(
-            table.render(Screen::pipe()),
+            table.render(TextFormat::pipe()),
             "NAME    STATE\ngithub  up\\u{1b}[0m\na\n"
         );
     }
@@ -272,7 +272,7 @@ github  up\\u{1b}[0m
     #[test]
     fn a_narrow_terminal_has_no_room_for_all_columns() {
         let mut table = Table::new(["NAME", "GEN", "STATE", "NOTE"])
-            .coloured(2, |_| "32")
+            .colored(2, |_| "32")
             .roomy(30, &[1]);
         table.row(["a", "7", "up", "well"].map(str::to_owned));
         assert_eq!(
@@ -280,26 +280,26 @@ github  up\\u{1b}[0m
             "NAME  STATE  NOTE\na     up     well\n"
         );
         assert!(table.render(screen(30)).contains("GEN"));
-        assert!(table.render(Screen::pipe()).contains("GEN"));
-        let narrow = Screen {
-            tty: Tty::Colours,
+        assert!(table.render(TextFormat::pipe()).contains("GEN"));
+        let narrow = TextFormat {
+            color: ColorMode::Colored,
             width: Some(29),
         };
         assert!(
             table.render(narrow).contains("\x1b[32mup"),
-            "the colour moves along"
+            "the color moves along"
         );
     }
 
     #[test]
-    fn colours_are_only_where_they_are_shown() {
-        let table = table().coloured(0, |name| if name == "github" { "32" } else { "0" });
-        let colours = Screen {
-            tty: Tty::Colours,
+    fn colors_are_only_where_they_are_shown() {
+        let table = table().colored(0, |name| if name == "github" { "32" } else { "0" });
+        let colors = TextFormat {
+            color: ColorMode::Colored,
             width: None,
         };
-        let shown = table.render(colours);
+        let shown = table.render(colors);
         assert!(shown.contains("\x1b[32mgithub\x1b[0m  up"), "{shown:?}");
-        assert!(!table.render(Screen::pipe()).contains('\x1b'));
+        assert!(!table.render(TextFormat::pipe()).contains('\x1b'));
     }
 }

@@ -1,23 +1,15 @@
 //! The live screen of `status --watch` and of `demo`.
 //!
-//! [`model`] is what is shown and what keys do to it, [`view`] draws it: both are pure. [`live`] is
-//! the loop that feeds the one and calls the other; [`terminal`] takes the terminal and gives it back.
+//! [`model`] is the state and its keys, [`view`] draws it: both are pure. [`event_loop`] feeds the
+//! model and draws; [`terminal`] takes over the terminal and restores it.
 
+mod event_loop;
 mod keys;
-mod live;
 mod model;
-mod row;
+mod server_row;
 mod terminal;
 mod view;
 
-use std::io::IsTerminal;
-
-use crate::output::is_dumb;
-
-pub(crate) use live::{Live, News, Story, watch};
-pub(crate) use model::{Meaning, Told};
-
-/// Whether there is a terminal to draw on and to read keys from.
-pub(crate) fn possible() -> bool {
-    std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !is_dumb()
-}
+pub(crate) use event_loop::{LiveScreen, ScreenUpdate, UpdateSender, watch};
+pub(crate) use model::{StoryLine, Tone};
+pub(crate) use terminal::is_available;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::keys::Key;
-use super::row::{Latency, Row};
+use super::server_row::{Latency, Row};
 
 /// Events that are kept for the detail view and for the story.
 const MAX_EVENTS: usize = 500;
@@ -17,9 +17,9 @@ const MAX_FILTER: usize = 64;
 /// How far the page keys move.
 const PAGE: usize = 10;
 
-/// A wish of the person at the keys, which the loop carries out.
+/// A command of the person at the keys, which the loop carries out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum ScreenCommand {
     /// Leave; `interrupted` when it was Ctrl-C.
     Quit {
         interrupted: bool,
@@ -54,7 +54,7 @@ pub(super) enum Order {
 
 /// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Meaning {
+pub(crate) enum Tone {
     #[default]
     Plain,
     Good,
@@ -65,13 +65,13 @@ pub(crate) enum Meaning {
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct StoryLine {
     /// Since the screen began.
     pub(crate) at: Duration,
     /// A server, or whoever did it.
     pub(crate) who: String,
     pub(crate) text: String,
-    pub(crate) meaning: Meaning,
+    pub(crate) tone: Tone,
 }
 
 /// All that is shown.
@@ -88,9 +88,9 @@ pub(super) struct Model {
     pub(super) selected: Option<String>,
     /// Lines that the detail view is scrolled down.
     pub(super) scroll: usize,
-    pub(super) events: VecDeque<Told>,
-    /// The answer to the last wish.
-    pub(super) said: String,
+    pub(super) events: VecDeque<StoryLine>,
+    /// The answer to the last command.
+    pub(super) message: String,
     /// Of the server in the detail view.
     pub(super) tools: Vec<String>,
     pub(super) stderr: String,
@@ -122,16 +122,16 @@ impl Model {
             .add(sample);
     }
 
-    pub(super) fn happened(&mut self, told: Told) {
+    pub(super) fn happened(&mut self, told: StoryLine) {
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
         self.events.push_back(told);
     }
 
-    /// What became of a wish.
-    pub(super) fn said(&mut self, text: String) {
-        self.said = text;
+    /// What became of a command.
+    pub(super) fn message(&mut self, text: String) {
+        self.message = text;
     }
 
     /// The round trips to a server.
@@ -176,10 +176,10 @@ impl Model {
         self.rows.iter().find(|row| row.name == selected)
     }
 
-    /// Takes a key, and says what it wishes of the fleet.
-    pub(super) fn key(&mut self, key: Key) -> Option<Wish> {
+    /// Takes a key, and says what it commands of the fleet.
+    pub(super) fn key(&mut self, key: Key) -> Option<ScreenCommand> {
         if key == Key::Interrupt {
-            return Some(Wish::Quit { interrupted: true });
+            return Some(ScreenCommand::Quit { interrupted: true });
         }
         match self.mode {
             Mode::Filter => {
@@ -211,11 +211,11 @@ impl Model {
         self.keep_selection();
     }
 
-    fn key_of_list(&mut self, key: Key) -> Option<Wish> {
+    fn key_of_list(&mut self, key: Key) -> Option<ScreenCommand> {
         let last = self.visible().len().saturating_sub(1);
         let at = self.position().unwrap_or(0);
         match key {
-            Key::Char('q') => return Some(Wish::Quit { interrupted: false }),
+            Key::Char('q') => return Some(ScreenCommand::Quit { interrupted: false }),
             Key::Up | Key::Char('k') => self.select(at.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.select((at + 1).min(last)),
             Key::PageUp => self.select(at.saturating_sub(PAGE)),
@@ -241,7 +241,7 @@ impl Model {
         None
     }
 
-    fn key_of_detail(&mut self, key: Key) -> Option<Wish> {
+    fn key_of_detail(&mut self, key: Key) -> Option<ScreenCommand> {
         match key {
             Key::Char('q') | Key::Escape | Key::Enter | Key::Backspace => self.mode = Mode::List,
             Key::Up | Key::Char('k') => self.scroll = self.scroll.saturating_sub(1),
@@ -255,17 +255,17 @@ impl Model {
     }
 
     /// The keys that change the fleet.
-    fn control(&mut self, key: Key) -> Option<Wish> {
+    fn control(&mut self, key: Key) -> Option<ScreenCommand> {
         let name = self.current().map(|row| row.name.clone())?;
-        let (wish, doing) = match key {
+        let (command, doing) = match key {
             _ if !self.controls => return None,
-            Key::Char('r') => (Wish::Reconnect(name.clone()), "reconnecting"),
-            Key::Char('e') => (Wish::Enable(name.clone()), "enabling"),
-            Key::Char('d') => (Wish::Disable(name.clone()), "disabling"),
+            Key::Char('r') => (ScreenCommand::Reconnect(name.clone()), "reconnecting"),
+            Key::Char('e') => (ScreenCommand::Enable(name.clone()), "enabling"),
+            Key::Char('d') => (ScreenCommand::Disable(name.clone()), "disabling"),
             _ => return None,
         };
-        self.said = format!("{doing} {name} …");
-        Some(wish)
+        self.message = format!("{doing} {name} …");
+        Some(command)
     }
 
     fn select(&mut self, position: usize) {
@@ -327,12 +327,12 @@ mod tests {
             .collect()
     }
 
-    fn keys(model: &mut Model, keys: &[Key]) -> Option<Wish> {
-        let mut wish = None;
+    fn keys(model: &mut Model, keys: &[Key]) -> Option<ScreenCommand> {
+        let mut command = None;
         for key in keys {
-            wish = model.key(*key);
+            command = model.key(*key);
         }
-        wish
+        command
     }
 
     #[test]
@@ -391,13 +391,22 @@ mod tests {
     fn wishes_are_about_the_server_under_the_cursor() {
         let mut model = model();
         keys(&mut model, &[Key::Down]);
-        let wish = |model: &mut Model, c| model.key(Key::Char(c));
-        assert_eq!(wish(&mut model, 'r'), Some(Wish::Reconnect("beta".into())));
-        assert_eq!(wish(&mut model, 'e'), Some(Wish::Enable("beta".into())));
-        assert_eq!(wish(&mut model, 'd'), Some(Wish::Disable("beta".into())));
-        assert_eq!(model.said, "disabling beta …");
+        let command = |model: &mut Model, c| model.key(Key::Char(c));
+        assert_eq!(
+            command(&mut model, 'r'),
+            Some(ScreenCommand::Reconnect("beta".into()))
+        );
+        assert_eq!(
+            command(&mut model, 'e'),
+            Some(ScreenCommand::Enable("beta".into()))
+        );
+        assert_eq!(
+            command(&mut model, 'd'),
+            Some(ScreenCommand::Disable("beta".into()))
+        );
+        assert_eq!(model.message, "disabling beta …");
         model.controls = false;
-        assert_eq!(wish(&mut model, 'd'), None);
+        assert_eq!(command(&mut model, 'd'), None);
     }
 
     #[test]
@@ -407,11 +416,11 @@ mod tests {
         assert_eq!(model.mode, Mode::List);
         assert_eq!(
             keys(&mut model, &[Key::Char('q')]),
-            Some(Wish::Quit { interrupted: false })
+            Some(ScreenCommand::Quit { interrupted: false })
         );
         assert_eq!(
             keys(&mut model, &[Key::Char('/'), Key::Interrupt]),
-            Some(Wish::Quit { interrupted: true })
+            Some(ScreenCommand::Quit { interrupted: true })
         );
     }
 
@@ -436,11 +445,11 @@ mod tests {
     fn events_are_bounded() {
         let mut model = model();
         for number in 0..MAX_EVENTS + 10 {
-            model.happened(Told {
+            model.happened(StoryLine {
                 at: Duration::ZERO,
                 who: "alpha".to_owned(),
                 text: number.to_string(),
-                meaning: Meaning::Plain,
+                tone: Tone::Plain,
             });
         }
         assert_eq!(model.events.len(), MAX_EVENTS);

@@ -1,7 +1,6 @@
-//! Takes the terminal for a screen, and gives it back as it was: at the end, after a panic, and when
-//! the process is asked to stop.
+//! Takes over the terminal for a screen, and restores it: at the end, after a panic, and on a signal.
 
-use std::io::{self, Stdout, Write};
+use std::io::{self, IsTerminal, Stdout, Write};
 use std::sync::{Mutex, PoisonError};
 
 use crossterm::cursor::Show;
@@ -13,71 +12,81 @@ use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
 use crate::failure::Failure;
-use crate::output::printable_lines;
+use crate::output::{is_dumb, printable_lines};
 
-/// What threads beside the screen's own said as they panicked, to be shown when the screen is gone.
-static LAST_WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Panic messages of other threads, printed after the screen is closed.
+static PANIC_MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// No more of them are kept.
-const MAX_LAST_WORDS: usize = 20;
+/// Stored panic messages; further ones are dropped.
+const MAX_PANIC_MESSAGES: usize = 20;
 
-/// A terminal in raw mode, on its other screen. Dropping it gives it back.
-pub(super) struct Taken {
+/// Whether there is a terminal to draw on and to read keys from.
+pub(crate) fn is_available() -> bool {
+    io::stdout().is_terminal() && io::stdin().is_terminal() && !is_dumb()
+}
+
+/// A terminal in raw mode on its alternate screen. Dropping it restores the terminal.
+pub(super) struct TerminalGuard {
     pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
-impl Taken {
-    pub(super) fn take() -> Result<Self, Failure> {
+impl TerminalGuard {
+    pub(super) fn acquire() -> Result<Self, Failure> {
         let failed =
-            |error: io::Error| Failure::unexpected(format!("the terminal cannot be used: {error}"));
-        hook_panics();
+            |error: io::Error| Failure::unexpected(format!("cannot use the terminal: {error}"));
+        install_panic_hook();
         enable_raw_mode().map_err(failed)?;
         let terminal = execute!(io::stdout(), EnterAlternateScreen)
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match terminal {
             Ok(terminal) => Ok(Self { terminal }),
             Err(error) => {
-                give_back();
+                restore();
                 Err(failed(error))
             }
         }
     }
 }
 
-impl Drop for Taken {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
-        give_back();
-        let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-        for line in words.drain(..) {
-            let _ = writeln!(io::stderr(), "{}", printable_lines(&line));
+        restore();
+        let mut messages = PANIC_MESSAGES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for message in messages.drain(..) {
+            let _ = writeln!(io::stderr(), "{}", printable_lines(&message));
         }
-        // The hook of the standard library comes back: from here on the screen is a normal one.
+        // Reinstall the hook of the standard library: the normal screen is back.
         if !std::thread::panicking() {
             drop(std::panic::take_hook());
         }
     }
 }
 
-/// A terminal that cannot be given back is past caring.
-fn give_back() {
+/// Restores the terminal. Errors are ignored: nothing else can be done about them.
+fn restore() {
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }
 
-/// A panic of the screen's own thread gives the terminal back before its message is printed. Other
-/// threads are the fleet's, which survives its panics: their message must not be painted over.
-fn hook_panics() {
+/// A panic of the screen's own thread restores the terminal before its message is printed. Other
+/// threads belong to the fleet, which survives its panics: their messages wait until the screen is
+/// closed, because the next frame would overwrite them.
+fn install_panic_hook() {
     let own = std::thread::current().id();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().id() == own {
-            give_back();
+            restore();
             before(panic);
             return;
         }
-        let mut words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.len() < MAX_LAST_WORDS {
-            words.push(panic.to_string());
+        let mut messages = PANIC_MESSAGES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if messages.len() < MAX_PANIC_MESSAGES {
+            messages.push(panic.to_string());
         }
     }));
 }

@@ -1,4 +1,4 @@
-//! Draws the model. Everything that a server said is made printable first.
+//! Draws the model. Everything that a server message is made printable first.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use ratatui::widgets::{
 };
 use unicode_width::UnicodeWidthStr;
 
-use super::model::{Meaning, Mode, Model, Order, Told};
-use super::row::Row;
-use crate::output::{Tty, counted, cut, printable};
+use super::model::{Mode, Model, Order, StoryLine, Tone};
+use super::server_row::Row;
+use crate::output::{ColorMode, counted, cut, printable};
 
 /// A screen that is narrower shows only names, states and errors.
 const WIDE: u16 = 90;
@@ -25,8 +25,8 @@ const STORY_PERCENT: u16 = 65;
 const MAX_TOOLS: usize = 200;
 
 /// Draws everything.
-pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, tty: Tty, now: Instant) {
-    let paint = Paint(tty);
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: ColorMode, now: Instant) {
+    let paint = Paint(color);
     let [top, middle, bottom] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Fill(1),
@@ -51,41 +51,41 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, tty: Tty, now: Instant)
     frame.render_widget(footer(model, paint), bottom);
 }
 
-/// Styles, or none where colours are unwanted.
+/// Styles, or none where colors are unwanted.
 #[derive(Clone, Copy)]
-struct Paint(Tty);
+struct Paint(ColorMode);
 
 impl Paint {
-    fn colour(self, colour: Color) -> Style {
+    fn color(self, color: Color) -> Style {
         match self.0 {
-            Tty::Colours => Style::new().fg(colour),
-            Tty::Plain => Style::new(),
+            ColorMode::Colored => Style::new().fg(color),
+            ColorMode::Plain => Style::new(),
         }
     }
 
     fn dim(self) -> Style {
         match self.0 {
-            Tty::Colours => Style::new().add_modifier(Modifier::DIM),
-            Tty::Plain => Style::new(),
+            ColorMode::Colored => Style::new().add_modifier(Modifier::DIM),
+            ColorMode::Plain => Style::new(),
         }
     }
 
     fn state(self, state: &str) -> Style {
         match state {
-            "connected" => self.colour(Color::Green),
-            "connecting" | "reconnecting" | "disabling" => self.colour(Color::Yellow),
-            "disconnected" | "permanently_failed" => self.colour(Color::Red),
+            "connected" => self.color(Color::Green),
+            "connecting" | "reconnecting" | "disabling" => self.color(Color::Yellow),
+            "disconnected" | "permanently_failed" => self.color(Color::Red),
             _ => self.dim(),
         }
     }
 
-    fn meaning(self, meaning: Meaning) -> Style {
-        match meaning {
-            Meaning::Plain => Style::new(),
-            Meaning::Good => self.colour(Color::Green),
-            Meaning::Bad => self.colour(Color::Yellow),
-            Meaning::Fault => self.colour(Color::Red).add_modifier(Modifier::BOLD),
-            Meaning::Title => Style::new().add_modifier(Modifier::BOLD),
+    fn tone(self, tone: Tone) -> Style {
+        match tone {
+            Tone::Plain => Style::new(),
+            Tone::Good => self.color(Color::Green),
+            Tone::Bad => self.color(Color::Yellow),
+            Tone::Fault => self.color(Color::Red).add_modifier(Modifier::BOLD),
+            Tone::Title => Style::new().add_modifier(Modifier::BOLD),
         }
     }
 }
@@ -187,9 +187,9 @@ fn tale(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-fn line(told: &Told, paint: Paint, width: usize) -> Line<'static> {
-    let style = paint.meaning(told.meaning);
-    if told.meaning == Meaning::Title {
+fn line(told: &StoryLine, paint: Paint, width: usize) -> Line<'static> {
+    let style = paint.tone(told.tone);
+    if told.tone == Tone::Title {
         return Line::styled(cut(&printable(&told.text), width), style);
     }
     let before = format!(
@@ -275,7 +275,7 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
     fact(
         "last error",
         row.last_error.clone(),
-        paint.colour(Color::Red),
+        paint.color(Color::Red),
     );
     fact("what to do", row.action.clone(), plain);
     lines
@@ -291,7 +291,7 @@ fn footer(model: &Model, paint: Paint) -> Line<'static> {
     let text = match model.mode {
         Mode::Filter => return Line::raw(format!(" filter: {}▏", printable(&model.filter))),
         Mode::Help => " any key goes back".to_owned(),
-        _ if !model.said.is_empty() => format!(" {}", printable(&model.said)),
+        _ if !model.message.is_empty() => format!(" {}", printable(&model.message)),
         Mode::Detail if model.controls => {
             " ↑↓ scroll  r reconnect  e enable  d disable  q back".to_owned()
         }
@@ -387,23 +387,23 @@ mod tests {
         for ms in [2, 3, 9, 4] {
             model.measured("notes", Some(Duration::from_millis(ms)));
         }
-        model.happened(told("weather", "connected → reconnecting", Meaning::Bad));
+        model.happened(told("weather", "connected → reconnecting", Tone::Bad));
         model
     }
 
-    fn told(who: &str, text: &str, meaning: Meaning) -> Told {
-        Told {
+    fn told(who: &str, text: &str, tone: Tone) -> StoryLine {
+        StoryLine {
             at: Duration::from_millis(1_500),
             who: who.to_owned(),
             text: text.to_owned(),
-            meaning,
+            tone,
         }
     }
 
     fn drawn(model: &Model, width: u16, height: u16, now: Instant) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal
-            .draw(|frame| draw(frame, model, Tty::Colours, now))
+            .draw(|frame| draw(frame, model, ColorMode::Colored, now))
             .unwrap();
         let buffer = terminal.backend().buffer();
         let mut text = String::new();
@@ -447,7 +447,7 @@ mod tests {
         let now = Instant::now();
         let mut model = fleet(now);
         let text = format!("connected → reconnecting: {} END", "乳酪 ".repeat(30));
-        model.happened(told("weather", &text, Meaning::Bad));
+        model.happened(told("weather", &text, Tone::Bad));
         for key in [Key::Down, Key::Down, Key::Enter] {
             model.key(key);
         }
@@ -490,17 +490,9 @@ mod tests {
         let mut model = fleet(now);
         model.story = true;
         model.controls = false;
-        model.happened(told(
-            "",
-            "Act 2: notes is killed in mid-call",
-            Meaning::Title,
-        ));
-        model.happened(told("fault", "kill -9 4711", Meaning::Fault));
-        model.happened(told(
-            "planner",
-            "answered by the new process",
-            Meaning::Good,
-        ));
+        model.happened(told("", "Act 2: notes is killed in mid-call", Tone::Title));
+        model.happened(told("fault", "kill -9 4711", Tone::Fault));
+        model.happened(told("planner", "answered by the new process", Tone::Good));
         snapshot("story", &drawn(&model, 100, 16, now));
     }
 
@@ -544,17 +536,17 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_there_are_none() {
+    fn without_colors_there_are_none() {
         let now = Instant::now();
         let model = fleet(now);
         let mut terminal = Terminal::new(TestBackend::new(120, 10)).unwrap();
         terminal
-            .draw(|frame| draw(frame, &model, Tty::Plain, now))
+            .draw(|frame| draw(frame, &model, ColorMode::Plain, now))
             .unwrap();
         let cells = terminal.backend().buffer().content();
         assert!(cells.iter().all(|cell| cell.fg == Color::Reset));
         terminal
-            .draw(|frame| draw(frame, &model, Tty::Colours, now))
+            .draw(|frame| draw(frame, &model, ColorMode::Colored, now))
             .unwrap();
         let cells = terminal.backend().buffer().content();
         assert!(cells.iter().any(|cell| cell.fg == Color::Green));

@@ -4,7 +4,7 @@ use mcpvisor::config::{ConfigProblem, Severity};
 use serde::Serialize;
 
 use crate::exit::Exit;
-use crate::output::{Drawn, Tty, counted, paint, printable};
+use crate::output::{ColorMode, Diagnostic, counted, paint, printable};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,7 +21,7 @@ pub(super) struct Check {
     pub(super) action: Option<String>,
     /// The line of the config that it is about, for people.
     #[serde(skip)]
-    pub(super) drawn: Option<Drawn>,
+    pub(super) diagnostic: Option<Diagnostic>,
 }
 
 /// One server of the config.
@@ -67,7 +67,7 @@ impl Check {
             detail: detail.into(),
             warning: false,
             action: None,
-            drawn: None,
+            diagnostic: None,
         }
     }
 
@@ -95,7 +95,7 @@ impl Check {
             detail: detail.into(),
             warning: false,
             action: Some(action.into()).filter(|action: &String| !action.is_empty()),
-            drawn: None,
+            diagnostic: None,
         }
     }
 
@@ -110,7 +110,7 @@ impl Check {
             _ => Self::warning(check, detail, action),
         };
         Self {
-            drawn: Some(Drawn::from(problem)),
+            diagnostic: Some(Diagnostic::from(problem)),
             ..found
         }
     }
@@ -150,52 +150,56 @@ impl Report {
         }
     }
 
-    pub(super) fn render(&self, tty: Tty) -> String {
-        let mut text = format!("{}\n", paint(tty, "1", "this machine"));
+    pub(super) fn render(&self, color: ColorMode) -> String {
+        let mut text = format!("{}\n", paint(color, "1", "this machine"));
         self.machine
             .iter()
-            .for_each(|check| line(&mut text, check, tty));
+            .for_each(|check| line(&mut text, check, color));
         for server in &self.servers {
-            let title = paint(tty, "1", &printable(&server.name));
+            let title = paint(color, "1", &printable(&server.name));
             let title = format!("{title}  {}", server.transport);
             text.push_str(&format!("\n{}\n", title.trim_end()));
             server
                 .checks
                 .iter()
-                .for_each(|check| line(&mut text, check, tty));
+                .for_each(|check| line(&mut text, check, color));
             for said in server.stderr.iter().flat_map(|stderr| stderr.lines()) {
                 text.push_str(&format!(
                     "  stderr   {}\n",
-                    paint(tty, "2", &printable(said))
+                    paint(color, "2", &printable(said))
                 ));
             }
         }
         let end = match self.problems {
-            0 => paint(tty, "32", "no problems"),
-            count => paint(tty, "31", &counted(count, "problem")),
+            0 => paint(color, "32", "no problems"),
+            count => paint(color, "31", &counted(count, "problem")),
         };
         let of_servers = self.servers.iter().flat_map(|server| &server.checks);
         let all = self.machine.iter().chain(of_servers);
         let warnings = match all.filter(|check| check.warning).count() {
             0 => String::new(),
-            count => paint(tty, "33", &format!(", {}", counted(count, "warning"))),
+            count => paint(color, "33", &format!(", {}", counted(count, "warning"))),
         };
         text.push_str(&format!("\n{end}{warnings}\n"));
         text
     }
 }
 
-fn line(text: &mut String, check: &Check, tty: Tty) {
+fn line(text: &mut String, check: &Check, color: ColorMode) {
     let mark = if check.warning {
-        paint(tty, "33", "WARNING")
+        paint(color, "33", "WARNING")
     } else if check.ok {
-        paint(tty, "32", "ok     ")
+        paint(color, "32", "ok     ")
     } else {
-        paint(tty, "31", "PROBLEM")
+        paint(color, "31", "PROBLEM")
     };
     let (name, detail) = (check.check, printable(&check.detail));
     text.push_str(&format!("  {mark}  {name}: {detail}\n"));
-    for source in check.drawn.iter().flat_map(|drawn| drawn.source(tty)) {
+    for source in check
+        .diagnostic
+        .iter()
+        .flat_map(|diagnostic| diagnostic.source(color))
+    {
         text.push_str(&format!("           {source}\n"));
     }
     if let Some(action) = &check.action {

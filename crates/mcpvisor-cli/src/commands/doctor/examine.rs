@@ -1,0 +1,118 @@
+//! Runs all checks of `doctor`.
+
+use std::path::Path;
+
+use mcpvisor::{Config, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::report::{Check, Report, ServerReport};
+use super::{machine_checks, server_checks};
+use crate::config::source::Source;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::fleet;
+use crate::output::{ColorMode, Output};
+use crate::request::deadlines::Deadline;
+
+pub(crate) async fn run(
+    named: Option<&Path>,
+    only: Option<&str>,
+    deadline: Deadline,
+    output: &Output,
+) -> Result<Exit, Failure> {
+    let report = examine(named, only, deadline, output).await?;
+    if output.json() {
+        output.document(&report)?;
+    } else {
+        output.text(&report.render(ColorMode::of_stdout()))?;
+    }
+    Ok(report.exit())
+}
+
+async fn examine(
+    named: Option<&Path>,
+    only: Option<&str>,
+    deadline: Deadline,
+    output: &Output,
+) -> Result<Report, Failure> {
+    let mut checks = Vec::new();
+    let read = Source::locate(named).and_then(|source| Ok((source.read_to_judge()?, source)));
+    let ((mut config, may_start), source) = match read {
+        Ok(read) => read,
+        Err(failure) => {
+            let action = match failure.diagnostic {
+                Some(_) => "mend it, or name another with --config",
+                None => "write one, or name one with --config",
+            };
+            checks.push(Check {
+                diagnostic: failure.diagnostic,
+                ..Check::bad("config", failure.message, action)
+            });
+            checks.extend(machine_without(None));
+            return Ok(Report::new(checks, Vec::new()));
+        }
+    };
+    if let Some(only) = only {
+        config = match fleet::only(config.clone(), only) {
+            Ok(config) => config,
+            // An entry that was left out is what the doctor is for.
+            Err(failure) if failure.code != "unknown_server" => {
+                config.servers.clear();
+                config
+            }
+            Err(failure) => return Err(failure),
+        };
+    }
+    checks.push(machine_checks::config(&source, may_start));
+    checks.extend(machine_checks::doubts(&config, &source));
+    checks.extend(machine_without(Some(&config)));
+    let mut servers = server_checks::entries(&config, &source);
+    if let Some(only) = only {
+        servers.retain(|server| server.name == only);
+    }
+    if may_start {
+        let until = deadline.ready_until(&config);
+        fleet::with(config, deadline, output, async |runtime| {
+            connect(runtime, &mut servers, until, &deadline.words()).await
+        })
+        .await?;
+    }
+    servers.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut report = Report::new(checks, servers);
+    report.has_deadline = deadline.at().is_some();
+    Ok(report)
+}
+
+/// The machine, apart from the config.
+fn machine_without(config: Option<&Config>) -> Vec<Check> {
+    let mut checks: Vec<Check> = machine_checks::trusted().into_iter().collect();
+    checks.push(machine_checks::state_folder(config));
+    checks.push(machine_checks::left_behind(config));
+    checks
+}
+
+/// Waits for all servers at once, and adds what became of each.
+async fn connect(
+    runtime: &Runtime,
+    reports: &mut [ServerReport],
+    until: Instant,
+    within: &str,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut observed = JoinSet::new();
+    for name in runtime.servers() {
+        let server = runtime
+            .server(name.as_str())
+            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        observed.spawn(server_checks::observe(server, begun, until));
+    }
+    while let Some(outcome) = observed.join_next().await {
+        let outcome = outcome.map_err(|error| Failure::unexpected(error.to_string()))?;
+        let name = outcome.status.name.as_str();
+        if let Some(report) = reports.iter_mut().find(|report| report.name == name) {
+            server_checks::examine(report, &outcome, within);
+        }
+    }
+    Ok(())
+}

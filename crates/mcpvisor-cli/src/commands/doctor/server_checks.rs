@@ -1,0 +1,249 @@
+//! What the doctor looks at in one server: its entry, its command, and what becomes of a connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mcpvisor::config::Severity;
+use mcpvisor::{
+    Config, FaultClass, Finding, ListKind, ServerConfig, ServerHandle, ServerStatus, StateName,
+};
+use tokio::time::Instant;
+
+use super::command_check;
+use super::report::{Check, ServerReport};
+use crate::config::source::Source;
+use crate::config::unusable_entry::costs_its_server;
+use crate::failure::needs_authorization;
+use crate::fleet;
+use crate::output::counted;
+use crate::output::hints;
+use crate::request::single_request;
+
+/// So many lines of stderr say enough.
+const MAX_STDERR_LINES: usize = 10;
+
+/// So many findings of one server are shown.
+const MAX_FINDINGS: usize = 20;
+
+/// What to do about a server that does not answer.
+const SILENT: &str = "Allow more with --timeout, or find out why it is silent.";
+
+/// What can be said of every entry without starting anything, the bad ones included.
+pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
+    let path = source.path().display().to_string();
+    let mut reports: Vec<ServerReport> = config
+        .servers
+        .iter()
+        .map(|server| entry(config, server, &path))
+        .collect();
+    for problem in &config.problems {
+        let Some(name) = problem
+            .server
+            .as_ref()
+            .filter(|_| costs_its_server(problem))
+        else {
+            continue;
+        };
+        let off = problem.severity == Severity::Off;
+        reports.push(ServerReport {
+            name: name.clone(),
+            config: path.clone(),
+            state: off.then(|| "disabled".to_owned()),
+            checks: vec![Check::problem("entry", problem, &path)],
+            ..ServerReport::default()
+        });
+    }
+    reports
+}
+
+fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
+    let name = server.name.as_str();
+    let doubts = config
+        .problems
+        .iter()
+        .filter(|problem| !costs_its_server(problem) && problem.server.as_deref() == Some(name));
+    let doubts: Vec<Check> = doubts
+        .map(|doubt| Check::problem("entry", doubt, path))
+        .collect();
+    let mut checks = match doubts.is_empty() {
+        true => vec![Check::good(
+            "entry",
+            format!("{path}: {}", server.transport),
+        )],
+        false => doubts,
+    };
+    checks.extend(command_check::check(&server.transport));
+    ServerReport {
+        name: name.to_owned(),
+        config: path.to_owned(),
+        transport: server.transport.label().to_owned(),
+        checks,
+        ..ServerReport::default()
+    }
+}
+
+/// What became of a server, and how long it took.
+pub(super) struct Outcome {
+    pub(super) status: ServerStatus,
+    pub(super) took: Duration,
+    pub(super) in_time: bool,
+    pub(super) stderr: String,
+    /// What should be looked at in what it lists.
+    pub(super) findings: Arc<[Finding]>,
+}
+
+/// Waits for the verdict on a server.
+pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
+    let settled = fleet::settled(&server, &ListKind::ALL, until).await;
+    Outcome {
+        in_time: settled.is_some(),
+        status: settled.unwrap_or_else(|| server.status()),
+        took: begun.elapsed(),
+        stderr: server.stderr_tail(),
+        findings: Arc::clone(&server.catalog().findings),
+    }
+}
+
+/// Adds to the report what the connection showed within this time.
+pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome, within: &str) {
+    let status = &outcome.status;
+    report.state = Some(status.state.to_string());
+    report.protocol.clone_from(&status.protocol);
+    report.needs_authorization = needs_authorization(status);
+    report.late = !outcome.in_time;
+    let connected = status.state == StateName::Connected;
+    if connected {
+        report.connect_ms = u64::try_from(outcome.took.as_millis()).ok();
+        report.tools = Some(status.tools);
+    }
+    let check = match status.state {
+        StateName::Disabled => Some(Check::good("connection", "disabled, so not started")),
+        _ if connected => Some(Check::good("connection", greeting(outcome))),
+        _ if is_command(status) && command_said_so(report) => None,
+        _ => Some(failed(outcome, &report.transport)),
+    };
+    report.checks.extend(check);
+    if report.needs_authorization {
+        report
+            .checks
+            .push(Check::bad("authorization", "needed", ""));
+    }
+    if connected {
+        report.checks.push(catalog(status, within));
+        report.checks.extend(stdout(status));
+        report.checks.extend(held(status));
+        report.checks.extend(findings(&outcome.findings));
+    }
+    let well = report.checks.iter().all(|check| check.ok);
+    if !well && !outcome.stderr.trim().is_empty() {
+        let lines: Vec<&str> = outcome.stderr.lines().collect();
+        let last = &lines[lines.len().saturating_sub(MAX_STDERR_LINES)..];
+        report.stderr = Some(last.join("\n"));
+    }
+}
+
+fn is_command(status: &ServerStatus) -> bool {
+    let class = status.last_error.as_ref().map(|fault| fault.class);
+    matches!(
+        class,
+        Some(FaultClass::CommandNotFound | FaultClass::InvalidCommand)
+    )
+}
+
+/// Whether the command was found wanting before it was started: one problem is told once.
+fn command_said_so(report: &ServerReport) -> bool {
+    let mut checks = report.checks.iter();
+    checks.any(|check| check.check == "command" && !check.ok)
+}
+
+fn greeting(outcome: &Outcome) -> String {
+    let status = &outcome.status;
+    let mut text = format!("{} ms", outcome.took.as_millis());
+    if let Some(protocol) = &status.protocol {
+        text.push_str(&format!(", protocol {protocol}"));
+    }
+    if let Some(server) = &status.server {
+        text.push_str(&format!(", {} {}", server.name, server.version));
+    }
+    text
+}
+
+fn failed(outcome: &Outcome, transport: &str) -> Check {
+    let status = &outcome.status;
+    let fault = status.last_error.as_ref();
+    let state = status.state;
+    let mut detail = match fault {
+        _ if !outcome.in_time => {
+            format!("no answer after {} ms ({state})", outcome.took.as_millis())
+        }
+        Some(fault) => format!("{fault} ({state})"),
+        None => state.to_string(),
+    };
+    if let Some(strays) = single_request::strays(status) {
+        detail.push_str(&format!("; {strays}"));
+    }
+    let usual = match (outcome.in_time, transport) {
+        (true, "http") => "Check the URL and that the server is running.",
+        (true, _) if outcome.stderr.trim().is_empty() => "Fix it, then rerun `mcpvisor doctor`.",
+        (true, _) => "Fix the error below, then rerun `mcpvisor doctor`.",
+        (false, _) => SILENT,
+    };
+    let action = hints::of(status).unwrap_or_else(|| usual.to_owned());
+    Check::bad("connection", detail, action)
+}
+
+/// Lines that are no messages. We pass them over; other clients refuse such a server.
+fn stdout(status: &ServerStatus) -> Option<Check> {
+    if status.strays == 0 || status.transport != "stdio" {
+        return None;
+    }
+    let lines = counted(usize::try_from(status.strays).unwrap_or(usize::MAX), "line");
+    Some(Check::warning(
+        "stdout",
+        format!(
+            "wrote {lines} on stdout that are not protocol messages, which some clients refuse"
+        ),
+        "Write logs and banners to stderr.",
+    ))
+}
+
+/// Tools that wait for a person.
+fn held(status: &ServerStatus) -> Option<Check> {
+    let said = single_request::held(status.name.as_str(), status.held)?;
+    let (detail, action) = said.split_once("; ").unwrap_or((&said, ""));
+    Some(Check::bad("tools", detail, action))
+}
+
+/// What a person should look at. It is no problem by itself: nobody but a person knows.
+fn findings(findings: &[Finding]) -> Vec<Check> {
+    let shown = findings.iter().take(MAX_FINDINGS);
+    let mut checks: Vec<Check> = shown
+        .map(|finding| Check::warning("finding", finding.to_string(), ""))
+        .collect();
+    let more = findings.len().saturating_sub(MAX_FINDINGS);
+    if more > 0 {
+        checks.push(Check::warning("finding", format!("and {more} more"), ""));
+    }
+    checks
+}
+
+fn catalog(status: &ServerStatus, within: &str) -> Check {
+    if let Some(list) = single_request::pending(status) {
+        let detail = format!("its {list} were not listed {within}");
+        return Check::bad("catalog", detail, SILENT);
+    }
+    let counts = [
+        counted(status.tools, "tool"),
+        counted(status.prompts, "prompt"),
+        counted(status.resources, "resource"),
+    ];
+    let counts = counts.join(", ");
+    match &status.last_error {
+        Some(fault) if fault.class == FaultClass::Discovery => Check::bad(
+            "catalog",
+            fault.message.clone(),
+            "Fix the server. Earlier listings are kept.",
+        ),
+        _ => Check::good("catalog", counts),
+    }
+}

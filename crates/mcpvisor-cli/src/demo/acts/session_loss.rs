@@ -1,0 +1,101 @@
+//! Act 4: a server over HTTP forgets its sessions, then dies and comes back on its port.
+
+use std::time::{Duration, Instant};
+
+use mcpvisor::ServerHandle;
+
+use super::{describe, ms};
+use crate::demo::Demo;
+use crate::demo::sandbox::{ORDERS, raise};
+use crate::failure::Failure;
+use crate::screen::Tone;
+
+/// The sessions are forgotten by then.
+const FORGOTTEN: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether they are.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// The server is away for this long.
+const AWAY: Duration = Duration::from_millis(300);
+
+pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
+    demo.narrator.act(
+        "Act 4: orders forgets its sessions, then restarts",
+        "It is reached over HTTP, and every agent is calling it. Nobody tells the fleet.",
+    );
+    let server = demo.runtime.server(ORDERS);
+    let server = server.map_err(|error| Failure::unexpected(error.to_string()))?;
+    forget(demo, &server).await?;
+    demo.narrator.pause(Duration::from_millis(1_500)).await;
+    restart(demo).await?;
+    demo.narrator.pause(Duration::from_millis(1_500)).await;
+    Ok(())
+}
+
+async fn forget(demo: &mut Demo, server: &ServerHandle) -> Result<(), Failure> {
+    let before = server.status().generation.get();
+    demo.narrator.line(
+        Tone::Fault,
+        "fault",
+        "orders forgets every session, in the middle of the work",
+    );
+    let flag = demo.sandbox.forget();
+    raise(&flag)?;
+    let until = Instant::now() + FORGOTTEN;
+    while flag.exists() {
+        if Instant::now() > until {
+            return Err(Failure::unexpected("orders does not forget"));
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    let coder = demo.agents.coder();
+    let report = coder.order("a better memory").await;
+    let text = format!(
+        "calls orders.place: {} after {}; what an unknown session refuses has not run",
+        describe(&report),
+        ms(report.took)
+    );
+    demo.narrator.line(Tone::Good, coder.name, &text);
+    demo.promises.check(
+        "a call whose session was forgotten is answered",
+        report.is_answered(),
+    );
+    let reconnects = server.status().generation.get() - before;
+    let text = format!("one new session served all agents: {reconnects} reconnect");
+    demo.narrator.line(Tone::Good, "agents", &text);
+    demo.promises.check(
+        "a forgotten session costs one reconnect for all agents",
+        reconnects == 1,
+    );
+    demo.recoveries.push(report.took);
+    Ok(())
+}
+
+async fn restart(demo: &mut Demo) -> Result<(), Failure> {
+    let pid = demo.orders.kill();
+    let pid = pid.ok_or_else(|| Failure::unexpected("orders has no process"))?;
+    let text = format!("kill -9 {pid}; it is started again {} later", ms(AWAY));
+    demo.narrator.line(Tone::Fault, "fault", &text);
+    tokio::time::sleep(AWAY).await;
+    demo.orders.start().await?;
+    let back = Instant::now();
+    demo.narrator
+        .line(Tone::Plain, "mend", "orders listens on its port again");
+    let planner = demo.agents.planner();
+    let report = planner.order("a spare process").await;
+    let by = report
+        .pid()
+        .map_or_else(String::new, |pid| format!(" by the new process {pid}"));
+    let text = format!(
+        "calls orders.place: {}{by}, {} after it was back",
+        describe(&report),
+        ms(back.elapsed())
+    );
+    demo.narrator.line(Tone::Good, planner.name, &text);
+    let found = report.is_answered() && report.pid() != Some(pid);
+    demo.promises
+        .check("a server that is back on its port is found again", found);
+    demo.recoveries.push(report.took);
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! `notes`: a file with one note per line. Appending has an effect, searching has none.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::CallToolResult;
+use rmcp::schemars::JsonSchema;
+use rmcp::{ErrorData, ServerHandler, schemars, tool, tool_handler, tool_router};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Journal;
+
+/// A call may hold its answer back this long at most.
+const MAX_HOLD: Duration = Duration::from_secs(10);
+
+/// How often a held call looks whether it may answer.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Clone)]
+pub(super) struct Notes {
+    /// One note per line.
+    pub(super) file: PathBuf,
+    pub(super) journal: Journal,
+    /// Calls with `hold` are not answered while this file exists.
+    pub(super) hold_while: Option<PathBuf>,
+}
+
+/// The arguments of `append`.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Append {
+    /// The note, one line.
+    text: String,
+    /// Write the note, but hold the answer back.
+    #[serde(default)]
+    hold: bool,
+}
+
+/// The arguments of `search`.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Search {
+    /// What the notes must contain; empty finds all.
+    #[serde(default)]
+    text: String,
+    /// Hold the answer back.
+    #[serde(default)]
+    hold: bool,
+}
+
+#[tool_router]
+impl Notes {
+    /// Write a note down.
+    #[tool(annotations(read_only_hint = false, idempotent_hint = false))]
+    async fn append(
+        &self,
+        Parameters(wish): Parameters<Append>,
+    ) -> Result<CallToolResult, ErrorData> {
+        self.write(&wish.text).map_err(failed)?;
+        if wish.hold {
+            self.hold("append").await;
+        }
+        Ok(answer(json!({ "written": true })))
+    }
+
+    /// Find notes.
+    #[tool(annotations(read_only_hint = true))]
+    async fn search(
+        &self,
+        Parameters(wish): Parameters<Search>,
+    ) -> Result<CallToolResult, ErrorData> {
+        if wish.hold {
+            self.hold("search").await;
+        }
+        let notes = self.read().map_err(failed)?;
+        let found: Vec<&str> = notes
+            .lines()
+            .filter(|note| note.contains(&wish.text))
+            .collect();
+        Ok(answer(json!({ "count": found.len() })))
+    }
+
+    fn write(&self, note: &str) -> std::io::Result<()> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.file)?;
+        file.write_all(format!("{}\n", note.replace('\n', " ")).as_bytes())
+    }
+
+    fn read(&self) -> std::io::Result<String> {
+        match std::fs::read_to_string(&self.file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        }
+    }
+
+    async fn hold(&self, call: &str) {
+        self.journal.began(call);
+        let held = async {
+            while self.hold_while.as_ref().is_some_and(|file| file.exists()) {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        };
+        // Too late is as good as released.
+        let _ = tokio::time::timeout(MAX_HOLD, held).await;
+    }
+}
+
+#[tool_handler(name = "notes", version = "1.0.0")]
+impl ServerHandler for Notes {}
+
+/// An answer that says which process gave it.
+fn answer(mut value: serde_json::Value) -> CallToolResult {
+    value["pid"] = json!(std::process::id());
+    CallToolResult::structured(value)
+}
+
+fn failed(error: std::io::Error) -> ErrorData {
+    ErrorData::internal_error(format!("the notes cannot be used: {error}"), None)
+}

@@ -1,0 +1,199 @@
+//! The servers of the demo, and the folder in which they keep their things.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use mcpvisor::rmcp::model::ProtocolVersion;
+use mcpvisor::{Config, ServerConfig, ServerSettings, StdioCommand, Transport};
+
+use super::builtin::{Clock, Entry, Journal};
+use super::processes;
+use crate::failure::Failure;
+
+pub(super) const NOTES: &str = "notes";
+pub(super) const WEATHER: &str = "weather";
+pub(super) const CLOCK: &str = "clock";
+pub(super) const ORDERS: &str = "orders";
+
+/// How many connects `weather` may use before it is parked.
+pub(super) const WEATHER_ATTEMPTS: u32 = 4;
+
+/// How often a file is looked at that another process writes.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A folder of our own, removed at the end.
+#[derive(Debug)]
+pub(super) struct Sandbox {
+    folder: PathBuf,
+    program: PathBuf,
+}
+
+impl Sandbox {
+    pub(super) fn create() -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::unexpected(format!("no narrator: {error}"));
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let name = format!("mcpvisor-demo-{}-{}", std::process::id(), since.as_nanos());
+        let program = std::env::current_exe().map_err(failed)?;
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).map_err(failed)?;
+        Ok(Self { folder, program })
+    }
+
+    /// Two servers as child processes, one in this process, one at an address.
+    pub(super) fn config(&self, orders: String) -> Result<Config, Failure> {
+        let named = |name: &str, transport: Transport| {
+            ServerConfig::new(name, transport).map_err(|e| Failure::unexpected(e.to_string()))
+        };
+        let notes = self
+            .builtin(NOTES)
+            .arg("--notes")
+            .arg(self.notes())
+            .arg("--hold-while")
+            .arg(self.hold());
+        let weather = self.builtin(WEATHER).arg("--flap-while").arg(self.flap());
+        // The newest revision that has a handshake to die after, and sessions to forget.
+        let legacy = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
+        let mut weather = named(WEATHER, weather.into())?.settings(impatient());
+        weather.protocol = legacy.clone();
+        let mut orders = named(ORDERS, Transport::http(orders).into())?.settings(trusted());
+        orders.protocol = legacy;
+        Ok(Config::new()
+            .server(named(NOTES, notes.into())?.settings(trusted()))
+            .server(weather)
+            .server(named(CLOCK, Transport::in_process(Clock::new()))?.settings(trusted()))
+            .server(orders))
+    }
+
+    fn builtin(&self, name: &str) -> StdioCommand {
+        Transport::stdio(&self.program)
+            .args(["builtin-server", name, "--journal"])
+            .arg(self.journal(name))
+    }
+
+    /// The server over HTTP, as the demo starts it.
+    pub(super) fn orders(&self, listen: SocketAddr) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["builtin-server", ORDERS, "--journal"]);
+        command.arg(self.journal(ORDERS));
+        command.arg("--orders").arg(self.placed());
+        command.arg("--forget-when").arg(self.forget());
+        command.arg("--listen").arg(listen.to_string());
+        command
+    }
+
+    /// The orders, one per line.
+    pub(super) fn read_orders(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.placed()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// When this appears, `orders` forgets its sessions and removes it.
+    pub(super) fn forget(&self) -> PathBuf {
+        self.folder.join("forget")
+    }
+
+    /// The notes, one per line.
+    pub(super) fn read_notes(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.notes()).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// While this is there, held calls of `notes` are not answered.
+    pub(super) fn hold(&self) -> PathBuf {
+        self.folder.join("hold")
+    }
+
+    /// While this is there, `weather` dies right after every handshake.
+    pub(super) fn flap(&self) -> PathBuf {
+        self.folder.join("flap")
+    }
+
+    /// The processes that a server has had so far.
+    pub(super) fn started(&self, server: &str) -> Vec<u32> {
+        let entries = Journal::read(&self.journal(server));
+        let pid = |entry| match entry {
+            Entry::Started(pid) => Some(pid),
+            Entry::Began(_) => None,
+        };
+        entries.into_iter().filter_map(pid).collect()
+    }
+
+    /// Waits until this many held calls have begun at `notes`.
+    pub(super) async fn begun(&self, calls: usize, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let journal = self.journal(NOTES);
+        let begun = || {
+            let entries = Journal::read(&journal);
+            let began = entries
+                .iter()
+                .filter(|entry| matches!(entry, Entry::Began(_)));
+            began.count() >= calls
+        };
+        while !begun() {
+            if Instant::now() > until {
+                return false;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        true
+    }
+
+    /// Processes that are still there.
+    pub(super) fn left(&self) -> usize {
+        let mark = self.folder.display().to_string();
+        let pids = [NOTES, WEATHER, ORDERS]
+            .into_iter()
+            .flat_map(|name| self.started(name));
+        pids.filter(|pid| processes::is_left(*pid, &mark)).count()
+    }
+
+    fn placed(&self) -> PathBuf {
+        self.folder.join("orders.txt")
+    }
+
+    fn notes(&self) -> PathBuf {
+        self.folder.join("notes.txt")
+    }
+
+    fn journal(&self, server: &str) -> PathBuf {
+        self.folder.join(format!("{server}.journal"))
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Makes a file that servers look for.
+pub(super) fn raise(flag: &Path) -> Result<(), Failure> {
+    std::fs::write(flag, "").map_err(|error| Failure::unexpected(error.to_string()))
+}
+
+/// Removes it again.
+pub(super) fn lower(flag: &Path) -> Result<(), Failure> {
+    std::fs::remove_file(flag).map_err(|error| Failure::unexpected(error.to_string()))
+}
+
+/// The servers are our own, so their word on what only reads is believed.
+fn trusted() -> ServerSettings {
+    let mut settings = ServerSettings::default();
+    settings.retry.trusted = true;
+    settings
+}
+
+/// A small budget and short delays, so that a flapping server is parked while people watch.
+fn impatient() -> ServerSettings {
+    let mut settings = trusted();
+    settings.budget.attempts = WEATHER_ATTEMPTS;
+    settings.budget.within = Duration::from_secs(60);
+    settings.budget.wake_every = Duration::from_millis(100);
+    settings.backoff.initial = Duration::from_millis(200);
+    settings.backoff.max = Duration::from_secs(1);
+    settings
+}

@@ -1,0 +1,41 @@
+//! Results of servers as text: binary content is saved or described.
+
+use mcpvisor::rmcp::model::{ContentBlock, ResourceContents};
+
+use crate::output::{Attachments, printable, printable_lines};
+
+/// What is shown for content that a newer protocol may bring.
+const UNKNOWN: &str = "[content of an unknown kind]";
+
+/// One block of a result.
+pub(crate) fn block(block: &ContentBlock, attachments: &Attachments) -> String {
+    match block {
+        ContentBlock::Text(text) => printable_lines(&text.text),
+        ContentBlock::Image(image) => {
+            attachments.content("image", Some(&image.mime_type), None, &image.data)
+        }
+        ContentBlock::Audio(audio) => {
+            attachments.content("audio", Some(&audio.mime_type), None, &audio.data)
+        }
+        ContentBlock::ResourceLink(link) => printable(&format!("[resource {}]", link.uri)),
+        ContentBlock::Resource(embedded) => resource(&embedded.resource, attachments),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// What a resource holds.
+pub(crate) fn resource(contents: &ResourceContents, attachments: &Attachments) -> String {
+    match contents {
+        ResourceContents::TextResourceContents { text, .. } => printable_lines(text),
+        ResourceContents::BlobResourceContents {
+            uri,
+            mime_type,
+            blob,
+            ..
+        } => {
+            let kind = printable(&format!("resource {uri}"));
+            attachments.content(&kind, mime_type.as_deref(), Some(uri), blob)
+        }
+        _ => UNKNOWN.to_owned(),
+    }
+}

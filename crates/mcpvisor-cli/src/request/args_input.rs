@@ -1,0 +1,60 @@
+//! The object of `--args`: from the command line, from stdin or from a file.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupts;
+use crate::request::deadlines::Deadline;
+use crate::request::single_request::PendingRequest;
+
+/// No more is read.
+const MAX_ARGS: u64 = 16 * 1024 * 1024;
+
+/// Where it is read from.
+#[derive(Debug, Clone)]
+enum Place {
+    Stdin,
+    File(PathBuf),
+}
+
+/// The text of the object. Whoever should write it may never do so, so a signal or the deadline ends
+/// the reading.
+pub(crate) async fn read_object(
+    text: &str,
+    deadline: Deadline,
+    pending: &PendingRequest<'_>,
+) -> Result<String, Failure> {
+    let (place, shown) = match text.strip_prefix('@') {
+        _ if text == "-" => (Place::Stdin, "stdin"),
+        Some(file) => (Place::File(file.into()), file),
+        None => return Ok(text.to_owned()),
+    };
+    let mut interrupts = Interrupts::listen();
+    // Reading cannot be given up, so a thread of its own does it, and is left behind.
+    let reading = tokio::task::spawn_blocking(move || place.read());
+    tokio::select! {
+        read = reading => read
+            .map_err(|error| Failure::unexpected(error.to_string()))?
+            .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
+        () = interrupts.next() => Err(pending.interrupted()),
+        () = deadline.passed() => Err(pending.too_late(format!(
+            "--args did not come from {shown} in time; nothing was sent"
+        ))),
+    }
+}
+
+impl Place {
+    fn read(self) -> io::Result<String> {
+        match self {
+            Self::Stdin => read(io::stdin()),
+            Self::File(path) => read(std::fs::File::open(path)?),
+        }
+    }
+}
+
+fn read(from: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    from.take(MAX_ARGS).read_to_string(&mut text)?;
+    Ok(text)
+}

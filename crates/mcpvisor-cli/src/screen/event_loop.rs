@@ -1,0 +1,375 @@
+//! The loop of the screen: news in, keys in, drawing out. What it decides is in [`super::model`].
+//!
+//! Latency is that of pings of our own, one every two seconds to each connected server; in the demo
+//! it is that of the agents' calls.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mcpvisor::{Event, EventKind, Known, Runtime, StateName};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::keys::Key;
+use super::model::{Mode, Model, ScreenCommand, StoryLine, Tone};
+use super::server_row::Row;
+use super::terminal::TerminalGuard;
+use super::view;
+use crate::config::unusable_entry::LeftOut;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::ColorMode;
+
+/// How often the screen is diagnostic: countdowns move, and nobody sees more.
+const FRAME: Duration = Duration::from_millis(100);
+
+/// How often a server is pinged, and how long it may take.
+const PING_EVERY: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Keys and news that wait to be looked at.
+const WAITING: usize = 1_024;
+
+/// How often the thread of the keys looks whether it is still needed.
+const KEY_POLL: Duration = Duration::from_millis(50);
+
+/// ScreenUpdate for the screen from the one whose story it shows.
+#[derive(Debug)]
+pub(crate) enum ScreenUpdate {
+    Line(StoryLine),
+    Measured {
+        server: String,
+        took: Option<Duration>,
+    },
+}
+
+/// Where a story is told. A screen that is behind misses some of it; nobody waits for a screen.
+#[derive(Debug, Clone)]
+pub(crate) struct UpdateSender(mpsc::Sender<ScreenUpdate>);
+
+impl UpdateSender {
+    /// The teller's end and the screen's.
+    pub(crate) fn new() -> (Self, mpsc::Receiver<ScreenUpdate>) {
+        let (sender, news) = mpsc::channel(WAITING);
+        (Self(sender), news)
+    }
+
+    pub(crate) fn send(&self, news: ScreenUpdate) {
+        let _ = self.0.try_send(news);
+    }
+}
+
+/// A screen on the terminal of this process. Dropping it gives the terminal back.
+pub(crate) struct LiveScreen {
+    model: Model,
+    /// Before the terminal, so that it is dropped first.
+    keys: Keys,
+    guard: TerminalGuard,
+    color: ColorMode,
+    started: Instant,
+    runtime: Runtime,
+    story: Option<mpsc::Receiver<ScreenUpdate>>,
+    pings: JoinSet<(String, Option<Duration>)>,
+    pinged: BTreeSet<String>,
+    /// Servers that are none of the runtime's: their entries cannot be used.
+    fixed: Vec<Row>,
+    commands: JoinSet<String>,
+}
+
+/// Watches a fleet until the person at the keys has seen enough.
+pub(crate) async fn watch(
+    runtime: &Runtime,
+    title: &str,
+    left_out: &[LeftOut<'_>],
+) -> Result<Exit, Failure> {
+    let mut live = LiveScreen::open(runtime, title, None)?;
+    live.fixed = left_out.iter().map(Row::from).collect();
+    live.run().await
+}
+
+impl LiveScreen {
+    /// Takes the terminal. With a story the keys cannot change the fleet.
+    pub(crate) fn open(
+        runtime: &Runtime,
+        title: &str,
+        story: Option<mpsc::Receiver<ScreenUpdate>>,
+    ) -> Result<Self, Failure> {
+        let told = story.is_some();
+        Ok(Self {
+            model: Model::new(title, !told, told),
+            // The terminal first: keys are read in raw mode.
+            guard: TerminalGuard::acquire()?,
+            keys: Keys::read(),
+            color: ColorMode::of_stdout(),
+            started: Instant::now(),
+            runtime: runtime.clone(),
+            story,
+            pings: JoinSet::new(),
+            pinged: BTreeSet::new(),
+            fixed: Vec::new(),
+            commands: JoinSet::new(),
+        })
+    }
+
+    /// Runs until someone quits.
+    pub(crate) async fn run(&mut self) -> Result<Exit, Failure> {
+        let mut events = self.runtime.events();
+        let mut frames = interval(FRAME);
+        let mut pings = interval(PING_EVERY);
+        for interval in [&mut frames, &mut pings] {
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        let mut told = true;
+        loop {
+            tokio::select! {
+                _ = frames.tick() => self.draw()?,
+                Some(key) = self.keys.pressed.recv() => {
+                    match self.model.key(key) {
+                        Some(ScreenCommand::Quit { interrupted: false }) => return Ok(Exit::Ok),
+                        Some(ScreenCommand::Quit { interrupted: true }) => return Err(Failure::interrupted()),
+                        Some(command) => self.command(command),
+                        None => {}
+                    }
+                    self.draw()?;
+                }
+                event = events.recv(), if told && self.story.is_none() => match event {
+                    Ok(event) => self.happened(&event),
+                    Err(mcpvisor::EventsError::Lagged(_)) => {}
+                    Err(_) => told = false,
+                },
+                Some(news) = next(&mut self.story) => match news {
+                    ScreenUpdate::Line(told) => self.model.happened(told),
+                    ScreenUpdate::Measured { server, took } => self.model.measured(&server, took),
+                },
+                _ = pings.tick(), if self.story.is_none() => self.ping(),
+                Some(Ok((server, took))) = self.pings.join_next() => {
+                    self.pinged.remove(&server);
+                    self.model.measured(&server, took);
+                }
+                Some(Ok(message)) = self.commands.join_next() => self.model.message(message),
+            }
+        }
+    }
+
+    fn draw(&mut self) -> Result<(), Failure> {
+        #[cfg(debug_assertions)]
+        panic_if_asked();
+        let mut rows: Vec<Row> = self.runtime.status().iter().map(Row::from).collect();
+        rows.extend(self.fixed.iter().cloned());
+        self.model.statuses(rows);
+        if self.model.mode == Mode::Detail {
+            self.look();
+        }
+        let (model, color, now) = (&self.model, self.color, Instant::now());
+        let drawn = self
+            .guard
+            .terminal
+            .draw(|frame| view::draw(frame, model, color, now));
+        drawn.map_err(|error| Failure::unexpected(format!("cannot draw: {error}")))?;
+        Ok(())
+    }
+
+    /// What the detail view shows beyond the status.
+    fn look(&mut self) {
+        let Some(row) = self.model.current() else {
+            return;
+        };
+        let Ok(server) = self.runtime.server(&row.name) else {
+            return;
+        };
+        let catalog = server.catalog();
+        self.model.tools = catalog
+            .tools
+            .iter()
+            .map(|tool| tool.name.to_string())
+            .collect();
+        self.model.stderr = server.stderr_tail();
+    }
+
+    fn happened(&mut self, event: &Event) {
+        if let Some((tone, text)) = describe(event) {
+            self.model.happened(StoryLine {
+                at: self.started.elapsed(),
+                who: event
+                    .server
+                    .as_ref()
+                    .map_or_else(String::new, ToString::to_string),
+                text,
+                tone,
+            });
+        }
+    }
+
+    /// Carries a command out beside the loop: closing a server takes its time.
+    fn command(&mut self, command: ScreenCommand) {
+        let runtime = self.runtime.clone();
+        self.commands.spawn(async move {
+            let (done, name, result) = match command {
+                ScreenCommand::Reconnect(name) => {
+                    let result = runtime.reconnect(&name).await;
+                    ("reconnecting", name, result)
+                }
+                ScreenCommand::Enable(name) => {
+                    let result = runtime.enable(&name).await;
+                    ("enabled", name, result)
+                }
+                ScreenCommand::Disable(name) => {
+                    let result = runtime.disable(&name).await;
+                    ("disabled", name, result)
+                }
+                ScreenCommand::Quit { .. } => return String::new(),
+            };
+            match result {
+                Ok(()) => format!("{name}: {done}"),
+                Err(error) => error.to_string(),
+            }
+        });
+    }
+
+    /// Pings every connected server that is not being pinged already.
+    fn ping(&mut self) {
+        for status in self.runtime.status() {
+            let name = status.name.to_string();
+            if status.state != StateName::Connected || self.pinged.contains(&name) {
+                continue;
+            }
+            let Ok(server) = self.runtime.server(&name) else {
+                continue;
+            };
+            self.pinged.insert(name.clone());
+            self.pings.spawn(async move {
+                let begun = Instant::now();
+                let answered = match server.ping().deadline(PING_TIMEOUT).await {
+                    Ok(()) => true,
+                    // A server that knows no ping says so, which takes as long.
+                    Err(error) => error.known() == Known::Answered,
+                };
+                (name, answered.then(|| begun.elapsed()))
+            });
+        }
+    }
+}
+
+async fn next(story: &mut Option<mpsc::Receiver<ScreenUpdate>>) -> Option<ScreenUpdate> {
+    match story {
+        Some(news) => news.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// So that a test can see what becomes of the terminal.
+#[cfg(debug_assertions)]
+#[expect(clippy::panic, reason = "that is what it is for")]
+fn panic_if_asked() {
+    if std::env::var_os("MCPVISOR_PANIC_SCREEN").is_some() {
+        panic!("the screen was asked to panic");
+    }
+}
+
+/// An event in a line, if it is worth one.
+fn describe(event: &Event) -> Option<(Tone, String)> {
+    Some(match &event.kind {
+        EventKind::StateChanged { from, to, fault } => {
+            // A failed attempt has an event of its own.
+            let lost = matches!(from, StateName::Connected | StateName::Disabling);
+            let fault = fault.as_ref().filter(|_| lost);
+            let fault = fault.map_or_else(String::new, |fault| format!(": {fault}"));
+            let tone = match to {
+                StateName::Connected => Tone::Good,
+                StateName::Reconnecting
+                | StateName::Disconnected
+                | StateName::PermanentlyFailed => Tone::Bad,
+                _ => Tone::Plain,
+            };
+            (
+                tone,
+                format!("{from} → {to} (connection {}){fault}", event.generation),
+            )
+        }
+        EventKind::AttemptFailed {
+            attempt,
+            fault,
+            retry_in,
+        } => {
+            let next = retry_in.map_or_else(String::new, |wait| {
+                format!("; next in {:.1} s", wait.as_secs_f64())
+            });
+            (
+                Tone::Bad,
+                format!("attempt {attempt} failed: {fault}{next}"),
+            )
+        }
+        EventKind::CatalogChanged { list, diff, .. } => {
+            let counts = [
+                ("new", &diff.added),
+                ("gone", &diff.removed),
+                ("changed", &diff.changed),
+            ];
+            let counts = counts.iter().filter(|(_, names)| !names.is_empty());
+            let counts: Vec<String> = counts
+                .map(|(what, names)| format!("{} {what}", names.len()))
+                .collect();
+            (
+                Tone::Plain,
+                format!("{list:?}: {}", counts.join(", ")).to_lowercase(),
+            )
+        }
+        EventKind::ActorRestarted { problem } => {
+            (Tone::Bad, format!("its actor was restarted: {problem}"))
+        }
+        EventKind::Added => (Tone::Plain, "added".to_owned()),
+        EventKind::Removed => (Tone::Plain, "removed".to_owned()),
+        _ => return None,
+    })
+}
+
+/// The thread that reads keys. It ends with this.
+struct Keys {
+    pressed: mpsc::Receiver<Key>,
+    unneeded: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keys {
+    fn read() -> Self {
+        let (sender, pressed) = mpsc::channel(WAITING);
+        let unneeded = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&unneeded);
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                match crossterm::event::poll(KEY_POLL) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let Ok(event) = crossterm::event::read() else {
+                            return;
+                        };
+                        if let Some(key) = Key::of(&event) {
+                            let _ = sender.try_send(key);
+                        }
+                    }
+                    // The terminal is gone: its hang-up ends the process.
+                    Err(_) => return,
+                }
+            }
+        });
+        Self {
+            pressed,
+            unneeded,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        self.unneeded.store(true, Ordering::Relaxed);
+        // It must have stopped reading when the terminal belongs to the shell again.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
