@@ -117,14 +117,14 @@ impl fmt::Debug for ServerName {
 /// One running instance of a server: 0 for a server of the start, a rising number for one that is added
 /// at run time, so that a name that is removed and added again is told apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot {
+pub struct ServerInstance {
     /// The configured server.
     pub server: ServerName,
     /// Which of its instances.
     pub instance: u32,
 }
 
-impl Slot {
+impl ServerInstance {
     /// The instance of a server of the start.
     pub fn first(server: ServerName) -> Self {
         Self {
@@ -134,7 +134,7 @@ impl Slot {
     }
 }
 
-impl fmt::Display for Slot {
+impl fmt::Display for ServerInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.instance == 0 {
             write!(f, "{}", self.server)

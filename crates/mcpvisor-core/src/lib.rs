@@ -3,10 +3,10 @@
 //! Nothing here knows tokio, ractor or rmcp, reads a clock or rolls dice: time and chance enter as
 //! arguments, what should happen leaves as data. The `mcpvisor` crate performs it.
 
-pub mod chance;
 pub mod ids;
 pub mod machine;
 pub mod policy;
+pub mod random;
 pub mod settings;
 pub mod text;
 
@@ -18,18 +18,20 @@ pub use text::{glob, names, suspicion};
 
 pub use admission::{Admission, Entry, Priority};
 pub use backoff::Backoff;
-pub use budget::{ReconnectBudget, Verdict};
-pub use chance::Chance;
-pub use glob::{Filter, Glob, Hidden};
+pub use budget::{ConnectTiming, ReconnectBudget};
+pub use glob::{Filter, FilterRejection, Glob};
 pub use governor::{ConnectKind, Governor, GovernorSettings};
 pub use health::Health;
-pub use ids::{CallId, CallMap, ClientId, Generation, InvalidServerName, ServerName, Slot};
+pub use ids::{
+    CallId, CallMap, ClientId, Generation, InvalidServerName, ServerInstance, ServerName,
+};
 pub use keep_alive::KeepAlive;
-pub use listing::{Discovery, FetchOutcome, ListKind};
+pub use listing::{FetchOutcome, ListKind, ListSchedule};
 pub use machine::{Durable, Effect, Input, Machine, State, StateName};
 pub use names::{MAX_EXPOSED_NAME, exposed_name, may_expose};
 pub use negotiation::{Era, KnownEra, Negotiation};
-pub use retry::{Decision, Known, RetryWish, Ruling, Safety, Trouble};
-pub use session_evidence::Evidence;
+pub use random::Random;
+pub use retry::{Known, RequestFailure, RetryAction, RetryDecision, RetryPolicy, Safety};
+pub use session_evidence::SessionEvidence;
 pub use settings::{InvalidSetting, ServerSettings};
 pub use suspicion::Suspicion;

@@ -4,9 +4,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{Durable, End, Fault, FaultClass, NewCall};
+use mcpvisor_core::machine::{ConnectionEnd, Durable, Fault, FaultClass, NewCall};
 use mcpvisor_core::{
-    CallId, Chance, ClientId, Effect, Generation, Input, Machine, RetryWish, Safety,
+    CallId, ClientId, Effect, Generation, Input, Machine, Random, RetryPolicy, Safety,
     ServerSettings, StateName,
 };
 use support::model::Model;
@@ -71,7 +71,7 @@ impl Stage {
 
     fn step(&mut self, input: Input) {
         let rolled = self.dice.as_mut().map(Dice::chance);
-        let chance = rolled.map_or(Chance::MIDDLE, Chance::new);
+        let chance = rolled.map_or(Random::MIDDLE, Random::new);
         let mut effects = Vec::new();
         self.machine
             .handle(self.now, chance, input.clone(), &mut effects);
@@ -84,7 +84,7 @@ impl Stage {
 
     fn perform(&mut self, effect: &Effect) {
         match effect {
-            Effect::AskPermit { .. } => self.step(Input::PermitGranted),
+            Effect::RequestPermit { .. } => self.step(Input::PermitGranted),
             Effect::Open { generation } => self.open(*generation),
             Effect::Close { generation, .. } => {
                 self.report = Some((self.now, ended(*generation)));
@@ -147,7 +147,7 @@ impl Stage {
             call: CallId(number),
             client: ClientId::DEFAULT,
             safety: Safety::Effectful,
-            wish: RetryWish::Default,
+            wish: RetryPolicy::Default,
             priority: Default::default(),
             is_tool: true,
             deadline: self.now + Duration::from_secs(300),
@@ -167,7 +167,7 @@ fn ended(generation: Generation) -> Input {
     let fault = Fault::new(FaultClass::ConnectFailed, "broken for good");
     Input::ConnectionEnded {
         generation,
-        end: End::Failed {
+        end: ConnectionEnd::Failed {
             fault,
             retry_after: None,
         },

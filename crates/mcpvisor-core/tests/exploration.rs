@@ -18,12 +18,12 @@ use std::panic;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{
-    CallEnd, Durable, End, Fault, FaultClass, NewCall, PermanentFailure, Returned,
+    CallEnd, ConnectionEnd, Durable, Fault, FaultClass, NewCall, PermanentFailure, ReturnedCall,
 };
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{
-    CallId, Chance, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, Priority,
-    RetryWish, Safety, ServerSettings, StateName,
+    CallId, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, Priority, Random,
+    RetryPolicy, Safety, ServerSettings, StateName,
 };
 use support::from_env;
 use support::model::{Model, Place};
@@ -123,7 +123,7 @@ impl Node {
         let mut effects = Vec::new();
         if let Some(heard) = self.sabotage.input(input, self.model.newest) {
             self.machine
-                .handle(self.now, Chance::MIDDLE, heard, &mut effects);
+                .handle(self.now, Random::MIDDLE, heard, &mut effects);
         }
         self.sabotage.effects(&mut effects);
         self.model.observe(self.now, input, &effects, &self.machine);
@@ -195,26 +195,26 @@ fn fault() -> Fault {
     Fault::new(FaultClass::ConnectionLost, "gone")
 }
 
-fn failed() -> End {
-    End::Failed {
+fn failed() -> ConnectionEnd {
+    ConnectionEnd::Failed {
         fault: fault(),
         retry_after: None,
     }
 }
 
-fn closed() -> End {
-    End::Closed { problem: None }
+fn closed() -> ConnectionEnd {
+    ConnectionEnd::Closed { problem: None }
 }
 
 fn late_facts(generation: Generation) -> Vec<Input> {
     let list = ListKind::Tools;
     vec![
         call_ended(generation, READ),
-        Input::Progressed {
+        Input::CallProgressed {
             generation,
             call: READ,
         },
-        Input::Heard { generation },
+        Input::MessageReceived { generation },
         Input::FirstByte { generation },
         up(generation),
         lost(generation, &[], true),
@@ -235,7 +235,7 @@ fn late_facts(generation: Generation) -> Vec<Input> {
             after: Duration::from_secs(1),
         },
         Input::ReportBroken { generation },
-        Input::SessionGone {
+        Input::SessionLost {
             generation,
             fault: fault(),
         },
@@ -249,7 +249,7 @@ fn up(generation: Generation) -> Input {
     }
 }
 
-fn ended(generation: Generation, end: End) -> Input {
+fn ended(generation: Generation, end: ConnectionEnd) -> Input {
     Input::ConnectionEnded { generation, end }
 }
 
@@ -262,7 +262,7 @@ fn call_ended(generation: Generation, call: CallId) -> Input {
 }
 
 fn lost(generation: Generation, calls: &[CallId], written: bool) -> Input {
-    let back = |call: &CallId| Returned {
+    let back = |call: &CallId| ReturnedCall {
         call: *call,
         written,
     };
@@ -283,7 +283,7 @@ fn call(node: &Node, call: CallId) -> Input {
         } else {
             Safety::Repeatable
         },
-        wish: RetryWish::Default,
+        wish: RetryPolicy::Default,
         priority: Priority::default(),
         is_tool,
         deadline: node.now + Duration::from_secs(100),
@@ -305,7 +305,7 @@ fn options(node: &Node) -> Vec<Input> {
         Input::Enable,
         Input::Disable,
         Input::Reconnect,
-        Input::Renew,
+        Input::TransportChanged,
         Input::Shutdown {
             limit: Duration::from_secs(9),
         },
@@ -314,14 +314,14 @@ fn options(node: &Node) -> Vec<Input> {
         options.push(Input::Tick);
     }
     if node.model.state == StateName::Connected && !node.model.watched {
-        options.push(Input::Watched { active: true });
+        options.push(Input::SubscriptionsChanged { active: true });
     }
     if node.model.asked {
         options.push(Input::PermitGranted);
     }
     for id in [TOOL, READ] {
         if node.model.open.contains_key(&id) {
-            options.push(Input::CallLeft { call: id });
+            options.push(Input::CallCancelled { call: id });
         } else if !node.model.over.contains(&id) {
             options.push(call(node, id));
         }
@@ -344,7 +344,7 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
                 fault: fault(),
                 action: "install it".to_owned(),
             };
-            options.push(ended(generation, End::Hopeless(hopeless)));
+            options.push(ended(generation, ConnectionEnd::Permanent(hopeless)));
         }
         return options;
     }
@@ -360,9 +360,9 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
         });
         let retry_after = Some(Duration::from_secs(7));
         for trouble in [
-            Trouble::SessionGone,
-            Trouble::ServerFault,
-            Trouble::Busy { retry_after },
+            RequestFailure::SessionLost,
+            RequestFailure::ServerFault,
+            RequestFailure::Busy { retry_after },
         ] {
             options.push(Input::CallFailed {
                 generation,
@@ -374,7 +374,7 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
     }
     if connection.is_open() {
         options.push(Input::ReportBroken { generation });
-        options.push(Input::SessionGone {
+        options.push(Input::SessionLost {
             generation,
             fault: fault(),
         });

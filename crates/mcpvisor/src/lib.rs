@@ -38,7 +38,7 @@ pub use mcpvisor_core::machine::{Fault, FaultClass};
 pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,
-    Priority, RetryWish, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
+    Priority, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
     may_expose,
 };
 /// The crate of the protocol's types: `mcpvisor::rmcp::model` has those that calls, catalogs and callbacks

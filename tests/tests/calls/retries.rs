@@ -3,7 +3,7 @@
 use mcpvisor::rmcp::model::{
     ArgumentInfo, CompleteRequestParams, Reference, Tool, ToolAnnotations,
 };
-use mcpvisor::{CallError, Known, RetryWish, Runtime};
+use mcpvisor::{CallError, Known, RetryPolicy, Runtime};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ async fn there_is_one_retry_in_total() {
     let lost = handle.read_resource("file:///a").await.unwrap_err();
     assert!(matches!(lost, CallError::OutcomeUnknown { .. }), "{lost}");
     let look = handle.call_tool("look", json!({}));
-    look.retry(RetryWish::Always).await.unwrap_err();
+    look.retry(RetryPolicy::Always).await.unwrap_err();
     ready_after(&handle, 4).await;
     assert_eq!(scripted.record().received("resources/read").len(), 2);
     assert_eq!(scripted.record().calls("look").len(), 2);
@@ -134,9 +134,9 @@ async fn there_is_one_retry_in_total() {
 async fn the_caller_has_the_last_word_about_retries() {
     let (scripted, _runtime, handle) = started(losing(1), eager()).await;
     let charge = handle.call_tool("charge", json!({ "n": 1 }));
-    let charge = charge.retry(RetryWish::Always).await;
+    let charge = charge.retry(RetryPolicy::Always).await;
     assert_eq!(structured(charge), json!({ "n": 1 }));
-    let read = handle.read_resource("file:///a").retry(RetryWish::Never);
+    let read = handle.read_resource("file:///a").retry(RetryPolicy::Never);
     let lost = read.await.unwrap_err();
     assert!(matches!(lost, CallError::OutcomeUnknown { .. }), "{lost}");
     ready_after(&handle, 2).await;
@@ -153,7 +153,7 @@ async fn a_tool_that_changed_or_is_gone_is_not_repeated() {
         let scripted = ScriptedServer::new(losing(1)).on_generation(2, second);
         let (_runtime, handle) = ready(server("a", scripted.transport()).settings(eager())).await;
         let charge = handle.call_tool("charge", json!({}));
-        let refused = charge.retry(RetryWish::Always).await.unwrap_err();
+        let refused = charge.retry(RetryPolicy::Always).await.unwrap_err();
         assert_eq!((refused.code(), refused.known()), (code, Known::Unknown));
         assert!(refused.to_string().contains("charge"), "{refused}");
         assert_eq!(scripted.record().calls("charge").len(), 1);
@@ -170,7 +170,7 @@ async fn a_tool_that_was_not_known_when_it_was_called_is_repeated() {
     let runtime = Runtime::builder().server(config).start().await.unwrap();
     let handle = runtime.server("a").unwrap();
     let charge = handle.call_tool("charge", json!({}));
-    structured(charge.retry(RetryWish::Always).await);
+    structured(charge.retry(RetryPolicy::Always).await);
     let calls = scripted.record().calls("charge");
     assert_eq!(
         calls.iter().map(|it| it.generation).collect::<Vec<_>>(),
@@ -186,7 +186,9 @@ async fn a_call_that_was_never_sent_is_sent_whatever_its_kind() {
     let slow = spawn(handle.call_tool("slow", json!({})));
     received(&scripted.record(), "slow", 1).await;
     // In the line, behind a call that is lost with the connection.
-    let unsent = handle.call_tool("echo", json!({})).retry(RetryWish::Never);
+    let unsent = handle
+        .call_tool("echo", json!({}))
+        .retry(RetryPolicy::Never);
     let unsent = spawn(unsent);
     eventually(DEADLINE, "it waits", || handle.status().waiting == 1).await;
     scripted.control().end();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use fleet::*;
 use mcpvisor::{
-    EventKind, ListKind, ListState, RetryWish, Runtime, ServerCatalog, ServerHandle, StateName,
+    EventKind, ListKind, ListState, RetryPolicy, Runtime, ServerCatalog, ServerHandle, StateName,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{self, Marker};

@@ -101,11 +101,11 @@ async fn what_is_confirmed_while_the_connection_drains_is_restored_too() {
 async fn what_is_not_to_be_retried_is_restored_all_the_same() {
     let (scripted, _runtime, handle) = start(full()).await;
     for uri in ["test://a", "test://b"] {
-        let subscribe = handle.subscribe(uri).retry(RetryWish::Never);
+        let subscribe = handle.subscribe(uri).retry(RetryPolicy::Never);
         subscribe.await.unwrap();
     }
     let set_level = handle.set_log_level(LoggingLevel::Debug);
-    set_level.retry(RetryWish::Never).await.unwrap();
+    set_level.retry(RetryPolicy::Never).await.unwrap();
     scripted.control().end();
     ready_after(&handle, 1).await;
     is_restored(&scripted, 2).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use mcpvisor::{CallError, Client, Known, RetryWish, Runtime, ServerHandle};
+use mcpvisor::{CallError, Client, Known, RetryPolicy, Runtime, ServerHandle};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -116,9 +116,9 @@ impl Caller {
         };
         let deadline = millis([60, 250, 1_000, 3_000][chance.usize(..4)]);
         let wish = match chance.u32(..12) {
-            0 => RetryWish::Always,
-            1 => RetryWish::Never,
-            _ => RetryWish::Default,
+            0 => RetryPolicy::Always,
+            1 => RetryPolicy::Never,
+            _ => RetryPolicy::Default,
         };
         OneCall {
             record: Arc::clone(&self.record),
@@ -179,7 +179,7 @@ struct OneCall {
     /// How long the tool takes once it has run.
     ms: u64,
     deadline: Duration,
-    wish: RetryWish,
+    wish: RetryPolicy,
     /// The caller drops it after this time.
     abandon: Option<Duration>,
 }
@@ -187,7 +187,7 @@ struct OneCall {
 impl OneCall {
     async fn run(self) {
         let name = &self.server.name;
-        let repeatable = self.wish == RetryWish::Always;
+        let repeatable = self.wish == RetryPolicy::Always;
         let id = issue(&self.record, name, self.deadline, repeatable, true);
         let begin = Instant::now();
         let call = self.handle.call_tool(

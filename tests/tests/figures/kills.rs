@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use mcpvisor::{CallError, Known, RetryWish, ServerHandle};
+use mcpvisor::{CallError, Known, RetryPolicy, ServerHandle};
 use mcpvisor_testkit::leaks::{Slack, Snapshot, assert_returns_to};
 use mcpvisor_testkit::processes::{self, Marker};
 use mcpvisor_testkit::{eventually, in_own_process};
@@ -25,7 +25,7 @@ fn appending(
     file: PathBuf,
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
-    wish: RetryWish,
+    wish: RetryPolicy,
 ) -> JoinHandle<Outcomes> {
     let handle = handle.clone();
     tokio::spawn(async move {
@@ -61,7 +61,7 @@ struct Load {
 
 impl Load {
     /// Kills a server again and again while 64 callers ask it for side effects.
-    async fn run(kills: usize, handle: &ServerHandle, file: PathBuf, wish: RetryWish) -> Self {
+    async fn run(kills: usize, handle: &ServerHandle, file: PathBuf, wish: RetryPolicy) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicUsize::new(0));
         let callers: Vec<_> = (0..64)
@@ -125,7 +125,7 @@ fn figure_3_kills_under_load_cost_no_outcome_and_run_nothing_twice() {
         let config = server("one", fixture(&marker, &[])).settings(eager());
         let (runtime, handle) = ready(config).await;
         let running = Snapshot::take();
-        let load = Load::run(kills, &handle, file, RetryWish::Default).await;
+        let load = Load::run(kills, &handle, file, RetryPolicy::Default).await;
         assert_eq!(handle.status().generation.get(), kills as u64 + 1);
         let calls = load.outcomes.len();
         let unknown = load.check();
@@ -147,7 +147,7 @@ fn control_figure_3_a_client_that_repeats_what_was_lost_runs_it_twice() {
         let file = std::env::temp_dir().join(marker.value());
         let config = server("one", fixture(&marker, &[])).settings(eager());
         let (runtime, handle) = ready(config).await;
-        let load = Load::run(20, &handle, file, RetryWish::Always).await;
+        let load = Load::run(20, &handle, file, RetryPolicy::Always).await;
         assert!(!load.twice().is_empty(), "nothing ran twice");
         runtime.shutdown(secs(5)).await;
     });

@@ -1,6 +1,6 @@
 //! Servers whose list of tools never ends, is too long, or keeps changing. (Figure 19.)
 
-use mcpvisor::{CallError, FaultClass, Known, RetryWish, ServerStatus};
+use mcpvisor::{CallError, FaultClass, Known, RetryPolicy, ServerStatus};
 use mcpvisor_testkit::{eventually, eventually_in};
 use serde_json::json;
 
@@ -74,7 +74,7 @@ async fn a_tool_that_changed_meanwhile_is_not_called_again() {
     let killed = arena
         .bad
         .call_tool("kill_self", json!({}))
-        .retry(RetryWish::Always)
+        .retry(RetryPolicy::Always)
         .deadline(DEADLINE);
     let error = killed.await.unwrap_err();
     assert!(matches!(error, CallError::ToolChanged { .. }), "{error:?}");

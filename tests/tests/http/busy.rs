@@ -1,6 +1,6 @@
 //! Servers that are busy or broken for a while, and say so. (`Retry-After`, 5xx.)
 
-use mcpvisor::{Known, RetryWish};
+use mcpvisor::{Known, RetryPolicy};
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
 use serde_json::json;
 
@@ -57,7 +57,7 @@ async fn a_busy_server_that_does_not_say_when_is_asked_again_only_for_what_is_sa
         // A caller may say that its call is safe, too.
         arena.server.fault(fault).once();
         let call = arena.handle.call_tool("run", json!({ "key": "safe" }));
-        call.retry(RetryWish::Always)
+        call.retry(RetryPolicy::Always)
             .deadline(DEADLINE)
             .await
             .unwrap();

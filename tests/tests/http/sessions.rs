@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mcpvisor::{CallError, Known, RetryWish, StateName, Transport};
+use mcpvisor::{CallError, Known, RetryPolicy, StateName, Transport};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
 use mcpvisor_testkit::processes::Marker;
@@ -342,7 +342,7 @@ async fn a_caller_who_wishes_no_retry_gets_none() {
     let arena = Arena::new(HttpManners::default()).await;
     arena.server.forget_sessions();
     let call = arena.handle.call_tool("run", json!({ "key": "never" }));
-    let error = call.retry(RetryWish::Never).await.unwrap_err();
+    let error = call.retry(RetryPolicy::Never).await.unwrap_err();
     assert_eq!(error.known(), Known::Refused, "{error:?}");
     assert_eq!(arena.server.runs("never"), 0);
     arena.run("later").await.unwrap();

@@ -1,6 +1,6 @@
 //! Streams of events: those that are resumed, and the server's own.
 
-use mcpvisor::{Callbacks, RetryWish, Runtime, Transport};
+use mcpvisor::{Callbacks, RetryPolicy, Runtime, Transport};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession, Received};
 use rmcp::model::{ElicitResult, ElicitationAction};
@@ -132,7 +132,7 @@ async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
             .handle
             .call_tool("run", json!({ "key": round.to_string() }));
         // Sent into the session that is gone, it would be refused.
-        let outcome = call.retry(RetryWish::Never).deadline(DEADLINE).await;
+        let outcome = call.retry(RetryPolicy::Never).deadline(DEADLINE).await;
         outcome.unwrap_or_else(|error| panic!("{round}: {error:?}"));
     }
     // A stream that the server ends in good order is opened again after a second or more.

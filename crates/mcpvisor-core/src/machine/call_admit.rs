@@ -222,9 +222,9 @@ impl Machine {
         match call.place {
             Place::Line { .. } => {
                 self.admission.remove(call.client, id);
-                self.emit(Effect::Forget { call: id });
+                self.emit(Effect::DropCall { call: id });
             }
-            Place::Held { .. } | Place::Paused { .. } => self.emit(Effect::Forget { call: id }),
+            Place::Held { .. } | Place::Paused { .. } => self.emit(Effect::DropCall { call: id }),
             Place::Flight { generation, .. } => {
                 self.abandon(now, id, &call, generation, Outcome::Cancelled);
             }

@@ -8,11 +8,11 @@ use super::call_requeue::GiveUp;
 use super::call_table::Place;
 use super::fault::Fault;
 use super::io::{Effect, NotSent};
-use super::state::NextTry;
+use super::state::ReconnectTiming;
 use super::{Machine, Now, later};
 use crate::ids::{CallId, Generation};
 use crate::policy::listing::ListKind;
-use crate::policy::retry::{self, Decision, Ruling, Trouble};
+use crate::policy::retry::{self, RequestFailure, RetryAction, RetryDecision};
 
 impl Machine {
     pub(super) fn call_failed(
@@ -20,7 +20,7 @@ impl Machine {
         now: Now,
         generation: Generation,
         id: CallId,
-        trouble: Trouble,
+        trouble: RequestFailure,
         fault: Fault,
     ) {
         let flies = self.calls.get(id).filter(|c| c.flies_on(generation));
@@ -28,18 +28,18 @@ impl Machine {
             self.heard(now, generation);
             if self.calls.get(id).is_none() {
                 // Given up while it was on its way back: nobody here answers it.
-                self.emit(Effect::Forget { call: id });
+                self.emit(Effect::DropCall { call: id });
             }
             return;
         };
-        if trouble == Trouble::NotWritten {
+        if trouble == RequestFailure::NotWritten {
             // The connection cannot take it, so it takes none.
             self.call_undelivered(now, generation, id);
             return;
         }
         self.note_trouble(now, generation, trouble);
         self.admission.finish(client);
-        if trouble == Trouble::SessionGone && self.is_first_loss(id) {
+        if trouble == RequestFailure::SessionLost && self.is_first_loss(id) {
             self.replace_session(now, generation, &fault);
         }
         self.obey(now, generation, id, trouble, fault);
@@ -53,8 +53,8 @@ impl Machine {
     }
 
     /// What the trouble of one request says about its connection.
-    fn note_trouble(&mut self, now: Now, generation: Generation, trouble: Trouble) {
-        if trouble == Trouble::NotDialled {
+    fn note_trouble(&mut self, now: Now, generation: Generation, trouble: RequestFailure) {
+        if trouble == RequestFailure::ConnectTimedOut {
             // The server was not asked, so nothing was heard of it.
             return;
         }
@@ -64,20 +64,20 @@ impl Machine {
         }
         let counts = match trouble {
             // A server that fails or wants a person is asked with a ping whether it still works.
-            Trouble::WriteFailed
-            | Trouble::ConnectionLost
-            | Trouble::ServerFault
-            | Trouble::Unauthorized
-            | Trouble::Unreadable => true,
-            Trouble::NotWritten
-            | Trouble::NotDialled
-            | Trouble::SessionGone
-            | Trouble::Busy { .. }
-            | Trouble::Denied
-            | Trouble::DeadlinePassed
-            | Trouble::Cancelled
-            | Trouble::Answered
-            | Trouble::MethodGone => false,
+            RequestFailure::WriteFailed
+            | RequestFailure::ConnectionLost
+            | RequestFailure::ServerFault
+            | RequestFailure::Unauthorized
+            | RequestFailure::Unreadable => true,
+            RequestFailure::NotWritten
+            | RequestFailure::ConnectTimedOut
+            | RequestFailure::SessionLost
+            | RequestFailure::Busy { .. }
+            | RequestFailure::Denied
+            | RequestFailure::DeadlinePassed
+            | RequestFailure::Cancelled
+            | RequestFailure::Answered
+            | RequestFailure::MethodGone => false,
         };
         if counts && self.health.call_failed() {
             self.suspect(now, generation);
@@ -89,7 +89,7 @@ impl Machine {
         now: Now,
         generation: Generation,
         id: CallId,
-        trouble: Trouble,
+        trouble: RequestFailure,
         fault: Fault,
     ) {
         let settings = &self.settings;
@@ -97,18 +97,18 @@ impl Machine {
             return;
         };
         let ruling = retry::rule(trouble, call.safety, call.wish, call.retries, settings);
-        let Ruling { known, decision } = ruling;
+        let RetryDecision { known, decision } = ruling;
         call.learn(known);
         let (client, known, deadline) = (call.client, call.known, call.deadline);
         match decision {
-            Decision::Retry => self.line_up(now, id, generation),
-            Decision::ReconnectThenRetry => self.requeue(now, id, client, true),
-            Decision::RetryAfter(pause) if later(now.at, pause) < deadline => {
+            RetryAction::Retry => self.line_up(now, id, generation),
+            RetryAction::ReconnectThenRetry => self.requeue(now, id, client, true),
+            RetryAction::RetryAfter(pause) if later(now.at, pause) < deadline => {
                 let until = later(now.at, pause);
                 self.pause(id, until, generation);
             }
             // Waiting beyond its deadline, and authorization that needs a person, help nobody.
-            Decision::RetryAfter(_) | Decision::RefreshThenRetry | Decision::Fail => {
+            RetryAction::RetryAfter(_) | RetryAction::RefreshThenRetry | RetryAction::Fail => {
                 self.calls.remove(id);
                 let unsent = NotSent::NoConnection(Some(fault.clone()));
                 self.resolve(id, outcome_of(known, fault, unsent));
@@ -162,7 +162,7 @@ impl Machine {
     fn replace_session(&mut self, now: Now, generation: Generation, fault: &Fault) {
         if let Some(live) = self.live(generation).cloned() {
             self.last_fault = Some(fault.clone());
-            self.replace(now, &live, true, NextTry::Paced);
+            self.replace(now, &live, true, ReconnectTiming::Paced);
         }
     }
 }

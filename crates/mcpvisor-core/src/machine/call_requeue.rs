@@ -6,11 +6,11 @@
 use super::call_admit::outcome_of;
 use super::call_table::{Call, Place};
 use super::fault::Fault;
-use super::io::{Effect, NotSent, Outcome, Returned};
+use super::io::{Effect, NotSent, Outcome, ReturnedCall};
 use super::{Machine, Now, later};
 use crate::ids::{CallId, ClientId, Generation};
 use crate::policy::listing::FetchOutcome;
-use crate::policy::retry::{self, Decision, Known, Trouble};
+use crate::policy::retry::{self, Known, RequestFailure, RetryAction};
 
 /// Why calls that wait are given up; those that were sent before get *outcome unknown* instead.
 pub(super) struct GiveUp(pub(super) NotSent);
@@ -38,7 +38,7 @@ impl Machine {
         now: Now,
         generation: Generation,
         fault: &Fault,
-        returned: &[Returned],
+        returned: &[ReturnedCall],
     ) {
         self.let_go(returned);
         let in_flight = self.calls.select(|call| call.flies_on(generation));
@@ -57,10 +57,10 @@ impl Machine {
     }
 
     /// A call that was given up while it was on its way back has nobody here who answers it.
-    pub(super) fn let_go(&mut self, returned: &[Returned]) {
-        for Returned { call, .. } in returned {
+    pub(super) fn let_go(&mut self, returned: &[ReturnedCall]) {
+        for ReturnedCall { call, .. } in returned {
             if self.calls.get(*call).is_none() {
-                self.emit(Effect::Forget { call: *call });
+                self.emit(Effect::DropCall { call: *call });
             }
         }
     }
@@ -77,15 +77,15 @@ impl Machine {
         }
     }
 
-    fn take_back_one(&mut self, now: Now, returned: Returned, fault: &Fault) {
+    fn take_back_one(&mut self, now: Now, returned: ReturnedCall, fault: &Fault) {
         let id = returned.call;
         let Some(call) = self.calls.get_mut(id) else {
             return;
         };
         let trouble = if returned.written {
-            Trouble::ConnectionLost
+            RequestFailure::ConnectionLost
         } else {
-            Trouble::NotWritten
+            RequestFailure::NotWritten
         };
         let ruling = retry::rule(
             trouble,
@@ -99,11 +99,11 @@ impl Machine {
         }
         let (client, sent) = (call.client, call.sent());
         match ruling.decision {
-            Decision::Retry => self.requeue(now, id, client, sent),
-            Decision::RetryAfter(_)
-            | Decision::ReconnectThenRetry
-            | Decision::RefreshThenRetry
-            | Decision::Fail => {
+            RetryAction::Retry => self.requeue(now, id, client, sent),
+            RetryAction::RetryAfter(_)
+            | RetryAction::ReconnectThenRetry
+            | RetryAction::RefreshThenRetry
+            | RetryAction::Fail => {
                 self.calls.remove(id);
                 self.resolve(id, Outcome::Unknown(fault.clone()));
             }

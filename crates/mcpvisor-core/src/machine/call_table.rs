@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::ids::{CallId, CallMap, ClientId, Generation};
-use crate::policy::retry::{Known, RetryWish, Safety};
+use crate::policy::retry::{Known, RetryPolicy, Safety};
 
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) client: ClientId,
     pub(super) safety: Safety,
-    pub(super) wish: RetryWish,
+    pub(super) wish: RetryPolicy,
     pub(super) is_tool: bool,
     pub(super) deadline: Instant,
     pub(super) idle: Duration,

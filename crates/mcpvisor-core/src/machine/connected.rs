@@ -5,15 +5,17 @@
 use std::time::{Duration, Instant};
 
 use super::fault::{Fault, FaultClass};
-use super::io::{CallEnd, Effect, Returned};
-use super::state::{Attempt, Check, CheckReason, Live, Nap, NextTry, State, TeardownPhase};
+use super::io::{CallEnd, Effect, ReturnedCall};
+use super::state::{
+    Attempt, Check, CheckReason, LiveConnection, ReconnectTiming, SleepPhase, State, TeardownPhase,
+};
 use super::{Machine, Now, later};
 use crate::ids::Generation;
 use crate::policy::listing::{FetchOutcome, ListKind};
 
 impl Machine {
     /// The live connection, if it is of this generation.
-    pub(super) fn live(&mut self, generation: Generation) -> Option<&mut Live> {
+    pub(super) fn live(&mut self, generation: Generation) -> Option<&mut LiveConnection> {
         match &mut self.state {
             State::Connected(live) if live.generation == generation => Some(live),
             State::Connected(_)
@@ -38,14 +40,16 @@ impl Machine {
                 Attempt::Draining { generation, .. }
                 | Attempt::Closing { generation, .. }
                 | Attempt::Opening { generation, .. } => Some(*generation),
-                Attempt::Waiting { .. } | Attempt::Queued => None,
+                Attempt::BackingOff { .. } | Attempt::AwaitingPermit => None,
             },
             State::Disabling(teardown) => match teardown.phase {
                 TeardownPhase::Draining { generation, .. }
                 | TeardownPhase::Closing { generation } => Some(generation),
             },
-            State::Sleeping(Nap::Closing { generation }) => Some(*generation),
-            State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => None,
+            State::Sleeping(SleepPhase::Closing { generation }) => Some(*generation),
+            State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
+                None
+            }
         }
     }
 
@@ -172,7 +176,7 @@ impl Machine {
             CheckReason::Idle => false,
             CheckReason::Suspicion => true,
         };
-        self.replace(now, &live, drain, NextTry::Paced);
+        self.replace(now, &live, drain, ReconnectTiming::Paced);
     }
 
     pub(super) fn report_broken(&mut self, now: Now, generation: Generation) {
@@ -182,7 +186,7 @@ impl Machine {
                     FaultClass::Protocol,
                     "a caller reported the connection as broken",
                 ));
-                self.replace(now, &live, true, NextTry::Paced);
+                self.replace(now, &live, true, ReconnectTiming::Paced);
             }
             None => self.drop_late(),
         }
@@ -192,7 +196,7 @@ impl Machine {
     ///
     /// A check never competes with calls in flight: their idle timeouts watch the connection, and
     /// the step that ends the last of them asks for this deadline anew.
-    pub(super) fn live_deadline(&self, live: &Live) -> Option<Instant> {
+    pub(super) fn live_deadline(&self, live: &LiveConnection) -> Option<Instant> {
         let check = match live.check {
             Some(check) => Some(check.deadline),
             None if self.admission.in_flight() > 0 => None,
@@ -246,7 +250,7 @@ impl Machine {
         now: Now,
         generation: Generation,
         fault: Fault,
-        returned: &[Returned],
+        returned: &[ReturnedCall],
     ) {
         if self.current() != Some(generation) {
             self.drop_late();
@@ -341,7 +345,7 @@ impl Machine {
         };
         let generation = live.generation;
         while let Some(list) = self.discovery.poll(now.at) {
-            self.emit(Effect::Fetch { generation, list });
+            self.emit(Effect::FetchList { generation, list });
         }
     }
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::call_requeue::GiveUp;
 use super::fault::{Fault, FaultClass};
-use super::io::{Effect, End, NotSent};
-use super::state::{Attempt, Live, NextTry, PermanentFailure, State, StateName};
-use super::{Machine, Now, Wanted, later};
+use super::io::{ConnectionEnd, Effect, NotSent};
+use super::state::{Attempt, LiveConnection, PermanentFailure, ReconnectTiming, State, StateName};
+use super::{DesiredState, Machine, Now, later};
 use crate::ids::Generation;
-use crate::policy::budget::Verdict;
+use crate::policy::budget::ConnectTiming;
 use crate::policy::listing::{FetchOutcome, ListKind};
 
 impl Machine {
@@ -26,17 +26,17 @@ impl Machine {
             self.durable.budget.record(now.at);
         }
         match self.durable.wanted.clone() {
-            Wanted::Disabled => self.state = State::Disabled,
-            Wanted::Failed(failure) => self.state = State::PermanentlyFailed(failure),
-            Wanted::Enabled if again && self.durable.asleep && self.may_sleep() => {
+            DesiredState::Disabled => self.state = State::Disabled,
+            DesiredState::Failed(failure) => self.state = State::PermanentlyFailed(failure),
+            DesiredState::Enabled if again && self.durable.asleep && self.may_sleep() => {
                 self.stay_asleep();
             }
-            Wanted::Enabled if again => self.resume(now),
+            DesiredState::Enabled if again => self.resume(now),
             // One that became lazy while it was shown as connecting connects all the same.
-            Wanted::Enabled if self.announced == StateName::Sleeping && self.may_sleep() => {
+            DesiredState::Enabled if self.announced == StateName::Sleeping && self.may_sleep() => {
                 self.stay_asleep();
             }
-            Wanted::Enabled => self.ask(),
+            DesiredState::Enabled => self.ask(),
         }
         self.remember();
     }
@@ -69,8 +69,8 @@ impl Machine {
             .next(now.at, now.chance, proven, retry_after);
         self.remember();
         match verdict {
-            Verdict::RetryAt(at) => at,
-            Verdict::Spent { probe_at } => {
+            ConnectTiming::RetryAt(at) => at,
+            ConnectTiming::Spent { probe_at } => {
                 let fault = self.last_fault.clone();
                 self.give_up_waiting(&GiveUp(NotSent::Parked(fault)));
                 probe_at
@@ -93,21 +93,21 @@ impl Machine {
         if retry_at <= now.at {
             self.ask();
         } else {
-            self.enter(Attempt::Waiting { retry_at });
+            self.enter(Attempt::BackingOff { retry_at });
         }
     }
 
     /// Asks the governor for a connect.
     pub(super) fn ask(&mut self) {
-        self.enter(Attempt::Queued);
-        self.emit(Effect::AskPermit {
+        self.enter(Attempt::AwaitingPermit);
+        self.emit(Effect::RequestPermit {
             reconnect: self.durable.generation != Generation::NONE,
         });
     }
 
     pub(super) fn permit_granted(&mut self, now: Now) {
-        if !matches!(self.state.attempt(), Some(Attempt::Queued)) {
-            self.emit(Effect::ReturnPermit);
+        if !matches!(self.state.attempt(), Some(Attempt::AwaitingPermit)) {
+            self.emit(Effect::ReleasePermit);
             return;
         }
         let generation = self.durable.generation.next();
@@ -127,7 +127,7 @@ impl Machine {
 
     pub(super) fn first_byte(&mut self, generation: Generation) {
         if self.opening() == Some(generation) {
-            self.emit(Effect::ReturnPermit);
+            self.emit(Effect::ReleasePermit);
         } else {
             self.drop_late();
         }
@@ -138,8 +138,8 @@ impl Machine {
             Attempt::Opening { generation, .. } => Some(*generation),
             Attempt::Draining { .. }
             | Attempt::Closing { .. }
-            | Attempt::Waiting { .. }
-            | Attempt::Queued => None,
+            | Attempt::BackingOff { .. }
+            | Attempt::AwaitingPermit => None,
         }
     }
 
@@ -148,7 +148,7 @@ impl Machine {
             self.drop_late();
             return;
         }
-        self.state = State::Connected(Live {
+        self.state = State::Connected(LiveConnection {
             generation,
             since: now.at,
             proven: false,
@@ -164,7 +164,7 @@ impl Machine {
         self.other_era_tried = false;
         self.health.reset();
         self.remember();
-        self.emit(Effect::ReturnPermit);
+        self.emit(Effect::ReleasePermit);
         self.emit(Effect::Restore { generation });
         self.discovery.connected(now.at, lists);
         self.poll_discovery(now);
@@ -175,12 +175,17 @@ impl Machine {
     }
 
     /// The connection task of a generation is done, whatever it was doing.
-    pub(super) fn connection_ended(&mut self, now: Now, generation: Generation, end: End) {
+    pub(super) fn connection_ended(
+        &mut self,
+        now: Now,
+        generation: Generation,
+        end: ConnectionEnd,
+    ) {
         match self.state.attempt() {
             Some(Attempt::Opening {
                 generation: ours, ..
             }) if *ours == generation => {
-                self.emit(Effect::ReturnPermit);
+                self.emit(Effect::ReleasePermit);
                 self.failed_to_open(now, end);
             }
             Some(Attempt::Closing {
@@ -196,15 +201,15 @@ impl Machine {
                 Attempt::Opening { .. }
                 | Attempt::Closing { .. }
                 | Attempt::Draining { .. }
-                | Attempt::Waiting { .. }
-                | Attempt::Queued,
+                | Attempt::BackingOff { .. }
+                | Attempt::AwaitingPermit,
             )
             | None => self.ended_elsewhere(now, generation, end),
         }
     }
 
     /// A connection ended that was up, or that is being torn down.
-    fn ended_elsewhere(&mut self, now: Now, generation: Generation, end: End) {
+    fn ended_elsewhere(&mut self, now: Now, generation: Generation, end: ConnectionEnd) {
         if self.holds(generation) {
             // Its loss was never reported, so its task died.
             let fault = Fault::new(FaultClass::ConnectionLost, "the connection task ended");
@@ -221,18 +226,18 @@ impl Machine {
         }
     }
 
-    fn failed_to_open(&mut self, now: Now, end: End) {
+    fn failed_to_open(&mut self, now: Now, end: ConnectionEnd) {
         match end {
-            End::Hopeless(failure) => self.fail_permanently(failure),
+            ConnectionEnd::Permanent(failure) => self.fail_permanently(failure),
             // The answer to a question, not a failure: the attempt goes on in the other era.
-            End::OtherEra(_) if !self.other_era_tried => {
+            ConnectionEnd::TryOtherEra(_) if !self.other_era_tried => {
                 self.other_era_tried = true;
                 self.free = true;
                 self.ask();
             }
-            End::OtherEra(fault) => self.try_again(now, fault, None),
-            End::Failed { fault, retry_after } => self.try_again(now, fault, retry_after),
-            End::Closed { problem } => {
+            ConnectionEnd::TryOtherEra(fault) => self.try_again(now, fault, None),
+            ConnectionEnd::Failed { fault, retry_after } => self.try_again(now, fault, retry_after),
+            ConnectionEnd::Closed { problem } => {
                 let message = problem.unwrap_or_else(|| "the connection closed".to_owned());
                 self.try_again(now, Fault::new(FaultClass::ConnectFailed, message), None);
             }
@@ -261,14 +266,14 @@ impl Machine {
     }
 
     /// A failing close costs no attempt; it is only shown, where nothing worse happened.
-    pub(super) fn note_close(&mut self, end: End) {
+    pub(super) fn note_close(&mut self, end: ConnectionEnd) {
         if self.last_fault.is_none() {
             self.last_fault = close_fault(end);
         }
     }
 
     /// How a server was closed is what its owner wants to know of it then, whatever was before.
-    fn note_last_close(&mut self, end: End) {
+    fn note_last_close(&mut self, end: ConnectionEnd) {
         let fault = close_fault(end);
         let outdated = |last: &Fault| last.class == FaultClass::Close;
         if fault.is_some() || self.last_fault.as_ref().is_some_and(outdated) {
@@ -284,14 +289,14 @@ impl Machine {
             retry_at: None,
         });
         self.durable.tried = true;
-        self.durable.wanted = Wanted::Failed(failure.clone());
+        self.durable.wanted = DesiredState::Failed(failure.clone());
         self.state = State::PermanentlyFailed(failure.clone());
         self.remember();
         self.give_up_waiting(&GiveUp(NotSent::Failed(failure)));
     }
 
     /// The connection is gone. It goes on closing; the next connect is paced from now.
-    pub(super) fn lose(&mut self, now: Now, live: &Live, fault: Fault) {
+    pub(super) fn lose(&mut self, now: Now, live: &LiveConnection, fault: Fault) {
         self.last_fault = Some(fault);
         self.durable.proven = false;
         self.discovery.disconnected();
@@ -304,7 +309,13 @@ impl Machine {
     }
 
     /// Gives up a connection of its own accord: drains it, closes it, connects again.
-    pub(super) fn replace(&mut self, now: Now, live: &Live, drain: bool, next: NextTry) {
+    pub(super) fn replace(
+        &mut self,
+        now: Now,
+        live: &LiveConnection,
+        drain: bool,
+        next: ReconnectTiming,
+    ) {
         let generation = live.generation;
         self.durable.proven = live.proven;
         self.discovery.disconnected();
@@ -321,11 +332,16 @@ impl Machine {
         }
     }
 
-    pub(super) fn close_drained(&mut self, now: Now, generation: Generation, next: NextTry) {
+    pub(super) fn close_drained(
+        &mut self,
+        now: Now,
+        generation: Generation,
+        next: ReconnectTiming,
+    ) {
         let proven = std::mem::take(&mut self.durable.proven);
         let retry_at = match next {
-            NextTry::Now => now.at,
-            NextTry::Paced => self.pace(now, proven, None),
+            ReconnectTiming::Now => now.at,
+            ReconnectTiming::Paced => self.pace(now, proven, None),
         };
         self.close_until(generation, retry_at);
     }
@@ -334,9 +350,9 @@ impl Machine {
     pub(super) fn attempt_deadline(&self, attempt: &Attempt) -> Option<Instant> {
         match attempt {
             Attempt::Draining { until, .. } => Some(*until),
-            Attempt::Waiting { retry_at } => Some(*retry_at),
+            Attempt::BackingOff { retry_at } => Some(*retry_at),
             Attempt::Opening { deadline, .. } => Some(*deadline),
-            Attempt::Closing { .. } | Attempt::Queued => None,
+            Attempt::Closing { .. } | Attempt::AwaitingPermit => None,
         }
     }
 
@@ -350,16 +366,16 @@ impl Machine {
                 until,
                 next,
             } if until <= now.at => self.close_drained(now, generation, next),
-            Attempt::Waiting { retry_at } if retry_at <= now.at => self.ask(),
+            Attempt::BackingOff { retry_at } if retry_at <= now.at => self.ask(),
             Attempt::Opening {
                 generation,
                 deadline,
             } if deadline <= now.at => self.open_timed_out(now, generation),
             Attempt::Draining { .. }
-            | Attempt::Waiting { .. }
+            | Attempt::BackingOff { .. }
             | Attempt::Opening { .. }
             | Attempt::Closing { .. }
-            | Attempt::Queued => {}
+            | Attempt::AwaitingPermit => {}
         }
     }
 
@@ -371,7 +387,7 @@ impl Machine {
                 self.settings.timeouts.connect
             ),
         );
-        self.emit(Effect::ReturnPermit);
+        self.emit(Effect::ReleasePermit);
         let retry_at = self.attempt_failed(now, fault, None);
         self.close_until(generation, retry_at);
     }
@@ -384,15 +400,15 @@ impl Machine {
             .last()
             .map_or(now.at, |at| later(at, self.settings.budget.wake_every));
         match &mut self.state {
-            State::Disconnected(Attempt::Waiting { .. }) if soonest <= now.at => self.ask(),
+            State::Disconnected(Attempt::BackingOff { .. }) if soonest <= now.at => self.ask(),
             State::Disconnected(
-                Attempt::Waiting { retry_at } | Attempt::Closing { retry_at, .. },
+                Attempt::BackingOff { retry_at } | Attempt::Closing { retry_at, .. },
             ) => *retry_at = (*retry_at).min(soonest),
             State::Disconnected(Attempt::Draining { next, .. }) if soonest <= now.at => {
-                *next = NextTry::Now;
+                *next = ReconnectTiming::Now;
             }
             State::Disconnected(
-                Attempt::Queued | Attempt::Opening { .. } | Attempt::Draining { .. },
+                Attempt::AwaitingPermit | Attempt::Opening { .. } | Attempt::Draining { .. },
             )
             | State::Connecting(_)
             | State::Connected(_)
@@ -411,7 +427,7 @@ impl Machine {
                 // Wanted, not caused by what went wrong before.
                 self.last_fault = None;
                 self.forgive();
-                self.replace(now, &live, true, NextTry::Now);
+                self.replace(now, &live, true, ReconnectTiming::Now);
             }
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
@@ -434,7 +450,7 @@ impl Machine {
         match self.opening() {
             Some(generation) => {
                 self.forgive();
-                self.emit(Effect::ReturnPermit);
+                self.emit(Effect::ReleasePermit);
                 self.close_until(generation, now.at);
             }
             None => self.reconnect(now),
@@ -464,7 +480,7 @@ impl Machine {
     fn hurry(&mut self, now: Now, attempt: Attempt) {
         self.forgive();
         match attempt {
-            Attempt::Waiting { .. } => self.ask(),
+            Attempt::BackingOff { .. } => self.ask(),
             Attempt::Closing { generation, .. } => self.enter(Attempt::Closing {
                 generation,
                 retry_at: now.at,
@@ -474,10 +490,10 @@ impl Machine {
             } => self.enter(Attempt::Draining {
                 generation,
                 until,
-                next: NextTry::Now,
+                next: ReconnectTiming::Now,
             }),
             // Merged with the connect that is under way.
-            attempt @ (Attempt::Queued | Attempt::Opening { .. }) => self.enter(attempt),
+            attempt @ (Attempt::AwaitingPermit | Attempt::Opening { .. }) => self.enter(attempt),
         }
     }
 
@@ -496,7 +512,7 @@ impl Machine {
     }
 
     pub(super) fn begin_again(&mut self) {
-        self.durable.wanted = Wanted::Enabled;
+        self.durable.wanted = DesiredState::Enabled;
         self.durable.asleep = false;
         self.durable.met = false;
         self.durable.tried = false;
@@ -509,9 +525,13 @@ impl Machine {
     }
 }
 
-fn close_fault(end: End) -> Option<Fault> {
+fn close_fault(end: ConnectionEnd) -> Option<Fault> {
     match end {
-        End::Closed { problem } => problem.map(|problem| Fault::new(FaultClass::Close, problem)),
-        End::Failed { .. } | End::Hopeless(_) | End::OtherEra(_) => None,
+        ConnectionEnd::Closed { problem } => {
+            problem.map(|problem| Fault::new(FaultClass::Close, problem))
+        }
+        ConnectionEnd::Failed { .. }
+        | ConnectionEnd::Permanent(_)
+        | ConnectionEnd::TryOtherEra(_) => None,
     }
 }

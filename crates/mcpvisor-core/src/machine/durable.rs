@@ -21,14 +21,14 @@ pub struct Durable {
     /// The last connection had proven itself.
     pub proven: bool,
     /// What a restarted actor should be.
-    pub wanted: Wanted,
+    pub wanted: DesiredState,
     /// It sleeps until the next call.
     pub asleep: bool,
 }
 
 /// What a server should be, as far as people decide it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DesiredState {
     /// Connected.
     Enabled,
     /// Switched off.
@@ -48,9 +48,9 @@ impl Durable {
             tried: false,
             proven: false,
             wanted: if enabled {
-                Wanted::Enabled
+                DesiredState::Enabled
             } else {
-                Wanted::Disabled
+                DesiredState::Disabled
             },
             asleep: false,
         }
@@ -59,10 +59,10 @@ impl Durable {
     /// The state of a server before its actor first runs, with which its chain of events begins.
     pub fn first_state(&self, settings: &ServerSettings) -> StateName {
         match self.wanted {
-            Wanted::Enabled if settings.rest.lazy => StateName::Sleeping,
-            Wanted::Enabled => StateName::Connecting,
-            Wanted::Disabled => StateName::Disabled,
-            Wanted::Failed(_) => StateName::PermanentlyFailed,
+            DesiredState::Enabled if settings.rest.lazy => StateName::Sleeping,
+            DesiredState::Enabled => StateName::Connecting,
+            DesiredState::Disabled => StateName::Disabled,
+            DesiredState::Failed(_) => StateName::PermanentlyFailed,
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 /// The longest message of a fault, in bytes. What a server says of a failure may be as long as a line,
 /// and every call that waits gets it.
-pub const MAX_MESSAGE: usize = 2 * 1024;
+pub const MAX_FAULT_MESSAGE: usize = 2 * 1024;
 
 /// The end of stderr that a fault carries, in bytes.
 pub const MAX_FAULT_STDERR: usize = 2 * 1024;
@@ -28,7 +28,7 @@ const SHOWN_STDERR: usize = 300;
 pub struct Fault {
     /// The kind of fault, one word in snake_case.
     pub class: FaultClass,
-    /// What happened, in a sentence fragment of at most [`MAX_MESSAGE`] bytes, without the stderr.
+    /// What happened, in a sentence fragment of at most [`MAX_FAULT_MESSAGE`] bytes, without the stderr.
     pub message: String,
     /// The end of what a child wrote on stderr, at most [`MAX_FAULT_STDERR`] bytes.
     pub stderr: Option<Arc<str>>,
@@ -39,7 +39,7 @@ impl Fault {
     /// it before that, so that no part of one stays.
     pub fn new(class: FaultClass, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        cut(&mut message, MAX_MESSAGE);
+        truncate_text(&mut message, MAX_FAULT_MESSAGE);
         Self {
             class,
             message,
@@ -68,16 +68,16 @@ fn tail(text: &str, limit: usize) -> &str {
 /// The last lines of stderr as part of a sentence: few, short and on one line.
 ///
 /// ```
-/// use mcpvisor_core::machine::stderr_in_short;
+/// use mcpvisor_core::machine::summarize_stderr;
 ///
 /// let text = "Traceback:\n  File \"a.py\"\n\nImportError: no module b\n";
 /// assert_eq!(
-///     stderr_in_short(Some(text)),
+///     summarize_stderr(Some(text)),
 ///     "; its stderr ends with: Traceback: | File \"a.py\" | ImportError: no module b"
 /// );
-/// assert_eq!(stderr_in_short(None), "");
+/// assert_eq!(summarize_stderr(None), "");
 /// ```
-pub fn stderr_in_short(stderr: Option<&str>) -> String {
+pub fn summarize_stderr(stderr: Option<&str>) -> String {
     let lines = stderr.unwrap_or_default().lines().map(str::trim);
     let mut last: Vec<&str> = lines
         .rev()
@@ -94,7 +94,7 @@ pub fn stderr_in_short(stderr: Option<&str>) -> String {
 }
 
 /// Cuts a text to at most so many bytes, and marks that it was cut.
-pub fn cut(text: &mut String, limit: usize) {
+pub fn truncate_text(text: &mut String, limit: usize) {
     const MARK: &str = "…";
     if text.len() <= limit {
         return;
@@ -112,7 +112,7 @@ pub fn cut(text: &mut String, limit: usize) {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        f.write_str(&stderr_in_short(self.stderr.as_deref()))
+        f.write_str(&summarize_stderr(self.stderr.as_deref()))
     }
 }
 
@@ -171,10 +171,14 @@ mod tests {
     #[test]
     fn a_long_message_is_cut_between_characters_and_marked() {
         let fault = Fault::new(FaultClass::Refused, "é".repeat(10_000));
-        assert_eq!(fault.message.len(), MAX_MESSAGE - 1, "no half of an é");
+        assert_eq!(
+            fault.message.len(),
+            MAX_FAULT_MESSAGE - 1,
+            "no half of an é"
+        );
         assert!(fault.message.ends_with("é…"));
         assert_eq!(fault.to_string(), fault.message);
-        let fits = "x".repeat(MAX_MESSAGE);
+        let fits = "x".repeat(MAX_FAULT_MESSAGE);
         assert_eq!(Fault::new(FaultClass::Refused, &*fits).message, fits);
     }
 

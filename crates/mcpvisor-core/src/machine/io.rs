@@ -10,7 +10,7 @@ use super::state::{PermanentFailure, StateName};
 use crate::ids::{CallId, ClientId, Generation};
 use crate::policy::admission::Priority;
 use crate::policy::listing::{FetchOutcome, ListKind};
-use crate::policy::retry::{Known, RetryWish, Safety, Trouble};
+use crate::policy::retry::{Known, RequestFailure, RetryPolicy, Safety};
 use crate::settings::{CloseSettings, ServerSettings};
 
 /// One thing that happened, or that somebody wants.
@@ -21,7 +21,7 @@ pub enum Input {
     /// A caller wants an answer.
     Call(NewCall),
     /// A caller dropped its future.
-    CallLeft {
+    CallCancelled {
         /// Which call.
         call: CallId,
     },
@@ -41,13 +41,13 @@ pub enum Input {
         /// Which call.
         call: CallId,
         /// What happened to it.
-        trouble: Trouble,
+        trouble: RequestFailure,
         /// The same for people.
         fault: Fault,
     },
     /// The server says that the session of this connection is gone, or that it no longer speaks the
     /// version of it.
-    SessionGone {
+    SessionLost {
         /// The connection that holds the session.
         generation: Generation,
         /// What the server said.
@@ -61,14 +61,14 @@ pub enum Input {
         call: CallId,
     },
     /// The server reported progress of a call.
-    Progressed {
+    CallProgressed {
         /// The connection that it came on.
         generation: Generation,
         /// Which call.
         call: CallId,
     },
     /// Something else arrived.
-    Heard {
+    MessageReceived {
         /// The connection that it came on.
         generation: Generation,
     },
@@ -93,14 +93,14 @@ pub enum Input {
         /// Why.
         fault: Fault,
         /// The calls without an answer.
-        returned: Vec<Returned>,
+        returned: Vec<ReturnedCall>,
     },
     /// The connection task is done; nothing of it is left.
     ConnectionEnded {
         /// The connection that ended.
         generation: Generation,
         /// How.
-        end: End,
+        end: ConnectionEnd,
     },
     /// A check was answered, of whatever kind the answer was, or failed before its deadline.
     CheckEnded {
@@ -149,7 +149,7 @@ pub enum Input {
     Reconnect,
     /// Replace the connection: the server is reached in another way from now on, so a connect that
     /// is under way is none of what is wanted.
-    Renew,
+    TransportChanged,
     /// Close for good within the limit.
     Shutdown {
         /// All steps together.
@@ -161,7 +161,7 @@ pub enum Input {
         settings: Box<ServerSettings>,
     },
     /// Somebody listens to the server, or nobody does any more: it does not sleep meanwhile.
-    Watched {
+    SubscriptionsChanged {
         /// Whether there are subscriptions.
         active: bool,
     },
@@ -179,7 +179,7 @@ pub struct NewCall {
     /// Whether it may be repeated.
     pub safety: Safety,
     /// What the caller says about repeating it.
-    pub wish: RetryWish,
+    pub wish: RetryPolicy,
     /// How urgent it is among the calls of its client.
     pub priority: Priority,
     /// It calls a tool, whose definition must not change before a retry.
@@ -203,7 +203,7 @@ pub enum CallEnd {
 
 /// A call that a connection gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Returned {
+pub struct ReturnedCall {
     /// Which call.
     pub call: CallId,
     /// Whether any of it may have reached the server.
@@ -212,7 +212,7 @@ pub struct Returned {
 
 /// How a connection task ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum ConnectionEnd {
     /// It never came up, and may next time.
     Failed {
         /// Why.
@@ -221,10 +221,10 @@ pub enum End {
         retry_after: Option<Duration>,
     },
     /// It never came up, and never will without a person.
-    Hopeless(PermanentFailure),
+    Permanent(PermanentFailure),
     /// It ended when it was asked which protocol it speaks: the next connection asks otherwise, at
     /// once and without a cost, but only once until a connection is up.
-    OtherEra(Fault),
+    TryOtherEra(Fault),
     /// It was up and is closed.
     Closed {
         /// What was not clean about the close.
@@ -236,12 +236,12 @@ pub enum End {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Ask the governor of connects.
-    AskPermit {
+    RequestPermit {
         /// Not the first connect of this server.
         reconnect: bool,
     },
     /// The permit, or the question for it, is no longer needed.
-    ReturnPermit,
+    ReleasePermit,
     /// Start the connection task of this generation.
     Open {
         /// Its number.
@@ -282,7 +282,7 @@ pub enum Effect {
     },
     /// Forget a call that waits with the shell: its caller left, or it was given up before it came
     /// back. Dropping it answers whoever still listens.
-    Forget {
+    DropCall {
         /// Which call.
         call: CallId,
     },
@@ -292,7 +292,7 @@ pub enum Effect {
         generation: Generation,
     },
     /// Fetch a list.
-    Fetch {
+    FetchList {
         /// From which connection.
         generation: Generation,
         /// Which list.
@@ -320,7 +320,7 @@ pub enum Effect {
         to: StateName,
     },
     /// What survives a crash of the actor changed: keep it with the child spec.
-    Remember,
+    SaveDurable,
     /// The actor has nothing left to do.
     Stop,
 }

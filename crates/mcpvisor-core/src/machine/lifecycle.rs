@@ -11,11 +11,11 @@ use super::durable::Durable;
 use super::fault::Fault;
 use super::io::{Effect, Input};
 use super::state::{AfterTeardown, Attempt, State, StateName, TeardownPhase};
-use crate::chance::Chance;
 use crate::policy::admission::Admission;
 use crate::policy::backoff::LONGEST_DELAY;
 use crate::policy::health::Health;
-use crate::policy::listing::{Discovery, ListKind};
+use crate::policy::listing::{ListKind, ListSchedule};
+use crate::random::Random;
 use crate::settings::ServerSettings;
 
 /// The lifecycle machine of one server.
@@ -33,7 +33,7 @@ pub struct Machine {
     pub(super) since: Instant,
     pub(super) health: Health,
     pub(super) admission: Admission,
-    pub(super) discovery: Discovery,
+    pub(super) discovery: ListSchedule,
     pub(super) calls: Calls,
     /// Somebody listens to the server.
     pub(super) watched: bool,
@@ -49,7 +49,7 @@ pub struct Machine {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) at: Instant,
-    pub(super) chance: Chance,
+    pub(super) chance: Random,
 }
 
 /// A moment after another. Settings and callers may name any duration; the clock holds only so much.
@@ -63,7 +63,7 @@ impl Machine {
         Self {
             health: Health::new(settings.health.threshold),
             admission: Admission::new(&settings.admission),
-            discovery: Discovery::new(&settings.listing),
+            discovery: ListSchedule::new(&settings.listing),
             calls: Calls::default(),
             state: State::Disabled,
             announced: durable.first_state(&settings),
@@ -83,7 +83,7 @@ impl Machine {
     /// A machine that follows one whose actor crashed: changes are announced from the state that was
     /// last shown.
     #[must_use]
-    pub fn following(mut self, shown: StateName) -> Self {
+    pub fn resuming_from(mut self, shown: StateName) -> Self {
         self.announced = shown;
         self
     }
@@ -92,7 +92,7 @@ impl Machine {
     pub fn handle(
         &mut self,
         now: Instant,
-        chance: Chance,
+        chance: Random,
         input: Input,
         effects: &mut Vec<Effect>,
     ) {
@@ -119,7 +119,7 @@ impl Machine {
                 self.lists_used(now);
                 self.call(now, call);
             }
-            Input::CallLeft { call } => self.call_left(now, call),
+            Input::CallCancelled { call } => self.call_left(now, call),
             Input::CallEnded {
                 generation,
                 call,
@@ -131,12 +131,12 @@ impl Machine {
                 trouble,
                 fault,
             } => self.call_failed(now, generation, call, trouble, fault),
-            Input::SessionGone { generation, fault } => self.session_gone(now, generation, fault),
+            Input::SessionLost { generation, fault } => self.session_gone(now, generation, fault),
             Input::CallUndelivered { generation, call } => {
                 self.call_undelivered(now, generation, call);
             }
-            Input::Progressed { generation, call } => self.progressed(now, generation, call),
-            Input::Heard { generation } => self.heard(now, generation),
+            Input::CallProgressed { generation, call } => self.progressed(now, generation, call),
+            Input::MessageReceived { generation } => self.heard(now, generation),
             Input::PermitGranted => self.permit_granted(now),
             Input::FirstByte { generation } => self.first_byte(generation),
             Input::ConnectionUp { generation, lists } => {
@@ -170,10 +170,10 @@ impl Machine {
             Input::Enable => self.enable(now),
             Input::Disable => self.tear_down(now, AfterTeardown::Stay, Duration::MAX),
             Input::Reconnect => self.reconnect(now),
-            Input::Renew => self.renew(now),
+            Input::TransportChanged => self.renew(now),
             Input::Shutdown { limit } => self.tear_down(now, AfterTeardown::Stop, limit),
             Input::Reconfigure { settings } => self.reconfigure(now, *settings),
-            Input::Watched { active } => self.watched = active,
+            Input::SubscriptionsChanged { active } => self.watched = active,
             Input::Tick => self.tick(now),
         }
     }
@@ -267,8 +267,8 @@ impl Machine {
     /// When the next connect comes, if it waits for one.
     pub fn retry_at(&self) -> Option<Instant> {
         match self.state.attempt()? {
-            Attempt::Waiting { retry_at } | Attempt::Closing { retry_at, .. } => Some(*retry_at),
-            Attempt::Draining { .. } | Attempt::Queued | Attempt::Opening { .. } => None,
+            Attempt::BackingOff { retry_at } | Attempt::Closing { retry_at, .. } => Some(*retry_at),
+            Attempt::Draining { .. } | Attempt::AwaitingPermit | Attempt::Opening { .. } => None,
         }
     }
 
@@ -324,6 +324,6 @@ impl Machine {
     }
 
     pub(super) fn remember(&mut self) {
-        self.emit(Effect::Remember);
+        self.emit(Effect::SaveDurable);
     }
 }

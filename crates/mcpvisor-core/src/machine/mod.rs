@@ -18,13 +18,15 @@ mod teardown;
 #[cfg(test)]
 mod tests;
 
-pub use durable::{Durable, Wanted};
-pub use fault::{Fault, FaultClass, MAX_FAULT_STDERR, MAX_MESSAGE, cut, stderr_in_short};
-pub use io::{CallEnd, Effect, End, Input, NewCall, NotSent, Outcome, Returned};
+pub use durable::{DesiredState, Durable};
+pub use fault::{
+    Fault, FaultClass, MAX_FAULT_MESSAGE, MAX_FAULT_STDERR, summarize_stderr, truncate_text,
+};
+pub use io::{CallEnd, ConnectionEnd, Effect, Input, NewCall, NotSent, Outcome, ReturnedCall};
 pub use lifecycle::Machine;
 pub use state::{
-    AfterTeardown, Attempt, Check, CheckReason, Live, Nap, NextTry, Patience, PermanentFailure,
-    State, StateName, Teardown, TeardownPhase,
+    AfterTeardown, Attempt, Check, CheckReason, CloseDeadline, LiveConnection, PermanentFailure,
+    ReconnectTiming, SleepPhase, State, StateName, Teardown, TeardownPhase,
 };
 
 use lifecycle::{Now, later};

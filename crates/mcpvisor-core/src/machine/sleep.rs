@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use super::io::{Effect, End};
-use super::state::{Attempt, Live, Nap, State};
+use super::io::{ConnectionEnd, Effect};
+use super::state::{Attempt, LiveConnection, SleepPhase, State};
 use super::{Machine, Now, later};
 use crate::ids::Generation;
 
@@ -19,7 +19,7 @@ impl Machine {
     }
 
     /// When a live connection is closed for want of calls, if nothing happens before.
-    pub(super) fn sleeps_at(&self, live: &Live) -> Option<Instant> {
+    pub(super) fn sleeps_at(&self, live: &LiveConnection) -> Option<Instant> {
         let after = self.settings.rest.sleep_after?;
         let wanted = self.watched || self.calls.len() > 0;
         (!wanted).then(|| later(live.last_call, after))
@@ -37,7 +37,7 @@ impl Machine {
         self.discovery.disconnected();
         self.durable.proven = false;
         self.durable.asleep = true;
-        self.state = State::Sleeping(Nap::Closing { generation });
+        self.state = State::Sleeping(SleepPhase::Closing { generation });
         self.remember();
         self.emit(Effect::Close {
             generation,
@@ -48,7 +48,7 @@ impl Machine {
     /// Asleep from the start: connects at the first call.
     pub(super) fn stay_asleep(&mut self) {
         self.durable.asleep = true;
-        self.state = State::Sleeping(Nap::Asleep);
+        self.state = State::Sleeping(SleepPhase::Asleep);
     }
 
     /// Somebody wants the server: it connects, once the old connection is closed. Connections that
@@ -63,8 +63,8 @@ impl Machine {
         self.durable.tried = self.durable.budget.is_parked();
         self.remember();
         match nap {
-            Nap::Asleep => self.wait(now, at),
-            Nap::Closing { generation } => self.enter(Attempt::Closing {
+            SleepPhase::Asleep => self.wait(now, at),
+            SleepPhase::Closing { generation } => self.enter(Attempt::Closing {
                 generation,
                 retry_at: at,
             }),
@@ -89,8 +89,8 @@ impl Machine {
     /// The connection that is closed on the way to sleep.
     pub(super) fn dozing(&self) -> Option<Generation> {
         match &self.state {
-            State::Sleeping(Nap::Closing { generation }) => Some(*generation),
-            State::Sleeping(Nap::Asleep)
+            State::Sleeping(SleepPhase::Closing { generation }) => Some(*generation),
+            State::Sleeping(SleepPhase::Asleep)
             | State::Connecting(_)
             | State::Connected(_)
             | State::Reconnecting(_)
@@ -102,8 +102,8 @@ impl Machine {
     }
 
     /// The connection is closed.
-    pub(super) fn asleep(&mut self, end: End) {
+    pub(super) fn asleep(&mut self, end: ConnectionEnd) {
         self.note_close(end);
-        self.state = State::Sleeping(Nap::Asleep);
+        self.state = State::Sleeping(SleepPhase::Asleep);
     }
 }

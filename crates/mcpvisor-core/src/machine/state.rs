@@ -87,7 +87,7 @@ pub enum State {
     /// On the first attempt since it was configured, enabled or woken.
     Connecting(Attempt),
     /// Connected.
-    Connected(Live),
+    Connected(LiveConnection),
     /// On a later attempt.
     Reconnecting(Attempt),
     /// Parked, with slow probes.
@@ -95,7 +95,7 @@ pub enum State {
     /// On the way to [`State::Disabled`], or to the end.
     Disabling(Teardown),
     /// Without a connection until the next call.
-    Sleeping(Nap),
+    Sleeping(SleepPhase),
     /// Switched off.
     Disabled,
     /// A person has to act.
@@ -104,7 +104,7 @@ pub enum State {
 
 /// How deep a server sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nap {
+pub enum SleepPhase {
     /// The connection is being closed.
     Closing {
         /// The connection that is closed.
@@ -155,7 +155,7 @@ pub enum Attempt {
         /// It is closed then, whatever is still in flight.
         until: Instant,
         /// When the next connect follows.
-        next: NextTry,
+        next: ReconnectTiming,
     },
     /// The old connection is being closed.
     Closing {
@@ -165,12 +165,12 @@ pub enum Attempt {
         retry_at: Instant,
     },
     /// The backoff, or the rest before a probe.
-    Waiting {
+    BackingOff {
         /// The next connect is asked for then.
         retry_at: Instant,
     },
     /// The governor of connects was asked.
-    Queued,
+    AwaitingPermit,
     /// The connection task opens the transport and shakes hands.
     Opening {
         /// The connection that may come.
@@ -182,7 +182,7 @@ pub enum Attempt {
 
 /// When the connect after a drained connection comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NextTry {
+pub enum ReconnectTiming {
     /// At once: a person asked, or a call woke a parked server.
     Now,
     /// As the budget says: the connection was found sick.
@@ -191,7 +191,7 @@ pub enum NextTry {
 
 /// A connection that is up.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Live {
+pub struct LiveConnection {
     /// Its number.
     pub generation: Generation,
     /// Up since then.
@@ -210,7 +210,7 @@ pub struct Live {
     pub last_call: Instant,
 }
 
-impl Live {
+impl LiveConnection {
     /// Whether it takes requests.
     pub(super) fn is_open(&self) -> bool {
         !self.deaf && !self.unlisted
@@ -243,19 +243,19 @@ pub struct Teardown {
     /// What follows.
     pub then: AfterTeardown,
     /// How long it may take.
-    pub patience: Patience,
+    pub patience: CloseDeadline,
 }
 
 /// How long a teardown may take. A drain that ends early leaves its time to the steps after it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Patience {
+pub struct CloseDeadline {
     /// How long each step may take, as far as there is time.
     pub steps: CloseSettings,
     /// When all of it must be over.
     pub due: Instant,
 }
 
-impl Patience {
+impl CloseDeadline {
     /// The steps within a limit, from now on.
     pub(super) fn new(steps: CloseSettings, limit: Duration, now: Now) -> Self {
         Self {

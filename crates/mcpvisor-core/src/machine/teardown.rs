@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 
 use super::call_requeue::GiveUp;
 use super::io::{Effect, NotSent};
-use super::state::{AfterTeardown, Attempt, Nap, Patience, State, Teardown, TeardownPhase};
-use super::{Machine, Now, Wanted};
+use super::state::{
+    AfterTeardown, Attempt, CloseDeadline, SleepPhase, State, Teardown, TeardownPhase,
+};
+use super::{DesiredState, Machine, Now};
 use crate::ids::Generation;
 
 impl Machine {
     /// A wish to switch it off within a limit, for now or for good. A second wish is merged with the
     /// first.
     pub(super) fn tear_down(&mut self, now: Now, then: AfterTeardown, limit: Duration) {
-        let patience = Patience::new(self.settings.close, limit, now);
+        let patience = CloseDeadline::new(self.settings.close, limit, now);
         if then == AfterTeardown::Stay {
-            self.durable.wanted = Wanted::Disabled;
+            self.durable.wanted = DesiredState::Disabled;
             self.remember();
         }
         self.discovery.disconnected();
@@ -34,10 +36,10 @@ impl Machine {
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, patience),
             State::Disabling(teardown) => self.merge_teardown(now, teardown, then, patience),
-            State::Sleeping(Nap::Closing { generation }) => {
+            State::Sleeping(SleepPhase::Closing { generation }) => {
                 self.close_for_good(now, generation, then, patience);
             }
-            State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
+            State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
                 self.finish_teardown(then);
             }
         }
@@ -49,7 +51,7 @@ impl Machine {
         generation: Generation,
         until: Instant,
         then: AfterTeardown,
-        patience: Patience,
+        patience: CloseDeadline,
     ) {
         let phase = TeardownPhase::Draining { generation, until };
         self.state = State::Disabling(Teardown {
@@ -67,7 +69,7 @@ impl Machine {
         now: Now,
         attempt: &Attempt,
         then: AfterTeardown,
-        patience: Patience,
+        patience: CloseDeadline,
     ) {
         match *attempt {
             Attempt::Draining {
@@ -77,17 +79,17 @@ impl Machine {
                 self.begin_teardown(now, generation, until, then, patience);
             }
             Attempt::Opening { generation, .. } => {
-                self.emit(Effect::ReturnPermit);
+                self.emit(Effect::ReleasePermit);
                 self.close_for_good(now, generation, then, patience);
             }
             Attempt::Closing { generation, .. } => {
                 self.close_for_good(now, generation, then, patience)
             }
-            Attempt::Queued => {
-                self.emit(Effect::ReturnPermit);
+            Attempt::AwaitingPermit => {
+                self.emit(Effect::ReleasePermit);
                 self.finish_teardown(then);
             }
-            Attempt::Waiting { .. } => self.finish_teardown(then),
+            Attempt::BackingOff { .. } => self.finish_teardown(then),
         }
     }
 
@@ -96,7 +98,7 @@ impl Machine {
         now: Now,
         generation: Generation,
         then: AfterTeardown,
-        patience: Patience,
+        patience: CloseDeadline,
     ) {
         let phase = TeardownPhase::Closing { generation };
         self.state = State::Disabling(Teardown {
@@ -114,7 +116,7 @@ impl Machine {
         now: Now,
         teardown: Teardown,
         then: AfterTeardown,
-        patience: Patience,
+        patience: CloseDeadline,
     ) {
         let then = match teardown.then {
             AfterTeardown::Stop => AfterTeardown::Stop,
@@ -196,7 +198,7 @@ impl Machine {
             && teardown.then == AfterTeardown::Stay
         {
             teardown.then = AfterTeardown::Enable;
-            self.durable.wanted = Wanted::Enabled;
+            self.durable.wanted = DesiredState::Enabled;
             self.remember();
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use backoff::backoff::Backoff as _;
 use backoff::{ExponentialBackoff, ExponentialBackoffBuilder};
 
-use crate::chance::Chance;
+use crate::random::Random;
 use crate::settings::BackoffSettings;
 
 /// No delay is shorter, whatever the settings say: a delay of zero is a hot loop.
@@ -21,13 +21,13 @@ pub const LONGEST_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// A position on a growing curve of delays.
 ///
 /// ```
-/// use mcpvisor_core::{Backoff, Chance, settings::BackoffSettings};
+/// use mcpvisor_core::{Backoff, Random, settings::BackoffSettings};
 ///
 /// let mut backoff = Backoff::new(&BackoffSettings::default());
-/// assert_eq!(backoff.next_delay(Chance::MIDDLE).as_millis(), 500);
-/// assert_eq!(backoff.next_delay(Chance::MIDDLE).as_millis(), 1_000);
+/// assert_eq!(backoff.next_delay(Random::MIDDLE).as_millis(), 500);
+/// assert_eq!(backoff.next_delay(Random::MIDDLE).as_millis(), 1_000);
 /// backoff.reset();
-/// assert_eq!(backoff.next_delay(Chance::MIDDLE).as_millis(), 500);
+/// assert_eq!(backoff.next_delay(Random::MIDDLE).as_millis(), 500);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Backoff {
@@ -61,7 +61,7 @@ impl Backoff {
     }
 
     /// The delay before the next try; the one after it is longer, up to the maximum.
-    pub fn next_delay(&mut self, chance: Chance) -> Duration {
+    pub fn next_delay(&mut self, chance: Random) -> Duration {
         let interval = self.curve.current_interval;
         // Only to advance: its own answer is jittered by a random number of its own.
         let _ = self.curve.next_backoff();
@@ -101,7 +101,7 @@ mod tests {
 
     fn delays(backoff: &mut Backoff, chance: f64, count: usize) -> Vec<u128> {
         (0..count)
-            .map(|_| backoff.next_delay(Chance::new(chance)).as_millis())
+            .map(|_| backoff.next_delay(Random::new(chance)).as_millis())
             .collect()
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let chances = [0.1, 0.9, 0.3, 0.0, 0.7, 0.5, 0.2];
         let trace = || {
             let mut backoff = Backoff::new(&settings());
-            chances.map(|chance| backoff.next_delay(Chance::new(chance)))
+            chances.map(|chance| backoff.next_delay(Random::new(chance)))
         };
         assert_eq!(trace(), trace());
     }
@@ -163,7 +163,7 @@ mod tests {
             ..settings()
         });
         for _ in 0..3 {
-            assert_eq!(endless.next_delay(Chance::new(1.0)), LONGEST_DELAY);
+            assert_eq!(endless.next_delay(Random::new(1.0)), LONGEST_DELAY);
         }
     }
 

@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::chance::Chance;
 use crate::policy::backoff::{Backoff, LONGEST_DELAY};
+use crate::random::Random;
 use crate::settings::{BackoffSettings, BudgetSettings};
 
 /// When the next connect may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ConnectTiming {
     /// The budget has room: connect at this moment.
     RetryAt(Instant),
     /// The budget is spent: the server is parked, and probed at this moment.
@@ -91,7 +91,7 @@ impl ReconnectBudget {
     /// though not more often than the settings allow. `retry_after` is the server's own wish, which
     /// wins over a shorter delay of ours.
     ///
-    /// Once the answer was [`Verdict::Spent`] it stays so, with growing probes, until [`prove`] or
+    /// Once the answer was [`ConnectTiming::Spent`] it stays so, with growing probes, until [`prove`] or
     /// [`forgive`], even when the window slides empty: a dead server gets no new burst of connects.
     ///
     /// [`prove`]: Self::prove
@@ -99,23 +99,23 @@ impl ReconnectBudget {
     pub fn next(
         &mut self,
         now: Instant,
-        chance: Chance,
+        chance: Random,
         proven: bool,
         retry_after: Option<Duration>,
-    ) -> Verdict {
+    ) -> ConnectTiming {
         let wish = retry_after.unwrap_or_default().min(self.max_retry_after);
         self.parked |= self.is_spent(now);
         if self.parked {
             let delay = self.probes.next_delay(chance).max(wish);
-            return Verdict::Spent {
+            return ConnectTiming::Spent {
                 probe_at: now + delay,
             };
         }
         if proven && wish.is_zero() && self.may_retry_at_once(now) {
             self.last_immediate = Some(now);
-            return Verdict::RetryAt(now);
+            return ConnectTiming::RetryAt(now);
         }
-        Verdict::RetryAt(now + self.backoff.next_delay(chance).max(wish))
+        ConnectTiming::RetryAt(now + self.backoff.next_delay(chance).max(wish))
     }
 
     /// Whether the server is parked: its budget was found spent, and nothing gave it back since.
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    const MIDDLE: Chance = Chance::MIDDLE;
+    const MIDDLE: Random = Random::MIDDLE;
 
     fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -207,7 +207,7 @@ mod tests {
             budget.record(now);
             connects.push(now - begin);
             now = match budget.next(now, MIDDLE, false, None) {
-                Verdict::RetryAt(at) | Verdict::Spent { probe_at: at } => at,
+                ConnectTiming::RetryAt(at) | ConnectTiming::Spent { probe_at: at } => at,
             };
         }
         connects
@@ -237,7 +237,7 @@ mod tests {
         }
         assert_eq!(
             budget.next(now, MIDDLE, false, None),
-            Verdict::Spent {
+            ConnectTiming::Spent {
                 probe_at: now + secs(30)
             }
         );
@@ -245,7 +245,7 @@ mod tests {
         assert!(!budget.is_spent(later));
         assert_eq!(
             budget.next(later, MIDDLE, false, None),
-            Verdict::Spent {
+            ConnectTiming::Spent {
                 probe_at: later + secs(60)
             }
         );
@@ -298,7 +298,7 @@ mod tests {
             assert_eq!((budget.used(now), budget.is_parked()), (0, false));
             assert_eq!(
                 budget.next(now, MIDDLE, false, None),
-                Verdict::RetryAt(now + Duration::from_millis(500))
+                ConnectTiming::RetryAt(now + Duration::from_millis(500))
             );
         }
     }
@@ -308,16 +308,16 @@ mod tests {
         let mut budget = budget();
         let now = Instant::now();
         let next = |budget: &mut ReconnectBudget, at| budget.next(at, MIDDLE, true, None);
-        assert_eq!(next(&mut budget, now), Verdict::RetryAt(now));
+        assert_eq!(next(&mut budget, now), ConnectTiming::RetryAt(now));
         budget.prove();
         let soon = now + secs(4);
-        let delayed = Verdict::RetryAt(soon + Duration::from_millis(500));
+        let delayed = ConnectTiming::RetryAt(soon + Duration::from_millis(500));
         assert_eq!(next(&mut budget, soon), delayed);
         budget.prove();
         let later = now + secs(5);
-        assert_eq!(next(&mut budget, later), Verdict::RetryAt(later));
+        assert_eq!(next(&mut budget, later), ConnectTiming::RetryAt(later));
         budget.forgive();
-        assert_eq!(next(&mut budget, later), Verdict::RetryAt(later));
+        assert_eq!(next(&mut budget, later), ConnectTiming::RetryAt(later));
     }
 
     #[test]
@@ -325,11 +325,11 @@ mod tests {
         let mut budget = budget();
         let now = Instant::now();
         let mut next = |wish| budget.next(now, MIDDLE, true, Some(wish));
-        assert_eq!(next(secs(7)), Verdict::RetryAt(now + secs(7)));
-        assert_eq!(next(secs(9_999)), Verdict::RetryAt(now + secs(120)));
+        assert_eq!(next(secs(7)), ConnectTiming::RetryAt(now + secs(7)));
+        assert_eq!(next(secs(9_999)), ConnectTiming::RetryAt(now + secs(120)));
         assert_eq!(
             budget.next(now, MIDDLE, false, Some(secs(1))),
-            Verdict::RetryAt(now + secs(2)),
+            ConnectTiming::RetryAt(now + secs(2)),
             "a shorter wish does not hurry the third delay"
         );
     }
@@ -369,9 +369,9 @@ mod tests {
         };
         let mut budget = ReconnectBudget::new(&backoff, &settings);
         let now = Instant::now();
-        budget.next(now, Chance::new(1.0), false, Some(Duration::MAX));
+        budget.next(now, Random::new(1.0), false, Some(Duration::MAX));
         budget.record(now);
-        budget.next(now, Chance::new(1.0), false, Some(Duration::MAX));
+        budget.next(now, Random::new(1.0), false, Some(Duration::MAX));
         assert!(budget.is_parked());
     }
 
@@ -393,9 +393,9 @@ mod tests {
             connects.push(now);
             for (up_for, rolled, proven, wish) in losses {
                 now += Duration::from_millis(up_for);
-                let at = match budget.next(now, Chance::new(rolled), proven, Some(secs(wish))) {
-                    Verdict::RetryAt(at) => at,
-                    Verdict::Spent { .. } => break,
+                let at = match budget.next(now, Random::new(rolled), proven, Some(secs(wish))) {
+                    ConnectTiming::RetryAt(at) => at,
+                    ConnectTiming::Spent { .. } => break,
                 };
                 prop_assert!(at >= now);
                 now = at;

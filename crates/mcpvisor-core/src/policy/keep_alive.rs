@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 /// How long a server that announces nothing is assumed to keep an idle connection. This is the
 /// default of uvicorn and Node, and the shortest one in wide use.
-pub const UNANNOUNCED: Duration = Duration::from_secs(5);
+pub const DEFAULT_IDLE: Duration = Duration::from_secs(5);
 
 /// The longest idle time after which a connection is reused, whatever the server announces.
-pub const LONGEST: Duration = Duration::from_secs(60);
+pub const MAX_REUSE: Duration = Duration::from_secs(60);
 
 /// The largest part of the server's time that is left unused by default, for its clock and ours.
-pub const MARGIN: Duration = Duration::from_secs(1);
+pub const MAX_MARGIN: Duration = Duration::from_secs(1);
 
 /// How long an early close is remembered. A server that was restarted closes its connections early
 /// too, and may keep the next ones longer.
-pub const LEARNED_FOR: Duration = Duration::from_secs(600);
+pub const EARLY_CLOSE_MEMORY: Duration = Duration::from_secs(600);
 
 /// What is known about the idle connections of one server.
 ///
@@ -49,10 +49,10 @@ impl KeepAlive {
         round_trip: Duration,
         now: Instant,
     ) -> Duration {
-        let kept = announced.unwrap_or(UNANNOUNCED).min(LONGEST);
+        let kept = announced.unwrap_or(DEFAULT_IDLE).min(MAX_REUSE);
         let kept = self.learned(now).map_or(kept, |learned| learned.min(kept));
         // The server counts from when it sent its last byte to when it gets our first one.
-        let margin = MARGIN.min(kept / 2).max(2 * round_trip);
+        let margin = MAX_MARGIN.min(kept / 2).max(2 * round_trip);
         kept.saturating_sub(margin)
     }
 
@@ -69,7 +69,7 @@ impl KeepAlive {
 
     fn learned(&self, now: Instant) -> Option<Duration> {
         let (idle, at) = self.learned?;
-        (now.saturating_duration_since(at) < LEARNED_FOR).then_some(idle)
+        (now.saturating_duration_since(at) < EARLY_CLOSE_MEMORY).then_some(idle)
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let reuse = |announced| server.reuse_for(Some(secs(announced)), NEAR, now);
         assert_eq!(reuse(5), secs(4));
         assert_eq!(reuse(30), secs(29));
-        assert_eq!(reuse(3_600), LONGEST - MARGIN);
+        assert_eq!(reuse(3_600), MAX_REUSE - MAX_MARGIN);
         assert_eq!(reuse(1), Duration::from_millis(500));
         assert_eq!(reuse(0), Duration::ZERO);
     }
@@ -144,7 +144,7 @@ mod tests {
         let now = Instant::now();
         server.closed_after(Duration::ZERO, now);
         assert_eq!(server.reuse_for(None, NEAR, now), Duration::ZERO);
-        let later = now + LEARNED_FOR;
+        let later = now + EARLY_CLOSE_MEMORY;
         assert!(!server.is_learned(later));
         assert_eq!(server.reuse_for(None, NEAR, later), secs(4));
         server.closed_after(secs(2), later);

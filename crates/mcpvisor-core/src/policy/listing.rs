@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::chance::Chance;
 use crate::policy::backoff::{Backoff, LONGEST_DELAY};
+use crate::random::Random;
 use crate::settings::{BackoffSettings, ListingSettings};
 
 /// One of the lists that a server may have. Another one would be a breaking change, so that whoever
@@ -63,7 +63,7 @@ pub enum FetchOutcome {
 
 /// What is wanted of each list of the current connection.
 #[derive(Debug, Clone)]
-pub struct Discovery {
+pub struct ListSchedule {
     refresh_every: Duration,
     retry: Backoff,
     /// The lists that the connected server has; none while disconnected.
@@ -87,7 +87,7 @@ struct List {
     retry: Backoff,
 }
 
-impl Discovery {
+impl ListSchedule {
     /// Disconnected: nothing is wanted.
     pub fn new(settings: &ListingSettings) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl Discovery {
                 list.retry.reset();
             }
             FetchOutcome::Refused | FetchOutcome::Failed => {
-                let delay = list.retry.next_delay(Chance::MIDDLE);
+                let delay = list.retry.next_delay(Random::MIDDLE);
                 list.want(now + delay);
             }
         }
@@ -290,8 +290,8 @@ mod tests {
     }
 
     /// Connected, and the tools fetched at the returned moment.
-    fn with_tools_fetched() -> (Discovery, Instant) {
-        let mut discovery = Discovery::new(&ListingSettings::default());
+    fn with_tools_fetched() -> (ListSchedule, Instant) {
+        let mut discovery = ListSchedule::new(&ListingSettings::default());
         let now = Instant::now();
         discovery.connected(now, &[Tools]);
         assert_eq!(discovery.poll(now), Some(Tools));
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_wants_every_list_that_the_server_has_and_no_other() {
-        let mut discovery = Discovery::new(&ListingSettings::default());
+        let mut discovery = ListSchedule::new(&ListingSettings::default());
         let now = Instant::now();
         assert!(!discovery.is_fresh());
         discovery.connected(now, &[Resources, Tools]);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_server_without_lists_is_fresh_when_connected() {
-        let mut discovery = Discovery::new(&ListingSettings::default());
+        let mut discovery = ListSchedule::new(&ListingSettings::default());
         discovery.connected(Instant::now(), &[]);
         assert!(discovery.is_fresh());
         discovery.disconnected();

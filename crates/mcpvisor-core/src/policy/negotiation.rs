@@ -41,7 +41,7 @@ pub enum KnownEra {
 
 /// What to say to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Say {
+pub enum HandshakeRequest {
     /// `server/discover`.
     Discover,
     /// `initialize`.
@@ -50,7 +50,7 @@ pub enum Say {
 
 /// What the server made of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
+pub enum HandshakeReply {
     /// It answered `server/discover`, and speaks a modern version of ours.
     Discovered,
     /// It speaks the modern era, but no modern version of ours. Perhaps an older one, as it says.
@@ -70,19 +70,19 @@ pub enum Heard {
     OtherVersion,
     /// It refused `initialize`.
     NotInitialized,
-    /// Nothing was heard for as long as [`Negotiation::patience`] says.
+    /// Nothing was heard for as long as [`Negotiation::reply_timeout`] says.
     Silence,
     /// The connection ended.
     Lost,
     /// The server could not be reached, so it heard nothing of the question.
-    Unreached,
+    Unreachable,
 }
 
 /// What follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Say this, on the same connection.
-    Say(Say),
+    Send(HandshakeRequest),
     /// Wait on.
     Wait,
     /// The server speaks this era.
@@ -92,11 +92,11 @@ pub enum Next {
     /// It refused, for a reason of its own.
     Refused,
     /// It seems to end when it is asked for the modern era: connect again and ask for the other.
-    OtherEra,
+    TryOtherEra,
     /// The connection ended.
     Lost,
     /// There was nobody to ask.
-    Unreached,
+    Unreachable,
 }
 
 /// One way to an era, on one connection.
@@ -110,7 +110,7 @@ pub struct Negotiation {
     /// It was answered, after `initialize` had been sent.
     discovered_late: bool,
     /// `initialize` was refused, and what that comes to if the other way is closed too.
-    refused: Option<Next>,
+    refused: Option<NextStep>,
     /// A version that the server named was tried already.
     retried: bool,
 }
@@ -125,23 +125,23 @@ enum Waiting {
 
 impl Negotiation {
     /// What to say first, and the state after it.
-    pub fn begin(known: KnownEra) -> (Self, Say) {
+    pub fn begin(known: KnownEra) -> (Self, HandshakeRequest) {
         let say = match known {
             KnownEra::Unknown
             | KnownEra::Assumed(Era::Modern)
             | KnownEra::Remembered(Era::Modern)
             | KnownEra::Preferred(Era::Modern)
-            | KnownEra::Pinned(Era::Modern) => Say::Discover,
+            | KnownEra::Pinned(Era::Modern) => HandshakeRequest::Discover,
             KnownEra::Assumed(Era::Legacy)
             | KnownEra::Remembered(Era::Legacy)
             | KnownEra::Preferred(Era::Legacy)
-            | KnownEra::Pinned(Era::Legacy) => Say::Initialize,
+            | KnownEra::Pinned(Era::Legacy) => HandshakeRequest::Initialize,
         };
         let negotiation = Self {
             known,
             waiting: match say {
-                Say::Discover => Waiting::Discover,
-                Say::Initialize => Waiting::Initialize,
+                HandshakeRequest::Discover => Waiting::Discover,
+                HandshakeRequest::Initialize => Waiting::Initialize,
             },
             discover_answered: false,
             discovered_late: false,
@@ -151,8 +151,8 @@ impl Negotiation {
         (negotiation, say)
     }
 
-    /// How long silence may last now, before it is [`Heard::Silence`].
-    pub fn patience(&self) -> Option<Duration> {
+    /// How long silence may last now, before it is [`HandshakeReply::Silence`].
+    pub fn reply_timeout(&self) -> Option<Duration> {
         match (self.waiting, self.known) {
             (_, KnownEra::Pinned(_)) | (Waiting::Initialize, _) => None,
             // It speaks the modern era, and does not answer the other.
@@ -167,103 +167,105 @@ impl Negotiation {
     }
 
     /// What follows from what was heard.
-    pub fn hear(&mut self, heard: Heard) -> Next {
+    pub fn on_reply(&mut self, heard: HandshakeReply) -> NextStep {
         match heard {
-            Heard::Discovered => match self.waiting {
-                Waiting::Discover => Next::Agreed(Era::Modern),
+            HandshakeReply::Discovered => match self.waiting {
+                Waiting::Discover => NextStep::Agreed(Era::Modern),
                 // The other way is under way: whoever answers both speaks both.
                 Waiting::Both | Waiting::Initialize => {
                     self.discover_answered = true;
                     self.discovered_late = true;
-                    Next::Wait
+                    NextStep::Wait
                 }
             },
-            Heard::OtherVersions { modern, legacy } => self.other_versions(modern, legacy),
-            Heard::ModernRefusal => Next::Refused,
-            Heard::NotDiscovered => self.not_discovered(),
-            Heard::Initialized => Next::Agreed(Era::Legacy),
-            Heard::OtherVersion => self.not_initialized(Next::Incompatible),
-            Heard::NotInitialized => self.not_initialized(Next::Refused),
-            Heard::Silence => self.silence(),
-            Heard::Lost => self.lost(),
-            Heard::Unreached => Next::Unreached,
+            HandshakeReply::OtherVersions { modern, legacy } => self.other_versions(modern, legacy),
+            HandshakeReply::ModernRefusal => NextStep::Refused,
+            HandshakeReply::NotDiscovered => self.not_discovered(),
+            HandshakeReply::Initialized => NextStep::Agreed(Era::Legacy),
+            HandshakeReply::OtherVersion => self.not_initialized(NextStep::Incompatible),
+            HandshakeReply::NotInitialized => self.not_initialized(NextStep::Refused),
+            HandshakeReply::Silence => self.silence(),
+            HandshakeReply::Lost => self.lost(),
+            HandshakeReply::Unreachable => NextStep::Unreachable,
         }
     }
 
-    fn other_versions(&mut self, modern: bool, legacy: bool) -> Next {
+    fn other_versions(&mut self, modern: bool, legacy: bool) -> NextStep {
         if self.waiting != Waiting::Discover {
             self.discover_answered = true;
-            return Next::Wait;
+            return NextStep::Wait;
         }
         if modern && !std::mem::replace(&mut self.retried, true) {
-            return Next::Say(Say::Discover);
+            return NextStep::Send(HandshakeRequest::Discover);
         }
         if legacy && self.refused.is_none() && !self.is_pinned() {
             return self.initialize();
         }
-        Next::Incompatible
+        NextStep::Incompatible
     }
 
-    fn not_discovered(&mut self) -> Next {
+    fn not_discovered(&mut self) -> NextStep {
         let waited = std::mem::replace(&mut self.discover_answered, true);
         match (self.waiting, self.refused) {
-            (Waiting::Both | Waiting::Initialize, _) => Next::Wait,
-            (Waiting::Discover, _) if self.is_pinned() => Next::Incompatible,
+            (Waiting::Both | Waiting::Initialize, _) => NextStep::Wait,
+            (Waiting::Discover, _) if self.is_pinned() => NextStep::Incompatible,
             (Waiting::Discover, Some(verdict)) => verdict,
-            (Waiting::Discover, None) if waited => Next::Refused,
+            (Waiting::Discover, None) if waited => NextStep::Refused,
             (Waiting::Discover, None) => self.initialize(),
         }
     }
 
     /// `initialize` led to nothing. Nothing is concluded from that while the server still has the
     /// other question: over HTTP a refusal may overtake the answer that is being worked on.
-    fn not_initialized(&mut self, verdict: Next) -> Next {
+    fn not_initialized(&mut self, verdict: NextStep) -> NextStep {
         if self.refused.replace(verdict).is_some() {
             return verdict;
         }
         if self.discovered_late {
-            return Next::Agreed(Era::Modern);
+            return NextStep::Agreed(Era::Modern);
         }
         if self.waiting == Waiting::Both && !self.discover_answered {
             self.waiting = Waiting::Discover;
-            return Next::Wait;
+            return NextStep::Wait;
         }
         match (self.known, verdict) {
             // What is known may be out of date, and what is preferred may not be there.
             (
                 KnownEra::Assumed(_) | KnownEra::Remembered(_) | KnownEra::Preferred(_),
-                Next::Refused,
+                NextStep::Refused,
             ) if !self.discover_answered => {
                 self.waiting = Waiting::Discover;
-                Next::Say(Say::Discover)
+                NextStep::Send(HandshakeRequest::Discover)
             }
             _ => verdict,
         }
     }
 
-    fn silence(&mut self) -> Next {
+    fn silence(&mut self) -> NextStep {
         match (self.waiting, self.refused) {
             (Waiting::Discover, Some(verdict)) => verdict,
             (Waiting::Discover, None) => {
                 self.waiting = Waiting::Both;
-                Next::Say(Say::Initialize)
+                NextStep::Send(HandshakeRequest::Initialize)
             }
-            (Waiting::Both, _) if self.discovered_late => Next::Agreed(Era::Modern),
-            (Waiting::Both | Waiting::Initialize, _) => Next::Wait,
+            (Waiting::Both, _) if self.discovered_late => NextStep::Agreed(Era::Modern),
+            (Waiting::Both | Waiting::Initialize, _) => NextStep::Wait,
         }
     }
 
-    fn lost(&self) -> Next {
+    fn lost(&self) -> NextStep {
         let unanswered = !self.discover_answered && self.refused.is_none();
         match (self.known, self.waiting) {
-            (KnownEra::Unknown, Waiting::Discover | Waiting::Both) if unanswered => Next::OtherEra,
-            _ => Next::Lost,
+            (KnownEra::Unknown, Waiting::Discover | Waiting::Both) if unanswered => {
+                NextStep::TryOtherEra
+            }
+            _ => NextStep::Lost,
         }
     }
 
-    fn initialize(&mut self) -> Next {
+    fn initialize(&mut self) -> NextStep {
         self.waiting = Waiting::Initialize;
-        Next::Say(Say::Initialize)
+        NextStep::Send(HandshakeRequest::Initialize)
     }
 
     /// Whether the server never said which era it speaks.
@@ -277,20 +279,20 @@ impl Negotiation {
 
     /// What to remember once this came of it. What was learned from a server's end is kept until
     /// the server says otherwise, so that a server which always dies is not asked twice each time.
-    pub fn lesson(&self, next: Next) -> KnownEra {
+    pub fn learned_era(&self, next: NextStep) -> KnownEra {
         match (next, self.known) {
             (_, KnownEra::Pinned(era)) => KnownEra::Pinned(era),
             // What was agreed on under a preference says nothing of what the server would choose.
             (_, KnownEra::Preferred(era)) => KnownEra::Preferred(era),
             // It answered both, the modern question too late for this connection.
-            (Next::Agreed(Era::Legacy), _) if self.discovered_late => {
+            (NextStep::Agreed(Era::Legacy), _) if self.discovered_late => {
                 KnownEra::Remembered(Era::Modern)
             }
-            (Next::Agreed(era), _) => KnownEra::Remembered(era),
-            (Next::OtherEra, _) => KnownEra::Assumed(Era::Legacy),
-            (Next::Lost, KnownEra::Assumed(era)) => KnownEra::Assumed(era),
-            (Next::Lost | Next::Refused | Next::Incompatible, _) => KnownEra::Unknown,
-            (Next::Say(_) | Next::Wait | Next::Unreached, known) => known,
+            (NextStep::Agreed(era), _) => KnownEra::Remembered(era),
+            (NextStep::TryOtherEra, _) => KnownEra::Assumed(Era::Legacy),
+            (NextStep::Lost, KnownEra::Assumed(era)) => KnownEra::Assumed(era),
+            (NextStep::Lost | NextStep::Refused | NextStep::Incompatible, _) => KnownEra::Unknown,
+            (NextStep::Send(_) | NextStep::Wait | NextStep::Unreachable, known) => known,
         }
     }
 }
@@ -300,38 +302,41 @@ mod tests {
     use super::*;
 
     /// Everything that is said in the course of what is heard, and what comes of it.
-    fn course(known: KnownEra, heard: &[Heard]) -> (Vec<Say>, Next, KnownEra) {
+    fn course(
+        known: KnownEra,
+        heard: &[HandshakeReply],
+    ) -> (Vec<HandshakeRequest>, NextStep, KnownEra) {
         let (mut negotiation, first) = Negotiation::begin(known);
         let mut said = vec![first];
-        let mut next = Next::Wait;
+        let mut next = NextStep::Wait;
         for heard in heard {
-            next = negotiation.hear(*heard);
-            if let Next::Say(say) = next {
+            next = negotiation.on_reply(*heard);
+            if let NextStep::Send(say) = next {
                 said.push(say);
             }
         }
-        (said, next, negotiation.lesson(next))
+        (said, next, negotiation.learned_era(next))
     }
 
     const MODERN: KnownEra = KnownEra::Remembered(Era::Modern);
     const LEGACY: KnownEra = KnownEra::Remembered(Era::Legacy);
     const ASSUMED: KnownEra = KnownEra::Assumed(Era::Legacy);
-    use Heard::*;
+    use HandshakeReply::*;
+    use HandshakeRequest::{Discover, Initialize};
     use KnownEra::{Pinned, Unknown};
-    use Say::{Discover, Initialize};
 
     #[test]
     fn a_server_of_which_nothing_is_known_is_asked_for_the_modern_era_first() {
         assert_eq!(
             course(Unknown, &[Discovered]),
-            (vec![Discover], Next::Agreed(Era::Modern), MODERN)
+            (vec![Discover], NextStep::Agreed(Era::Modern), MODERN)
         );
         for other in [NotDiscovered, Silence] {
             assert_eq!(
                 course(Unknown, &[other, Initialized]),
                 (
                     vec![Discover, Initialize],
-                    Next::Agreed(Era::Legacy),
+                    NextStep::Agreed(Era::Legacy),
                     LEGACY
                 )
             );
@@ -342,17 +347,17 @@ mod tests {
     fn what_is_remembered_is_asked_for_first_and_forgotten_when_it_no_longer_works() {
         assert_eq!(
             course(LEGACY, &[Initialized]),
-            (vec![Initialize], Next::Agreed(Era::Legacy), LEGACY)
+            (vec![Initialize], NextStep::Agreed(Era::Legacy), LEGACY)
         );
         assert_eq!(
             course(MODERN, &[Discovered]),
-            (vec![Discover], Next::Agreed(Era::Modern), MODERN)
+            (vec![Discover], NextStep::Agreed(Era::Modern), MODERN)
         );
         assert_eq!(
             course(LEGACY, &[NotInitialized, Discovered]),
             (
                 vec![Initialize, Discover],
-                Next::Agreed(Era::Modern),
+                NextStep::Agreed(Era::Modern),
                 MODERN
             )
         );
@@ -361,13 +366,13 @@ mod tests {
                 course(MODERN, &[other, Initialized]),
                 (
                     vec![Discover, Initialize],
-                    Next::Agreed(Era::Legacy),
+                    NextStep::Agreed(Era::Legacy),
                     LEGACY
                 )
             );
         }
         for known in [MODERN, LEGACY] {
-            assert_eq!(course(known, &[Lost]).1, Next::Lost);
+            assert_eq!(course(known, &[Lost]).1, NextStep::Lost);
             assert_eq!(course(known, &[Lost]).2, Unknown);
         }
     }
@@ -377,37 +382,37 @@ mod tests {
         let preferred = KnownEra::Preferred(Era::Legacy);
         assert_eq!(
             course(preferred, &[Initialized]),
-            (vec![Initialize], Next::Agreed(Era::Legacy), preferred)
+            (vec![Initialize], NextStep::Agreed(Era::Legacy), preferred)
         );
         assert_eq!(
             course(preferred, &[NotInitialized, Discovered]),
             (
                 vec![Initialize, Discover],
-                Next::Agreed(Era::Modern),
+                NextStep::Agreed(Era::Modern),
                 preferred
             )
         );
         assert_eq!(
             course(preferred, &[NotInitialized, NotDiscovered]).1,
-            Next::Refused
+            NextStep::Refused
         );
-        assert_eq!(course(preferred, &[Lost]).1, Next::Lost);
+        assert_eq!(course(preferred, &[Lost]).1, NextStep::Lost);
     }
 
     #[test]
     fn a_server_that_ends_on_the_question_is_asked_for_the_other_era_next_and_only_once() {
         for heard in [&[Lost][..], &[Silence, Lost][..]] {
             let (_, next, lesson) = course(Unknown, heard);
-            assert_eq!((next, lesson), (Next::OtherEra, ASSUMED));
+            assert_eq!((next, lesson), (NextStep::TryOtherEra, ASSUMED));
         }
         assert_eq!(
             course(ASSUMED, &[Lost]),
-            (vec![Initialize], Next::Lost, ASSUMED)
+            (vec![Initialize], NextStep::Lost, ASSUMED)
         );
         assert_eq!(course(ASSUMED, &[Initialized]).2, LEGACY);
         assert_eq!(
             course(Unknown, &[NotDiscovered, Lost]).1,
-            Next::Lost,
+            NextStep::Lost,
             "it answered the question, so it was not that"
         );
     }
@@ -415,12 +420,12 @@ mod tests {
     #[test]
     fn a_server_that_cannot_be_reached_teaches_nothing() {
         for known in [Unknown, ASSUMED, MODERN, LEGACY, Pinned(Era::Legacy)] {
-            let (_, next, lesson) = course(known, &[Unreached]);
-            assert_eq!((next, lesson), (Next::Unreached, known));
+            let (_, next, lesson) = course(known, &[Unreachable]);
+            assert_eq!((next, lesson), (NextStep::Unreachable, known));
         }
-        let (said, next, lesson) = course(Unknown, &[NotDiscovered, Unreached]);
+        let (said, next, lesson) = course(Unknown, &[NotDiscovered, Unreachable]);
         assert_eq!(said, [Discover, Initialize]);
-        assert_eq!((next, lesson), (Next::Unreached, Unknown));
+        assert_eq!((next, lesson), (NextStep::Unreachable, Unknown));
     }
 
     #[test]
@@ -429,7 +434,7 @@ mod tests {
             course(Unknown, &[Silence, NotDiscovered, Initialized]),
             (
                 vec![Discover, Initialize],
-                Next::Agreed(Era::Legacy),
+                NextStep::Agreed(Era::Legacy),
                 LEGACY
             )
         );
@@ -437,7 +442,7 @@ mod tests {
             course(Unknown, &[Silence, Discovered, Initialized]),
             (
                 vec![Discover, Initialize],
-                Next::Agreed(Era::Legacy),
+                NextStep::Agreed(Era::Legacy),
                 MODERN
             ),
             "a slow starter that speaks both is met in the modern era the next time"
@@ -447,7 +452,7 @@ mod tests {
                 course(Unknown, &[Silence, Discovered, end]),
                 (
                     vec![Discover, Initialize],
-                    Next::Agreed(Era::Modern),
+                    NextStep::Agreed(Era::Modern),
                     MODERN
                 )
             );
@@ -458,35 +463,39 @@ mod tests {
     fn a_slow_answer_is_waited_for_though_the_other_way_is_closed_and_not_for_ever() {
         for known in [Unknown, MODERN] {
             for (refusal, verdict) in [
-                (NotInitialized, Next::Refused),
-                (OtherVersion, Next::Incompatible),
+                (NotInitialized, NextStep::Refused),
+                (OtherVersion, NextStep::Incompatible),
             ] {
                 assert_eq!(
                     course(known, &[Silence, refusal]).1,
-                    Next::Wait,
+                    NextStep::Wait,
                     "{known:?}: nothing is concluded yet"
                 );
                 assert_eq!(
                     course(known, &[Silence, refusal, Discovered]),
                     (
                         vec![Discover, Initialize],
-                        Next::Agreed(Era::Modern),
+                        NextStep::Agreed(Era::Modern),
                         MODERN
                     )
                 );
                 assert_eq!(
                     course(known, &[Silence, Discovered, refusal]).1,
-                    Next::Agreed(Era::Modern)
+                    NextStep::Agreed(Era::Modern)
                 );
                 for end in [Silence, NotDiscovered] {
                     assert_eq!(course(known, &[Silence, refusal, end]).1, verdict);
                     assert_eq!(course(known, &[Silence, NotDiscovered, refusal]).1, verdict);
                 }
                 let (mut negotiation, _) = Negotiation::begin(known);
-                negotiation.hear(Silence);
-                negotiation.hear(refusal);
-                assert_eq!(negotiation.patience(), Some(REMEMBERED_WAIT));
-                assert_eq!(negotiation.hear(Lost), Next::Lost, "it refused the other");
+                negotiation.on_reply(Silence);
+                negotiation.on_reply(refusal);
+                assert_eq!(negotiation.reply_timeout(), Some(REMEMBERED_WAIT));
+                assert_eq!(
+                    negotiation.on_reply(Lost),
+                    NextStep::Lost,
+                    "it refused the other"
+                );
             }
         }
     }
@@ -496,27 +505,31 @@ mod tests {
         let other = |modern, legacy| OtherVersions { modern, legacy };
         assert_eq!(
             course(Unknown, &[other(true, false), Discovered]),
-            (vec![Discover, Discover], Next::Agreed(Era::Modern), MODERN)
+            (
+                vec![Discover, Discover],
+                NextStep::Agreed(Era::Modern),
+                MODERN
+            )
         );
         assert_eq!(
             course(Unknown, &[other(true, false), other(true, false)]).1,
-            Next::Incompatible
+            NextStep::Incompatible
         );
         assert_eq!(
             course(Unknown, &[other(false, true), Initialized]),
             (
                 vec![Discover, Initialize],
-                Next::Agreed(Era::Legacy),
+                NextStep::Agreed(Era::Legacy),
                 LEGACY
             )
         );
         assert_eq!(
             course(Unknown, &[other(false, false)]).1,
-            Next::Incompatible
+            NextStep::Incompatible
         );
         assert_eq!(
             course(LEGACY, &[NotInitialized, other(false, true)]).1,
-            Next::Incompatible
+            NextStep::Incompatible
         );
     }
 
@@ -524,7 +537,7 @@ mod tests {
     fn a_modern_refusal_is_no_reason_for_the_other_era() {
         assert_eq!(
             course(Unknown, &[ModernRefusal]),
-            (vec![Discover], Next::Refused, Unknown)
+            (vec![Discover], NextStep::Refused, Unknown)
         );
     }
 
@@ -533,13 +546,13 @@ mod tests {
         let modern = Pinned(Era::Modern);
         assert_eq!(
             course(modern, &[NotDiscovered]),
-            (vec![Discover], Next::Incompatible, modern)
+            (vec![Discover], NextStep::Incompatible, modern)
         );
-        assert_eq!(Negotiation::begin(modern).0.patience(), None);
+        assert_eq!(Negotiation::begin(modern).0.reply_timeout(), None);
         let legacy = Pinned(Era::Legacy);
         assert_eq!(
             course(legacy, &[NotInitialized]),
-            (vec![Initialize], Next::Refused, legacy)
+            (vec![Initialize], NextStep::Refused, legacy)
         );
     }
 
@@ -556,7 +569,7 @@ mod tests {
             NotInitialized,
             Silence,
             Lost,
-            Unreached,
+            Unreachable,
         ];
         for known in [
             Unknown,
@@ -575,8 +588,8 @@ mod tests {
                     all.iter().filter_map(|heard| {
                         let mut course = course.clone();
                         // Waiting on says nothing.
-                        match course.hear(*heard) {
-                            Next::Say(say) => Some((course, say)),
+                        match course.on_reply(*heard) {
+                            NextStep::Send(say) => Some((course, say)),
                             _ => None,
                         }
                     })

@@ -64,7 +64,7 @@ impl Safety {
 
 /// What the caller wishes about retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum RetryWish {
+pub enum RetryPolicy {
     /// Repeat what is safe to repeat.
     #[default]
     Default,
@@ -76,19 +76,19 @@ pub enum RetryWish {
 
 /// What happened to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Trouble {
+pub enum RequestFailure {
     /// It was queued when the connection went, or the connect failed: nothing was written.
     NotWritten,
     /// No connection could be opened for it in time, and the link lives on with what is in flight:
     /// nothing was written.
-    NotDialled,
+    ConnectTimedOut,
     /// Writing it failed; a part may have arrived.
     WriteFailed,
     /// The connection was lost after it was written.
     ConnectionLost,
     /// The server says that the session is gone, by status or by a known text, or that it no longer
     /// speaks the version of the connection.
-    SessionGone,
+    SessionLost,
     /// The server wants authorization (401).
     Unauthorized,
     /// The server refuses it for good (403 and most other 4xx).
@@ -114,7 +114,7 @@ pub enum Trouble {
 
 /// What to do with a request that met trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Decision {
+pub enum RetryAction {
     /// Send it again as soon as there is a connection.
     Retry,
     /// Send it again after this time.
@@ -129,135 +129,141 @@ pub enum Decision {
 
 /// What is known, and what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ruling {
+pub struct RetryDecision {
     /// What is known about the request.
     pub known: Known,
     /// What to do with it.
-    pub decision: Decision,
+    pub decision: RetryAction,
 }
 
 /// Rules what becomes of a request that was repeated `retries_used` times before.
 ///
 /// ```
-/// use mcpvisor_core::retry::{Decision, Known, RetryWish, Safety, Trouble, rule};
+/// use mcpvisor_core::retry::{RetryAction, Known, RetryPolicy, Safety, RequestFailure, rule};
 /// use mcpvisor_core::settings::ServerSettings;
 ///
 /// let settings = ServerSettings::default();
-/// let ruling = rule(Trouble::ConnectionLost, Safety::Effectful, RetryWish::Default, 0, &settings);
-/// assert_eq!((ruling.known, ruling.decision), (Known::Unknown, Decision::Fail));
+/// let ruling = rule(RequestFailure::ConnectionLost, Safety::Effectful, RetryPolicy::Default, 0, &settings);
+/// assert_eq!((ruling.known, ruling.decision), (Known::Unknown, RetryAction::Fail));
 /// ```
 pub fn rule(
-    trouble: Trouble,
+    trouble: RequestFailure,
     safety: Safety,
-    wish: RetryWish,
+    wish: RetryPolicy,
     retries_used: u8,
     settings: &ServerSettings,
-) -> Ruling {
+) -> RetryDecision {
     let (known, decision) = by_table(trouble, safety, wish, settings);
     // Sending what was never sent is no retry: no wish forbids it and it uses nothing up.
     let first_sending = known == Known::NotSent;
-    let allowed = wish != RetryWish::Never && retries_used < MAX_RETRIES;
-    Ruling {
+    let allowed = wish != RetryPolicy::Never && retries_used < MAX_RETRIES;
+    RetryDecision {
         known,
         decision: if first_sending || allowed {
             decision
         } else {
-            Decision::Fail
+            RetryAction::Fail
         },
     }
 }
 
 /// The table itself, for a request that may be retried once.
 fn by_table(
-    trouble: Trouble,
+    trouble: RequestFailure,
     safety: Safety,
-    wish: RetryWish,
+    wish: RetryPolicy,
     settings: &ServerSettings,
-) -> (Known, Decision) {
+) -> (Known, RetryAction) {
     let if_safe = |decision| match (safety, wish) {
         (Safety::Repeatable | Safety::TrustedTool, _) => decision,
-        (Safety::Effectful, RetryWish::Always) => decision,
-        (Safety::Effectful, RetryWish::Default | RetryWish::Never) => Decision::Fail,
+        (Safety::Effectful, RetryPolicy::Always) => decision,
+        (Safety::Effectful, RetryPolicy::Default | RetryPolicy::Never) => RetryAction::Fail,
     };
     match trouble {
-        Trouble::NotWritten => (Known::NotSent, Decision::Retry),
+        RequestFailure::NotWritten => (Known::NotSent, RetryAction::Retry),
         // The link has tried for as long as a call waits for a reconnect.
-        Trouble::NotDialled => (Known::NotSent, Decision::Fail),
-        Trouble::WriteFailed | Trouble::ConnectionLost | Trouble::ServerFault => {
-            (Known::Unknown, if_safe(Decision::Retry))
-        }
-        Trouble::SessionGone => (Known::Refused, if_expired(safety, &settings.retry)),
-        Trouble::Unauthorized => (Known::Refused, Decision::RefreshThenRetry),
-        Trouble::Denied => (Known::Refused, Decision::Fail),
-        Trouble::Busy {
+        RequestFailure::ConnectTimedOut => (Known::NotSent, RetryAction::Fail),
+        RequestFailure::WriteFailed
+        | RequestFailure::ConnectionLost
+        | RequestFailure::ServerFault => (Known::Unknown, if_safe(RetryAction::Retry)),
+        RequestFailure::SessionLost => (Known::Refused, if_expired(safety, &settings.retry)),
+        RequestFailure::Unauthorized => (Known::Refused, RetryAction::RefreshThenRetry),
+        RequestFailure::Denied => (Known::Refused, RetryAction::Fail),
+        RequestFailure::Busy {
             retry_after: Some(wish),
         } => (
             Known::Refused,
-            Decision::RetryAfter(wish.min(settings.backoff.max_retry_after)),
+            RetryAction::RetryAfter(wish.min(settings.backoff.max_retry_after)),
         ),
         // Without Retry-After it may as well be a gateway whose upstream broke off in the middle:
         // another 5xx, and only what is safe is repeated.
-        Trouble::Busy { retry_after: None } => {
-            (Known::Unknown, if_safe(Decision::RetryAfter(BUSY_PAUSE)))
+        RequestFailure::Busy { retry_after: None } => {
+            (Known::Unknown, if_safe(RetryAction::RetryAfter(BUSY_PAUSE)))
         }
-        Trouble::DeadlinePassed | Trouble::Cancelled => (Known::Unknown, Decision::Fail),
-        Trouble::Unreadable | Trouble::Answered | Trouble::MethodGone => {
-            (Known::Answered, Decision::Fail)
+        RequestFailure::DeadlinePassed | RequestFailure::Cancelled => {
+            (Known::Unknown, RetryAction::Fail)
+        }
+        RequestFailure::Unreadable | RequestFailure::Answered | RequestFailure::MethodGone => {
+            (Known::Answered, RetryAction::Fail)
         }
     }
 }
 
 /// A session that expired refuses before running; the switch is for servers that run first.
-fn if_expired(safety: Safety, settings: &RetrySettings) -> Decision {
+fn if_expired(safety: Safety, settings: &RetrySettings) -> RetryAction {
     match safety {
-        Safety::Repeatable => Decision::ReconnectThenRetry,
+        Safety::Repeatable => RetryAction::ReconnectThenRetry,
         Safety::Effectful | Safety::TrustedTool if settings.retry_expired_calls => {
-            Decision::ReconnectThenRetry
+            RetryAction::ReconnectThenRetry
         }
-        Safety::Effectful | Safety::TrustedTool => Decision::Fail,
+        Safety::Effectful | Safety::TrustedTool => RetryAction::Fail,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Decision::{Fail, ReconnectThenRetry, RefreshThenRetry, Retry, RetryAfter};
+    use RetryAction::{Fail, ReconnectThenRetry, RefreshThenRetry, Retry, RetryAfter};
     use Safety::{Effectful, Repeatable, TrustedTool};
 
-    const WISHES: [RetryWish; 3] = [RetryWish::Default, RetryWish::Never, RetryWish::Always];
+    const WISHES: [RetryPolicy; 3] = [
+        RetryPolicy::Default,
+        RetryPolicy::Never,
+        RetryPolicy::Always,
+    ];
 
     const SAFETIES: [Safety; 3] = [Repeatable, Effectful, TrustedTool];
 
-    type Row = (Trouble, Known, Decision, Decision, Decision);
+    type Row = (RequestFailure, Known, RetryAction, RetryAction, RetryAction);
 
     /// What happened; what is known; list, read, get; tools/call; a trusted tool.
     #[rustfmt::skip]
     fn table() -> Vec<Row> {
         use Known::{Answered, NotSent, Refused, Unknown};
-        let busy = |secs| Trouble::Busy { retry_after: Some(Duration::from_secs(secs)) };
+        let busy = |secs| RequestFailure::Busy { retry_after: Some(Duration::from_secs(secs)) };
         let after = |secs| RetryAfter(Duration::from_secs(secs));
         vec![
-            (Trouble::NotWritten,     NotSent,  Retry,              Retry,              Retry),
-            (Trouble::NotDialled,     NotSent,  Fail,               Fail,               Fail),
-            (Trouble::WriteFailed,    Unknown,  Retry,              Fail,               Retry),
-            (Trouble::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
-            (Trouble::SessionGone,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
-            (Trouble::MethodGone,     Answered, Fail,               Fail,               Fail),
-            (Trouble::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
-            (Trouble::Denied,         Refused,  Fail,               Fail,               Fail),
+            (RequestFailure::NotWritten,     NotSent,  Retry,              Retry,              Retry),
+            (RequestFailure::ConnectTimedOut,     NotSent,  Fail,               Fail,               Fail),
+            (RequestFailure::WriteFailed,    Unknown,  Retry,              Fail,               Retry),
+            (RequestFailure::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
+            (RequestFailure::SessionLost,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
+            (RequestFailure::MethodGone,     Answered, Fail,               Fail,               Fail),
+            (RequestFailure::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
+            (RequestFailure::Denied,         Refused,  Fail,               Fail,               Fail),
             (busy(7),                 Refused,  after(7),           after(7),           after(7)),
             (busy(9_999),             Refused,  after(120),         after(120),         after(120)),
-            (Trouble::Busy { retry_after: None },
+            (RequestFailure::Busy { retry_after: None },
                                       Unknown,  after(1),           Fail,               after(1)),
-            (Trouble::ServerFault,    Unknown,  Retry,              Fail,               Retry),
-            (Trouble::DeadlinePassed, Unknown,  Fail,               Fail,               Fail),
-            (Trouble::Cancelled,      Unknown,  Fail,               Fail,               Fail),
-            (Trouble::Unreadable,     Answered, Fail,               Fail,               Fail),
-            (Trouble::Answered,       Answered, Fail,               Fail,               Fail),
+            (RequestFailure::ServerFault,    Unknown,  Retry,              Fail,               Retry),
+            (RequestFailure::DeadlinePassed, Unknown,  Fail,               Fail,               Fail),
+            (RequestFailure::Cancelled,      Unknown,  Fail,               Fail,               Fail),
+            (RequestFailure::Unreadable,     Answered, Fail,               Fail,               Fail),
+            (RequestFailure::Answered,       Answered, Fail,               Fail,               Fail),
         ]
     }
 
-    fn decide(trouble: Trouble, safety: Safety, wish: RetryWish, used: u8) -> Decision {
+    fn decide(trouble: RequestFailure, safety: Safety, wish: RetryPolicy, used: u8) -> RetryAction {
         rule(trouble, safety, wish, used, &ServerSettings::default()).decision
     }
 
@@ -267,8 +273,8 @@ mod tests {
             for (safety, decision) in SAFETIES.into_iter().zip([repeatable, effectful, trusted]) {
                 let settings = ServerSettings::default();
                 assert_eq!(
-                    rule(trouble, safety, RetryWish::Default, 0, &settings),
-                    Ruling { known, decision },
+                    rule(trouble, safety, RetryPolicy::Default, 0, &settings),
+                    RetryDecision { known, decision },
                     "{trouble:?} {safety:?}"
                 );
             }
@@ -277,13 +283,13 @@ mod tests {
 
     #[test]
     fn a_servers_wish_is_honoured_as_far_as_the_settings_say() {
-        let busy = Trouble::Busy {
+        let busy = RequestFailure::Busy {
             retry_after: Some(Duration::from_secs(600)),
         };
         for most in [5, 300] {
             let mut settings = ServerSettings::default();
             settings.backoff.max_retry_after = Duration::from_secs(most);
-            let ruling = rule(busy, Effectful, RetryWish::Default, 0, &settings);
+            let ruling = rule(busy, Effectful, RetryPolicy::Default, 0, &settings);
             assert_eq!(ruling.decision, RetryAfter(Duration::from_secs(most)));
         }
     }
@@ -293,7 +299,7 @@ mod tests {
         for (trouble, ..) in table() {
             for safety in SAFETIES {
                 for wish in WISHES {
-                    let unsent = trouble == Trouble::NotWritten;
+                    let unsent = trouble == RequestFailure::NotWritten;
                     let expected = if unsent { Retry } else { Fail };
                     assert_eq!(decide(trouble, safety, wish, 1), expected, "{trouble:?}");
                     assert_eq!(
@@ -310,10 +316,10 @@ mod tests {
     fn a_caller_who_wishes_no_retry_gets_none() {
         for (trouble, ..) in table() {
             for safety in SAFETIES {
-                let unsent = trouble == Trouble::NotWritten;
+                let unsent = trouble == RequestFailure::NotWritten;
                 let expected = if unsent { Retry } else { Fail };
                 assert_eq!(
-                    decide(trouble, safety, RetryWish::Never, 0),
+                    decide(trouble, safety, RetryPolicy::Never, 0),
                     expected,
                     "{trouble:?}"
                 );
@@ -325,7 +331,7 @@ mod tests {
     fn a_caller_who_says_that_repeating_is_safe_gets_what_a_trusted_tool_gets() {
         for (trouble, _, _, _, trusted) in table() {
             assert_eq!(
-                decide(trouble, Effectful, RetryWish::Always, 0),
+                decide(trouble, Effectful, RetryPolicy::Always, 0),
                 trusted,
                 "{trouble:?}"
             );
@@ -352,9 +358,9 @@ mod tests {
         settings.retry.retry_expired_calls = false;
         let expired = |safety| {
             rule(
-                Trouble::SessionGone,
+                RequestFailure::SessionLost,
                 safety,
-                RetryWish::Default,
+                RetryPolicy::Default,
                 0,
                 &settings,
             )

@@ -16,11 +16,11 @@ const LOST: [&str; 7] = [
 ];
 
 /// Longest text that is searched, in bytes. A longer one is about something else.
-pub const MAX_TEXT: usize = 200;
+pub const MAX_SEARCHED_TEXT: usize = 200;
 
 /// How strongly the reply to a request that carried a session says that the session is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Evidence {
+pub enum SessionEvidence {
     /// Not at all.
     None,
     /// In words alone, in a successful reply: the error may be the tool's own.
@@ -29,22 +29,22 @@ pub enum Evidence {
     Certain,
 }
 
-impl Evidence {
+impl SessionEvidence {
     /// The evidence of a reply with this HTTP status whose error, or else whose body, has this text.
     ///
     /// ```
-    /// use mcpvisor_core::session_evidence::Evidence;
+    /// use mcpvisor_core::session_evidence::SessionEvidence;
     ///
     /// let text = Some("Session not found");
-    /// assert_eq!(Evidence::of(404, None), Evidence::Certain);
-    /// assert_eq!(Evidence::of(400, text), Evidence::Certain);
-    /// assert_eq!(Evidence::of(200, text), Evidence::Doubtful);
+    /// assert_eq!(SessionEvidence::of(404, None), SessionEvidence::Certain);
+    /// assert_eq!(SessionEvidence::of(400, text), SessionEvidence::Certain);
+    /// assert_eq!(SessionEvidence::of(200, text), SessionEvidence::Doubtful);
     /// ```
     pub fn of(status: u16, text: Option<&str>) -> Self {
         match status {
             404 => Self::Certain,
-            400 | 410 if text.is_some_and(names_lost_session) => Self::Certain,
-            200..=299 if text.is_some_and(names_lost_session) => Self::Doubtful,
+            400 | 410 if text.is_some_and(mentions_lost_session) => Self::Certain,
+            200..=299 if text.is_some_and(mentions_lost_session) => Self::Doubtful,
             _ => Self::None,
         }
     }
@@ -60,8 +60,8 @@ impl Evidence {
 }
 
 /// Whether a text says that a session is lost, whosever it is.
-pub fn names_lost_session(text: &str) -> bool {
-    if text.len() > MAX_TEXT {
+pub fn mentions_lost_session(text: &str) -> bool {
+    if text.len() > MAX_SEARCHED_TEXT {
         return false;
     }
     let text = text.to_ascii_lowercase();
@@ -86,19 +86,19 @@ mod tests {
     fn a_status_makes_a_text_certain_and_a_success_makes_it_doubtful() {
         for text in TEXTS {
             for (status, evidence) in [
-                (404, Evidence::Certain),
-                (400, Evidence::Certain),
-                (410, Evidence::Certain),
-                (200, Evidence::Doubtful),
-                (202, Evidence::Doubtful),
-                (401, Evidence::None),
-                (403, Evidence::None),
-                (429, Evidence::None),
-                (500, Evidence::None),
-                (502, Evidence::None),
+                (404, SessionEvidence::Certain),
+                (400, SessionEvidence::Certain),
+                (410, SessionEvidence::Certain),
+                (200, SessionEvidence::Doubtful),
+                (202, SessionEvidence::Doubtful),
+                (401, SessionEvidence::None),
+                (403, SessionEvidence::None),
+                (429, SessionEvidence::None),
+                (500, SessionEvidence::None),
+                (502, SessionEvidence::None),
             ] {
                 assert_eq!(
-                    Evidence::of(status, Some(text)),
+                    SessionEvidence::of(status, Some(text)),
                     evidence,
                     "{status} {text}"
                 );
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn without_one_of_the_texts_only_404_says_it() {
-        let long = format!("session expired{}", "!".repeat(MAX_TEXT));
+        let long = format!("session expired{}", "!".repeat(MAX_SEARCHED_TEXT));
         let others = [
             None,
             Some("the sessions table is locked"),
@@ -117,16 +117,20 @@ mod tests {
         ];
         for text in others {
             for status in [200, 400, 401, 403, 410, 500] {
-                assert_eq!(Evidence::of(status, text), Evidence::None, "{status}");
+                assert_eq!(
+                    SessionEvidence::of(status, text),
+                    SessionEvidence::None,
+                    "{status}"
+                );
             }
-            assert_eq!(Evidence::of(404, text), Evidence::Certain);
+            assert_eq!(SessionEvidence::of(404, text), SessionEvidence::Certain);
         }
     }
 
     #[test]
     fn a_ping_confirms_a_loss_by_either_evidence() {
-        assert!(Evidence::Certain.confirms_loss());
-        assert!(Evidence::Doubtful.confirms_loss());
-        assert!(!Evidence::None.confirms_loss());
+        assert!(SessionEvidence::Certain.confirms_loss());
+        assert!(SessionEvidence::Doubtful.confirms_loss());
+        assert!(!SessionEvidence::None.confirms_loss());
     }
 }

@@ -73,7 +73,7 @@ pub struct Filter {
 
 /// Why a name does not pass.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Hidden {
+pub enum FilterRejection {
     /// A pattern of `deny` matches it.
     #[error("the pattern {0:?} denies it")]
     Denied(String),
@@ -118,14 +118,14 @@ impl Filter {
     }
 
     /// Whether this name passes, and why not.
-    pub fn check(&self, name: &str) -> Result<(), Hidden> {
+    pub fn check(&self, name: &str) -> Result<(), FilterRejection> {
         if let Some(denied) = self.deny.iter().find(|glob| glob.matches(name)) {
-            return Err(Hidden::Denied(denied.as_str().to_owned()));
+            return Err(FilterRejection::Denied(denied.as_str().to_owned()));
         }
         if self.allow.is_empty() || self.allow.iter().any(|glob| glob.matches(name)) {
             Ok(())
         } else {
-            Err(Hidden::NotAllowed)
+            Err(FilterRejection::NotAllowed)
         }
     }
 }
@@ -163,12 +163,12 @@ mod tests {
     fn deny_wins_whatever_the_order() {
         let one = Filter::from_patterns(["!a*", "ab", "*"]);
         let other = Filter::new(["*", "ab"], ["a*"]);
-        assert_eq!(one.check("ab"), Err(Hidden::Denied("a*".into())));
+        assert_eq!(one.check("ab"), Err(FilterRejection::Denied("a*".into())));
         assert!(!other.passes("ab") && other.passes("b"));
         assert!(Filter::from_patterns(["!x"]).passes("y"));
         assert_eq!(
             Filter::from_patterns(["x"]).check("y"),
-            Err(Hidden::NotAllowed)
+            Err(FilterRejection::NotAllowed)
         );
         assert!(Filter::default().is_open() && Filter::default().passes("anything"));
     }

@@ -38,7 +38,7 @@ impl fmt::Display for Suspicion {
 /// Line breaks and tabs are ordinary. So are the joiners and selectors of emoji and of scripts that
 /// need them, behind a character that is not ASCII: one of each, because more of them are a text that
 /// nobody sees.
-pub fn suspicious(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
+pub fn suspicious_chars(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
     // Nearly all text is plain, and that is seen without looking at its characters one by one.
     let plain = text
         .bytes()
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     fn kinds(text: &str) -> Vec<Suspicion> {
-        suspicious(text).map(|(kind, _)| kind).collect()
+        suspicious_chars(text).map(|(kind, _)| kind).collect()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mcpvisor_core::machine::{Attempt, Nap, TeardownPhase};
+use mcpvisor_core::machine::{Attempt, SleepPhase, TeardownPhase};
 use mcpvisor_core::{Generation, Input, Machine, State, StateName};
 
 use super::model::{Call, Model, Place};
@@ -60,8 +60,8 @@ impl Model {
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => match attempt {
-                Attempt::Queued => assert!(self.asked, "nobody was asked"),
-                Attempt::Waiting { retry_at } => {
+                Attempt::AwaitingPermit => assert!(self.asked, "nobody was asked"),
+                Attempt::BackingOff { retry_at } => {
                     assert!(machine.next_deadline().is_some_and(|due| due <= *retry_at));
                 }
                 Attempt::Draining { .. } | Attempt::Closing { .. } | Attempt::Opening { .. } => {}
@@ -76,9 +76,9 @@ impl Model {
             let queued = machine.state();
             let queued = matches!(
                 queued,
-                State::Connecting(Attempt::Queued)
-                    | State::Reconnecting(Attempt::Queued)
-                    | State::Disconnected(Attempt::Queued)
+                State::Connecting(Attempt::AwaitingPermit)
+                    | State::Reconnecting(Attempt::AwaitingPermit)
+                    | State::Disconnected(Attempt::AwaitingPermit)
             );
             assert!(queued, "the governor was asked for nothing");
         }
@@ -147,7 +147,7 @@ fn is_closing(state: &State) -> bool {
         | State::Reconnecting(attempt)
         | State::Disconnected(attempt) => matches!(attempt, Attempt::Closing { .. }),
         State::Disabling(teardown) => matches!(teardown.phase, TeardownPhase::Closing { .. }),
-        State::Sleeping(nap) => matches!(nap, Nap::Closing { .. }),
+        State::Sleeping(nap) => matches!(nap, SleepPhase::Closing { .. }),
         State::Connected(_) | State::Disabled | State::PermanentlyFailed(_) => false,
     }
 }
@@ -162,15 +162,15 @@ fn about(state: &State) -> (Option<Generation>, bool) {
             Attempt::Draining { generation, .. }
             | Attempt::Closing { generation, .. }
             | Attempt::Opening { generation, .. } => (Some(*generation), false),
-            Attempt::Waiting { .. } | Attempt::Queued => (None, false),
+            Attempt::BackingOff { .. } | Attempt::AwaitingPermit => (None, false),
         },
         State::Disabling(teardown) => match teardown.phase {
             TeardownPhase::Draining { generation, .. } | TeardownPhase::Closing { generation } => {
                 (Some(generation), false)
             }
         },
-        State::Sleeping(Nap::Closing { generation }) => (Some(*generation), false),
-        State::Sleeping(Nap::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
+        State::Sleeping(SleepPhase::Closing { generation }) => (Some(*generation), false),
+        State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
             (None, false)
         }
     }

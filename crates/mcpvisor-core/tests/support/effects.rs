@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{NewCall, NotSent, Outcome};
-use mcpvisor_core::retry::{Known, Trouble};
-use mcpvisor_core::{CallId, Effect, Generation, Input, Machine, RetryWish, Safety, StateName};
+use mcpvisor_core::retry::{Known, RequestFailure};
+use mcpvisor_core::{CallId, Effect, Generation, Input, Machine, RetryPolicy, Safety, StateName};
 
 use super::model::{Call, Connection, Model, Place, Step, fact_of};
 
@@ -13,7 +13,7 @@ impl Model {
     /// What one effect says, given the input.
     pub fn follow(&mut self, step: &mut Step<'_>, effect: &Effect, machine: &Machine) {
         match effect {
-            Effect::AskPermit { reconnect } => {
+            Effect::RequestPermit { reconnect } => {
                 assert!(!self.asked, "the governor is asked twice");
                 assert!(
                     self.connection.is_none(),
@@ -22,7 +22,7 @@ impl Model {
                 assert_eq!(*reconnect, self.newest != Generation::NONE);
                 self.asked = true;
             }
-            Effect::ReturnPermit => self.asked = false,
+            Effect::ReleasePermit => self.asked = false,
             Effect::Open { generation } => self.opens(step, *generation, machine),
             Effect::Close { generation, .. } => {
                 // To close what has just ended by itself does no harm.
@@ -41,9 +41,10 @@ impl Model {
                 generation,
                 outcome,
             } => self.abandons(step, *call, *generation, outcome),
-            Effect::Forget { call } => {
+            Effect::DropCall { call } => {
                 if !step.returned_late.remove(call) {
-                    let left = matches!(step.input, Input::CallLeft { call: left } if left == call);
+                    let left =
+                        matches!(step.input, Input::CallCancelled { call: left } if left == call);
                     assert!(left, "{call} is forgotten though nobody left");
                     let call = self.end(*call);
                     assert!(matches!(call.place, Place::Waiting { .. }), "{call:?}");
@@ -52,7 +53,7 @@ impl Model {
             Effect::Check { generation } | Effect::Restore { generation } => {
                 assert!(self.connection_of(*generation).up.is_some());
             }
-            Effect::Fetch { generation, list } => {
+            Effect::FetchList { generation, list } => {
                 let connection = self.connection_of(*generation);
                 assert!(connection.up.is_some() && !connection.leaving);
                 assert!(
@@ -80,7 +81,7 @@ impl Model {
                 }
                 self.state = *to;
             }
-            Effect::Remember => step.remembered = true,
+            Effect::SaveDurable => step.remembered = true,
             Effect::Stop => {
                 assert!(
                     self.stopping && !self.stopped,
@@ -292,7 +293,7 @@ impl Model {
                 );
             }
             Outcome::Cancelled => {
-                let left = matches!(step.input, Input::CallLeft { call } if *call == id);
+                let left = matches!(step.input, Input::CallCancelled { call } if *call == id);
                 assert!(left, "nobody left {id}");
             }
             Outcome::NotSent(_)
@@ -307,57 +308,58 @@ impl Model {
 /// Whether a call that may have run may be sent again.
 pub fn may_repeat(call: &NewCall) -> bool {
     match (call.wish, call.safety) {
-        (RetryWish::Never, _) | (RetryWish::Default, Safety::Effectful) => false,
-        (RetryWish::Always, _) | (RetryWish::Default, Safety::Repeatable | Safety::TrustedTool) => {
-            true
-        }
+        (RetryPolicy::Never, _) | (RetryPolicy::Default, Safety::Effectful) => false,
+        (RetryPolicy::Always, _)
+        | (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
     }
 }
 
 /// Whether a call that met trouble on a connection that goes on may be sent again.
-pub fn may_repeat_after(trouble: Trouble, call: &NewCall, expired_too: bool) -> bool {
-    if call.wish == RetryWish::Never {
+pub fn may_repeat_after(trouble: RequestFailure, call: &NewCall, expired_too: bool) -> bool {
+    if call.wish == RetryPolicy::Never {
         return false;
     }
     match trouble {
-        Trouble::NotWritten
-        | Trouble::Busy {
+        RequestFailure::NotWritten
+        | RequestFailure::Busy {
             retry_after: Some(_),
         } => true,
-        Trouble::SessionGone => expired_too || call.safety == Safety::Repeatable,
-        Trouble::WriteFailed
-        | Trouble::ConnectionLost
-        | Trouble::ServerFault
-        | Trouble::Busy { retry_after: None } => may_repeat(call),
+        RequestFailure::SessionLost => expired_too || call.safety == Safety::Repeatable,
+        RequestFailure::WriteFailed
+        | RequestFailure::ConnectionLost
+        | RequestFailure::ServerFault
+        | RequestFailure::Busy { retry_after: None } => may_repeat(call),
         // Nobody refreshes an authorization yet.
-        Trouble::Unauthorized
-        | Trouble::NotDialled
-        | Trouble::Denied
-        | Trouble::DeadlinePassed
-        | Trouble::Cancelled
-        | Trouble::Unreadable
-        | Trouble::Answered
-        | Trouble::MethodGone => false,
+        RequestFailure::Unauthorized
+        | RequestFailure::ConnectTimedOut
+        | RequestFailure::Denied
+        | RequestFailure::DeadlinePassed
+        | RequestFailure::Cancelled
+        | RequestFailure::Unreadable
+        | RequestFailure::Answered
+        | RequestFailure::MethodGone => false,
     }
 }
 
 /// What a trouble says about a call.
-pub fn known_of(trouble: Trouble) -> Known {
+pub fn known_of(trouble: RequestFailure) -> Known {
     match trouble {
-        Trouble::NotWritten | Trouble::NotDialled => Known::NotSent,
-        Trouble::SessionGone
-        | Trouble::Unauthorized
-        | Trouble::Denied
-        | Trouble::Busy {
+        RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => Known::NotSent,
+        RequestFailure::SessionLost
+        | RequestFailure::Unauthorized
+        | RequestFailure::Denied
+        | RequestFailure::Busy {
             retry_after: Some(_),
         } => Known::Refused,
-        Trouble::WriteFailed
-        | Trouble::ConnectionLost
-        | Trouble::ServerFault
-        | Trouble::Busy { retry_after: None }
-        | Trouble::DeadlinePassed
-        | Trouble::Cancelled => Known::Unknown,
-        Trouble::Unreadable | Trouble::Answered | Trouble::MethodGone => Known::Answered,
+        RequestFailure::WriteFailed
+        | RequestFailure::ConnectionLost
+        | RequestFailure::ServerFault
+        | RequestFailure::Busy { retry_after: None }
+        | RequestFailure::DeadlinePassed
+        | RequestFailure::Cancelled => Known::Unknown,
+        RequestFailure::Unreadable | RequestFailure::Answered | RequestFailure::MethodGone => {
+            Known::Answered
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use mcpvisor_core::machine::{CallEnd, Durable, End, NewCall, Returned};
-use mcpvisor_core::retry::{BUSY_PAUSE, Known, Trouble};
+use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Durable, NewCall, ReturnedCall};
+use mcpvisor_core::retry::{BUSY_PAUSE, Known, RequestFailure};
 use mcpvisor_core::{
     CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, State,
     StateName,
@@ -206,13 +206,13 @@ impl Model {
             assert!(self.failed, "an attempt failed, and nothing says so");
         }
         assert_eq!(step.returned_late, BTreeSet::new(), "nobody drops these");
-        if let Input::CallLeft { call } = input {
+        if let Input::CallCancelled { call } = input {
             assert!(!self.open.contains_key(call), "{call} was left and goes on");
         }
         let dropped = machine.dropped_late() - self.dropped_late;
         self.dropped_late = machine.dropped_late();
         if late {
-            let others = |effect: &&Effect| !matches!(effect, Effect::Forget { .. });
+            let others = |effect: &&Effect| !matches!(effect, Effect::DropCall { .. });
             assert_eq!(effects.iter().find(others), None, "a late fact has effects");
             assert_eq!(dropped, 1, "a late fact is dropped and counted");
         }
@@ -266,7 +266,7 @@ impl Model {
                     }
                 }
             }
-            Input::Progressed { generation, call } => {
+            Input::CallProgressed { generation, call } => {
                 if self.flies(*call, *generation) {
                     let on = *generation;
                     self.move_to(*call, Place::Flight { on, active: now });
@@ -290,7 +290,7 @@ impl Model {
                 outcome,
             } => self.list_fetched(*generation, *list, *outcome),
             Input::Enable | Input::Reconnect => self.person_wants(step.input),
-            Input::Renew => {
+            Input::TransportChanged => {
                 self.person_wants(step.input);
                 self.outdated = self.newest;
                 self.free = false;
@@ -308,11 +308,11 @@ impl Model {
                 }
             }
             Input::Reconfigure { settings } => self.settings = ServerSettings::clone(settings),
-            Input::Watched { active } => self.watched = *active,
+            Input::SubscriptionsChanged { active } => self.watched = *active,
             Input::Start
-            | Input::CallLeft { .. }
-            | Input::SessionGone { .. }
-            | Input::Heard { .. }
+            | Input::CallCancelled { .. }
+            | Input::SessionLost { .. }
+            | Input::MessageReceived { .. }
             | Input::PermitGranted
             | Input::FirstByte { .. }
             | Input::CheckEnded { .. }
@@ -346,7 +346,13 @@ impl Model {
     }
 
     /// A call comes back from a connection that goes on.
-    fn call_failed(&mut self, step: &mut Step<'_>, on: Generation, id: CallId, trouble: Trouble) {
+    fn call_failed(
+        &mut self,
+        step: &mut Step<'_>,
+        on: Generation,
+        id: CallId,
+        trouble: RequestFailure,
+    ) {
         if !self.flies(id, on) {
             if self.over.contains(&id) {
                 step.returned_late.insert(id);
@@ -372,7 +378,7 @@ impl Model {
         call.may_repeat = may_repeat_after(trouble, &call.new, settings.retry_expired_calls);
         call.failed_on = Some(on);
         call.paused_until = match trouble {
-            Trouble::Busy { retry_after } => {
+            RequestFailure::Busy { retry_after } => {
                 let most = self.settings.backoff.max_retry_after;
                 let pause = retry_after.map_or(BUSY_PAUSE, |wish| wish.min(most));
                 Some(step.now + pause)
@@ -416,7 +422,7 @@ impl Model {
         &mut self,
         step: &mut Step<'_>,
         generation: Generation,
-        returned: &[Returned],
+        returned: &[ReturnedCall],
     ) {
         for back in returned {
             if self.flies(back.call, generation) {
@@ -445,11 +451,11 @@ impl Model {
     }
 
     /// A server that ends on a question is connected once more for nothing, but only once.
-    fn other_era(&mut self, generation: Generation, end: &End) {
+    fn other_era(&mut self, generation: Generation, end: &ConnectionEnd) {
         let opening = self.connection.as_ref().is_some_and(|connection| {
             connection.generation == generation && connection.up.is_none() && !connection.leaving
         });
-        if opening && matches!(end, End::OtherEra(_)) {
+        if opening && matches!(end, ConnectionEnd::TryOtherEra(_)) {
             self.free = !std::mem::replace(&mut self.other_era_tried, true);
         }
     }
@@ -473,7 +479,7 @@ impl Model {
         use StateName::{Connected, Connecting, Disabled, Disabling, Disconnected};
         use StateName::{PermanentlyFailed, Reconnecting, Sleeping};
         self.person = true;
-        let reconnects = matches!(wish, Input::Reconnect | Input::Renew);
+        let reconnects = matches!(wish, Input::Reconnect | Input::TransportChanged);
         let forgives = match self.state {
             Disconnected | PermanentlyFailed | Sleeping => true,
             Connecting | Connected | Reconnecting => reconnects,
@@ -489,7 +495,7 @@ impl Model {
 /// The connection whose session an input says is gone.
 fn session_gone(input: &Input) -> Option<Generation> {
     match input {
-        Input::SessionGone { generation, .. } => Some(*generation),
+        Input::SessionLost { generation, .. } => Some(*generation),
         _ => None,
     }
 }
@@ -499,9 +505,9 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
     match input {
         Input::CallEnded { generation, .. }
         | Input::CallFailed { generation, .. }
-        | Input::SessionGone { generation, .. }
-        | Input::Progressed { generation, .. }
-        | Input::Heard { generation }
+        | Input::SessionLost { generation, .. }
+        | Input::CallProgressed { generation, .. }
+        | Input::MessageReceived { generation }
         | Input::FirstByte { generation }
         | Input::ConnectionUp { generation, .. }
         | Input::ConnectionLost { generation, .. }
@@ -515,16 +521,16 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         Input::CallUndelivered { .. } => None,
         Input::Start
         | Input::Call(_)
-        | Input::CallLeft { .. }
+        | Input::CallCancelled { .. }
         | Input::ListsUsed
         | Input::PermitGranted
         | Input::Enable
         | Input::Disable
         | Input::Reconnect
-        | Input::Renew
+        | Input::TransportChanged
         | Input::Shutdown { .. }
         | Input::Reconfigure { .. }
-        | Input::Watched { .. }
+        | Input::SubscriptionsChanged { .. }
         | Input::Tick => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor_core::machine::NewCall;
-use mcpvisor_core::{CallId, ClientId, Generation, Input, Priority, RetryWish, Safety};
+use mcpvisor_core::{CallId, ClientId, Generation, Input, Priority, RetryPolicy, Safety};
 
 use super::task::Weather;
 use super::world::{Event, World};
@@ -41,11 +41,11 @@ impl World {
             Safety::TrustedTool,
         ]);
         let wish = self.dice.choose(&[
-            RetryWish::Default,
-            RetryWish::Default,
-            RetryWish::Default,
-            RetryWish::Never,
-            RetryWish::Always,
+            RetryPolicy::Default,
+            RetryPolicy::Default,
+            RetryPolicy::Default,
+            RetryPolicy::Never,
+            RetryPolicy::Always,
         ]);
         let priority = self
             .dice
@@ -75,13 +75,13 @@ impl World {
         let newest = self.model.newest.get();
         let input = match self.dice.number(0..14) {
             0 | 1 => Input::Reconnect,
-            2 => Input::Renew,
+            2 => Input::TransportChanged,
             3..=5 => Input::Enable,
             6 | 7 => Input::Disable,
             8 | 9 => self.other_settings(),
             10 | 11 => {
                 let active = self.dice.percent(50);
-                Input::Watched { active }
+                Input::SubscriptionsChanged { active }
             }
             _ => {
                 let generation = Generation::from(self.dice.number(0..newest + 1));

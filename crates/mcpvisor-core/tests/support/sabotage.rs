@@ -1,6 +1,6 @@
 //! Machines that are wrong in one way each, to see that the model catches them.
 
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{Effect, Generation, Input, Safety, ServerSettings};
 
 /// What is wrong with a machine.
@@ -95,13 +95,13 @@ impl Sabotage {
             ) => Some(Input::CallFailed {
                 generation,
                 call,
-                trouble: Trouble::SessionGone,
+                trouble: RequestFailure::SessionLost,
                 fault,
             }),
             (Self::MissesTrouble, Input::CallFailed { .. }) => None,
-            (Self::KeepsDeadSessions, Input::SessionGone { .. }) => None,
+            (Self::KeepsDeadSessions, Input::SessionLost { .. }) => None,
             (Self::NeverTicks, Input::Tick) => None,
-            (Self::SleepsOnListeners, Input::Watched { .. }) => None,
+            (Self::SleepsOnListeners, Input::SubscriptionsChanged { .. }) => None,
             (_, input) => Some(input),
         }
     }
@@ -142,7 +142,7 @@ fn disguised(input: Input, newest: Generation) -> Input {
             generation: newest,
             failure,
         },
-        Input::Heard { .. } => Input::Heard { generation: newest },
+        Input::MessageReceived { .. } => Input::MessageReceived { generation: newest },
         other => other,
     }
 }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{CallEnd, End, Fault, FaultClass, PermanentFailure, Returned};
-use mcpvisor_core::retry::{Known, Trouble};
+use mcpvisor_core::machine::{
+    CallEnd, ConnectionEnd, Fault, FaultClass, PermanentFailure, ReturnedCall,
+};
+use mcpvisor_core::retry::{Known, RequestFailure};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, FetchOutcome, Generation, Input, ListKind};
 
@@ -38,12 +40,12 @@ pub enum Happening {
     Fail,
     Die,
     Panic,
-    End,
+    ConnectionEnd,
     Write(CallId),
     Progress(CallId),
     Answer(CallId),
     /// A call meets trouble of its own, and the connection goes on.
-    Trouble(CallId),
+    RequestFailure(CallId),
     Speak,
 }
 
@@ -104,9 +106,9 @@ impl World {
             }
             (Happening::Panic, _) => {
                 let problem = Some("the connection task panicked".to_owned());
-                self.ends(generation, Some(End::Closed { problem }));
+                self.ends(generation, Some(ConnectionEnd::Closed { problem }));
             }
-            (Happening::End, Stage::Leaving) => self.ends(generation, None),
+            (Happening::ConnectionEnd, Stage::Leaving) => self.ends(generation, None),
             (Happening::Write(call), Stage::Up) => {
                 if let Some(written) = task.pending.get_mut(&call) {
                     *written = true;
@@ -115,12 +117,14 @@ impl World {
                 }
             }
             (Happening::Progress(call), Stage::Up) if task.pending.contains_key(&call) => {
-                self.report(generation, Input::Progressed { generation, call });
+                self.report(generation, Input::CallProgressed { generation, call });
             }
             (Happening::Answer(call), Stage::Up) if task.pending.remove(&call).is_some() => {
                 self.answers(generation, call);
             }
-            (Happening::Trouble(call), Stage::Up) if task.pending.remove(&call).is_some() => {
+            (Happening::RequestFailure(call), Stage::Up)
+                if task.pending.remove(&call).is_some() =>
+            {
                 self.troubles(generation, call);
             }
             (Happening::Speak, Stage::Up) => self.speaks(generation),
@@ -159,11 +163,11 @@ impl World {
         let list = self.dice.choose(&ListKind::ALL);
         let said = if self.dice.percent(5) {
             let fault = Fault::new(FaultClass::SessionExpired, "gone");
-            Input::SessionGone { generation, fault }
+            Input::SessionLost { generation, fault }
         } else if self.dice.percent(60) {
             Input::ListChanged { generation, list }
         } else {
-            Input::Heard { generation }
+            Input::MessageReceived { generation }
         };
         self.report(generation, said);
         let pause = self.dice.millis(20_000);
@@ -195,7 +199,7 @@ impl World {
             self.happens(takes / 2, generation, Happening::Progress(call));
         }
         if self.dice.percent(10) {
-            self.happens(takes / 4, generation, Happening::Trouble(call));
+            self.happens(takes / 4, generation, Happening::RequestFailure(call));
         } else if self.dice.percent(95) {
             self.happens(takes, generation, Happening::Answer(call));
         }
@@ -220,14 +224,14 @@ impl World {
     fn troubles(&mut self, generation: Generation, call: CallId) {
         let retry_after = Some(self.dice.millis(8_000));
         let trouble = self.dice.choose(&[
-            Trouble::SessionGone,
-            Trouble::SessionGone,
-            Trouble::ServerFault,
-            Trouble::Busy { retry_after },
-            Trouble::Busy { retry_after: None },
-            Trouble::Unauthorized,
-            Trouble::Denied,
-            Trouble::ConnectionLost,
+            RequestFailure::SessionLost,
+            RequestFailure::SessionLost,
+            RequestFailure::ServerFault,
+            RequestFailure::Busy { retry_after },
+            RequestFailure::Busy { retry_after: None },
+            RequestFailure::Unauthorized,
+            RequestFailure::Denied,
+            RequestFailure::ConnectionLost,
         ]);
         if known_of(trouble) == Known::Refused {
             self.replies.refuse(call);
@@ -274,7 +278,7 @@ impl World {
         let end = if self.dice.percent(5) {
             Happening::Panic
         } else {
-            Happening::End
+            Happening::ConnectionEnd
         };
         self.happens(takes, generation, end);
     }
@@ -291,7 +295,7 @@ impl World {
             } else {
                 self.replies
                     .pass(call, Holder::Task(generation), Holder::Report);
-                returned.push(Returned { call, written });
+                returned.push(ReturnedCall { call, written });
             }
         }
         let lost = Input::ConnectionLost {
@@ -302,7 +306,7 @@ impl World {
         self.report(generation, lost);
     }
 
-    fn ends(&mut self, generation: Generation, end: Option<End>) {
+    fn ends(&mut self, generation: Generation, end: Option<ConnectionEnd>) {
         let opening = self.task(generation).stage == Stage::Opening;
         let end = end.unwrap_or_else(|| self.some_end(opening));
         self.report(generation, Input::ConnectionEnded { generation, end });
@@ -316,26 +320,26 @@ impl World {
         }
     }
 
-    fn some_end(&mut self, opening: bool) -> End {
+    fn some_end(&mut self, opening: bool) -> ConnectionEnd {
         let fault = Fault::new(FaultClass::ConnectFailed, "nobody listens");
         match self.dice.number(0..40) {
-            0 if opening => End::Hopeless(PermanentFailure {
+            0 if opening => ConnectionEnd::Permanent(PermanentFailure {
                 fault,
                 action: "install it".to_owned(),
             }),
-            1..=4 => End::Closed {
+            1..=4 => ConnectionEnd::Closed {
                 problem: Some("not cleanly".to_owned()),
             },
-            5..=9 if opening => End::Failed {
+            5..=9 if opening => ConnectionEnd::Failed {
                 fault,
                 retry_after: Some(self.dice.millis(5_000)),
             },
-            10..=15 if opening => End::OtherEra(fault),
-            _ if opening => End::Failed {
+            10..=15 if opening => ConnectionEnd::TryOtherEra(fault),
+            _ if opening => ConnectionEnd::Failed {
                 fault,
                 retry_after: None,
             },
-            _ => End::Closed { problem: None },
+            _ => ConnectionEnd::Closed { problem: None },
         }
     }
 
@@ -343,7 +347,7 @@ impl World {
     fn stray(&mut self, generation: Generation) {
         let call = CallId(self.dice.number(0..self.next_call));
         let list = self.dice.choose(&ListKind::ALL);
-        let end = End::Closed { problem: None };
+        let end = ConnectionEnd::Closed { problem: None };
         let fault = Fault::new(FaultClass::ConnectionLost, "late");
         let outcome = FetchOutcome::Failed;
         let input = match self.dice.number(0..12) {
@@ -352,9 +356,9 @@ impl World {
                 call,
                 end: CallEnd::Answered,
             },
-            1 => Input::Progressed { generation, call },
-            11 => Input::SessionGone { generation, fault },
-            2 => Input::Heard { generation },
+            1 => Input::CallProgressed { generation, call },
+            11 => Input::SessionLost { generation, fault },
+            2 => Input::MessageReceived { generation },
             3 => Input::FirstByte { generation },
             4 => Input::ConnectionUp {
                 generation,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mcpvisor_core::machine::{Durable, Fault, FaultClass};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{
-    CallId, Chance, Effect, FetchOutcome, Generation, Input, Machine, ServerSettings, StateName,
+    CallId, Effect, FetchOutcome, Generation, Input, Machine, Random, ServerSettings, StateName,
 };
 
 use super::model::Model;
@@ -188,7 +188,7 @@ impl World {
             Event::Stray(input) => self.step(input),
             Event::Task(generation, what) => self.happen(generation, what),
             Event::Arrive => self.arrive(),
-            Event::Leave(call) => self.step(Input::CallLeft { call }),
+            Event::Leave(call) => self.step(Input::CallCancelled { call }),
             Event::Press => self.press(),
             Event::Weather => self.change_weather(),
             Event::Crash => self.crash(),
@@ -232,7 +232,7 @@ impl World {
         let before = late.then(|| whole(&self.machine));
         self.bring_replies(&input);
         let mut effects = Vec::new();
-        let chance = Chance::new(self.dice.chance());
+        let chance = Random::new(self.dice.chance());
         if let Some(heard) = self.sabotage.input(&input, self.model.newest) {
             self.machine.handle(self.now, chance, heard, &mut effects);
         }
@@ -276,12 +276,12 @@ impl World {
     /// Performs an effect as the actor would; what the machine must hear of it comes back.
     fn perform(&mut self, effect: Effect) -> Option<Input> {
         match effect {
-            Effect::AskPermit { .. } => {
+            Effect::RequestPermit { .. } => {
                 let delay = self.dice.millis(1_000);
                 self.later(delay, Event::Tell(Input::PermitGranted));
                 self.grant = Some((self.now + delay, self.sequence));
             }
-            Effect::ReturnPermit => {
+            Effect::ReleasePermit => {
                 // The answer may be on its way already.
                 if let Some(key) = self.grant.take()
                     && self.dice.percent(80)
@@ -300,14 +300,14 @@ impl World {
                 generation,
                 before,
             } => return self.start_call(call, generation, before != Known::NotSent),
-            Effect::Resolve { call, .. } | Effect::Forget { call } => {
+            Effect::Resolve { call, .. } | Effect::DropCall { call } => {
                 self.replies.answer(call, Holder::Shell);
             }
             Effect::Abandon {
                 call, generation, ..
             } => self.cancel(generation, call),
             Effect::Check { generation } => self.check(generation),
-            Effect::Fetch { generation, list } => {
+            Effect::FetchList { generation, list } => {
                 let outcome = match self.dice.number(0..10) {
                     0 => FetchOutcome::Failed,
                     1 => FetchOutcome::Refused,
@@ -322,7 +322,7 @@ impl World {
                 self.later(delay, Event::Tell(fetched));
             }
             Effect::StateChanged { from, to } => drop(self.tally.changes.insert((from, to))),
-            Effect::Remember => self.remembered = self.machine.durable().clone(),
+            Effect::SaveDurable => self.remembered = self.machine.durable().clone(),
             Effect::Restore { .. } | Effect::AttemptFailed { .. } | Effect::Stop => {}
         }
         None
@@ -333,7 +333,7 @@ impl World {
         if retried && self.replies.call(call).is_tool && self.dice.percent(20) {
             // The tool has changed: the shell answers, and says that nobody waits any more.
             self.replies.answer(call, Holder::Shell);
-            return Some(Input::CallLeft { call });
+            return Some(Input::CallCancelled { call });
         }
         if self.take_call(generation, call) {
             self.replies
@@ -368,7 +368,7 @@ impl World {
         self.tasks.clear();
         self.grant = None;
         self.machine = Machine::new(self.settings.clone(), self.remembered.clone(), self.now)
-            .following(self.model.state);
+            .resuming_from(self.model.state);
         self.model.crash(self.now);
         self.step(Input::Start);
     }

@@ -4,7 +4,7 @@
 //! Whoever drops it has answered it: *not sent* while nothing of it was written, *outcome unknown*
 //! after that, and what was known before if only its retry was not written. So no crash anywhere leaves a caller in silence.
 
-use mcpvisor_core::Hidden;
+use mcpvisor_core::FilterRejection;
 use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
     /// Too much waits for the server to read it.
     NoRoom,
     /// A filter hides the tool: whose, and why.
-    Hidden(&'static str, Hidden),
+    Hidden(&'static str, FilterRejection),
     /// The arguments do not fit the tool's schema.
     #[cfg(feature = "schema-check")]
     InvalidArguments(Vec<crate::api::error::ArgumentProblem>),

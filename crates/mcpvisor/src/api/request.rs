@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::Outcome;
-use mcpvisor_core::{CallId, ClientId, Priority, RetryWish};
+use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy};
 use rmcp::model::{
     ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken,
     RequestMetaObject, ServerResult,
@@ -73,7 +73,7 @@ struct Terms {
     method: &'static str,
     deadline: Option<Duration>,
     idle: Option<Duration>,
-    wish: RetryWish,
+    wish: RetryPolicy,
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
 }
@@ -149,7 +149,7 @@ impl<R> Request<R> {
                 method,
                 deadline: None,
                 idle: None,
-                wish: RetryWish::Default,
+                wish: RetryPolicy::Default,
                 priority: Priority::Normal,
                 progress: None,
             }),
@@ -176,7 +176,7 @@ impl<R> Request<R> {
     }
 
     /// What may be done when the answer is lost.
-    pub fn retry(self, wish: RetryWish) -> Self {
+    pub fn retry(self, wish: RetryPolicy) -> Self {
         self.set(|terms| terms.wish = wish)
     }
 
@@ -305,7 +305,7 @@ struct Submission<'a> {
     slot: &'a Arc<ServerSlot>,
     client: ClientId,
     quota: Option<Arc<Semaphore>>,
-    wish: RetryWish,
+    wish: RetryPolicy,
     priority: Priority,
     progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     deadline: Instant,

@@ -153,7 +153,7 @@ impl<'a> Item<'a> {
     }
 
     fn text(&mut self, field: &'static str, text: &str) {
-        for (suspicion, character) in suspicion::suspicious(text).take(self.left) {
+        for (suspicion, character) in suspicion::suspicious_chars(text).take(self.left) {
             self.left -= 1;
             self.findings.add(Finding {
                 list: self.list.as_str(),

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use mcpvisor_core::negotiation::{Heard, Next, Say};
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::negotiation::{HandshakeReply, HandshakeRequest, NextStep};
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{CallId, Era, ListKind, Negotiation};
 use rmcp::ErrorData;
 use rmcp::model::{
@@ -54,13 +54,15 @@ pub(super) async fn run<L: Link>(link: &mut L, task: &mut Task) -> Result<Welcom
     let result = handshake.run(first).await;
     let result = result.map_err(|stop| handshake.blame(stop));
     let lesson = match &result {
-        Ok(agreed) => handshake.negotiation.lesson(Next::Agreed(agreed.era)),
-        Err(Stop::OtherEra(_)) => handshake.negotiation.lesson(Next::OtherEra),
+        Ok(agreed) => handshake
+            .negotiation
+            .learned_era(NextStep::Agreed(agreed.era)),
+        Err(Stop::OtherEra(_)) => handshake.negotiation.learned_era(NextStep::TryOtherEra),
         Err(Stop::Down(down)) if was_unreached(down) => {
-            handshake.negotiation.lesson(Next::Unreached)
+            handshake.negotiation.learned_era(NextStep::Unreachable)
         }
         // What was remembered may be why nothing came of it.
-        Err(_) => handshake.negotiation.lesson(Next::Lost),
+        Err(_) => handshake.negotiation.learned_era(NextStep::Lost),
     };
     // What an old address or command taught says nothing of a new one.
     if config
@@ -114,16 +116,19 @@ struct Handshake<'a, L> {
 
 /// What one answer means: what was heard, and the result that comes with it.
 enum Answer {
-    Heard(Heard),
+    Heard(HandshakeReply),
     Initialized(Box<InitializeResult>),
     Stop(Stop),
 }
 
 impl<L: Link> Handshake<'_, L> {
-    async fn run(&mut self, first: Say) -> Result<Welcome, Stop> {
+    async fn run(&mut self, first: HandshakeRequest) -> Result<Welcome, Stop> {
         self.say(first)?;
         loop {
-            self.silent_at = self.negotiation.patience().map(|patience| now() + patience);
+            self.silent_at = self
+                .negotiation
+                .reply_timeout()
+                .map(|patience| now() + patience);
             let answer = self.listen().await?;
             let mut initialized = None;
             let heard = match answer {
@@ -135,49 +140,52 @@ impl<L: Link> Handshake<'_, L> {
                 }
                 Answer::Stop(Stop::Down(down)) => {
                     let heard = match was_unreached(&down) {
-                        true => Heard::Unreached,
-                        false => Heard::Lost,
+                        true => HandshakeReply::Unreachable,
+                        false => HandshakeReply::Lost,
                     };
-                    return Err(match self.negotiation.hear(heard) {
-                        Next::OtherEra => Stop::OtherEra(down),
+                    return Err(match self.negotiation.on_reply(heard) {
+                        NextStep::TryOtherEra => Stop::OtherEra(down),
                         _ => Stop::Down(down),
                     });
                 }
                 Answer::Stop(stop) => return Err(stop),
             };
             // Silence is no byte: the server may still be starting, and keeps its slot meanwhile.
-            let is_byte = heard != Heard::Silence;
-            match self.negotiation.hear(heard) {
-                Next::Say(say) => {
+            let is_byte = heard != HandshakeReply::Silence;
+            match self.negotiation.on_reply(heard) {
+                NextStep::Send(say) => {
                     self.first_byte_if(is_byte);
                     self.say(say)?;
                 }
-                Next::Wait => self.first_byte_if(is_byte),
-                Next::Agreed(Era::Modern) => return self.agree_modern(),
-                Next::Agreed(Era::Legacy) => {
+                NextStep::Wait => self.first_byte_if(is_byte),
+                NextStep::Agreed(Era::Modern) => return self.agree_modern(),
+                NextStep::Agreed(Era::Legacy) => {
                     let info = initialized.ok_or_else(|| nonsense("no answer"))?;
                     return self.agree_legacy(*info);
                 }
-                Next::Incompatible => return Err(self.incompatible()),
-                Next::Refused | Next::Lost | Next::Unreached | Next::OtherEra => {
+                NextStep::Incompatible => return Err(self.incompatible()),
+                NextStep::Refused
+                | NextStep::Lost
+                | NextStep::Unreachable
+                | NextStep::TryOtherEra => {
                     return Err(self.refused());
                 }
             }
         }
     }
 
-    fn say(&mut self, say: Say) -> Result<(), Stop> {
+    fn say(&mut self, say: HandshakeRequest) -> Result<(), Stop> {
         let id = self.task.slot.next_call();
         let client = &self.task.slot.host.client;
         let request = match say {
-            Say::Discover => {
+            HandshakeRequest::Discover => {
                 self.sent.discover = Some(id);
                 let mut request =
                     ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
                 *request.get_meta_mut() = era::request_meta(client);
                 request
             }
-            Say::Initialize => {
+            HandshakeRequest::Initialize => {
                 self.sent.initialize = Some(id);
                 let pinned = self.task.slot.config().protocol.clone();
                 let version = pinned.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
@@ -206,7 +214,7 @@ impl<L: Link> Handshake<'_, L> {
                     Ok(inbound) => inbound,
                     Err(down) => return Ok(Answer::Stop(Stop::Down(down))),
                 },
-                () = sleep_until(silent_at) => return Ok(Answer::Heard(Heard::Silence)),
+                () = sleep_until(silent_at) => return Ok(Answer::Heard(HandshakeReply::Silence)),
             };
             if let Some(answer) = self.take(inbound) {
                 return Ok(answer);
@@ -244,7 +252,7 @@ impl<L: Link> Handshake<'_, L> {
             Inbound::Unreadable { id, problem } if self.sent.discover == Some(id) => {
                 self.sent.discover = None;
                 self.refusal = Some(Stop::Nonsense(problem));
-                Some(Answer::Heard(Heard::NotDiscovered))
+                Some(Answer::Heard(HandshakeReply::NotDiscovered))
             }
             Inbound::Unreadable { id, problem } if self.sent.initialize == Some(id) => {
                 self.sent.initialize = None;
@@ -300,7 +308,7 @@ impl<L: Link> Handshake<'_, L> {
     fn failed(
         &mut self,
         id: CallId,
-        trouble: Trouble,
+        trouble: RequestFailure,
         status: Option<u16>,
         error: Option<ErrorData>,
         message: String,
@@ -310,14 +318,17 @@ impl<L: Link> Handshake<'_, L> {
             status,
             message,
         };
-        let waits = matches!(trouble, Trouble::Unauthorized | Trouble::Busy { .. });
+        let waits = matches!(
+            trouble,
+            RequestFailure::Unauthorized | RequestFailure::Busy { .. }
+        );
         if self.sent.initialize == Some(id) {
             self.sent.initialize = None;
             return Some(match error {
                 Some(error) if era::is_modern(&error) => self.initialized(Err(error)),
                 _ if era::may_be_another(status) => {
                     self.refusal = Some(stop);
-                    Answer::Heard(Heard::NotInitialized)
+                    Answer::Heard(HandshakeReply::NotInitialized)
                 }
                 _ if waits => Answer::Stop(stop),
                 _ => self.not_initialized(stop),
@@ -331,13 +342,13 @@ impl<L: Link> Handshake<'_, L> {
             Some(error) => Answer::Heard(self.discovered(Err(error))),
             None if era::may_be_another(status) => {
                 self.refusal = Some(stop);
-                Answer::Heard(Heard::NotDiscovered)
+                Answer::Heard(HandshakeReply::NotDiscovered)
             }
             // Some throw on a method that they do not know, and what stands before them may say
             // anything then.
             None if !waits && self.negotiation.is_open() => {
                 self.fault = Some(stop);
-                Answer::Heard(Heard::NotDiscovered)
+                Answer::Heard(HandshakeReply::NotDiscovered)
             }
             None => Answer::Stop(stop),
         })
@@ -351,7 +362,7 @@ impl<L: Link> Handshake<'_, L> {
             Stop::Failed {
                 trouble, status, ..
             } => match trouble {
-                Trouble::Unauthorized | Trouble::Busy { .. } => false,
+                RequestFailure::Unauthorized | RequestFailure::Busy { .. } => false,
                 _ => *status != Some(403),
             },
             Stop::Asked | Stop::Down(_) | Stop::OtherEra(_) | Stop::Incompatible(_) => false,
@@ -362,19 +373,19 @@ impl<L: Link> Handshake<'_, L> {
         }
     }
 
-    fn discovered(&mut self, result: Result<ServerResult, ErrorData>) -> Heard {
+    fn discovered(&mut self, result: Result<ServerResult, ErrorData>) -> HandshakeReply {
         match result.map(era::read_discovery) {
             Ok(Some(result)) => {
                 let versions = &result.supported_versions;
                 if versions.contains(&MODERN) {
                     self.discovered = Some(result);
-                    return Heard::Discovered;
+                    return HandshakeReply::Discovered;
                 }
                 self.other_versions(&versions.clone())
             }
             Ok(None) => {
                 self.refusal = Some(nonsense("no list of versions"));
-                Heard::NotDiscovered
+                HandshakeReply::NotDiscovered
             }
             Err(error) if error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION => {
                 match era::supported(&error) {
@@ -386,17 +397,17 @@ impl<L: Link> Handshake<'_, L> {
                 let modern = era::is_modern(&error);
                 self.refusal = Some(Stop::Refused(error));
                 if modern {
-                    Heard::ModernRefusal
+                    HandshakeReply::ModernRefusal
                 } else {
-                    Heard::NotDiscovered
+                    HandshakeReply::NotDiscovered
                 }
             }
         }
     }
 
-    fn other_versions(&mut self, versions: &[ProtocolVersion]) -> Heard {
+    fn other_versions(&mut self, versions: &[ProtocolVersion]) -> HandshakeReply {
         self.theirs = Some(format!("it speaks {}", era::names(versions)));
-        Heard::OtherVersions {
+        HandshakeReply::OtherVersions {
             modern: versions.contains(&MODERN),
             legacy: versions.iter().any(|version| LEGACY.contains(version)),
         }
@@ -409,7 +420,7 @@ impl<L: Link> Handshake<'_, L> {
             Ok(_) => self.not_initialized(nonsense("a result of another kind")),
             Err(error) => {
                 self.refusal = Some(Stop::Refused(error));
-                Answer::Heard(Heard::NotInitialized)
+                Answer::Heard(HandshakeReply::NotInitialized)
             }
         }
     }
@@ -421,7 +432,7 @@ impl<L: Link> Handshake<'_, L> {
             return Answer::Stop(stop);
         }
         self.refusal = Some(stop);
-        Answer::Heard(Heard::NotInitialized)
+        Answer::Heard(HandshakeReply::NotInitialized)
     }
 
     /// Why the server refused. One that still has the question for the modern era may answer it the
@@ -429,7 +440,7 @@ impl<L: Link> Handshake<'_, L> {
     fn refused(&mut self) -> Stop {
         match self.refusal.take() {
             Some(Stop::Refused(error)) if self.sent.discover.is_some() => Stop::Failed {
-                trouble: Trouble::ServerFault,
+                trouble: RequestFailure::ServerFault,
                 status: None,
                 message: format!(
                     "did not answer server/discover in time, and refused initialize: {} (code {})",
@@ -442,15 +453,15 @@ impl<L: Link> Handshake<'_, L> {
     }
 
     /// Whether the answered version is one of ours, and the one that the config wants.
-    fn judge(&mut self, info: &InitializeResult) -> Heard {
+    fn judge(&mut self, info: &InitializeResult) -> HandshakeReply {
         let version = &info.protocol_version;
         let config = self.task.slot.config();
         let wanted = config.protocol.as_ref();
         if LEGACY.contains(version) && wanted.is_none_or(|wanted| wanted == version) {
-            Heard::Initialized
+            HandshakeReply::Initialized
         } else {
             self.theirs = Some(format!("it answered {:?}", version.as_str()));
-            Heard::OtherVersion
+            HandshakeReply::OtherVersion
         }
     }
 

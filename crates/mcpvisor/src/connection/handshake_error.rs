@@ -1,7 +1,7 @@
 //! Why a handshake led to no session, and what that means for the next connect.
 
-use mcpvisor_core::machine::{End, Fault, FaultClass, PermanentFailure};
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::machine::{ConnectionEnd, Fault, FaultClass, PermanentFailure};
+use mcpvisor_core::retry::RequestFailure;
 use rmcp::ErrorData;
 
 use super::{Task, era, fault_with_stderr};
@@ -21,7 +21,7 @@ pub(super) enum Stop {
     Incompatible(String),
     /// The handshake met trouble on the way.
     Failed {
-        trouble: Trouble,
+        trouble: RequestFailure,
         status: Option<u16>,
         message: String,
     },
@@ -31,18 +31,18 @@ pub(super) enum Stop {
 
 impl Stop {
     /// The end of the connection, once the link is closed and its stderr was read.
-    pub(super) fn into_end(self, task: &Task, problem: Option<String>) -> End {
-        let failed = |class, message: &str| End::Failed {
+    pub(super) fn into_end(self, task: &Task, problem: Option<String>) -> ConnectionEnd {
+        let failed = |class, message: &str| ConnectionEnd::Failed {
             fault: fault_with_stderr(class, message, &task.slot),
             retry_after: None,
         };
         match self {
-            Self::Asked => End::Closed { problem },
-            Self::Down(down) => End::Failed {
+            Self::Asked => ConnectionEnd::Closed { problem },
+            Self::Down(down) => ConnectionEnd::Failed {
                 fault: task.fault_of(&down),
                 retry_after: None,
             },
-            Self::OtherEra(down) => End::OtherEra(task.fault_of(&down)),
+            Self::OtherEra(down) => ConnectionEnd::TryOtherEra(task.fault_of(&down)),
             Self::Refused(error) if speaks_of_version(&error) => {
                 incompatible(task, &format!("it answered {}", offered(&error)))
             }
@@ -68,21 +68,26 @@ impl Stop {
 }
 
 /// What a transport that lives makes of a handshake that it could not finish.
-fn trouble_at_the_door(task: &Task, trouble: Trouble, status: Option<u16>, message: &str) -> End {
+fn trouble_at_the_door(
+    task: &Task,
+    trouble: RequestFailure,
+    status: Option<u16>,
+    message: &str,
+) -> ConnectionEnd {
     let fault = |class| fault_with_stderr(class, message, &task.slot);
-    let unauthorized = trouble == Trouble::Unauthorized || status == Some(403);
+    let unauthorized = trouble == RequestFailure::Unauthorized || status == Some(403);
     if unauthorized {
-        return End::Hopeless(PermanentFailure {
+        return ConnectionEnd::Permanent(PermanentFailure {
             fault: fault(FaultClass::Unauthorized),
             action: "give the server's entry a valid token (headers or bearerTokenEnvVar), then reconnect it".to_owned(),
         });
     }
     let retry_after = match trouble {
         // How much of it is honoured is for the budget to say.
-        Trouble::Busy { retry_after } => retry_after,
+        RequestFailure::Busy { retry_after } => retry_after,
         _ => None,
     };
-    End::Failed {
+    ConnectionEnd::Failed {
         fault: fault(FaultClass::ConnectFailed),
         retry_after,
     }
@@ -104,7 +109,7 @@ fn offered(error: &ErrorData) -> String {
     }
 }
 
-fn incompatible(task: &Task, theirs: &str) -> End {
+fn incompatible(task: &Task, theirs: &str) -> ConnectionEnd {
     let theirs = task.slot.hide(theirs);
     let (ours, action) = match &task.slot.config().protocol {
         Some(pinned) => (
@@ -116,7 +121,7 @@ fn incompatible(task: &Task, theirs: &str) -> End {
             "update the server to one of these versions, then reconnect it",
         ),
     };
-    End::Hopeless(PermanentFailure {
+    ConnectionEnd::Permanent(PermanentFailure {
         fault: Fault::new(
             FaultClass::IncompatibleVersion,
             format!("no protocol version in common: {theirs}, {ours}"),

@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{End, Fault, FaultClass, Outcome, PermanentFailure};
+use mcpvisor_core::machine::{ConnectionEnd, Fault, FaultClass, Outcome, PermanentFailure};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, Generation};
 use ractor::ActorRef;
@@ -224,7 +224,7 @@ struct Task {
 struct EndReport {
     actor: ActorRef<ServerMessage>,
     generation: Generation,
-    end: Option<End>,
+    end: Option<ConnectionEnd>,
 }
 
 impl EndReport {
@@ -240,7 +240,7 @@ impl EndReport {
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        let end = self.end.take().unwrap_or_else(|| End::Closed {
+        let end = self.end.take().unwrap_or_else(|| ConnectionEnd::Closed {
             problem: Some("the connection task ended unexpectedly".to_owned()),
         });
         self.say(Report::Ended(end));
@@ -256,7 +256,7 @@ impl Task {
         };
         let end = match permit {
             Some(_) => self.open_and_run(open).await,
-            None => End::Closed { problem: None },
+            None => ConnectionEnd::Closed { problem: None },
         };
         self.report.end = Some(end);
         // The permit is free before the end is known, so that the next generation never waits.
@@ -266,7 +266,7 @@ impl Task {
     async fn open_and_run<L: Link>(
         &mut self,
         open: impl Future<Output = Result<L, OpenFailure>>,
-    ) -> End {
+    ) -> ConnectionEnd {
         // Before anybody can repeat it, and after the last look at it.
         self.slot.note_secrets(&self.config);
         let mut open = pin!(open);
@@ -274,7 +274,7 @@ impl Task {
             biased;
             () = close_asked(&mut self.commands) => {
                 give_up(open).await;
-                return End::Closed { problem: None };
+                return ConnectionEnd::Closed { problem: None };
             }
             opened = &mut open => opened,
         };
@@ -296,7 +296,7 @@ impl Task {
                     .run()
                     .await;
                 let problem = self.close(&mut link).await.err();
-                End::Closed { problem }
+                ConnectionEnd::Closed { problem }
             }
             Err(stop) => {
                 let closed = self.close(&mut link).await;
@@ -323,7 +323,7 @@ impl Task {
         }
     }
 
-    fn cannot_open(&self, failure: OpenFailure) -> End {
+    fn cannot_open(&self, failure: OpenFailure) -> ConnectionEnd {
         let message = self.slot.hide(failure.message);
         let class = match failure.class {
             OpenFailureClass::CommandNotFound => FaultClass::CommandNotFound,
@@ -331,13 +331,13 @@ impl Task {
             OpenFailureClass::InvalidAddress => FaultClass::InvalidAddress,
             OpenFailureClass::Unauthorized => FaultClass::Unauthorized,
             OpenFailureClass::Transient => {
-                return End::Failed {
+                return ConnectionEnd::Failed {
                     fault: Fault::new(FaultClass::ConnectFailed, message),
                     retry_after: None,
                 };
             }
         };
-        End::Hopeless(PermanentFailure {
+        ConnectionEnd::Permanent(PermanentFailure {
             fault: Fault::new(class, message),
             action: failure
                 .action

@@ -2,7 +2,7 @@
 //!
 //! It is repeated in every status, so a server must not make it as long as a line may be.
 
-use mcpvisor_core::machine::cut;
+use mcpvisor_core::machine::truncate_text;
 use rmcp::model::{Icon, Implementation, ServerPeerInfo};
 
 /// The longest name, title, version, description or address of a server, in bytes.
@@ -17,7 +17,7 @@ const MAX_INSTRUCTIONS: usize = 64 * 1024;
 /// Cuts what is too long.
 pub(super) fn shorten(info: &mut ServerPeerInfo) {
     if let Some(instructions) = &mut info.instructions {
-        cut(instructions, MAX_INSTRUCTIONS);
+        truncate_text(instructions, MAX_INSTRUCTIONS);
     }
     if let Some(server) = &mut info.server_info {
         shorten_server(server);
@@ -25,15 +25,15 @@ pub(super) fn shorten(info: &mut ServerPeerInfo) {
 }
 
 fn shorten_server(server: &mut Implementation) {
-    cut(&mut server.name, MAX_WORD);
-    cut(&mut server.version, MAX_WORD);
+    truncate_text(&mut server.name, MAX_WORD);
+    truncate_text(&mut server.version, MAX_WORD);
     let optional = [
         &mut server.title,
         &mut server.description,
         &mut server.website_url,
     ];
     for word in optional.into_iter().flatten() {
-        cut(word, MAX_WORD);
+        truncate_text(word, MAX_WORD);
     }
     if let Some(icons) = &mut server.icons {
         let mut room = MAX_ICONS;

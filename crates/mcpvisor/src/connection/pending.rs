@@ -1,7 +1,7 @@
 //! The requests of one connection that are not answered yet.
 
 use mcpvisor_core::machine::Fault;
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{CallId, CallMap};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ServerResult};
@@ -38,7 +38,7 @@ pub(crate) enum OwnFailure {
     /// It met trouble of its own.
     Failed {
         /// What happened to it.
-        trouble: Trouble,
+        trouble: RequestFailure,
         /// The same for people.
         fault: Fault,
     },

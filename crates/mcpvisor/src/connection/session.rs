@@ -6,9 +6,11 @@
 
 use std::time::Instant;
 
-use mcpvisor_core::machine::{CallEnd, Fault, FaultClass, MAX_MESSAGE, Outcome, cut};
-use mcpvisor_core::retry::Trouble;
-use mcpvisor_core::{CallId, CallMap, Era, Evidence, ListKind};
+use mcpvisor_core::machine::{
+    CallEnd, Fault, FaultClass, MAX_FAULT_MESSAGE, Outcome, truncate_text,
+};
+use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::{CallId, CallMap, Era, ListKind, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ClientResult, GetExtensions, NumberOrString,
@@ -222,7 +224,7 @@ impl<'a, L: Link> Session<'a, L> {
                     .insert(id, expect, position, Holder::Own(answer));
             }
             Err(problem) => {
-                let trouble = Trouble::NotWritten;
+                let trouble = RequestFailure::NotWritten;
                 let fault = Fault::new(class_of(trouble, None), self.task.slot.hide(problem));
                 let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
             }
@@ -344,7 +346,7 @@ impl<'a, L: Link> Session<'a, L> {
                 let _ = answer.send(result.map_err(OwnFailure::Error));
             }
             Holder::Listen => self.listen_ended(id, &result),
-            Holder::SessionCheck => self.session_checked(Evidence::None),
+            Holder::SessionCheck => self.session_checked(SessionEvidence::None),
         }
     }
 
@@ -354,7 +356,7 @@ impl<'a, L: Link> Session<'a, L> {
         };
         let mut problem = self.task.slot.hide(problem).into_owned();
         // It may repeat what cannot be read.
-        cut(&mut problem, MAX_MESSAGE);
+        truncate_text(&mut problem, MAX_FAULT_MESSAGE);
         match entry.holder {
             Holder::Caller(call) => {
                 self.aliases.remove(&call.id);
@@ -369,7 +371,7 @@ impl<'a, L: Link> Session<'a, L> {
             Holder::Listen => {
                 self.listen_ended(id, &Err(ErrorData::internal_error(problem, None)));
             }
-            Holder::SessionCheck => self.session_checked(Evidence::None),
+            Holder::SessionCheck => self.session_checked(SessionEvidence::None),
         }
     }
 
@@ -377,7 +379,7 @@ impl<'a, L: Link> Session<'a, L> {
     fn failed(
         &mut self,
         id: CallId,
-        trouble: Trouble,
+        trouble: RequestFailure,
         status: Option<u16>,
         error: Option<ErrorData>,
         message: &str,
@@ -386,19 +388,22 @@ impl<'a, L: Link> Session<'a, L> {
             return;
         };
         let message = self.task.slot.hide(message).into_owned();
-        if trouble == Trouble::Denied && self.is_swapped_by(&entry, status) {
+        if trouble == RequestFailure::Denied && self.is_swapped_by(&entry, status) {
             return self.swapped(id, entry, ErrorData::invalid_request(message, None));
         }
-        let lost = trouble == Trouble::SessionGone;
+        let lost = trouble == RequestFailure::SessionLost;
         match entry.holder {
             Holder::Caller(mut call) => {
                 if lost {
                     call.note_refusal(error.map(|error| self.task.slot.hide_in_error(error)));
                 }
-                if trouble == Trouble::Denied && era::may_be_another(status) {
+                if trouble == RequestFailure::Denied && era::may_be_another(status) {
                     self.doubt();
                 }
-                if matches!(trouble, Trouble::NotWritten | Trouble::NotDialled) {
+                if matches!(
+                    trouble,
+                    RequestFailure::NotWritten | RequestFailure::ConnectTimedOut
+                ) {
                     call.reply.set_written(false);
                 }
                 self.aliases.remove(&call.id);
@@ -411,8 +416,8 @@ impl<'a, L: Link> Session<'a, L> {
             Holder::Listen => {
                 self.listen_ended(id, &Err(ErrorData::internal_error(message, None)));
             }
-            Holder::SessionCheck if lost => return self.session_checked(Evidence::Certain),
-            Holder::SessionCheck => self.session_checked(Evidence::None),
+            Holder::SessionCheck if lost => return self.session_checked(SessionEvidence::Certain),
+            Holder::SessionCheck => self.session_checked(SessionEvidence::None),
             Holder::Own(answer) => {
                 if lost {
                     self.session_gone(&message);
@@ -593,20 +598,21 @@ fn closed_by_us() -> Fault {
 }
 
 /// The word for a trouble in the status.
-fn class_of(trouble: Trouble, status: Option<u16>) -> FaultClass {
+fn class_of(trouble: RequestFailure, status: Option<u16>) -> FaultClass {
     match trouble {
         // It knows who asks, and does not let them: that is for a person too.
-        Trouble::Denied if status == Some(403) => FaultClass::Unauthorized,
-        Trouble::NotWritten | Trouble::NotDialled => FaultClass::ConnectFailed,
-        Trouble::WriteFailed | Trouble::ConnectionLost => FaultClass::ConnectionLost,
-        Trouble::SessionGone => FaultClass::SessionExpired,
-        Trouble::Unauthorized => FaultClass::Unauthorized,
-        Trouble::Busy { .. } | Trouble::ServerFault => FaultClass::ServerFault,
-        Trouble::DeadlinePassed => FaultClass::Timeout,
-        Trouble::Denied | Trouble::MethodGone | Trouble::Answered | Trouble::Cancelled => {
-            FaultClass::Refused
-        }
-        Trouble::Unreadable => FaultClass::Protocol,
+        RequestFailure::Denied if status == Some(403) => FaultClass::Unauthorized,
+        RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => FaultClass::ConnectFailed,
+        RequestFailure::WriteFailed | RequestFailure::ConnectionLost => FaultClass::ConnectionLost,
+        RequestFailure::SessionLost => FaultClass::SessionExpired,
+        RequestFailure::Unauthorized => FaultClass::Unauthorized,
+        RequestFailure::Busy { .. } | RequestFailure::ServerFault => FaultClass::ServerFault,
+        RequestFailure::DeadlinePassed => FaultClass::Timeout,
+        RequestFailure::Denied
+        | RequestFailure::MethodGone
+        | RequestFailure::Answered
+        | RequestFailure::Cancelled => FaultClass::Refused,
+        RequestFailure::Unreadable => FaultClass::Protocol,
     }
 }
 

@@ -9,8 +9,8 @@
 use std::time::Instant;
 
 use mcpvisor_core::machine::{Fault, FaultClass};
-use mcpvisor_core::retry::Trouble;
-use mcpvisor_core::{CallId, Evidence};
+use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::{CallId, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, PingRequest};
 
@@ -68,7 +68,7 @@ impl<L: Link> Session<'_, L> {
     pub(super) fn doubtful(&mut self, id: CallId, error: ErrorData) {
         if self.session_check.ping.is_some_and(|ping| ping.id == id) {
             self.pending.remove(id);
-            return self.session_checked(Evidence::Doubtful);
+            return self.session_checked(SessionEvidence::Doubtful);
         }
         let Some(entry) = self.pending.remove(id) else {
             return;
@@ -104,7 +104,7 @@ impl<L: Link> Session<'_, L> {
                 self.pending
                     .insert(id, expect, position, Holder::SessionCheck);
             }
-            Err(_) => self.session_checked(Evidence::None),
+            Err(_) => self.session_checked(SessionEvidence::None),
         }
     }
 
@@ -114,11 +114,11 @@ impl<L: Link> Session<'_, L> {
             self.pending.remove(ping.id);
             self.link.cancel(ping.id, "no answer in time");
         }
-        self.session_checked(Evidence::None);
+        self.session_checked(SessionEvidence::None);
     }
 
     /// The ping ended, with this evidence of a loss.
-    pub(super) fn session_checked(&mut self, evidence: Evidence) {
+    pub(super) fn session_checked(&mut self, evidence: SessionEvidence) {
         if !evidence.confirms_loss() {
             return self.end_session_check();
         }
@@ -187,14 +187,14 @@ impl<L: Link> Session<'_, L> {
                 call.note_refusal(Some(error));
                 self.observed.failed.push(FailedCall {
                     call,
-                    trouble: Trouble::SessionGone,
+                    trouble: RequestFailure::SessionLost,
                     fault: Fault::new(FaultClass::SessionExpired, said),
                 });
             }
             Holder::Own(answer) => {
                 self.session_gone(&said);
                 let fault = Fault::new(FaultClass::SessionExpired, said);
-                let trouble = Trouble::SessionGone;
+                let trouble = RequestFailure::SessionLost;
                 let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
             }
             Holder::Listen | Holder::SessionCheck => {}

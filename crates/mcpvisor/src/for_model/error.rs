@@ -1,6 +1,6 @@
 //! The error of a call as text: what is known, and whether to retry.
 
-use mcpvisor_core::machine::{Fault, FaultClass, cut};
+use mcpvisor_core::machine::{Fault, FaultClass, truncate_text};
 use mcpvisor_core::retry::Known;
 use rmcp::model::ErrorCode;
 
@@ -155,7 +155,7 @@ fn cause(fault: &Fault) -> String {
 fn short(text: &str, limit: usize) -> String {
     let words: Vec<&str> = super::start(text, 4 * limit).split_whitespace().collect();
     let mut text = words.join(" ");
-    cut(&mut text, limit);
+    truncate_text(&mut text, limit);
     text.truncate(text.trim_end_matches(['.', ' ']).len());
     text
 }

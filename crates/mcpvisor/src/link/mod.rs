@@ -27,7 +27,7 @@ mod token_bucket;
 
 use std::future::Future;
 
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::{
@@ -251,7 +251,7 @@ pub(crate) enum Inbound {
         /// Which request.
         id: CallId,
         /// What happened to it.
-        trouble: Trouble,
+        trouble: RequestFailure,
         /// The HTTP status, if there was one.
         status: Option<u16>,
         /// The error in the body, if there was one that can be read.

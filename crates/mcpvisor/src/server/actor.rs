@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 
 use mcpvisor_core::machine::Fault;
 use mcpvisor_core::{
-    CallMap, Chance, Effect, Generation, Input, ListKind, Machine, State, StateName,
+    CallMap, Effect, Generation, Input, ListKind, Machine, Random, State, StateName,
 };
 use ractor::{ActorProcessingErr, ActorRef};
 use rmcp::model::ServerPeerInfo;
@@ -132,7 +132,7 @@ impl ServerState {
             (status.state, status.since)
         };
         let settings = slot.config().machine_settings();
-        let machine = Machine::new(settings, durable, now()).following(shown);
+        let machine = Machine::new(settings, durable, now()).resuming_from(shown);
         Self {
             slot,
             supervisor: arguments.supervisor,
@@ -179,7 +179,7 @@ impl ServerState {
     fn receive(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Call(call) => self.call(call),
-            ServerMessage::CallLeft { call } => self.step(Input::CallLeft { call }),
+            ServerMessage::CallLeft { call } => self.step(Input::CallCancelled { call }),
             ServerMessage::Enable { reply } => {
                 self.step(Input::Enable);
                 self.settle();
@@ -265,7 +265,7 @@ impl ServerState {
             // One that is switched off stays so; the machine sees to that.
             Renew::Connection => {
                 self.slot.forget_era();
-                self.step(Input::Renew);
+                self.step(Input::TransportChanged);
             }
         }
         self.look_again(Waiting::Reconfigured(reply));
@@ -287,7 +287,7 @@ impl ServerState {
             StateName::Connecting
             | StateName::Reconnecting
             | StateName::Disconnected
-            | StateName::PermanentlyFailed => self.step(Input::Renew),
+            | StateName::PermanentlyFailed => self.step(Input::TransportChanged),
             // The next connection reads the config.
             StateName::Disabling | StateName::Disabled | StateName::Sleeping => {}
         }
@@ -306,8 +306,8 @@ impl ServerState {
         let mut follow_ups = VecDeque::new();
         let mut next = Some(input);
         while let Some(input) = next {
-            let chance = Chance::new(self.dice.f64());
-            self.machine.handle(now(), chance, input, &mut effects);
+            let random = Random::new(self.dice.f64());
+            self.machine.handle(now(), random, input, &mut effects);
             for effect in effects.drain(..) {
                 follow_ups.extend(self.perform(effect));
             }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::NewCall;
 use mcpvisor_core::settings::RetrySettings;
-use mcpvisor_core::{CallId, ClientId, Priority, RetryWish, Safety};
+use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy, Safety};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) client: ClientId,
     /// Taken by a transport that needs it for itself; kept by the others for a retry.
     pub(crate) request: Option<ClientRequest>,
-    pub(crate) wish: RetryWish,
+    pub(crate) wish: RetryPolicy,
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
     pub(crate) idle: Duration,
@@ -48,10 +48,10 @@ impl Call {
             None => Safety::Repeatable,
         };
         self.keep = match (self.wish, safety) {
-            (RetryWish::Never, _) => self.is_lasting(),
-            (RetryWish::Always, _) => true,
-            (RetryWish::Default, Safety::Repeatable | Safety::TrustedTool) => true,
-            (RetryWish::Default, Safety::Effectful) => false,
+            (RetryPolicy::Never, _) => self.is_lasting(),
+            (RetryPolicy::Always, _) => true,
+            (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
+            (RetryPolicy::Default, Safety::Effectful) => false,
         };
         NewCall {
             call: self.id,

@@ -30,8 +30,8 @@ impl ServerState {
             } => return self.start_call(call, generation, before),
             Effect::Resolve { call, outcome } => self.resolve(call, outcome),
             Effect::Abandon { call, outcome, .. } => self.abandon(call, outcome),
-            Effect::Forget { call } => drop(self.calls.remove(&call)),
-            Effect::AskPermit { reconnect } => {
+            Effect::DropCall { call } => drop(self.calls.remove(&call)),
+            Effect::RequestPermit { reconnect } => {
                 // A server in this process starts no program and opens no socket: there is nothing
                 // to spread when it connects for the first time.
                 if !reconnect && self.slot.config().transport.is_in_process() {
@@ -43,7 +43,7 @@ impl ServerState {
                     reconnect,
                 });
             }
-            Effect::ReturnPermit => {
+            Effect::ReleasePermit => {
                 if std::mem::take(&mut self.asked_for_permit) {
                     self.tell_supervisor(SupervisorMessage::PermitReturned {
                         server: self.slot.name().clone(),
@@ -62,7 +62,7 @@ impl ServerState {
                 }
             }
             Effect::Check { generation } => self.check(generation),
-            Effect::Fetch { generation, list } => self.fetch(generation, list),
+            Effect::FetchList { generation, list } => self.fetch(generation, list),
             Effect::Restore { generation } => {
                 self.restoring = Restoring::of(&self.slot.memory()).map(Arc::new);
                 self.to_restore = Some(generation);
@@ -73,7 +73,7 @@ impl ServerState {
                 retry_at,
             } => self.attempt_failed(attempt, fault, retry_at),
             Effect::StateChanged { from, to } => self.state_changed(from, to),
-            Effect::Remember => {
+            Effect::SaveDurable => {
                 self.slot.memory().durable = self.machine.durable().clone();
                 self.dirty = true;
             }
@@ -105,13 +105,13 @@ impl ServerState {
         call.reply.set_before(before);
         if !retried && let Some(failure) = self.held_back(&call, generation) {
             call.reply.send(Err(failure));
-            return Some(Input::CallLeft { call: id });
+            return Some(Input::CallCancelled { call: id });
         }
         if call.tool_name().is_some() {
             let catalog = self.slot.published();
             if retried && let Some(failure) = not_the_same(&call, &catalog, before) {
                 call.reply.send(Err(failure));
-                return Some(Input::CallLeft { call: id });
+                return Some(Input::CallCancelled { call: id });
             }
             call.seen.get_or_insert(catalog);
         }

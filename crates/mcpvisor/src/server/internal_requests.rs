@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::machine::{Fault, MAX_MESSAGE, cut};
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::machine::{Fault, MAX_FAULT_MESSAGE, truncate_text};
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
 use rmcp::model::{
@@ -58,7 +58,9 @@ fn failure_of(answer: OwnAnswer) -> Option<Fault> {
         Err(OwnFailure::Failed { trouble, fault }) => {
             let dead = matches!(
                 trouble,
-                Trouble::Unauthorized | Trouble::ServerFault | Trouble::NotWritten
+                RequestFailure::Unauthorized
+                    | RequestFailure::ServerFault
+                    | RequestFailure::NotWritten
             );
             let message = format!("a ping failed: {}", fault.message);
             dead.then(|| Fault::new(fault.class, message))
@@ -240,7 +242,7 @@ pub(crate) async fn restore(
             Ok(None) => return,
             Ok(Some(Err(problem))) => {
                 let mut problem = slot.hide(format!("{problem:?}")).into_owned();
-                cut(&mut problem, MAX_MESSAGE);
+                truncate_text(&mut problem, MAX_FAULT_MESSAGE);
                 log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "could not be restored");
             }
             Err(_) => {

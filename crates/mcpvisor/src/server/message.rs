@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::machine::{CallEnd, End, Fault};
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
+use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{CallId, Generation, ListKind};
 use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
@@ -152,7 +152,7 @@ pub(crate) enum Report {
         returned: Vec<(Box<Call>, bool)>,
     },
     /// The task is done; nothing of it is left.
-    Ended(End),
+    Ended(ConnectionEnd),
 }
 
 /// What one batch of inbound messages means to the machine.
@@ -182,7 +182,7 @@ pub(crate) struct Observed {
 #[derive(Debug)]
 pub(crate) struct FailedCall {
     pub(crate) call: Box<Call>,
-    pub(crate) trouble: Trouble,
+    pub(crate) trouble: RequestFailure,
     pub(crate) fault: Fault,
 }
 

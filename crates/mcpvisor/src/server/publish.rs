@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor_core::listing::FetchOutcome;
-use mcpvisor_core::machine::{Fault, FaultClass, MAX_MESSAGE, cut};
+use mcpvisor_core::machine::{Fault, FaultClass, MAX_FAULT_MESSAGE, truncate_text};
 use mcpvisor_core::{Generation, Input, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
@@ -96,7 +96,7 @@ impl ServerState {
     /// Remembers why a list is not what it should be, for the status. Returns it as it may be shown.
     fn not_listed(&mut self, generation: Generation, list: ListKind, problem: String) -> String {
         let mut problem = self.slot.hide(problem).into_owned();
-        cut(&mut problem, MAX_MESSAGE);
+        truncate_text(&mut problem, MAX_FAULT_MESSAGE);
         let message = format!("its {list} cannot be listed: {problem}");
         let fault = Fault::new(FaultClass::Discovery, message);
         self.unlisted.insert(list, (generation, fault));

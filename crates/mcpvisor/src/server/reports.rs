@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mcpvisor_core::machine::{Attempt, Fault, Returned, State};
+use mcpvisor_core::machine::{Attempt, Fault, ReturnedCall, State};
 use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
@@ -42,7 +42,7 @@ impl ServerState {
             self.dirty = true;
         }
         for call in observed.progressed {
-            self.step(Input::Progressed { generation, call });
+            self.step(Input::CallProgressed { generation, call });
         }
         for list in observed.changed {
             self.step(Input::ListChanged { generation, list });
@@ -52,13 +52,13 @@ impl ServerState {
         }
         let silent = observed.ended.is_empty() && observed.failed.is_empty();
         if silent && observed.heard {
-            self.step(Input::Heard { generation });
+            self.step(Input::MessageReceived { generation });
         }
         for failed in observed.failed {
             self.call_failed(generation, failed);
         }
         if let Some(fault) = observed.session_gone {
-            self.step(Input::SessionGone { generation, fault });
+            self.step(Input::SessionLost { generation, fault });
         }
         for (call, end) in observed.ended {
             self.step(Input::CallEnded {
@@ -106,7 +106,7 @@ impl ServerState {
     /// A server that somebody listens to does not sleep.
     pub(super) fn tell_of_listeners(&mut self) {
         let active = !self.slot.memory().subscriptions.is_empty();
-        self.step(Input::Watched { active });
+        self.step(Input::SubscriptionsChanged { active });
     }
 
     /// Whether the connection is being closed by our own decision.
@@ -129,7 +129,7 @@ impl ServerState {
         }
         let returned = calls
             .iter()
-            .map(|(call, written)| Returned {
+            .map(|(call, written)| ReturnedCall {
                 call: call.id,
                 written: *written,
             })

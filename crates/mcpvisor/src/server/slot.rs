@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerName, Slot, StateName};
+use mcpvisor_core::{CallId, Durable, Generation, KnownEra, ServerInstance, ServerName, StateName};
 use ractor::ActorRef;
 use rmcp::ErrorData;
 use rmcp::model::{LoggingLevel, ServerPeerInfo, Tool};
@@ -45,7 +45,7 @@ const LISTED: Duration = Duration::from_secs(5);
 
 /// The lasting part of one server.
 pub(crate) struct ServerSlot {
-    pub(crate) slot: Slot,
+    pub(crate) slot: ServerInstance,
     /// Replaced by a reload.
     config: ArcSwap<Configured>,
     pub(crate) host: Arc<Host>,
@@ -169,7 +169,7 @@ impl ServerSlot {
         catalogs: Arc<CatalogPublisher>,
     ) -> Self {
         let durable = Durable::new(&config.settings, config.enabled);
-        let slot = Slot::first(config.name.clone());
+        let slot = ServerInstance::first(config.name.clone());
         let config_name = config.name.clone();
         let entrance = Arc::new(Entrance::new(&config.settings.admission));
         let messages = config.settings.messages;
@@ -701,7 +701,7 @@ impl fmt::Debug for ServerSlot {
     }
 }
 
-fn first_status(slot: &Slot, config: &ServerConfig, state: StateName) -> ServerStatus {
+fn first_status(slot: &ServerInstance, config: &ServerConfig, state: StateName) -> ServerStatus {
     ServerStatus {
         name: slot.server.clone(),
         instance: slot.instance,

@@ -582,7 +582,10 @@ async fn the_loss_is_not_hidden_from_a_caller_who_wants_no_retry() {
     .await;
     let (runtime, web) = patient(&server, LONG).await;
     let request = web.call_tool("echo", json!({}));
-    let refused = request.retry(mcpvisor::RetryWish::Never).await.unwrap_err();
+    let refused = request
+        .retry(mcpvisor::RetryPolicy::Never)
+        .await
+        .unwrap_err();
     assert_eq!(refused.known(), Known::Refused, "{refused:?}");
     assert_eq!(server.count("tools/call"), 1);
     runtime.shutdown(LONG).await;

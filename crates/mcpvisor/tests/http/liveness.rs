@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mcpvisor::{FaultClass, Known, RetryWish, StateName, Transport};
+use mcpvisor::{FaultClass, Known, RetryPolicy, StateName, Transport};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
@@ -284,7 +284,7 @@ async fn a_server_fault_is_repeated_once_where_that_is_safe() {
         "a tool is not repeated"
     );
     asked.store(0, Ordering::SeqCst);
-    let careless = web.call_tool("echo", json!({})).retry(RetryWish::Always);
+    let careless = web.call_tool("echo", json!({})).retry(RetryPolicy::Always);
     careless.await.unwrap();
     assert_eq!(web.status().state, StateName::Connected);
     runtime.shutdown(LONG).await;

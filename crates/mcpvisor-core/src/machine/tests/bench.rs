@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::chance::Chance;
 use crate::ids::{CallId, ClientId, Generation};
 use crate::machine::{
-    CallEnd, Durable, Effect, End, Fault, FaultClass, Input, Machine, NewCall, NotSent, Outcome,
-    PermanentFailure, Returned, State, StateName,
+    CallEnd, ConnectionEnd, Durable, Effect, Fault, FaultClass, Input, Machine, NewCall, NotSent,
+    Outcome, PermanentFailure, ReturnedCall, State, StateName,
 };
 use crate::policy::admission::Priority;
 use crate::policy::listing::{FetchOutcome, ListKind};
-use crate::policy::retry::{Known, RetryWish, Safety, Trouble};
+use crate::policy::retry::{Known, RequestFailure, RetryPolicy, Safety};
+use crate::random::Random;
 use crate::settings::ServerSettings;
 
 /// A machine, the time, and the dice, which always fall on the middle.
@@ -85,7 +85,7 @@ impl Bench {
     pub(super) fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.machine
-            .handle(self.now, Chance::MIDDLE, input, &mut effects);
+            .handle(self.now, Random::MIDDLE, input, &mut effects);
         effects
     }
 
@@ -149,7 +149,7 @@ impl Bench {
             call: CallId(call),
             client: ClientId::DEFAULT,
             safety: Safety::Repeatable,
-            wish: RetryWish::Default,
+            wish: RetryPolicy::Default,
             priority: Priority::Normal,
             is_tool: false,
             deadline: self.now + timeouts.call,
@@ -172,7 +172,7 @@ impl Bench {
     }
 
     /// Loses the connection and lets its task end.
-    pub(super) fn lose(&mut self, generation: u64, returned: &[Returned]) -> Vec<Effect> {
+    pub(super) fn lose(&mut self, generation: u64, returned: &[ReturnedCall]) -> Vec<Effect> {
         let mut effects = self.step(lost(generation, returned));
         effects.extend(self.step(closed(generation)));
         effects
@@ -222,7 +222,7 @@ pub(super) fn up_with(number: u64, lists: &[ListKind]) -> Input {
     }
 }
 
-pub(super) fn lost(number: u64, returned: &[Returned]) -> Input {
+pub(super) fn lost(number: u64, returned: &[ReturnedCall]) -> Input {
     Input::ConnectionLost {
         generation: generation(number),
         fault: gone(),
@@ -230,7 +230,7 @@ pub(super) fn lost(number: u64, returned: &[Returned]) -> Input {
     }
 }
 
-pub(super) fn ended(number: u64, end: End) -> Input {
+pub(super) fn ended(number: u64, end: ConnectionEnd) -> Input {
     Input::ConnectionEnded {
         generation: generation(number),
         end,
@@ -240,7 +240,7 @@ pub(super) fn ended(number: u64, end: End) -> Input {
 pub(super) fn failed(number: u64) -> Input {
     ended(
         number,
-        End::Failed {
+        ConnectionEnd::Failed {
             fault: refused(),
             retry_after: None,
         },
@@ -248,7 +248,7 @@ pub(super) fn failed(number: u64) -> Input {
 }
 
 pub(super) fn closed(number: u64) -> Input {
-    ended(number, End::Closed { problem: None })
+    ended(number, ConnectionEnd::Closed { problem: None })
 }
 
 pub(super) fn answered(number: u64, call: u64) -> Input {
@@ -263,7 +263,7 @@ pub(super) fn call_ended(number: u64, call: u64, end: CallEnd) -> Input {
     }
 }
 
-pub(super) fn call_failed(number: u64, call: u64, trouble: Trouble) -> Input {
+pub(super) fn call_failed(number: u64, call: u64, trouble: RequestFailure) -> Input {
     Input::CallFailed {
         generation: generation(number),
         call: CallId(call),
@@ -273,14 +273,14 @@ pub(super) fn call_failed(number: u64, call: u64, trouble: Trouble) -> Input {
 }
 
 pub(super) fn session_gone(number: u64) -> Input {
-    Input::SessionGone {
+    Input::SessionLost {
         generation: generation(number),
         fault: gone(),
     }
 }
 
 pub(super) fn left(call: u64) -> Input {
-    Input::CallLeft { call: CallId(call) }
+    Input::CallCancelled { call: CallId(call) }
 }
 
 pub(super) fn checked(number: u64, answered: bool) -> Input {
@@ -306,7 +306,7 @@ pub(super) fn list_changed(number: u64, list: ListKind) -> Input {
 }
 
 pub(super) fn heard(number: u64) -> Input {
-    Input::Heard {
+    Input::MessageReceived {
         generation: generation(number),
     }
 }
@@ -318,7 +318,7 @@ pub(super) fn first_byte(number: u64) -> Input {
 }
 
 pub(super) fn progressed(number: u64, call: u64) -> Input {
-    Input::Progressed {
+    Input::CallProgressed {
         generation: generation(number),
         call: CallId(call),
     }
@@ -338,16 +338,16 @@ pub(super) fn report_broken(number: u64) -> Input {
 }
 
 /// It came back, and some of it may have reached the server.
-pub(super) fn written(call: u64) -> Returned {
-    Returned {
+pub(super) fn written(call: u64) -> ReturnedCall {
+    ReturnedCall {
         call: CallId(call),
         written: true,
     }
 }
 
 /// It came back, and none of it was written.
-pub(super) fn unwritten(call: u64) -> Returned {
-    Returned {
+pub(super) fn unwritten(call: u64) -> ReturnedCall {
+    ReturnedCall {
         call: CallId(call),
         written: false,
     }
@@ -400,7 +400,7 @@ pub(super) fn abandon(call: u64, number: u64, outcome: Outcome) -> Effect {
 }
 
 pub(super) fn forget(call: u64) -> Effect {
-    Effect::Forget { call: CallId(call) }
+    Effect::DropCall { call: CallId(call) }
 }
 
 pub(super) fn open(number: u64) -> Effect {
@@ -416,7 +416,7 @@ pub(super) fn check(number: u64) -> Effect {
 }
 
 pub(super) fn fetch(number: u64, list: ListKind) -> Effect {
-    Effect::Fetch {
+    Effect::FetchList {
         generation: generation(number),
         list,
     }
@@ -455,7 +455,7 @@ pub(super) fn about_calls(effects: Vec<Effect>) -> Vec<Effect> {
                 Effect::StartCall { .. }
                     | Effect::Resolve { .. }
                     | Effect::Abandon { .. }
-                    | Effect::Forget { .. }
+                    | Effect::DropCall { .. }
             )
         })
         .collect()

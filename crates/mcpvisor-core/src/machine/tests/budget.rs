@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::bench::*;
-use crate::chance::Chance;
 use crate::machine::{
-    Attempt, CallEnd, Effect, End, FaultClass, Input, Live, NotSent, Outcome, State, StateName,
+    Attempt, CallEnd, ConnectionEnd, Effect, FaultClass, Input, LiveConnection, NotSent, Outcome,
+    State, StateName,
 };
 use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::random::Random;
 use crate::settings::ServerSettings;
 
 /// The moments of the connects of a server that never comes up, since the beginning.
@@ -58,7 +59,7 @@ fn the_dice_move_a_retry_by_a_fifth_either_way() {
         bench.step(Input::PermitGranted);
         bench
             .machine
-            .handle(bench.now, Chance::new(rolled), failed(1), &mut Vec::new());
+            .handle(bench.now, Random::new(rolled), failed(1), &mut Vec::new());
         bench.machine.retry_at().unwrap() - bench.now
     };
     assert_eq!(waits(0.0), millis(400));
@@ -71,7 +72,7 @@ fn a_servers_own_wish_when_to_come_back_is_heard() {
     let mut bench = Bench::new();
     bench.step(Input::Start);
     bench.step(Input::PermitGranted);
-    let end = End::Failed {
+    let end = ConnectionEnd::Failed {
         fault: refused(),
         retry_after: Some(secs(7)),
     };
@@ -130,7 +131,7 @@ fn an_answered_caller_proves_a_connection_and_gives_the_budget_back() {
     assert_eq!((bench.used(), bench.machine.attempts()), (6, 6));
     assert_eq!(bench.machine.last_fault(), Some(&refused()));
     bench.call(bench.read(1));
-    assert_eq!(bench.step(answered(6, 1)), [Effect::Remember]);
+    assert_eq!(bench.step(answered(6, 1)), [Effect::SaveDurable]);
     assert_eq!((bench.used(), bench.machine.attempts()), (0, 0));
     assert_eq!(bench.machine.last_fault(), None);
     assert!(bench.machine.durable().proven);
@@ -142,9 +143,9 @@ fn a_connection_that_stays_up_proves_itself() {
     let since = bench.now;
     bench.pass(millis(29_999));
     assert_eq!(bench.used(), 1);
-    assert_eq!(bench.pass(millis(1)), [Effect::Remember]);
+    assert_eq!(bench.pass(millis(1)), [Effect::SaveDurable]);
     assert_eq!(bench.used(), 0);
-    let live = Live {
+    let live = LiveConnection {
         generation: generation(1),
         since,
         proven: true,
@@ -178,8 +179,8 @@ fn a_proven_connection_is_retried_at_once_but_not_in_a_loop() {
 
 #[test]
 fn a_failing_close_costs_no_attempt() {
-    let clean = End::Closed { problem: None };
-    let failing = End::Closed {
+    let clean = ConnectionEnd::Closed { problem: None };
+    let failing = ConnectionEnd::Closed {
         problem: Some("ignored every signal".to_owned()),
     };
     for end in [clean, failing] {
@@ -197,7 +198,7 @@ fn a_failing_close_is_shown_where_nothing_worse_is() {
     let mut bench = Bench::connected();
     bench.step(Input::Reconnect);
     let problem = Some("ignored every signal".to_owned());
-    bench.step(ended(1, End::Closed { problem }));
+    bench.step(ended(1, ConnectionEnd::Closed { problem }));
     let shown = bench.machine.last_fault().map(|fault| fault.class);
     assert_eq!(shown, Some(FaultClass::Close));
 }
@@ -241,13 +242,13 @@ fn a_parked_server_that_comes_back_stays_on_probation_until_it_is_proven() {
 
 #[test]
 fn a_person_or_a_call_wakes_a_parked_server_at_once() {
-    let ask = Effect::AskPermit { reconnect: true };
+    let ask = Effect::RequestPermit { reconnect: true };
     let back = changed(StateName::Disconnected, StateName::Reconnecting);
     for wish in [Input::Reconnect, Input::Enable] {
         let mut bench = Bench::parked(ServerSettings::default());
         assert_eq!(
             bench.step(wish),
-            [Effect::Remember, ask.clone(), back.clone()]
+            [Effect::SaveDurable, ask.clone(), back.clone()]
         );
         assert_eq!(
             (bench.used(), bench.machine.attempts()),
@@ -258,7 +259,7 @@ fn a_person_or_a_call_wakes_a_parked_server_at_once() {
     let mut bench = Bench::parked(ServerSettings::default());
     bench.now += secs(1);
     assert_eq!(bench.call(bench.read(1)), [ask]);
-    assert_eq!(*bench.state(), State::Disconnected(Attempt::Queued));
+    assert_eq!(*bench.state(), State::Disconnected(Attempt::AwaitingPermit));
     assert_eq!(bench.used(), 10, "a call does not");
 }
 
@@ -285,13 +286,13 @@ fn calls_wake_a_parked_server_no_faster_than_once_a_second() {
     bench.now += millis(400);
     assert_eq!(bench.call(bench.read(1)), []);
     assert_eq!(bench.machine.retry_at(), Some(bench.now + millis(600)));
-    assert_eq!(bench.tick(), [Effect::AskPermit { reconnect: true }]);
+    assert_eq!(bench.tick(), [Effect::RequestPermit { reconnect: true }]);
     bench.step(Input::PermitGranted);
     assert_eq!(
         bench.step(failed(11)),
         [
-            Effect::ReturnPermit,
-            Effect::Remember,
+            Effect::ReleasePermit,
+            Effect::SaveDurable,
             not_sent(1, NotSent::Parked(Some(refused()))),
             attempt_failed(11, refused(), bench.machine.retry_at()),
         ]
@@ -306,7 +307,7 @@ fn a_call_wakes_a_parked_server_though_there_is_no_line() {
     bench.now += secs(1);
     let effects = bench.step(Input::Call(bench.read(1)));
     assert!(effects.contains(&resolve(1, Outcome::Busy)), "{effects:?}");
-    let asked = Effect::AskPermit { reconnect: true };
+    let asked = Effect::RequestPermit { reconnect: true };
     assert!(effects.contains(&asked), "{effects:?}");
     settings.budget.wake_on_call = false;
     let mut bench = Bench::parked(settings);
@@ -350,11 +351,11 @@ fn what_cannot_get_better_fails_at_once_and_says_what_to_do() {
     bench.step(Input::PermitGranted);
     let hopeless = NotSent::Failed(not_found());
     assert_eq!(
-        bench.step(ended(1, End::Hopeless(not_found()))),
+        bench.step(ended(1, ConnectionEnd::Permanent(not_found()))),
         [
-            Effect::ReturnPermit,
+            Effect::ReleasePermit,
             attempt_failed(1, not_found().fault, None),
-            Effect::Remember,
+            Effect::SaveDurable,
             not_sent(1, hopeless.clone()),
             changed(StateName::Connecting, StateName::PermanentlyFailed),
         ]
@@ -374,9 +375,9 @@ fn a_person_takes_a_server_out_of_permanent_failure() {
         let mut bench = Bench::new();
         bench.step(Input::Start);
         bench.step(Input::PermitGranted);
-        bench.step(ended(1, End::Hopeless(not_found())));
+        bench.step(ended(1, ConnectionEnd::Permanent(not_found())));
         bench.step(wish);
-        assert_eq!(*bench.state(), State::Connecting(Attempt::Queued));
+        assert_eq!(*bench.state(), State::Connecting(Attempt::AwaitingPermit));
         assert_eq!((bench.used(), bench.machine.last_fault()), (0, None));
     }
 }
@@ -386,10 +387,10 @@ fn waiting_for_the_governor_is_outside_the_connect_timeout() {
     let mut bench = Bench::new();
     bench.step(Input::Start);
     assert_eq!(bench.pass(secs(3_600)), []);
-    assert_eq!(*bench.state(), State::Connecting(Attempt::Queued));
+    assert_eq!(*bench.state(), State::Connecting(Attempt::AwaitingPermit));
     assert_eq!(
         bench.step(Input::PermitGranted),
-        [Effect::Remember, open(1)]
+        [Effect::SaveDurable, open(1)]
     );
     assert_eq!(bench.used(), 1);
     let deadline = bench.now + secs(30);
@@ -411,8 +412,8 @@ fn the_place_at_the_governor_is_given_back_with_the_first_byte_or_the_end() {
         bench.step(Input::PermitGranted);
         bench
     };
-    assert_eq!(opening().step(first_byte(1)), [Effect::ReturnPermit]);
-    let given_back = |effects: Vec<Effect>| effects.contains(&Effect::ReturnPermit);
+    assert_eq!(opening().step(first_byte(1)), [Effect::ReleasePermit]);
+    let given_back = |effects: Vec<Effect>| effects.contains(&Effect::ReleasePermit);
     assert!(given_back(opening().step(up(1))));
     assert!(given_back(opening().step(failed(1))));
     assert!(given_back(opening().tick()), "the connect took too long");
@@ -435,8 +436,8 @@ fn a_server_that_ends_on_a_question_is_connected_again_at_once_and_for_nothing()
     bench.step(Input::Start);
     bench.step(Input::PermitGranted);
     assert_eq!((bench.generation(), bench.used()), (1, 1));
-    let effects = bench.step(ended(1, End::OtherEra(gone())));
-    assert!(effects.contains(&Effect::AskPermit { reconnect: true }));
+    let effects = bench.step(ended(1, ConnectionEnd::TryOtherEra(gone())));
+    assert!(effects.contains(&Effect::RequestPermit { reconnect: true }));
     bench.step(Input::PermitGranted);
     assert_eq!((bench.generation(), bench.used()), (2, 1));
     assert_eq!(bench.machine.attempts(), 1);
@@ -449,9 +450,9 @@ fn a_server_that_ends_on_every_question_is_paced_like_any_other() {
     let mut bench = Bench::new();
     bench.step(Input::Start);
     bench.step(Input::PermitGranted);
-    bench.step(ended(1, End::OtherEra(gone())));
+    bench.step(ended(1, ConnectionEnd::TryOtherEra(gone())));
     bench.step(Input::PermitGranted);
-    bench.step(ended(2, End::OtherEra(gone())));
+    bench.step(ended(2, ConnectionEnd::TryOtherEra(gone())));
     assert_eq!(bench.machine.retry_at(), Some(bench.now + millis(500)));
     bench.tick();
     bench.step(Input::PermitGranted);
@@ -462,7 +463,7 @@ fn a_server_that_ends_on_every_question_is_paced_like_any_other() {
     bench.tick();
     bench.step(Input::PermitGranted);
     let used = bench.used();
-    bench.step(ended(4, End::OtherEra(gone())));
+    bench.step(ended(4, ConnectionEnd::TryOtherEra(gone())));
     bench.step(Input::PermitGranted);
     assert_eq!(
         (bench.generation(), bench.used()),

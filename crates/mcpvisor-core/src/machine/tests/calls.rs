@@ -31,7 +31,7 @@ fn within(bench: &Bench, call: u64, limit: Duration) -> NewCall {
 fn a_call_is_started_once_and_answered_once() {
     let mut bench = Bench::connected();
     assert_eq!(bench.call(bench.tool(1)), [start(1, 1)]);
-    assert_eq!(bench.step(answered(1, 1)), [Effect::Remember]);
+    assert_eq!(bench.step(answered(1, 1)), [Effect::SaveDurable]);
     assert_eq!((bench.machine.in_flight(), bench.machine.waiting()), (0, 0));
     let before = bench.whole();
     assert_eq!(bench.step(answered(1, 1)), [], "a second answer is nothing");
@@ -143,7 +143,7 @@ fn progress_renews_the_idle_time_and_never_the_deadline() {
 fn bench_proof(bench: &Bench) -> Vec<Effect> {
     let proven = bench.now - bench.begin == secs(30);
     if proven {
-        vec![Effect::Remember]
+        vec![Effect::SaveDurable]
     } else {
         Vec::new()
     }

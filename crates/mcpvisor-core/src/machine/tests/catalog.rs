@@ -21,8 +21,8 @@ fn every_connection_restores_what_was_set_and_fetches_every_list() {
     assert_eq!(
         bench.step(up_with(2, &[TOOLS, PROMPTS])),
         [
-            Effect::Remember,
-            Effect::ReturnPermit,
+            Effect::SaveDurable,
+            Effect::ReleasePermit,
             Effect::Restore {
                 generation: generation(2)
             },
@@ -117,7 +117,7 @@ fn a_state_that_cannot_serve_publishes_nothing() {
 #[test]
 fn a_list_that_is_out_of_date_is_fetched_again_when_a_call_or_a_reader_comes() {
     let fetches = |effects: &[Effect]| {
-        let fetch = |effect: &&Effect| matches!(effect, Effect::Fetch { .. });
+        let fetch = |effect: &&Effect| matches!(effect, Effect::FetchList { .. });
         effects.iter().filter(fetch).count()
     };
     let mut bench = Bench::connected_with(ServerSettings::default(), &[ListKind::Tools]);

@@ -1,7 +1,7 @@
 //! The first attempt and the one after it: a failing server never looks like a slow one (C7).
 
 use super::bench::*;
-use crate::machine::{Attempt, Effect, End, Input, NotSent, State, StateName};
+use crate::machine::{Attempt, ConnectionEnd, Effect, Input, NotSent, State, StateName};
 use crate::settings::ServerSettings;
 
 /// A server whose first attempt is under way, with call 1 waiting for it.
@@ -21,8 +21,8 @@ fn after_a_failed_first_attempt_a_server_reconnects_and_says_why() {
     assert_eq!(
         effects,
         [
-            Effect::ReturnPermit,
-            Effect::Remember,
+            Effect::ReleasePermit,
+            Effect::SaveDurable,
             attempt_failed(1, refused(), Some(retry_at)),
             changed(StateName::Connecting, StateName::Reconnecting),
         ]
@@ -68,15 +68,15 @@ fn a_call_that_waited_for_the_first_attempt_is_sent_on_the_second() {
 #[test]
 fn a_death_on_the_probe_leads_to_the_other_era_and_is_no_failed_attempt() {
     let mut bench = opening();
-    let died = ended(1, End::OtherEra(gone()));
-    let ask = Effect::AskPermit { reconnect: true };
-    assert_eq!(bench.step(died), [Effect::ReturnPermit, ask]);
-    assert_eq!(*bench.state(), State::Connecting(Attempt::Queued));
+    let died = ended(1, ConnectionEnd::TryOtherEra(gone()));
+    let ask = Effect::RequestPermit { reconnect: true };
+    assert_eq!(bench.step(died), [Effect::ReleasePermit, ask]);
+    assert_eq!(*bench.state(), State::Connecting(Attempt::AwaitingPermit));
     assert_eq!(bench.machine.last_fault(), None);
     bench.step(Input::PermitGranted);
     assert_eq!((bench.used(), bench.machine.attempts()), (1, 1));
 
-    let effects = bench.step(ended(2, End::OtherEra(gone())));
+    let effects = bench.step(ended(2, ConnectionEnd::TryOtherEra(gone())));
     let retry_at = Some(bench.now + millis(500));
     assert_eq!(effects[2], attempt_failed(1, gone(), retry_at), "once");
     assert_eq!(bench.name(), StateName::Reconnecting);
@@ -97,12 +97,15 @@ fn the_chain_of_changes_begins_with_what_a_status_shows_before_the_start() {
     let mut eager = Bench::new();
     assert_eq!(
         eager.step(Input::Start),
-        [Effect::AskPermit { reconnect: false }, Effect::Remember]
+        [
+            Effect::RequestPermit { reconnect: false },
+            Effect::SaveDurable
+        ]
     );
     let mut lazy = ServerSettings::default();
     lazy.rest.lazy = true;
     let mut lazy = Bench::with(lazy);
-    assert_eq!(lazy.step(Input::Start), [Effect::Remember]);
+    assert_eq!(lazy.step(Input::Start), [Effect::SaveDurable]);
     assert_eq!(lazy.name(), StateName::Sleeping);
 }
 
@@ -115,7 +118,7 @@ fn a_crash_changes_nothing_without_saying_so() {
         disabling.machine.durable().clone(),
         disabling.now,
     );
-    next.machine = next.machine.following(StateName::Disabling);
+    next.machine = next.machine.resuming_from(StateName::Disabling);
     let effects = next.step(Input::Start);
     let end = changed(StateName::Disabling, StateName::Disabled);
     assert_eq!(effects.last(), Some(&end));
@@ -126,8 +129,8 @@ fn a_server_that_became_lazy_before_it_started_does_what_was_shown() {
     let mut lazy = ServerSettings::default();
     lazy.rest.lazy = true;
     let mut bench = Bench::with(lazy);
-    bench.machine = bench.machine.following(StateName::Connecting);
-    let ask = Effect::AskPermit { reconnect: false };
-    assert_eq!(bench.step(Input::Start), [ask, Effect::Remember]);
+    bench.machine = bench.machine.resuming_from(StateName::Connecting);
+    let ask = Effect::RequestPermit { reconnect: false };
+    assert_eq!(bench.step(Input::Start), [ask, Effect::SaveDurable]);
     assert_eq!(bench.name(), StateName::Connecting);
 }

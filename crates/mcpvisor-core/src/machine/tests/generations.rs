@@ -2,7 +2,9 @@
 
 use super::bench::*;
 use super::situations::{columns, reach};
-use crate::machine::{Attempt, CallEnd, Effect, End, Input, NextTry, State, StateName};
+use crate::machine::{
+    Attempt, CallEnd, ConnectionEnd, Effect, Input, ReconnectTiming, State, StateName,
+};
 use crate::policy::listing::{FetchOutcome, ListKind};
 
 /// Every fact that a connection can report.
@@ -97,7 +99,7 @@ fn many_callers_that_report_one_connection_as_broken_cause_one_reconnect() {
         State::Reconnecting(Attempt::Draining {
             generation: generation(1),
             until: drain,
-            next: NextTry::Paced,
+            next: ReconnectTiming::Paced,
         })
     );
     let mut effects = bench.step(answered(1, 1));
@@ -125,7 +127,7 @@ fn the_next_connection_opens_only_when_the_last_one_has_ended() {
     });
     assert_eq!(*bench.state(), closing);
     assert_eq!(bench.pass(secs(60)), []);
-    assert_eq!(bench.step(Input::PermitGranted), [Effect::ReturnPermit]);
+    assert_eq!(bench.step(Input::PermitGranted), [Effect::ReleasePermit]);
     assert_eq!(
         *bench.state(),
         closing,
@@ -133,11 +135,11 @@ fn the_next_connection_opens_only_when_the_last_one_has_ended() {
     );
     assert_eq!(
         bench.step(closed(1)),
-        [Effect::AskPermit { reconnect: true }]
+        [Effect::RequestPermit { reconnect: true }]
     );
     assert_eq!(
         bench.step(Input::PermitGranted),
-        [Effect::Remember, open(2)]
+        [Effect::SaveDurable, open(2)]
     );
 }
 
@@ -156,7 +158,7 @@ fn a_second_wish_is_merged_with_the_connect_under_way() {
     effects.extend(bench.step(Input::PermitGranted));
     let connects: Vec<_> = effects
         .iter()
-        .filter(|effect| !matches!(effect, Effect::Remember | Effect::StateChanged { .. }))
+        .filter(|effect| !matches!(effect, Effect::SaveDurable | Effect::StateChanged { .. }))
         .collect();
     assert_eq!(
         connects,
@@ -165,9 +167,9 @@ fn a_second_wish_is_merged_with_the_connect_under_way() {
                 generation: generation(1),
                 grace: bench.machine.settings().close,
             },
-            &Effect::AskPermit { reconnect: true },
+            &Effect::RequestPermit { reconnect: true },
             &open(2),
-            &Effect::ReturnPermit,
+            &Effect::ReleasePermit,
         ]
     );
 }
@@ -182,10 +184,10 @@ fn a_connect_in_the_old_way_is_closed_and_the_next_comes_at_once() {
     bench.step(Input::PermitGranted);
     bench.call(bench.read(1));
     assert_eq!(
-        bench.step(Input::Renew),
+        bench.step(Input::TransportChanged),
         [
-            Effect::Remember,
-            Effect::ReturnPermit,
+            Effect::SaveDurable,
+            Effect::ReleasePermit,
             Effect::Close {
                 generation: generation(2),
                 grace,
@@ -201,14 +203,14 @@ fn a_connect_in_the_old_way_is_closed_and_the_next_comes_at_once() {
     );
     assert_eq!(bench.step(up(2)), [], "it came up too late");
     // A second one finds nothing that was opened since.
-    assert_eq!(bench.step(Input::Renew), [Effect::Remember]);
+    assert_eq!(bench.step(Input::TransportChanged), [Effect::SaveDurable]);
     assert_eq!(
         bench.step(closed(2)),
-        [Effect::AskPermit { reconnect: true }]
+        [Effect::RequestPermit { reconnect: true }]
     );
     assert_eq!(
         bench.step(Input::PermitGranted),
-        [Effect::Remember, open(3)]
+        [Effect::SaveDurable, open(3)]
     );
     assert_eq!(
         (bench.used(), bench.machine.attempts()),
@@ -223,13 +225,16 @@ fn the_question_for_the_other_era_is_not_for_a_server_that_is_reached_otherwise(
     let mut bench = Bench::new();
     bench.step(Input::Start);
     bench.step(Input::PermitGranted);
-    bench.step(ended(1, End::OtherEra(gone())));
-    bench.step(Input::Renew);
+    bench.step(ended(1, ConnectionEnd::TryOtherEra(gone())));
+    bench.step(Input::TransportChanged);
     bench.step(Input::PermitGranted);
     assert_eq!(bench.used(), 1, "it costs what a connect costs");
     // And the new one may end on the question too.
     assert_eq!(
-        bench.step(ended(2, End::OtherEra(gone()))),
-        [Effect::ReturnPermit, Effect::AskPermit { reconnect: true }]
+        bench.step(ended(2, ConnectionEnd::TryOtherEra(gone()))),
+        [
+            Effect::ReleasePermit,
+            Effect::RequestPermit { reconnect: true }
+        ]
     );
 }

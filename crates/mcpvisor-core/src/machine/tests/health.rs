@@ -2,8 +2,8 @@
 
 use super::bench::*;
 use crate::machine::{
-    Attempt, CallEnd, Check, CheckReason, Effect, FaultClass, Input, NewCall, NextTry, Outcome,
-    State, StateName,
+    Attempt, CallEnd, Check, CheckReason, Effect, FaultClass, Input, NewCall, Outcome,
+    ReconnectTiming, State, StateName,
 };
 use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::settings::ServerSettings;
@@ -47,24 +47,30 @@ fn a_dead_transport_starts_a_reconnect_at_once() {
     assert_eq!(
         bench.step(lost(1, &[])),
         [
-            Effect::Remember,
+            Effect::SaveDurable,
             changed(StateName::Connected, StateName::Reconnecting)
         ]
     );
     assert_eq!(
         bench.step(closed(1)),
-        [Effect::AskPermit { reconnect: true }]
+        [Effect::RequestPermit { reconnect: true }]
     );
 }
 
 #[test]
 fn three_silent_calls_in_a_row_ask_for_one_ping_which_decides() {
     let (bench, effects) = after_timeouts(2);
-    assert_eq!(effects, [Effect::Remember, silent(1), silent(2)]);
+    assert_eq!(effects, [Effect::SaveDurable, silent(1), silent(2)]);
     assert_eq!(bench.machine.failures(), (2, 0));
 
     let (mut bench, effects) = after_timeouts(3);
-    let asked = [Effect::Remember, silent(1), silent(2), silent(3), check(1)];
+    let asked = [
+        Effect::SaveDurable,
+        silent(1),
+        silent(2),
+        silent(3),
+        check(1),
+    ];
     assert_eq!(effects, asked);
     assert_eq!(bench.machine.failures(), (3, 0));
     assert_eq!(bench.name(), StateName::Connected, "nothing is decided yet");
@@ -99,7 +105,7 @@ fn an_unanswered_ping_of_suspicion_drains_before_it_reconnects() {
         State::Reconnecting(Attempt::Draining {
             generation: generation(1),
             until: bench.now + secs(5),
-            next: NextTry::Paced,
+            next: ReconnectTiming::Paced,
         })
     );
     assert_eq!(bench.machine.in_flight(), 1, "the patient call may finish");
@@ -109,7 +115,7 @@ fn an_unanswered_ping_of_suspicion_drains_before_it_reconnects() {
     };
     assert_eq!(
         bench.step(answered(1, 100)),
-        [Effect::Remember, close],
+        [Effect::SaveDurable, close],
         "and then the connection is closed"
     );
 }
@@ -206,7 +212,7 @@ fn an_answer_and_a_caller_who_leaves_never_count() {
 #[test]
 fn an_idle_connection_is_checked_and_a_dead_one_replaced_at_once() {
     let mut bench = Bench::connected();
-    assert_eq!(bench.pass(millis(59_999)), [Effect::Remember]);
+    assert_eq!(bench.pass(millis(59_999)), [Effect::SaveDurable]);
     assert_eq!(bench.pass(millis(1)), [check(1)]);
     let deadline = bench.now + secs(10);
     assert_eq!(bench.machine.next_deadline(), Some(deadline));
@@ -217,7 +223,7 @@ fn an_idle_connection_is_checked_and_a_dead_one_replaced_at_once() {
     assert_eq!(
         bench.pass(secs(10)),
         [
-            Effect::Remember,
+            Effect::SaveDurable,
             close,
             changed(StateName::Connected, StateName::Reconnecting)
         ],
@@ -245,7 +251,7 @@ fn an_answered_check_is_followed_by_another_silence() {
 fn a_check_never_competes_with_calls_in_flight() {
     let mut bench = Bench::connected();
     bench.call(patient(&bench, 1));
-    assert_eq!(bench.pass(secs(1_800)), [Effect::Remember]);
+    assert_eq!(bench.pass(secs(1_800)), [Effect::SaveDurable]);
     bench.step(answered(1, 1));
     assert_eq!(bench.pass(millis(59_999)), [], "an answer needs no check");
     assert_eq!(bench.pass(millis(1)), [check(1)]);

@@ -1,14 +1,16 @@
 //! A crash of the actor: a new machine goes on from what the old one left behind (O4, G1).
 
 use super::bench::*;
-use crate::machine::{Attempt, Durable, Effect, End, FaultClass, Input, State, StateName};
+use crate::machine::{
+    Attempt, ConnectionEnd, Durable, Effect, FaultClass, Input, State, StateName,
+};
 use crate::settings::ServerSettings;
 
 /// The machine that follows after a crash, started.
 fn crash(bench: &Bench) -> Bench {
     let durable: Durable = bench.machine.durable().clone();
     let mut next = Bench::resumed(ServerSettings::default(), durable, bench.now);
-    next.machine = next.machine.following(bench.name());
+    next.machine = next.machine.resuming_from(bench.name());
     next.step(Input::Start);
     next
 }
@@ -21,7 +23,7 @@ fn a_restarted_actor_goes_on_with_a_larger_generation() {
     let mut next = crash(&bench);
     assert_eq!(
         *next.state(),
-        State::Reconnecting(Attempt::Queued),
+        State::Reconnecting(Attempt::AwaitingPermit),
         "the connection had proven itself"
     );
     let fault = next.machine.last_fault().map(|fault| fault.class);
@@ -31,7 +33,10 @@ fn a_restarted_actor_goes_on_with_a_larger_generation() {
         [],
         "the old connection is not heard any more"
     );
-    assert_eq!(next.step(Input::PermitGranted), [Effect::Remember, open(2)]);
+    assert_eq!(
+        next.step(Input::PermitGranted),
+        [Effect::SaveDurable, open(2)]
+    );
     assert_eq!(next.used(), 2, "the restart and the connect");
 }
 
@@ -40,7 +45,7 @@ fn what_is_remembered_is_remembered_before_the_connection_opens() {
     let mut bench = Bench::new();
     bench.step(Input::Start);
     let effects = bench.step(Input::PermitGranted);
-    assert_eq!(effects, [Effect::Remember, open(1)]);
+    assert_eq!(effects, [Effect::SaveDurable, open(1)]);
     assert_eq!(bench.machine.durable().generation, generation(1));
 }
 
@@ -49,7 +54,7 @@ fn the_restart_of_an_unproven_server_is_paced() {
     let next = crash(&Bench::connected());
     assert_eq!(
         *next.state(),
-        State::Reconnecting(Attempt::Waiting {
+        State::Reconnecting(Attempt::BackingOff {
             retry_at: next.now + millis(500),
         })
     );
@@ -80,7 +85,7 @@ fn an_actor_that_crashes_again_and_again_comes_back_parked() {
     // Though it never came as far as a connect.
     assert_eq!(
         *bench.state(),
-        State::Disconnected(Attempt::Waiting {
+        State::Disconnected(Attempt::BackingOff {
             retry_at: bench.now + secs(30),
         })
     );
@@ -132,7 +137,7 @@ fn what_people_decided_survives() {
     let mut failed = Bench::new();
     failed.step(Input::Start);
     failed.step(Input::PermitGranted);
-    failed.step(ended(1, End::Hopeless(not_found())));
+    failed.step(ended(1, ConnectionEnd::Permanent(not_found())));
     assert_eq!(
         *crash(&failed).state(),
         State::PermanentlyFailed(not_found())

@@ -1,9 +1,9 @@
 //! Nothing with side effects runs twice by our doing, and nothing is retried twice (C3).
 
 use super::bench::*;
-use crate::machine::{Effect, Input, NewCall, NotSent, Outcome, Returned};
+use crate::machine::{Effect, Input, NewCall, NotSent, Outcome, ReturnedCall};
 use crate::policy::listing::{FetchOutcome, ListKind};
-use crate::policy::retry::{RetryWish, Safety};
+use crate::policy::retry::{RetryPolicy, Safety};
 use crate::settings::ServerSettings;
 
 const TOOLS: &[ListKind] = &[ListKind::Tools];
@@ -14,7 +14,7 @@ fn connected() -> Bench {
 }
 
 /// Loses a connection and brings up the next; the effects about calls on the way.
-fn reconnect(bench: &mut Bench, returned: &[Returned]) -> Vec<Effect> {
+fn reconnect(bench: &mut Bench, returned: &[ReturnedCall]) -> Vec<Effect> {
     let number = bench.generation();
     let mut effects = bench.lose(number, returned);
     if bench.machine.retry_at().is_some() {
@@ -35,7 +35,7 @@ fn unknown(call: u64) -> Effect {
 }
 
 /// Whether a call that was lost after it was written is sent again.
-fn sent_again(is_tool: bool, safety: Safety, wish: RetryWish) -> bool {
+fn sent_again(is_tool: bool, safety: Safety, wish: RetryPolicy) -> bool {
     let mut bench = connected();
     let call = NewCall {
         is_tool,
@@ -53,7 +53,7 @@ fn sent_again(is_tool: bool, safety: Safety, wish: RetryWish) -> bool {
 
 #[test]
 fn what_was_sent_and_lost_is_sent_again_only_when_that_is_safe() {
-    use RetryWish::{Always, Default, Never};
+    use RetryPolicy::{Always, Default, Never};
     use Safety::{Effectful, Repeatable, TrustedTool};
     //  a tool  may it run twice?  the caller's wish  sent again
     let table = [
@@ -85,7 +85,7 @@ fn there_is_one_retry_in_total() {
 fn what_was_never_written_is_no_retry_however_often_it_comes_back() {
     let mut bench = connected();
     let careful = NewCall {
-        wish: RetryWish::Never,
+        wish: RetryPolicy::Never,
         ..bench.tool(1)
     };
     bench.call(careful);

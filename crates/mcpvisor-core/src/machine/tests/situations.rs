@@ -1,7 +1,7 @@
 //! Every situation that a machine can be in: a state, with the step that it is at.
 
 use super::bench::*;
-use crate::machine::{Attempt, End, Input, Nap, State, TeardownPhase};
+use crate::machine::{Attempt, ConnectionEnd, Input, SleepPhase, State, TeardownPhase};
 use crate::policy::listing::ListKind;
 use crate::settings::ServerSettings;
 
@@ -62,13 +62,13 @@ fn walk(bench: &mut Bench, word: &str) {
         "permit" => Input::PermitGranted,
         "up" => up_with(newest, &[ListKind::Tools]),
         "failed" => failed(newest),
-        "hopeless" => ended(newest, End::Hopeless(not_found())),
+        "hopeless" => ended(newest, ConnectionEnd::Permanent(not_found())),
         "call" => Input::Call(bench.read(1)),
         "lost" => lost(newest, &[unwritten(1)]),
         "closed" => closed(newest),
         "broken" => report_broken(newest),
         "disable" => Input::Disable,
-        "renew" => Input::Renew,
+        "renew" => Input::TransportChanged,
         "tick" => return drop(bench.tick()),
         "rest" => return bench.now += secs(2),
         _ => panic!("{word} is no step"),
@@ -93,8 +93,8 @@ pub(super) fn code_of(bench: &Bench) -> &'static str {
     let step = |attempt: &Attempt| match attempt {
         Attempt::Draining { .. } => 'd',
         Attempt::Closing { .. } => 'c',
-        Attempt::Waiting { .. } => 'w',
-        Attempt::Queued => 'q',
+        Attempt::BackingOff { .. } => 'w',
+        Attempt::AwaitingPermit => 'q',
         Attempt::Opening { .. } => 'o',
     };
     let code = match bench.state() {
@@ -106,8 +106,8 @@ pub(super) fn code_of(bench: &Bench) -> &'static str {
             TeardownPhase::Draining { .. } => "Xd".to_owned(),
             TeardownPhase::Closing { .. } => "Xc".to_owned(),
         },
-        State::Sleeping(Nap::Closing { .. }) => "Sc".to_owned(),
-        State::Sleeping(Nap::Asleep) => "Sa".to_owned(),
+        State::Sleeping(SleepPhase::Closing { .. }) => "Sc".to_owned(),
+        State::Sleeping(SleepPhase::Asleep) => "Sa".to_owned(),
         State::Disabled => "off".to_owned(),
         State::PermanentlyFailed(_) => "bad".to_owned(),
     };

@@ -29,7 +29,7 @@ fn a_lazy_server_connects_at_its_first_call() {
     assert_eq!(bench.name(), StateName::Sleeping);
     assert_eq!(bench.machine.next_deadline(), None);
     let effects = bench.step(Input::Call(bench.read(1)));
-    assert!(effects.contains(&Effect::AskPermit { reconnect: false }));
+    assert!(effects.contains(&Effect::RequestPermit { reconnect: false }));
     assert_eq!(bench.name(), StateName::Connecting);
 }
 
@@ -87,10 +87,10 @@ fn a_server_with_calls_or_listeners_never_sleeps() {
     bench.pass(secs(50));
     assert_eq!(bench.name(), StateName::Connected);
     bench.step(answered(1, 1));
-    bench.step(Input::Watched { active: true });
+    bench.step(Input::SubscriptionsChanged { active: true });
     bench.pass(secs(50));
     assert_eq!(bench.name(), StateName::Connected);
-    bench.step(Input::Watched { active: false });
+    bench.step(Input::SubscriptionsChanged { active: false });
     bench.pass(secs(10));
     assert_eq!(bench.name(), StateName::Sleeping);
 }

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::bench::*;
 use super::situations::{code_of, columns, reach};
-use crate::machine::{Effect, End, Input, NotSent, Outcome, StateName};
+use crate::machine::{ConnectionEnd, Effect, Input, NotSent, Outcome, StateName};
 use crate::policy::listing::{FetchOutcome, ListKind};
-use crate::policy::retry::{Known, Trouble};
+use crate::policy::retry::{Known, RequestFailure};
 use crate::settings::ServerSettings;
 
 /// The next situation. Facts are those of the newest generation; `call` is call 2, and the others
@@ -170,8 +170,8 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         Input::Call(bench.read(2)),
         left(1),
         answered(newest, 1),
-        call_failed(newest, 1, Trouble::ServerFault),
-        call_failed(newest, 1, Trouble::SessionGone),
+        call_failed(newest, 1, RequestFailure::ServerFault),
+        call_failed(newest, 1, RequestFailure::SessionLost),
         session_gone(newest),
         undelivered(newest, 1),
         progressed(newest, 1),
@@ -181,9 +181,9 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         up_with(newest, &[ListKind::Tools]),
         lost(newest, &[written(1)]),
         failed(newest),
-        ended(newest, End::Hopeless(not_found())),
+        ended(newest, ConnectionEnd::Permanent(not_found())),
         closed(newest),
-        ended(newest, End::OtherEra(gone())),
+        ended(newest, ConnectionEnd::TryOtherEra(gone())),
         checked(newest, true),
         checked(newest, false),
         list_changed(newest, ListKind::Tools),
@@ -198,12 +198,12 @@ fn inputs(bench: &Bench) -> Vec<Input> {
         Input::Enable,
         Input::Disable,
         Input::Reconnect,
-        Input::Renew,
+        Input::TransportChanged,
         Input::Shutdown { limit: secs(9) },
         Input::Reconfigure {
             settings: other_settings(bench),
         },
-        Input::Watched { active: true },
+        Input::SubscriptionsChanged { active: true },
         Input::Tick,
     ]
 }
@@ -221,26 +221,26 @@ fn row(input: &Input) -> &'static str {
     match input {
         Input::Start => "start",
         Input::Call(_) => "call",
-        Input::CallLeft { .. } => "call left",
+        Input::CallCancelled { .. } => "call left",
         Input::CallEnded { .. } => "call answered",
         Input::CallFailed {
-            trouble: Trouble::SessionGone,
+            trouble: RequestFailure::SessionLost,
             ..
         } => "call expired",
         Input::CallFailed { .. } => "call failed",
-        Input::SessionGone { .. } => "session gone",
+        Input::SessionLost { .. } => "session gone",
         Input::CallUndelivered { .. } => "call undelivered",
-        Input::Progressed { .. } => "progressed",
-        Input::Heard { .. } => "heard",
+        Input::CallProgressed { .. } => "progressed",
+        Input::MessageReceived { .. } => "heard",
         Input::PermitGranted => "permit granted",
         Input::FirstByte { .. } => "first byte",
         Input::ConnectionUp { .. } => "connection up",
         Input::ConnectionLost { .. } => "connection lost",
         Input::ConnectionEnded { end, .. } => match end {
-            End::Failed { .. } => "ended: failed",
-            End::Hopeless(_) => "ended: hopeless",
-            End::Closed { .. } => "ended: closed",
-            End::OtherEra(_) => "ended: other era",
+            ConnectionEnd::Failed { .. } => "ended: failed",
+            ConnectionEnd::Permanent(_) => "ended: hopeless",
+            ConnectionEnd::Closed { .. } => "ended: closed",
+            ConnectionEnd::TryOtherEra(_) => "ended: other era",
         },
         Input::CheckEnded { failure: None, .. } => "check answered",
         Input::CheckEnded {
@@ -254,10 +254,10 @@ fn row(input: &Input) -> &'static str {
         Input::Enable => "enable",
         Input::Disable => "disable",
         Input::Reconnect => "reconnect",
-        Input::Renew => "renew",
+        Input::TransportChanged => "renew",
         Input::Shutdown { .. } => "shutdown",
         Input::Reconfigure { .. } => "reconfigure",
-        Input::Watched { .. } => "watched",
+        Input::SubscriptionsChanged { .. } => "watched",
         Input::Tick => "tick",
     }
 }
@@ -286,9 +286,9 @@ fn observe(code: &str, input: Input) -> (String, Vec<Effect>) {
 /// An effect in a few words.
 fn words(effect: &Effect) -> String {
     match effect {
-        Effect::AskPermit { reconnect: false } => "ask".into(),
-        Effect::AskPermit { reconnect: true } => "ask again".into(),
-        Effect::ReturnPermit => "return permit".into(),
+        Effect::RequestPermit { reconnect: false } => "ask".into(),
+        Effect::RequestPermit { reconnect: true } => "ask again".into(),
+        Effect::ReleasePermit => "return permit".into(),
         Effect::Open { generation } => format!("open {generation}"),
         Effect::Close { generation, .. } => format!("close {generation}"),
         Effect::StartCall {
@@ -303,12 +303,12 @@ fn words(effect: &Effect) -> String {
         } => format!("restart {call} on {generation}"),
         Effect::Resolve { call, outcome } => format!("{call} is {}", known(outcome)),
         Effect::Abandon { call, outcome, .. } => format!("cancel {call}: {}", known(outcome)),
-        Effect::Forget { call } => format!("forget {call}"),
+        Effect::DropCall { call } => format!("forget {call}"),
         Effect::Check { generation } => format!("ping {generation}"),
-        Effect::Fetch { generation, list } => format!("fetch {list} of {generation}"),
+        Effect::FetchList { generation, list } => format!("fetch {list} of {generation}"),
         Effect::Restore { generation } => format!("restore {generation}"),
         Effect::AttemptFailed { .. } => "attempt failed".into(),
-        Effect::Remember => "remember".into(),
+        Effect::SaveDurable => "remember".into(),
         Effect::Stop => "stop".into(),
         Effect::StateChanged { .. } => unreachable!("looked at apart"),
     }

@@ -2,8 +2,8 @@
 
 use super::bench::*;
 use crate::machine::{
-    AfterTeardown, Attempt, Effect, End, Input, NotSent, Outcome, Patience, State, StateName,
-    Teardown, TeardownPhase,
+    AfterTeardown, Attempt, CloseDeadline, ConnectionEnd, Effect, Input, NotSent, Outcome, State,
+    StateName, Teardown, TeardownPhase,
 };
 use crate::settings::{CloseSettings, ServerSettings};
 
@@ -35,7 +35,7 @@ fn a_teardown_detaches_then_drains_then_closes() {
     assert_eq!(
         bench.step(Input::Disable),
         [
-            Effect::Remember,
+            Effect::SaveDurable,
             not_sent(2, NotSent::Disabled),
             changed(StateName::Connected, StateName::Disabling),
         ]
@@ -48,7 +48,7 @@ fn a_teardown_detaches_then_drains_then_closes() {
                 until: bench.now + secs(5),
             },
             then: AfterTeardown::Stay,
-            patience: Patience {
+            patience: CloseDeadline {
                 steps: grace,
                 due: bench.now + grace.total(),
             },
@@ -86,7 +86,7 @@ fn without_time_to_drain_the_close_comes_at_once() {
     for wish in [
         Input::Disable,
         Input::Reconnect,
-        Input::Renew,
+        Input::TransportChanged,
         shutdown(),
         report_broken(1),
     ] {
@@ -102,13 +102,13 @@ fn without_time_to_drain_the_close_comes_at_once() {
 fn whatever_the_close_returns_the_server_ends_disabled() {
     let problem = Some("ignored every signal".to_owned());
     let ends = [
-        End::Closed { problem: None },
-        End::Closed { problem },
-        End::Failed {
+        ConnectionEnd::Closed { problem: None },
+        ConnectionEnd::Closed { problem },
+        ConnectionEnd::Failed {
             fault: gone(),
             retry_after: Some(secs(1)),
         },
-        End::Hopeless(not_found()),
+        ConnectionEnd::Permanent(not_found()),
     ];
     for end in ends {
         let mut bench = Bench::connected();
@@ -121,7 +121,7 @@ fn whatever_the_close_returns_the_server_ends_disabled() {
     let mut bench = Bench::connected();
     bench.step(Input::Disable);
     let problem = Some("ignored every signal".to_owned());
-    bench.step(ended(1, End::Closed { problem }));
+    bench.step(ended(1, ConnectionEnd::Closed { problem }));
     let shown = bench.machine.last_fault().map(ToString::to_string);
     assert_eq!(shown.as_deref(), Some("ignored every signal"));
 }
@@ -132,13 +132,13 @@ fn to_disable_twice_is_the_same_as_once() {
     bench.step(Input::Disable);
     bench.now += secs(3);
     let before = bench.whole();
-    assert_eq!(bench.step(Input::Disable), [Effect::Remember]);
+    assert_eq!(bench.step(Input::Disable), [Effect::SaveDurable]);
     assert_eq!(bench.whole(), before, "the drain is not prolonged");
     bench.step(answered(1, 1));
-    assert_eq!(bench.step(Input::Disable), [Effect::Remember]);
+    assert_eq!(bench.step(Input::Disable), [Effect::SaveDurable]);
     bench.step(closed(1));
     let before = bench.whole();
-    assert_eq!(bench.step(Input::Disable), [Effect::Remember]);
+    assert_eq!(bench.step(Input::Disable), [Effect::SaveDurable]);
     assert_eq!(bench.whole(), before);
 }
 
@@ -165,9 +165,9 @@ fn a_connect_that_is_disabled_half_way_is_closed() {
     assert_eq!(
         bench.step(Input::Disable),
         [
-            Effect::Remember,
+            Effect::SaveDurable,
             not_sent(1, NotSent::Disabled),
-            Effect::ReturnPermit,
+            Effect::ReleasePermit,
             close(1, grace),
             changed(StateName::Connecting, StateName::Disabling),
         ]
@@ -196,7 +196,7 @@ fn a_connect_that_takes_too_long_is_closed_before_the_next() {
     assert_eq!(*bench.state(), closing, "nothing is left behind");
     assert_eq!(
         bench.step(closed(1)),
-        [Effect::AskPermit { reconnect: true }]
+        [Effect::RequestPermit { reconnect: true }]
     );
 }
 
@@ -204,7 +204,7 @@ fn a_connect_that_takes_too_long_is_closed_before_the_next() {
 fn to_enable_during_a_teardown_connects_when_it_is_over() {
     let mut bench = Bench::connected();
     bench.step(Input::Disable);
-    assert_eq!(bench.step(Input::Enable), [Effect::Remember]);
+    assert_eq!(bench.step(Input::Enable), [Effect::SaveDurable]);
     assert_eq!(
         bench.name(),
         StateName::Disabling,
@@ -213,8 +213,8 @@ fn to_enable_during_a_teardown_connects_when_it_is_over() {
     assert_eq!(
         bench.step(closed(1)),
         [
-            Effect::Remember,
-            Effect::AskPermit { reconnect: true },
+            Effect::SaveDurable,
+            Effect::RequestPermit { reconnect: true },
             changed(StateName::Disabling, StateName::Connecting),
         ]
     );
@@ -305,7 +305,7 @@ fn a_shutdown_wins_over_a_reconnect_in_progress() {
     queued.tick();
     assert_eq!(
         queued.step(shutdown()),
-        [Effect::ReturnPermit, Effect::Stop, stopped]
+        [Effect::ReleasePermit, Effect::Stop, stopped]
     );
 }
 

@@ -4,7 +4,7 @@
 use super::bench::*;
 use crate::machine::{Effect, Input, NewCall, NotSent, Outcome, StateName};
 use crate::policy::listing::{FetchOutcome, ListKind};
-use crate::policy::retry::{MAX_RETRY_AFTER, RetryWish, Safety, Trouble};
+use crate::policy::retry::{MAX_RETRY_AFTER, RequestFailure, RetryPolicy, Safety};
 use crate::settings::ServerSettings;
 
 const TOOLS: &[ListKind] = &[ListKind::Tools];
@@ -21,8 +21,8 @@ fn unknown(call: u64) -> Effect {
     resolve(call, Outcome::Unknown(gone()))
 }
 
-fn busy(secs: u64) -> Trouble {
-    Trouble::Busy {
+fn busy(secs: u64) -> RequestFailure {
+    RequestFailure::Busy {
         retry_after: Some(std::time::Duration::from_secs(secs)),
     }
 }
@@ -52,7 +52,7 @@ fn a_session_that_is_gone_is_replaced_once_and_every_call_is_retried_once() {
         bench.call(new);
     }
     for call in 1..=64 {
-        effects.extend(bench.step(call_failed(1, call, Trouble::SessionGone)));
+        effects.extend(bench.step(call_failed(1, call, RequestFailure::SessionLost)));
     }
     assert_eq!(about_calls(effects), [], "nobody has an answer yet");
     assert_eq!(bench.name(), StateName::Reconnecting);
@@ -70,14 +70,14 @@ fn a_session_that_is_gone_is_replaced_once_and_every_call_is_retried_once() {
 fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
     let mut bench = connected();
     bench.call(bench.tool(1));
-    bench.step(call_failed(1, 1, Trouble::SessionGone));
+    bench.step(call_failed(1, 1, RequestFailure::SessionLost));
     assert_eq!(about_calls(comes_back(&mut bench, 2)), [resend(1, 2)]);
-    let effects = bench.step(call_failed(2, 1, Trouble::SessionGone));
+    let effects = bench.step(call_failed(2, 1, RequestFailure::SessionLost));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
     assert_eq!(bench.name(), StateName::Connected, "not replaced again");
     // The next call may have it replaced, once.
     bench.call(bench.tool(2));
-    bench.step(call_failed(2, 2, Trouble::SessionGone));
+    bench.step(call_failed(2, 2, RequestFailure::SessionLost));
     assert_eq!(bench.name(), StateName::Reconnecting);
     assert_eq!(about_calls(comes_back(&mut bench, 3)), [resend(2, 3)]);
 }
@@ -89,9 +89,9 @@ fn the_switch_keeps_an_expired_tool_call_from_being_sent_again_but_not_the_recon
     let mut bench = Bench::connected_with(settings, TOOLS);
     bench.call(bench.tool(1));
     bench.call(bench.read(2));
-    let effects = bench.step(call_failed(1, 1, Trouble::SessionGone));
+    let effects = bench.step(call_failed(1, 1, RequestFailure::SessionLost));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
-    bench.step(call_failed(1, 2, Trouble::SessionGone));
+    bench.step(call_failed(1, 2, RequestFailure::SessionLost));
     assert_eq!(about_calls(comes_back(&mut bench, 2)), [resend(2, 2)]);
 }
 
@@ -100,7 +100,7 @@ fn a_call_that_still_runs_on_a_dying_session_is_not_cut_off() {
     let mut bench = connected();
     bench.call(bench.tool(1));
     bench.call(bench.tool(2));
-    let effects = bench.step(call_failed(1, 1, Trouble::SessionGone));
+    let effects = bench.step(call_failed(1, 1, RequestFailure::SessionLost));
     assert_eq!(about_calls(effects), []);
     assert_eq!(bench.machine.in_flight(), 1, "it drains");
     let effects = bench.step(answered(1, 2));
@@ -113,8 +113,8 @@ fn a_call_that_a_dying_session_no_longer_takes_holds_up_its_end_no_longer() {
     let mut bench = connected();
     bench.call(bench.tool(1));
     bench.call(bench.tool(2));
-    bench.step(call_failed(1, 1, Trouble::SessionGone));
-    let effects = bench.step(call_failed(1, 2, Trouble::NotWritten));
+    bench.step(call_failed(1, 1, RequestFailure::SessionLost));
+    let effects = bench.step(call_failed(1, 2, RequestFailure::NotWritten));
     let closes = |effect: &Effect| matches!(effect, Effect::Close { .. });
     assert!(effects.iter().any(closes), "{effects:?}");
 }
@@ -124,7 +124,7 @@ fn a_call_for_which_no_connection_could_be_opened_was_not_sent_and_leaves_the_ot
     let mut bench = connected();
     bench.call(bench.tool(1));
     bench.call(bench.tool(2));
-    let effects = bench.step(call_failed(1, 2, Trouble::NotDialled));
+    let effects = bench.step(call_failed(1, 2, RequestFailure::ConnectTimedOut));
     let unsent = NotSent::NoConnection(Some(gone()));
     assert_eq!(about_calls(effects), [resolve(2, Outcome::NotSent(unsent))]);
     assert_eq!(bench.name(), StateName::Connected);
@@ -152,7 +152,7 @@ fn a_listing_that_finds_the_session_gone_starts_the_reconnect_too() {
 fn an_expired_call_waits_for_the_reconnect_no_longer_than_it_may_and_is_known_as_refused() {
     let mut bench = connected();
     bench.call(bench.tool(1));
-    bench.step(call_failed(1, 1, Trouble::SessionGone));
+    bench.step(call_failed(1, 1, RequestFailure::SessionLost));
     let effects = bench.pass(secs(15));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
 }
@@ -162,11 +162,11 @@ fn a_success_after_recovery_clears_the_failure_counts() {
     let mut bench = connected();
     for call in [1, 2] {
         bench.call(bench.tool(call));
-        bench.step(call_failed(1, call, Trouble::ServerFault));
+        bench.step(call_failed(1, call, RequestFailure::ServerFault));
     }
     assert_eq!(bench.machine.failures().0, 2);
     bench.call(bench.tool(3));
-    bench.step(call_failed(1, 3, Trouble::SessionGone));
+    bench.step(call_failed(1, 3, RequestFailure::SessionLost));
     comes_back(&mut bench, 2);
     bench.step(answered(2, 3));
     assert_eq!(bench.machine.failures(), (0, 0));
@@ -177,19 +177,19 @@ fn a_success_after_recovery_clears_the_failure_counts() {
 fn a_server_fault_is_retried_at_once_on_the_same_connection_only_where_that_is_safe() {
     let mut bench = connected();
     bench.call(bench.read(1));
-    let effects = bench.step(call_failed(1, 1, Trouble::ServerFault));
+    let effects = bench.step(call_failed(1, 1, RequestFailure::ServerFault));
     assert_eq!(about_calls(effects), [restart(1, 1)]);
-    let effects = bench.step(call_failed(1, 1, Trouble::ServerFault));
+    let effects = bench.step(call_failed(1, 1, RequestFailure::ServerFault));
     assert_eq!(about_calls(effects), [unknown(1)], "one retry in total");
     bench.call(bench.tool(2));
-    let effects = bench.step(call_failed(1, 2, Trouble::ServerFault));
+    let effects = bench.step(call_failed(1, 2, RequestFailure::ServerFault));
     assert_eq!(about_calls(effects), [unknown(2)]);
     let trusted = NewCall {
         safety: Safety::TrustedTool,
         ..bench.tool(3)
     };
     bench.call(trusted);
-    let effects = bench.step(call_failed(1, 3, Trouble::ServerFault));
+    let effects = bench.step(call_failed(1, 3, RequestFailure::ServerFault));
     assert_eq!(about_calls(effects), [restart(3, 1)]);
     assert_eq!(bench.name(), StateName::Connected);
 }
@@ -234,7 +234,7 @@ fn a_pause_that_outlives_its_connection_ends_on_the_next() {
 
 #[test]
 fn authorization_and_refusals_never_take_the_path_of_a_session() {
-    for trouble in [Trouble::Unauthorized, Trouble::Denied] {
+    for trouble in [RequestFailure::Unauthorized, RequestFailure::Denied] {
         let mut bench = connected();
         bench.call(bench.read(1));
         let effects = bench.step(call_failed(1, 1, trouble));
@@ -249,7 +249,7 @@ fn a_server_that_wants_authorization_again_and_again_is_asked_with_a_ping() {
     let mut effects = Vec::new();
     for call in 1..=3 {
         bench.call(bench.tool(call));
-        effects = bench.step(call_failed(1, call, Trouble::Unauthorized));
+        effects = bench.step(call_failed(1, call, RequestFailure::Unauthorized));
     }
     assert!(effects.contains(&check(1)), "{effects:?}");
 }
@@ -258,11 +258,11 @@ fn a_server_that_wants_authorization_again_and_again_is_asked_with_a_ping() {
 fn a_caller_who_wants_no_retry_gets_the_error_and_the_session_is_replaced_all_the_same() {
     let mut bench = connected();
     let careful = NewCall {
-        wish: RetryWish::Never,
+        wish: RetryPolicy::Never,
         ..bench.tool(1)
     };
     bench.call(careful);
-    let effects = bench.step(call_failed(1, 1, Trouble::SessionGone));
+    let effects = bench.step(call_failed(1, 1, RequestFailure::SessionLost));
     assert_eq!(about_calls(effects), [refused_by_server(1)]);
     assert_eq!(bench.name(), StateName::Reconnecting);
 }

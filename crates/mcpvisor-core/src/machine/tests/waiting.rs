@@ -2,7 +2,9 @@
 
 use super::bench::*;
 use crate::ids::ClientId;
-use crate::machine::{Attempt, Effect, End, Input, NewCall, NotSent, Outcome, State, StateName};
+use crate::machine::{
+    Attempt, ConnectionEnd, Effect, Input, NewCall, NotSent, Outcome, State, StateName,
+};
 use crate::settings::ServerSettings;
 
 fn settings(in_flight: usize, waiting: usize) -> ServerSettings {
@@ -37,7 +39,7 @@ fn a_full_line_refuses_at_once() {
     assert_eq!((bench.machine.in_flight(), bench.machine.waiting()), (2, 3));
     assert_eq!(
         bench.step(answered(1, 2)),
-        [Effect::Remember, start(3, 1)],
+        [Effect::SaveDurable, start(3, 1)],
         "a free place goes to the line"
     );
     assert_eq!(bench.call(bench.read(8)), [], "which has room again");
@@ -121,7 +123,7 @@ fn a_call_wakes_a_parked_server_and_is_sent_when_it_comes() {
     bench.now += secs(1);
     assert_eq!(
         bench.call(bench.read(1)),
-        [Effect::AskPermit { reconnect: true }]
+        [Effect::RequestPermit { reconnect: true }]
     );
     bench.step(Input::PermitGranted);
     let effects = bench.step_after(secs(5), up(11));
@@ -160,7 +162,7 @@ fn a_call_that_comes_while_a_parked_server_still_closes_waits_for_its_connect() 
     );
     assert_eq!(
         *bench.state(),
-        State::Disconnected(Attempt::Waiting {
+        State::Disconnected(Attempt::BackingOff {
             retry_at: bench.now + secs(1),
         })
     );
@@ -183,7 +185,7 @@ fn a_call_that_comes_while_a_parked_server_is_drained_wakes_it_too() {
     bench.step(answered(2, 1));
     assert_eq!(
         bench.step(closed(2)),
-        [Effect::AskPermit { reconnect: true }]
+        [Effect::RequestPermit { reconnect: true }]
     );
     bench.step(Input::PermitGranted);
     assert_eq!(about_calls(bench.step(up(3))), [start(2, 3)]);
@@ -224,7 +226,7 @@ fn a_server_that_is_off_refuses_at_once_and_says_why() {
     let mut bench = Bench::new();
     bench.step(Input::Start);
     bench.step(Input::PermitGranted);
-    bench.step(ended(1, End::Hopeless(not_found())));
+    bench.step(ended(1, ConnectionEnd::Permanent(not_found())));
     refuse(&mut bench, NotSent::Failed(not_found()));
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mcpvisor_core::ServerName;
-use mcpvisor_core::glob::Hidden;
-use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome, stderr_in_short};
+use mcpvisor_core::glob::FilterRejection;
+use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome, summarize_stderr};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 
@@ -46,7 +46,7 @@ pub enum CallError {
     /// The request was sent and its answer is lost: it may or may not have run.
     #[error(
         "{server}: {method} was sent, but its outcome is unknown: {cause}{}; check whether it took effect before asking again",
-        stderr_in_short(.stderr.as_deref())
+        summarize_stderr(.stderr.as_deref())
     )]
     OutcomeUnknown {
         /// Which server.
@@ -59,7 +59,7 @@ pub enum CallError {
         stderr: Option<Arc<str>>,
     },
     /// The server refused the request before running it.
-    #[error("{server}: refused {method}: {cause}{}", stderr_in_short(.stderr.as_deref()))]
+    #[error("{server}: refused {method}: {cause}{}", summarize_stderr(.stderr.as_deref()))]
     Refused {
         /// Which server.
         server: ServerName,
@@ -237,7 +237,7 @@ pub enum NotSentReason {
     #[error("the server was removed; take a new handle after adding it again")]
     Removed,
     /// A person has to act first.
-    #[error("{fault}{}; {action}", stderr_in_short(.stderr.as_deref()))]
+    #[error("{fault}{}; {action}", summarize_stderr(.stderr.as_deref()))]
     Failed {
         /// What is wrong.
         fault: String,
@@ -282,7 +282,7 @@ fn whether_sent(sent: bool, cause: Option<&str>, stderr: Option<&str>) -> String
     match (sent, cause) {
         (true, _) => "it was sent, so it may have taken effect".to_owned(),
         (false, None) => "it was not sent".to_owned(),
-        (false, Some(cause)) => format!("it was not sent: {cause}{}", stderr_in_short(stderr)),
+        (false, Some(cause)) => format!("it was not sent: {cause}{}", summarize_stderr(stderr)),
     }
 }
 
@@ -296,7 +296,7 @@ impl CallError {
         server: ServerName,
         tool: impl Into<String>,
         whose: &str,
-        hidden: &Hidden,
+        hidden: &FilterRejection,
     ) -> Self {
         Self::ToolHidden {
             server,

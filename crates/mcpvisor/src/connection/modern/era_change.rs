@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{Fault, FaultClass};
-use mcpvisor_core::retry::Trouble;
-use mcpvisor_core::{CallId, Evidence};
+use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::{CallId, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ErrorCode, PingRequest};
 use tokio::sync::oneshot;
@@ -59,7 +59,7 @@ impl<L: Link> Session<'_, L> {
         match entry.holder {
             Holder::Caller(call) if call.request.is_some() => {
                 self.aliases.remove(&call.id);
-                let trouble = Trouble::SessionGone;
+                let trouble = RequestFailure::SessionLost;
                 self.observed.failed.push(FailedCall {
                     call,
                     trouble,
@@ -68,7 +68,7 @@ impl<L: Link> Session<'_, L> {
             }
             Holder::Caller(call) => self.finish(call, Err(Failure::Error(error))),
             Holder::Listen => self.listen_ended(id, &Err(error)),
-            Holder::SessionCheck => self.session_checked(Evidence::None),
+            Holder::SessionCheck => self.session_checked(SessionEvidence::None),
             // For the runtime's own requests the connection has ended.
             Holder::Own(_) => self.not_listed(entry.expect),
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mcpvisor_core::KeepAlive;
-use mcpvisor_core::keep_alive::LONGEST;
+use mcpvisor_core::keep_alive::MAX_REUSE;
 use tokio::time::Instant;
 
 use super::conn::Conn;
@@ -50,7 +50,7 @@ impl Lessons {
     /// The same for any connection, whatever was announced on it.
     pub(super) fn longest(&self, now: Instant) -> Duration {
         let now = now.into_std();
-        self.known.reuse_for(Some(LONGEST), Duration::ZERO, now)
+        self.known.reuse_for(Some(MAX_REUSE), Duration::ZERO, now)
     }
 
     /// The server closed a connection that was idle for this long.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use mcpvisor_core::CallId;
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::retry::RequestFailure;
 use tokio::time::Instant;
 
 use super::exchange::{End, Over, Purpose, Refusal, Resume};
@@ -101,7 +101,7 @@ impl HttpLink {
                 }
                 Some(Inbound::Failed {
                     id,
-                    trouble: Trouble::NotDialled,
+                    trouble: RequestFailure::ConnectTimedOut,
                     status: None,
                     error: None,
                     message: failure.problem,
@@ -128,7 +128,7 @@ impl HttpLink {
             }
             End::Accepted => Some(Inbound::Failed {
                 id,
-                trouble: Trouble::ServerFault,
+                trouble: RequestFailure::ServerFault,
                 status: Some(StatusCode::ACCEPTED.as_u16()),
                 error: None,
                 message: "the server accepted it without an answer, and there is no stream on which one could come".to_owned(),
@@ -416,14 +416,14 @@ fn is_passing(status: StatusCode) -> bool {
 }
 
 fn is_session_gone(inbound: &Inbound) -> bool {
-    let gone = Trouble::SessionGone;
+    let gone = RequestFailure::SessionLost;
     matches!(inbound, Inbound::Failed { trouble, .. } if *trouble == gone)
 }
 
 fn fault(id: CallId, message: String) -> Inbound {
     Inbound::Failed {
         id,
-        trouble: Trouble::ServerFault,
+        trouble: RequestFailure::ServerFault,
         status: None,
         error: None,
         message,

@@ -1,6 +1,6 @@
 //! What an answer that is no success means for the request.
 //!
-//! What says that a session is gone, and how strongly, is [`Evidence`]'s business; here a reply is
+//! What says that a session is gone, and how strongly, is [`SessionEvidence`]'s business; here a reply is
 //! read for it, and only where a session is held.
 
 use std::borrow::Cow;
@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CallId;
-use mcpvisor_core::retry::Trouble;
-use mcpvisor_core::session_evidence::{Evidence, MAX_TEXT, names_lost_session};
+use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::session_evidence::{MAX_SEARCHED_TEXT, SessionEvidence, mentions_lost_session};
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::{Refusal, Unfollowed};
@@ -19,13 +19,14 @@ use crate::link::codec::decode_refusal;
 /// Whether an error in a successful reply may mean that the session is lost. Ask only where a
 /// session is held.
 pub(super) fn is_doubtful(error: &ErrorData) -> bool {
-    Evidence::of(StatusCode::OK.as_u16(), Some(&error.message)) == Evidence::Doubtful
+    SessionEvidence::of(StatusCode::OK.as_u16(), Some(&error.message)) == SessionEvidence::Doubtful
 }
 
 /// Whether a refusal says that the session is gone, which the refused request carried or not.
 pub(super) fn is_gone(refusal: &Refusal, held: bool) -> bool {
     let text = text_of(refusal);
-    held && Evidence::of(refusal.status.as_u16(), text.as_deref()) == Evidence::Certain
+    held && SessionEvidence::of(refusal.status.as_u16(), text.as_deref())
+        == SessionEvidence::Certain
 }
 
 /// Whether a refusal says so in words, whatever its status may mean beside that.
@@ -34,14 +35,14 @@ pub(super) fn is_gone_in_words(refusal: &Refusal) -> bool {
         refusal.status,
         StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND
     );
-    may_say_so && text_of(refusal).is_some_and(|text| names_lost_session(&text))
+    may_say_so && text_of(refusal).is_some_and(|text| mentions_lost_session(&text))
 }
 
 /// What a refusal says: the message of its error, or else its body, if that is short.
 fn text_of(refusal: &Refusal) -> Option<Cow<'_, str>> {
     match decode_refusal(&refusal.body) {
         Some(error) => Some(error.message),
-        None if refusal.body.len() > MAX_TEXT => None,
+        None if refusal.body.len() > MAX_SEARCHED_TEXT => None,
         None => Some(String::from_utf8_lossy(&refusal.body)),
     }
 }
@@ -58,23 +59,23 @@ pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) ->
         message,
     };
     if is_gone(refusal, held) {
-        return fails(Trouble::SessionGone, gone(refusal));
+        return fails(RequestFailure::SessionLost, gone(refusal));
     }
     let said = in_words(refusal, error.as_ref());
     if let Some(unfollowed) = refusal.unfollowed {
         let refused = not_followed(unfollowed);
         let todo = "use the address that it leads to";
-        return fails(Trouble::Denied, format!("{said}: {refused}; {todo}"));
+        return fails(RequestFailure::Denied, format!("{said}: {refused}; {todo}"));
     }
     match status {
         StatusCode::UNAUTHORIZED => {
             let todo = "the server wants authorization; check the token or headers of its entry";
-            fails(Trouble::Unauthorized, format!("{said}: {todo}"))
+            fails(RequestFailure::Unauthorized, format!("{said}: {todo}"))
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let retry_after = refusal.retry_after;
             fails(
-                Trouble::Busy { retry_after },
+                RequestFailure::Busy { retry_after },
                 format!("{said}: the server is busy"),
             )
         }
@@ -89,9 +90,9 @@ pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) ->
             },
             // Whoever waits for the answer gave up, not whoever runs the request.
             None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
-                fails(Trouble::ServerFault, said)
+                fails(RequestFailure::ServerFault, said)
             }
-            None => fails(Trouble::Denied, said),
+            None => fails(RequestFailure::Denied, said),
         },
     }
 }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     /// The trouble of a refused request; nothing if it counts as answered.
-    fn trouble(status: u16, body: &str, held: bool) -> Option<Trouble> {
+    fn trouble(status: u16, body: &str, held: bool) -> Option<RequestFailure> {
         match failed(CallId(1), &refusal(status, body), held, false) {
             Inbound::Failed { trouble, .. } => Some(trouble),
             Inbound::Response { result: Err(_), .. } => None,
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_session_is_gone_by_status_or_by_a_short_list_of_texts() {
-        let gone = Some(Trouble::SessionGone);
+        let gone = Some(RequestFailure::SessionLost);
         assert_eq!(trouble(404, "", true), gone);
         for text in [
             "Bad Request: No valid session ID provided",
@@ -186,7 +187,7 @@ mod tests {
     fn nothing_else_is_taken_for_a_session_that_is_gone() {
         assert_eq!(
             trouble(404, "", false),
-            Some(Trouble::Denied),
+            Some(RequestFailure::Denied),
             "there was none"
         );
         assert_eq!(trouble(400, &error_body("session expired"), false), None);
@@ -197,28 +198,28 @@ mod tests {
         assert_eq!(trouble(500, &error_body("session expired"), true), None);
         assert_eq!(
             trouble(401, &error_body("session expired"), true),
-            Some(Trouble::Unauthorized)
+            Some(RequestFailure::Unauthorized)
         );
-        let page = format!("<p>session expired</p>{}", " ".repeat(MAX_TEXT));
+        let page = format!("<p>session expired</p>{}", " ".repeat(MAX_SEARCHED_TEXT));
         assert_eq!(
             trouble(400, &page, true),
-            Some(Trouble::Denied),
+            Some(RequestFailure::Denied),
             "a page is about something else"
         );
     }
 
     #[test]
     fn each_status_means_what_the_table_says() {
-        let busy = Some(Trouble::Busy { retry_after: None });
+        let busy = Some(RequestFailure::Busy { retry_after: None });
         for (status, expected) in [
-            (401, Some(Trouble::Unauthorized)),
-            (403, Some(Trouble::Denied)),
-            (405, Some(Trouble::Denied)),
-            (408, Some(Trouble::ServerFault)),
+            (401, Some(RequestFailure::Unauthorized)),
+            (403, Some(RequestFailure::Denied)),
+            (405, Some(RequestFailure::Denied)),
+            (408, Some(RequestFailure::ServerFault)),
             (429, busy),
             (503, busy),
-            (500, Some(Trouble::ServerFault)),
-            (502, Some(Trouble::ServerFault)),
+            (500, Some(RequestFailure::ServerFault)),
+            (502, Some(RequestFailure::ServerFault)),
         ] {
             assert_eq!(trouble(status, "<html>", true), expected, "{status}");
         }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use mcpvisor_core::CallId;
-use mcpvisor_core::retry::Trouble;
+use mcpvisor_core::retry::RequestFailure;
 use tokio::time::Sleep;
 
 use super::HttpLink;
@@ -80,7 +80,7 @@ impl HttpLink {
         self.doubt = None;
         let unsent = self.held.drain(..).map(|held| Inbound::Failed {
             id: held.id,
-            trouble: Trouble::NotWritten,
+            trouble: RequestFailure::NotWritten,
             status: None,
             error: None,
             message: problem.to_owned(),

@@ -9,15 +9,15 @@ const LARGEST: f64 = 1.0 - f64::EPSILON / 2.0;
 /// A number from 0 up to, but not including, 1.
 ///
 /// ```
-/// use mcpvisor_core::Chance;
+/// use mcpvisor_core::Random;
 ///
-/// assert_eq!(Chance::new(0.25).get(), 0.25);
-/// assert!(Chance::new(7.0).get() < 1.0);
+/// assert_eq!(Random::new(0.25).get(), 0.25);
+/// assert!(Random::new(7.0).get() < 1.0);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Chance(f64);
+pub struct Random(f64);
 
-impl Chance {
+impl Random {
     /// The chance that leaves a jittered delay as it is.
     pub const MIDDLE: Self = Self(0.5);
 
@@ -43,12 +43,12 @@ mod tests {
     #[test]
     fn a_chance_is_never_below_zero_nor_one() {
         for rolled in [f64::NAN, f64::NEG_INFINITY, -1.0, -0.0, 0.0] {
-            assert_eq!(Chance::new(rolled).get(), 0.0, "{rolled}");
+            assert_eq!(Random::new(rolled).get(), 0.0, "{rolled}");
         }
         for rolled in [1.0, 2.0, f64::INFINITY] {
-            let chance = Chance::new(rolled).get();
+            let chance = Random::new(rolled).get();
             assert!(chance < 1.0 && chance > 0.999, "{rolled}");
         }
-        assert_eq!(Chance::MIDDLE, Chance::new(0.5));
+        assert_eq!(Random::MIDDLE, Random::new(0.5));
     }
 }
