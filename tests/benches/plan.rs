@@ -152,9 +152,8 @@ impl Plan {
         Some(if self.quick { gate * SANITY } else { gate })
     }
 
-    /// Takes a measure, again while a gate of its rows does not hold and tries are left, and gives
-    /// the best of them, which is the one whose last row is best. What the others gave stays in the
-    /// rows, so that luck is seen.
+    /// Takes a measure, and repeats it while a gate of its rows fails and tries are left. Returns the
+    /// try whose last row is best; each row lists the values of all tries.
     pub(crate) async fn best<const N: usize>(
         &self,
         measure: impl AsyncFn() -> Outcome<[Row; N]>,
@@ -166,12 +165,16 @@ impl Plan {
             if best.iter().all(Row::passes) {
                 break;
             }
-            let mut worse = measure().await?;
-            if last(&worse) < last(&best) {
-                std::mem::swap(&mut best, &mut worse);
+            let mut next = measure().await?;
+            for (before, now) in best.iter_mut().zip(&mut next) {
+                if before.tries.is_empty() {
+                    before.tries.push(before.value());
+                }
+                before.tries.push(now.value());
+                now.tries.clone_from(&before.tries);
             }
-            for (kept, passed_over) in best.iter_mut().zip(worse) {
-                kept.outdo(passed_over);
+            if last(&next) < last(&best) {
+                best = next;
             }
         }
         Ok(best)

@@ -27,8 +27,8 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
     /// The most that the verdict may be; `None` is for information.
     pub(crate) gate: Option<f64>,
-    /// The verdicts of tries that this one was better than.
-    pub(crate) outdone: Vec<f64>,
+    /// What every try gave, in order, where there was more than one.
+    pub(crate) tries: Vec<f64>,
 }
 
 impl Row {
@@ -46,7 +46,7 @@ impl Row {
             bare: Some(both.bare),
             verdict: Verdict::Ratio(both.ratio),
             gate,
-            outdone: Vec::new(),
+            tries: Vec::new(),
         }
     }
 
@@ -71,19 +71,13 @@ impl Row {
             bare: None,
             verdict: Verdict::Amount(ours),
             gate,
-            outdone: Vec::new(),
+            tries: Vec::new(),
         }
     }
 
     /// Whether the gate holds; a row without one always passes.
     pub(crate) fn passes(&self) -> bool {
         self.gate.is_none_or(|gate| self.value() <= gate)
-    }
-
-    /// Remembers a try that this one was better than.
-    pub(crate) fn outdo(&mut self, other: Self) {
-        self.outdone.push(other.value());
-        self.outdone.extend(other.outdone);
     }
 
     fn verdict_text(&self, value: f64) -> String {
@@ -173,15 +167,19 @@ impl<W: Write> Table<W> {
             (Some(_), true) => "yes",
             (Some(_), false) => "NO",
         };
-        let outdone: String = row
-            .outdone
+        let tries: Vec<String> = row
+            .tries
             .iter()
-            .map(|value| format!(", also {}", row.verdict_text(*value)))
+            .map(|value| row.verdict_text(*value))
             .collect();
+        let tries = match tries.len() {
+            0 => String::new(),
+            count => format!(", best of {count} tries: {}", tries.join(", ")),
+        };
         self.failed += usize::from(!row.passes());
         writeln!(
             self.out,
-            "{:<58} | {:>14} | {:>14} | {:>10} | {:>10} | {ok}{outdone}",
+            "{:<58} | {:>14} | {:>14} | {:>10} | {:>10} | {ok}{tries}",
             row.measure,
             figure(row.ours),
             row.bare.map_or_else(dash, figure),
