@@ -37,7 +37,7 @@ pub(crate) fn added(way: Way, gate: f64) -> Outcome<Row> {
         bare: Some(median(weights.iter().map(|weight| weight.1))),
         verdict: Verdict::Amount(added),
         gate: Some(gate),
-        outdone: Vec::new(),
+        tries: Vec::new(),
     })
 }
 
