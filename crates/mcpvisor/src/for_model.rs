@@ -192,10 +192,10 @@ mod tests {
     use rmcp::model::Tool;
 
     use super::*;
-    use crate::catalog::{CatalogPublisher, ServerCatalog};
+    use crate::catalog::{CatalogMerger, ServerCatalog};
 
     fn catalog(tools: Vec<Tool>) -> Arc<FleetCatalog> {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let listed = ServerCatalog {
             tools: tools.into(),
             ..ServerCatalog::default()

@@ -149,7 +149,7 @@ impl Secrets {
     }
 
     /// The text without the secrets.
-    pub(crate) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
+    pub(crate) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
         let mut text = text.into();
         for secret in &self.0 {
             if text.contains(secret.expose()) {
@@ -178,11 +178,11 @@ impl Secrets {
     }
 
     /// The text without the secrets, where its start was cut off, perhaps within one.
-    pub(crate) fn hide_in_end<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn redact_tail<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let cut = self.0.iter().map(|secret| cut_off(secret.expose(), text));
         match cut.max() {
-            Some(cut) if cut > 0 => self.hide(format!("{HIDDEN}{}", &text[cut..])),
-            _ => self.hide(text),
+            Some(cut) if cut > 0 => self.redact(format!("{HIDDEN}{}", &text[cut..])),
+            _ => self.redact(text),
         }
     }
 }
@@ -227,27 +227,30 @@ mod tests {
     fn every_occurrence_is_taken_out_the_longest_first() {
         let secrets = secrets(&["canary", "canary-bird", "canary"]);
         assert_eq!(
-            secrets.hide("canary-bird, canary and a canary-bird"),
+            secrets.redact("canary-bird, canary and a canary-bird"),
             "***, *** and a ***"
         );
-        assert!(matches!(secrets.hide("nothing"), Cow::Borrowed("nothing")));
+        assert!(matches!(
+            secrets.redact("nothing"),
+            Cow::Borrowed("nothing")
+        ));
     }
 
     #[test]
     fn short_values_do_not_hide_the_message() {
-        assert_eq!(secrets(&["1", "true", ""]).hide("1 is true"), "1 is true");
+        assert_eq!(secrets(&["1", "true", ""]).redact("1 is true"), "1 is true");
         let short = Secrets::new([OsStr::new("1"), OsStr::new("")], 0);
-        assert_eq!(short.hide("v1"), "v***");
+        assert_eq!(short.redact("v1"), "v***");
     }
 
     #[test]
     fn a_secret_is_found_where_it_is_quoted_or_cut_off() {
         let secrets = secrets(&["can\"ary\\bird\u{7}"]);
-        let shown = secrets.hide(r#"said "can\"ary\\bird\u{7}", "can\"ary\\bird\u0007""#);
+        let shown = secrets.redact(r#"said "can\"ary\\bird\u{7}", "can\"ary\\bird\u0007""#);
         assert_eq!(shown, r#"said "***", "***""#);
-        assert_eq!(secrets.hide("it was can\"ary…"), "it was ***…");
-        assert_eq!(secrets.hide("it was can\"a…"), "it was can\"a…");
-        assert_eq!(secrets.hide("it was can\"ary"), "it was can\"ary");
+        assert_eq!(secrets.redact("it was can\"ary…"), "it was ***…");
+        assert_eq!(secrets.redact("it was can\"a…"), "it was can\"a…");
+        assert_eq!(secrets.redact("it was can\"ary"), "it was can\"ary");
     }
 
     #[cfg(any(feature = "stdio", feature = "http"))]
@@ -264,7 +267,7 @@ mod tests {
             let found = of_proxies(|wanted| (wanted == name).then(|| url.into()));
             let secrets = Secrets::new(found.iter().map(OsStr::new), SHORTEST);
             let said = "agent:p%40ss-canary, p@ss-canary, Basic YWdlbnQ6cEBzcy1jYW5hcnk=, proxy";
-            assert_eq!(secrets.hide(said), "***, ***, Basic ***, proxy", "{name}");
+            assert_eq!(secrets.redact(said), "***, ***, Basic ***, proxy", "{name}");
         }
         assert_eq!(of_user_info("http://proxy:3128"), [""; 0]);
     }
@@ -272,9 +275,9 @@ mod tests {
     #[test]
     fn the_end_of_a_secret_that_was_cut_off_is_taken_out_too() {
         let secrets = secrets(&["s3cret-canary"]);
-        assert_eq!(secrets.hide_in_end("canary and more"), "*** and more");
-        assert_eq!(secrets.hide_in_end("anary and more"), "anary and more");
-        assert_eq!(secrets.hide_in_end("canary s3cret-canary"), "*** ***");
+        assert_eq!(secrets.redact_tail("canary and more"), "*** and more");
+        assert_eq!(secrets.redact_tail("anary and more"), "anary and more");
+        assert_eq!(secrets.redact_tail("canary s3cret-canary"), "*** ***");
     }
 }
 
@@ -296,7 +299,7 @@ mod fuzz {
             at_least in 1..7_usize,
         ) {
             let secrets = Secrets::new(values.iter().map(OsStr::new), at_least);
-            for shown in [secrets.hide(&text), secrets.hide_in_end(&text)] {
+            for shown in [secrets.redact(&text), secrets.redact_tail(&text)] {
                 for value in values.iter().filter(|value| value.len() >= at_least) {
                     prop_assert!(!shown.contains(value), "{value} in {shown}");
                 }

@@ -11,7 +11,7 @@ use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 use tokio::sync::oneshot;
 
-use crate::server::entrance::OpenCall;
+use crate::server::call_admission::OpenCall;
 
 use crate::api::error::NotSentReason;
 
@@ -198,11 +198,11 @@ mod tests {
     use mcpvisor_core::settings::AdmissionSettings;
 
     use super::*;
-    use crate::server::entrance::Entrance;
+    use crate::server::call_admission::CallAdmission;
 
     /// Counts the open calls at the moment when the caller is woken.
     struct Caller {
-        places: Weak<Entrance>,
+        places: Weak<CallAdmission>,
         open: AtomicUsize,
     }
 
@@ -238,8 +238,8 @@ mod tests {
         }
     }
 
-    fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<Entrance>) {
-        let places = Arc::new(Entrance::new(&AdmissionSettings::default()));
+    fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<CallAdmission>) {
+        let places = Arc::new(CallAdmission::new(&AdmissionSettings::default()));
         let open = places.enter(ClientId::DEFAULT).unwrap();
         let (caller, answer) = oneshot::channel();
         (Reply::new(caller, open), answer, places)

@@ -315,7 +315,7 @@ struct Submission<'a> {
 impl Submission<'_> {
     async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
         let _quota = self.take_quota().await?;
-        let open = self.slot.entrance.enter(self.client);
+        let open = self.slot.admission.enter(self.client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
         let id = self.slot.next_call();
         if reports_progress(&request) {
@@ -452,7 +452,7 @@ impl Drop for LeaveGuard<'_> {
             && let Mailbox::Live(actor) = &*self.slot.mailbox.borrow()
         {
             // An actor that is gone has forgotten the call already.
-            let _ = actor.send_message(ServerMessage::CallLeft { call: self.call });
+            let _ = actor.send_message(ServerMessage::CallerGone { call: self.call });
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
 use crate::api::request::Request;
 use crate::api::status::{ServerStatus, Verdict};
-use crate::catalog::{CatalogChanges, CatalogPublisher, ClientView, FleetCatalog};
+use crate::catalog::{CatalogChanges, CatalogMerger, ClientView, FleetCatalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
 use crate::fleet::{
@@ -67,7 +67,7 @@ pub(crate) struct Lifeline {
     supervisor: ActorRef<SupervisorMessage>,
     events: Arc<EventBus>,
     host: Arc<Host>,
-    pub(crate) catalogs: Arc<CatalogPublisher>,
+    pub(crate) catalogs: Arc<CatalogMerger>,
     next_client: AtomicU32,
     /// Held by a reload, so that there is one at a time.
     pub(crate) reloading: tokio::sync::Mutex<Governed>,

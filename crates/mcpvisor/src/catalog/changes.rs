@@ -130,7 +130,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog::CatalogPublisher;
+    use crate::catalog::CatalogMerger;
 
     fn name(name: &str) -> ServerName {
         ServerName::new(name).unwrap()
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn several_changes_are_one_and_the_last_is_never_missed() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         publisher.publish(&name("a"), some(&["x"]));
         let mut changes = publisher.changes();
         assert_eq!(changes.seen().tool_count(), 1);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_server_that_comes_back_with_the_same_lists_is_no_change() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let tools = some(&["x"]);
         publisher.publish(&name("a"), Arc::clone(&tools));
         let mut changes = publisher.changes();
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_client_hears_nothing_of_what_its_filter_hides() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         publisher.publish(&name("git"), some(&["search", "delete"]));
         let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
         let mut changes = view.changes();
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_waits_is_woken_for_each_change_and_told_of_the_end() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let mut changes = publisher.changes();
         let (seen, mut counts) = tokio::sync::mpsc::unbounded_channel();
         let waiting = tokio::spawn(async move {

@@ -24,7 +24,7 @@ use super::{Command, Task, sleep_until};
 use crate::link::{DownKind, Expect, Expectations, Inbound, Link, LinkDown};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
-use crate::server::message::{Observed, Report};
+use crate::server::message::{ConnectionEvent, InboundSummary};
 
 /// What the server said of itself.
 pub(super) struct Welcome {
@@ -230,7 +230,7 @@ impl<L: Link> Handshake<'_, L> {
     /// The end of the handshake says as much by itself.
     fn first_byte_if(&mut self, is_byte: bool) {
         if is_byte && !std::mem::replace(&mut self.heard, true) {
-            self.task.report.say(Report::FirstByte);
+            self.task.report.say(ConnectionEvent::FirstByte);
         }
     }
 
@@ -271,11 +271,13 @@ impl<L: Link> Handshake<'_, L> {
             }
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
-                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.hide(problem), "passed over a line before the handshake");
-                self.task.report.say(Report::Observed(Observed {
-                    strays: 1,
-                    ..Observed::default()
-                }));
+                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "passed over a line before the handshake");
+                self.task
+                    .report
+                    .say(ConnectionEvent::Inbound(InboundSummary {
+                        strays: 1,
+                        ..InboundSummary::default()
+                    }));
                 None
             }
             // The lists are fetched once it is up, so what changed before does not matter.
@@ -286,11 +288,13 @@ impl<L: Link> Handshake<'_, L> {
                 ..
             } => {
                 refuse_unread(self.link, requests);
-                self.task.report.say(Report::Observed(Observed {
-                    dropped_flood: dropped,
-                    strays,
-                    ..Observed::default()
-                }));
+                self.task
+                    .report
+                    .say(ConnectionEvent::Inbound(InboundSummary {
+                        dropped_flood: dropped,
+                        strays,
+                        ..InboundSummary::default()
+                    }));
                 None
             }
             Inbound::Response { .. }

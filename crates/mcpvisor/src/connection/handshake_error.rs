@@ -110,7 +110,7 @@ fn offered(error: &ErrorData) -> String {
 }
 
 fn incompatible(task: &Task, theirs: &str) -> ConnectionEnd {
-    let theirs = task.slot.hide(theirs);
+    let theirs = task.slot.redact(theirs);
     let (ours, action) = match &task.slot.config().protocol {
         Some(pinned) => (
             format!("its config wants {pinned} alone"),

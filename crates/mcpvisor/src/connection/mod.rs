@@ -36,9 +36,9 @@ use crate::link::in_process::ChannelLink;
 #[cfg(feature = "stdio")]
 use crate::link::stdio::StdioLink;
 use crate::link::{DownKind, Link, LinkDown, OpenFailure, OpenFailureClass};
-use crate::server::active_config::CurrentConfig;
+use crate::server::active_config::ActiveConfig;
 use crate::server::call::Call;
-use crate::server::message::{Report, ServerMessage};
+use crate::server::message::{ConnectionEvent, ServerMessage};
 use crate::server::slot::ServerSlot;
 
 /// What the actor tells its connection task. Dropping the sender means: close.
@@ -71,7 +71,7 @@ pub(crate) struct Connection {
     slot: Arc<ServerSlot>,
     grace: watch::Sender<CloseSettings>,
     /// What it was opened with.
-    pub(crate) config: CurrentConfig,
+    pub(crate) config: Arc<ActiveConfig>,
 }
 
 impl Connection {
@@ -213,7 +213,7 @@ pub(crate) fn spawn(
 struct Task {
     slot: Arc<ServerSlot>,
     /// What it is opened with.
-    config: CurrentConfig,
+    config: Arc<ActiveConfig>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// How patiently to close; the last word counts.
     grace: watch::Receiver<CloseSettings>,
@@ -228,12 +228,12 @@ struct EndReport {
 }
 
 impl EndReport {
-    fn say(&self, report: Report) {
+    fn say(&self, report: ConnectionEvent) {
         // An actor that is gone has dropped its hold, which closes the connection too. The
         // requests inside a report that nobody takes answer their callers by themselves.
         let _ = self.actor.send_message(ServerMessage::Connection {
             generation: self.generation,
-            report,
+            event: report,
         });
     }
 }
@@ -243,7 +243,7 @@ impl Drop for EndReport {
         let end = self.end.take().unwrap_or_else(|| ConnectionEnd::Closed {
             problem: Some("the connection task ended unexpectedly".to_owned()),
         });
-        self.say(Report::Ended(end));
+        self.say(ConnectionEvent::Ended(end));
     }
 }
 
@@ -286,7 +286,7 @@ impl Task {
         match handshake::run(&mut link, self).await {
             Ok(welcome) => {
                 let era = welcome.era;
-                self.report.say(Report::Up {
+                self.report.say(ConnectionEvent::Up {
                     info: Arc::clone(&welcome.info),
                     lists: welcome.lists,
                 });
@@ -324,7 +324,7 @@ impl Task {
     }
 
     fn cannot_open(&self, failure: OpenFailure) -> ConnectionEnd {
-        let message = self.slot.hide(failure.message);
+        let message = self.slot.redact(failure.message);
         let class = match failure.class {
             OpenFailureClass::CommandNotFound => FaultClass::CommandNotFound,
             OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
@@ -366,7 +366,7 @@ const GIVING_UP: Duration = Duration::from_millis(200);
 /// What went wrong, with the end of what the server wrote on stderr, and without its secrets.
 pub(super) fn fault_with_stderr(class: FaultClass, message: &str, slot: &ServerSlot) -> Fault {
     // Secrets go before the texts are cut, so that no part of one stays.
-    Fault::new(class, slot.hide(message)).with_stderr(&slot.present_stderr_tail())
+    Fault::new(class, slot.redact(message)).with_stderr(&slot.present_stderr_tail())
 }
 
 /// An opening that is under way comes to its end soon, and what it opened is closed, so that nothing

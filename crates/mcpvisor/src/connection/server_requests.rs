@@ -74,7 +74,7 @@ impl Asked {
             Err(declined) => {
                 if declined.code == ErrorCode::INVALID_PARAMS {
                     let slot = &self.slot;
-                    let problem = slot.hide(&*declined.message);
+                    let problem = slot.redact(&*declined.message);
                     log_limited!(slot.log_limit, WARN, server = %slot.name(), %problem, "refused what a server asks");
                 }
                 Some(refuse(id, declined))

@@ -33,7 +33,7 @@ use crate::link::{Expect, Inbound, Link, LinkDown, Refusal};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
 use crate::server::call::Call;
-use crate::server::message::{Confirmed, FailedCall, Observed, Report};
+use crate::server::message::{ConfirmedSetting, ConnectionEvent, FailedCall, InboundSummary};
 
 /// Messages that are taken in one go before commands are looked at again.
 const BATCH: usize = 64;
@@ -42,7 +42,7 @@ pub(super) struct Session<'a, L> {
     pub(super) link: &'a mut L,
     pub(super) task: &'a mut Task,
     pub(super) pending: Pending,
-    pub(super) observed: Observed,
+    pub(super) observed: InboundSummary,
     pub(super) answers: Vec<(Reply, Answer)>,
     /// What the server asks of us.
     pub(super) asked: Asked,
@@ -99,7 +99,7 @@ impl<'a, L: Link> Session<'a, L> {
             link,
             task,
             pending: Pending::default(),
-            observed: Observed::default(),
+            observed: InboundSummary::default(),
             answers: Vec::new(),
             asked,
             rested_at: None,
@@ -225,7 +225,7 @@ impl<'a, L: Link> Session<'a, L> {
             }
             Err(problem) => {
                 let trouble = RequestFailure::NotWritten;
-                let fault = Fault::new(class_of(trouble, None), self.task.slot.hide(problem));
+                let fault = Fault::new(class_of(trouble, None), self.task.slot.redact(problem));
                 let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
             }
         }
@@ -296,7 +296,7 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Notification(notification) => self.notified(notification),
             Inbound::Stray { problem } => {
                 let slot = &self.task.slot;
-                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.hide(problem), "passed over a message");
+                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "passed over a message");
                 self.observed.strays += 1;
             }
             Inbound::Refused {
@@ -354,7 +354,7 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
-        let mut problem = self.task.slot.hide(problem).into_owned();
+        let mut problem = self.task.slot.redact(problem).into_owned();
         // It may repeat what cannot be read.
         truncate_text(&mut problem, MAX_FAULT_MESSAGE);
         match entry.holder {
@@ -387,7 +387,7 @@ impl<'a, L: Link> Session<'a, L> {
         let Some(entry) = self.pending.remove(id) else {
             return;
         };
-        let message = self.task.slot.hide(message).into_owned();
+        let message = self.task.slot.redact(message).into_owned();
         if trouble == RequestFailure::Denied && self.is_swapped_by(&entry, status) {
             return self.swapped(id, entry, ErrorData::invalid_request(message, None));
         }
@@ -395,7 +395,7 @@ impl<'a, L: Link> Session<'a, L> {
         match entry.holder {
             Holder::Caller(mut call) => {
                 if lost {
-                    call.note_refusal(error.map(|error| self.task.slot.hide_in_error(error)));
+                    call.note_refusal(error.map(|error| self.task.slot.redact_error(error)));
                 }
                 if trouble == RequestFailure::Denied && era::may_be_another(status) {
                     self.doubt();
@@ -434,7 +434,7 @@ impl<'a, L: Link> Session<'a, L> {
 
     /// Reports the loss of the session apart from any call.
     pub(super) fn session_gone(&mut self, message: &str) {
-        let message = self.task.slot.hide(message);
+        let message = self.task.slot.redact(message);
         let fault = Fault::new(FaultClass::SessionExpired, message);
         self.observed.session_gone.get_or_insert(fault);
     }
@@ -532,7 +532,7 @@ impl<'a, L: Link> Session<'a, L> {
     /// Tells the actor what the batch meant, then the callers what they got.
     pub(super) fn flush(&mut self) {
         let observed = std::mem::take(&mut self.observed);
-        self.task.report.say(Report::Observed(observed));
+        self.task.report.say(ConnectionEvent::Inbound(observed));
         for (reply, answer) in self.answers.drain(..) {
             reply.send(answer);
         }
@@ -570,7 +570,9 @@ impl<'a, L: Link> Session<'a, L> {
                 returned.push((call, false));
             }
         }
-        self.task.report.say(Report::Lost { fault, returned });
+        self.task
+            .report
+            .say(ConnectionEvent::Lost { fault, returned });
     }
 }
 
@@ -643,15 +645,17 @@ fn unsent(outcome: Outcome) -> Outcome {
 }
 
 /// What a confirmed request means for the next connection.
-pub(super) fn confirmed(call: &Call) -> Option<Confirmed> {
+pub(super) fn confirmed(call: &Call) -> Option<ConfirmedSetting> {
     match call.request.as_ref()? {
         ClientRequest::SubscribeRequest(request) => {
-            Some(Confirmed::Subscribed(request.params.uri.clone()))
+            Some(ConfirmedSetting::Subscribed(request.params.uri.clone()))
         }
         ClientRequest::UnsubscribeRequest(request) => {
-            Some(Confirmed::Unsubscribed(request.params.uri.clone()))
+            Some(ConfirmedSetting::Unsubscribed(request.params.uri.clone()))
         }
-        ClientRequest::SetLevelRequest(request) => Some(Confirmed::LogLevel(request.params.level)),
+        ClientRequest::SetLevelRequest(request) => {
+            Some(ConfirmedSetting::LogLevel(request.params.level))
+        }
         _ => None,
     }
 }

@@ -181,7 +181,7 @@ impl<L: Link> Session<'_, L> {
     fn refused_for_session(&mut self, parked: Parked) {
         let Parked { entry, error, .. } = parked;
         let said = format!("{} (code {})", error.message, error.code.0);
-        let said = self.task.slot.hide(said).into_owned();
+        let said = self.task.slot.redact(said).into_owned();
         match entry.holder {
             Holder::Caller(mut call) => {
                 call.note_refusal(Some(error));

@@ -14,8 +14,8 @@ use crate::api::error::ControlError;
 use crate::api::events::EventKind;
 use crate::api::runtime::{Runtime, check_connects, check_drivers};
 use crate::config::{Config, ConfigProblem, ServerConfig, Severity};
-use crate::server::active_config::Configured;
-use crate::server::message::{Renew, ServerMessage};
+use crate::server::active_config::ActiveConfig;
+use crate::server::message::{ConnectionUpdate, ServerMessage};
 use crate::server::slot::ServerSlot;
 
 /// How a report names the headers of a server, with the token that is one of them.
@@ -161,7 +161,7 @@ pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
 }
 
 /// The same for a server that runs: a token of the environment is no part of its entry.
-fn compare_now(old: &Configured, new: &ServerConfig) -> ServerChange {
+fn compare_now(old: &ActiveConfig, new: &ServerConfig) -> ServerChange {
     match compare(old, new) {
         ServerChange::Unchanged if old.has_new_token() => ServerChange::Adjusted {
             what: vec![HEADERS],
@@ -175,11 +175,11 @@ fn compare_now(old: &Configured, new: &ServerConfig) -> ServerChange {
 }
 
 /// What the connection of a server cannot go on with.
-fn renewed(change: &ServerChange) -> Renew {
+fn renewed(change: &ServerChange) -> ConnectionUpdate {
     match change {
-        ServerChange::Restarted { .. } => Renew::Connection,
-        ServerChange::Adjusted { what } if what.contains(&HEADERS) => Renew::Headers,
-        _ => Renew::Nothing,
+        ServerChange::Restarted { .. } => ConnectionUpdate::Reconnect,
+        ServerChange::Adjusted { what } if what.contains(&HEADERS) => ConnectionUpdate::Headers,
+        _ => ConnectionUpdate::None,
     }
 }
 
@@ -354,8 +354,8 @@ impl Runtime {
         let (before, enabled) = (slot.config().enabled, config.enabled);
         let renew = match (before, enabled, renewed(change)) {
             // It is switched off next, so nothing is opened for it.
-            (true, false, Renew::Connection) => Renew::Knowledge,
-            (true, false, _) => Renew::Nothing,
+            (true, false, ConnectionUpdate::Reconnect) => ConnectionUpdate::ForgetEra,
+            (true, false, _) => ConnectionUpdate::None,
             // A host may have switched it on, whatever the config says.
             (_, _, renew) => renew,
         };
@@ -492,7 +492,7 @@ mod tests {
         // PATH is not the token that it had.
         let endpoint = Transport::http("http://localhost").bearer_token_env("PATH");
         let server = ServerConfig::new("a", endpoint).unwrap();
-        let mut old = Configured::new(server.clone(), None);
+        let mut old = ActiveConfig::new(server.clone(), None);
         assert_eq!(compare_now(&old, &server), ServerChange::Unchanged);
         old.forget_token();
         let what = vec![HEADERS];

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::{CloseOutcome, Registry, ServerClosed, ShutdownReport, SupervisorMessage};
 use crate::api::error::ControlError;
 use crate::api::events::{EventBus, EventKind};
-use crate::catalog::CatalogPublisher;
+use crate::catalog::CatalogMerger;
 use crate::server::actor::{ServerActor, ServerArguments, now};
 use crate::server::message::ServerMessage;
 use crate::server::slot::{Mailbox, ServerSlot};
@@ -42,14 +42,14 @@ pub(crate) struct SupervisorActor;
 pub(crate) struct SupervisorArguments {
     pub(crate) registry: Arc<Registry>,
     pub(crate) events: Arc<EventBus>,
-    pub(crate) catalogs: Arc<CatalogPublisher>,
+    pub(crate) catalogs: Arc<CatalogMerger>,
     pub(crate) governor: GovernorSettings,
 }
 
 pub(crate) struct SupervisorState {
     registry: Arc<Registry>,
     events: Arc<EventBus>,
-    catalogs: Arc<CatalogPublisher>,
+    catalogs: Arc<CatalogMerger>,
     children: BTreeMap<ServerName, Child>,
     /// Connections of removed servers that are still closing.
     closing: BTreeMap<ServerName, Vec<Arc<Semaphore>>>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mcpvisor_core::{Filter, ServerSettings};
 
@@ -15,7 +15,7 @@ use crate::secret::{Secret, Secrets};
 const MAX_FORMER: usize = 4;
 
 /// A server's config, and what is made of it once.
-pub(crate) struct Configured {
+pub(crate) struct ActiveConfig {
     server: ServerConfig,
     pub(crate) filter: Filter,
     fingerprint: OnceLock<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Configured {
     token: Option<Secret<OsString>>,
 }
 
-impl Configured {
+impl ActiveConfig {
     pub(crate) fn new(server: ServerConfig, before: Option<&Self>) -> Self {
         if cfg!(not(feature = "schema-check")) && server.check_arguments {
             tracing::warn!(server = %server.name,
@@ -104,23 +104,23 @@ impl Configured {
     }
 
     /// A text about the server or of the server's, without the secrets of its config.
-    pub(super) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
-        let now = self.secrets.hide(text);
+    pub(super) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
+        let now = self.secrets.redact(text);
         let renewed = self.renewed();
         let others = renewed.iter().chain(&self.former);
-        others.fold(now, |text, it| it.hide(text))
+        others.fold(now, |text, it| it.redact(text))
     }
 
     /// The same of a text whose start was cut off, perhaps within a secret.
-    pub(super) fn hide_in_end(&self, text: &str) -> String {
-        let now = self.secrets.hide_in_end(text).into_owned();
+    pub(super) fn redact_tail(&self, text: &str) -> String {
+        let now = self.secrets.redact_tail(text).into_owned();
         let renewed = self.renewed();
         let others = renewed.iter().chain(&self.former);
-        others.fold(now, |text, it| it.hide_in_end(&text).into_owned())
+        others.fold(now, |text, it| it.redact_tail(&text).into_owned())
     }
 }
 
-impl Deref for Configured {
+impl Deref for ActiveConfig {
     type Target = ServerConfig;
 
     fn deref(&self) -> &ServerConfig {
@@ -129,16 +129,13 @@ impl Deref for Configured {
 }
 
 /// Its secrets are nobody's business.
-impl fmt::Debug for Configured {
+impl fmt::Debug for ActiveConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Configured")
+        f.debug_struct("ActiveConfig")
             .field("server", &self.server.name)
             .finish_non_exhaustive()
     }
 }
-
-/// The config of the moment, shared with whoever works with it.
-pub(crate) type CurrentConfig = Arc<Configured>;
 
 #[cfg(test)]
 #[cfg(feature = "http")]
@@ -146,9 +143,9 @@ mod tests {
     use super::*;
     use crate::Transport;
 
-    fn with(token: &str, before: Option<&Configured>) -> Configured {
+    fn with(token: &str, before: Option<&ActiveConfig>) -> ActiveConfig {
         let endpoint = Transport::http("http://localhost").header("Authorization", token);
-        Configured::new(ServerConfig::new("a", endpoint).unwrap(), before)
+        ActiveConfig::new(ServerConfig::new("a", endpoint).unwrap(), before)
     }
 
     #[test]
@@ -157,11 +154,11 @@ mod tests {
         let second = with("canary-2", Some(&first));
         let same = with("canary-2", Some(&second));
         let third = with("canary-3", Some(&same));
-        assert_eq!(third.hide("canary-1 canary-2 canary-3"), "*** *** ***");
-        assert_eq!(third.hide_in_end("nary-1 canary-2"), "*** ***");
+        assert_eq!(third.redact("canary-1 canary-2 canary-3"), "*** *** ***");
+        assert_eq!(third.redact_tail("nary-1 canary-2"), "*** ***");
         third.note_secrets(with("canary-x", None).secrets);
         let fourth = with("canary-4", Some(&third));
-        assert_eq!(fourth.hide("canary-x canary-3"), "*** ***");
+        assert_eq!(fourth.redact("canary-x canary-3"), "*** ***");
         let many = (4..100).fold(third, |before, number| {
             with(&format!("canary-{number}"), Some(&before))
         });

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::call::Call;
 use super::list_processing::Waiting;
-use super::message::{ControlReply, Renew, ServerMessage};
+use super::message::{ConnectionUpdate, ControlReply, ServerMessage};
 use super::restore::Restoring;
 use super::slot::ServerSlot;
 use crate::api::error::ControlError;
@@ -179,7 +179,7 @@ impl ServerState {
     fn receive(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Call(call) => self.call(call),
-            ServerMessage::CallLeft { call } => self.step(Input::CallCancelled { call }),
+            ServerMessage::CallerGone { call } => self.step(Input::CallCancelled { call }),
             ServerMessage::Enable { reply } => {
                 self.step(Input::Enable);
                 self.settle();
@@ -198,7 +198,9 @@ impl ServerState {
             }
             ServerMessage::Shutdown { limit } => self.step(Input::Shutdown { limit }),
             ServerMessage::PermitGranted => self.step(Input::PermitGranted),
-            ServerMessage::Connection { generation, report } => self.heard(generation, report),
+            ServerMessage::Connection { generation, event } => {
+                self.connection_event(generation, event)
+            }
             ServerMessage::ListFetched {
                 generation,
                 list,
@@ -250,7 +252,7 @@ impl ServerState {
     }
 
     /// Takes up the config that is in the slot now.
-    fn reconfigure(&mut self, renew: Renew, reply: ControlReply) {
+    fn reconfigure(&mut self, renew: ConnectionUpdate, reply: ControlReply) {
         let config = self.slot.config();
         let settings = Box::new(config.machine_settings());
         self.dirty = true;
@@ -259,11 +261,11 @@ impl ServerState {
             self.approve_first_sight();
         }
         match renew {
-            Renew::Nothing => {}
-            Renew::Headers => self.renew_headers(),
-            Renew::Knowledge => self.slot.forget_era(),
+            ConnectionUpdate::None => {}
+            ConnectionUpdate::Headers => self.renew_headers(),
+            ConnectionUpdate::ForgetEra => self.slot.forget_era(),
             // One that is switched off stays so; the machine sees to that.
-            Renew::Connection => {
+            ConnectionUpdate::Reconnect => {
                 self.slot.forget_era();
                 self.step(Input::TransportChanged);
             }

@@ -241,7 +241,7 @@ pub(crate) async fn restore(
             Ok(Some(Ok(_))) => {}
             Ok(None) => return,
             Ok(Some(Err(problem))) => {
-                let mut problem = slot.hide(format!("{problem:?}")).into_owned();
+                let mut problem = slot.redact(format!("{problem:?}")).into_owned();
                 truncate_text(&mut problem, MAX_FAULT_MESSAGE);
                 log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "could not be restored");
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mcpvisor_core::{Generation, ListKind};
 
-use super::active_config::CurrentConfig;
+use super::active_config::ActiveConfig;
 use super::actor::ServerState;
 use super::approve::{Approved, tell};
 use super::message::{ControlReply, FetchFailure, ServerMessage};
@@ -33,7 +33,7 @@ pub(crate) struct Fetched {
     /// It alone.
     pub(super) alone: ServerCatalog,
     /// The config of the connection that it came from.
-    pub(super) with: CurrentConfig,
+    pub(super) with: Arc<ActiveConfig>,
     /// How often it was looked at in vain.
     pub(super) looks: u32,
 }
@@ -44,7 +44,7 @@ pub(super) struct Basis {
     listed: Arc<ServerCatalog>,
     last_good: Arc<ServerCatalog>,
     held_announced: bool,
-    config: CurrentConfig,
+    config: Arc<ActiveConfig>,
     approvals: u64,
 }
 

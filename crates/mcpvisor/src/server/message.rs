@@ -21,7 +21,7 @@ pub(crate) enum ServerMessage {
     /// Run this request.
     Call(Box<Call>),
     /// The caller of this request is gone.
-    CallLeft {
+    CallerGone {
         /// Which request.
         call: CallId,
     },
@@ -43,7 +43,7 @@ pub(crate) enum ServerMessage {
     /// The config changed: go on with the new one.
     Reconfigure {
         /// What the connection cannot go on with.
-        renew: Renew,
+        renew: ConnectionUpdate,
         /// Answered at once.
         reply: ControlReply,
     },
@@ -78,7 +78,7 @@ pub(crate) enum ServerMessage {
         /// Which connection.
         generation: Generation,
         /// What.
-        report: Report,
+        event: ConnectionEvent,
     },
     /// A list was fetched, or could not be.
     ListFetched {
@@ -116,15 +116,15 @@ impl ractor::Message for ServerMessage {}
 
 /// What of a connection another config replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renew {
+pub(crate) enum ConnectionUpdate {
     /// Nothing.
-    Nothing,
+    None,
     /// The headers that it sends.
     Headers,
     /// The connection itself: the server is reached in another way.
-    Connection,
+    Reconnect,
     /// The connection, which is closed anyway: only what was learned of the server is forgotten.
-    Knowledge,
+    ForgetEra,
 }
 
 /// Where the outcome of a wish goes.
@@ -132,7 +132,7 @@ pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;
 
 /// What a connection task says.
 #[derive(Debug)]
-pub(crate) enum Report {
+pub(crate) enum ConnectionEvent {
     /// The first byte arrived.
     FirstByte,
     /// The handshake is done.
@@ -143,7 +143,7 @@ pub(crate) enum Report {
         lists: Vec<ListKind>,
     },
     /// A batch of messages arrived.
-    Observed(Observed),
+    Inbound(InboundSummary),
     /// The connection broke or was told to close; what it had not answered comes back.
     Lost {
         /// Why.
@@ -157,7 +157,7 @@ pub(crate) enum Report {
 
 /// What one batch of inbound messages means to the machine.
 #[derive(Debug, Default)]
-pub(crate) struct Observed {
+pub(crate) struct InboundSummary {
     /// Calls that were answered.
     pub(crate) ended: Vec<(CallId, CallEnd)>,
     /// Calls that met trouble of their own, and come back.
@@ -169,7 +169,7 @@ pub(crate) struct Observed {
     /// Lists that changed.
     pub(crate) changed: Vec<ListKind>,
     /// Subscriptions and log levels that the server confirmed.
-    pub(crate) confirmed: Vec<Confirmed>,
+    pub(crate) confirmed: Vec<ConfirmedSetting>,
     /// Messages that made no sense.
     pub(crate) strays: u64,
     /// Messages that came too many at once, and were dropped unread.
@@ -188,7 +188,7 @@ pub(crate) struct FailedCall {
 
 /// What a server agreed to keep doing, so that it can be restored on the next connection.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Confirmed {
+pub(crate) enum ConfirmedSetting {
     /// It reports changes of this resource.
     Subscribed(String),
     /// It no longer does.

@@ -6,12 +6,12 @@ pub(crate) mod approve;
 #[cfg(feature = "schema-check")]
 pub(crate) mod argument_check;
 pub(crate) mod call;
+pub(crate) mod call_admission;
+mod connection_events;
 mod effects;
-pub(crate) mod entrance;
 pub(crate) mod internal_requests;
 mod list_processing;
 pub(crate) mod message;
 mod publish;
-mod reports;
 pub(crate) mod restore;
 pub(crate) mod slot;

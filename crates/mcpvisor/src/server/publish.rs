@@ -95,7 +95,7 @@ impl ServerState {
 
     /// Remembers why a list is not what it should be, for the status. Returns it as it may be shown.
     fn not_listed(&mut self, generation: Generation, list: ListKind, problem: String) -> String {
-        let mut problem = self.slot.hide(problem).into_owned();
+        let mut problem = self.slot.redact(problem).into_owned();
         truncate_text(&mut problem, MAX_FAULT_MESSAGE);
         let message = format!("its {list} cannot be listed: {problem}");
         let fault = Fault::new(FaultClass::Discovery, message);

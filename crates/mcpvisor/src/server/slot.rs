@@ -18,14 +18,14 @@ use rmcp::ErrorData;
 use rmcp::model::{LoggingLevel, ServerPeerInfo, Tool};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::active_config::{Configured, CurrentConfig};
+use super::active_config::ActiveConfig;
 use super::actor::now;
-use super::entrance::Entrance;
+use super::call_admission::CallAdmission;
 use super::message::ServerMessage;
 use crate::api::error::{ControlError, Obstacle};
 use crate::api::events::{EventBus, EventKind};
 use crate::api::status::ServerStatus;
-use crate::catalog::{CatalogPublisher, ChangeSignal, ServerCatalog, Sight, visible};
+use crate::catalog::{CatalogMerger, ChangeSignal, ServerCatalog, VisibilityRules, visible};
 use crate::config::ServerConfig;
 use crate::fleet::CloseOutcome;
 use crate::fleet::host::Host;
@@ -47,7 +47,7 @@ const LISTED: Duration = Duration::from_secs(5);
 pub(crate) struct ServerSlot {
     pub(crate) slot: ServerInstance,
     /// Replaced by a reload.
-    config: ArcSwap<Configured>,
+    config: ArcSwap<ActiveConfig>,
     pub(crate) host: Arc<Host>,
     pub(crate) events: Arc<EventBus>,
     pub(crate) stderr: Arc<StderrRing>,
@@ -65,7 +65,7 @@ pub(crate) struct ServerSlot {
     /// The tools that a person approved.
     pub(crate) pins: Arc<PinStore>,
     /// The catalog of the fleet, to which this server adds.
-    pub(crate) catalogs: Arc<CatalogPublisher>,
+    pub(crate) catalogs: Arc<CatalogMerger>,
     /// Where messages go at the moment.
     pub(crate) mailbox: watch::Sender<Mailbox>,
     pub(crate) status: watch::Sender<ServerStatus>,
@@ -82,7 +82,7 @@ pub(crate) struct ServerSlot {
     /// added.
     predecessors: OnceLock<Vec<Arc<Semaphore>>>,
     /// Bounds the open calls; the order is the machine's.
-    pub(crate) entrance: Arc<Entrance>,
+    pub(crate) admission: Arc<CallAdmission>,
     /// The runtime is going away: no more patience with a connection whose actor is gone.
     hurried: watch::Sender<bool>,
     next_call: AtomicU64,
@@ -142,7 +142,7 @@ pub(crate) struct Memory {
     /// The lists as they were fetched.
     pub(crate) listed: Arc<ServerCatalog>,
     /// The config of the connection that listed them.
-    pub(crate) listed_with: CurrentConfig,
+    pub(crate) listed_with: Arc<ActiveConfig>,
     /// What callers see of them, in states that publish.
     pub(crate) last_good: Arc<ServerCatalog>,
     /// An event announced what is held back in `last_good`. Not so for a catalog of an earlier run.
@@ -166,14 +166,14 @@ impl ServerSlot {
         config: ServerConfig,
         host: Arc<Host>,
         events: Arc<EventBus>,
-        catalogs: Arc<CatalogPublisher>,
+        catalogs: Arc<CatalogMerger>,
     ) -> Self {
         let durable = Durable::new(&config.settings, config.enabled);
         let slot = ServerInstance::first(config.name.clone());
         let config_name = config.name.clone();
-        let entrance = Arc::new(Entrance::new(&config.settings.admission));
+        let admission = Arc::new(CallAdmission::new(&config.settings.admission));
         let messages = config.settings.messages;
-        let config = Arc::new(Configured::new(config, None));
+        let config = Arc::new(ActiveConfig::new(config, None));
         let first = durable.first_state(&config.machine_settings());
         let status = first_status(&slot, &config, first);
         Self {
@@ -185,7 +185,7 @@ impl ServerSlot {
             shown: ChangeSignal::default(),
             connection: Arc::new(Semaphore::new(1)),
             predecessors: OnceLock::new(),
-            entrance,
+            admission,
             hurried: watch::Sender::new(false),
             next_call: AtomicU64::new(1),
             in_flight: AtomicUsize::new(0),
@@ -236,18 +236,18 @@ impl ServerSlot {
     }
 
     /// What the config says at the moment.
-    pub(crate) fn config(&self) -> CurrentConfig {
+    pub(crate) fn config(&self) -> Arc<ActiveConfig> {
         self.config.load_full()
     }
 
     /// Another config from now on. Calls that are open stay so.
     pub(crate) fn configure(&self, config: ServerConfig) {
         let before = self.config();
-        self.entrance.reconfigure(&config.settings.admission);
+        self.admission.reconfigure(&config.settings.admission);
         let messages = config.settings.messages;
         self.bounds.set(messages);
         self.stderr.keep(messages.stderr_bytes);
-        let next = Configured::new(config, Some(&before));
+        let next = ActiveConfig::new(config, Some(&before));
         self.config.store(Arc::new(next));
     }
 
@@ -274,11 +274,11 @@ impl ServerSlot {
     pub(crate) fn look_at(&self, listed: &ServerCatalog) -> ServerCatalog {
         let config = self.config();
         let approval = self.pins.approval();
-        let sight = Sight {
+        let rules = VisibilityRules {
             filter: &config.filter,
             pins: config.pin.then(|| (&*approval, config.fingerprint())),
         };
-        visible(listed, sight)
+        visible(listed, rules)
     }
 
     /// Takes up what was kept of the run before. Until the approvals were read nothing of a pinned
@@ -439,7 +439,7 @@ impl ServerSlot {
     /// Looks up what is approved, before tools that were just listed are shown. They are approved if
     /// nobody ever saw the server, in this process or another; not if the config by now reaches it in
     /// another way.
-    pub(crate) async fn see(self: &Arc<Self>, tools: &[Tool], with: &CurrentConfig) {
+    pub(crate) async fn see(self: &Arc<Self>, tools: &[Tool], with: &Arc<ActiveConfig>) {
         let config = self.config();
         if !config.pin {
             return;
@@ -648,16 +648,16 @@ impl ServerSlot {
     }
 
     /// A text about the server or of the server's, without the secrets of its config.
-    pub(crate) fn hide<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
-        self.config.load().hide(text)
+    pub(crate) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
+        self.config.load().redact(text)
     }
 
     /// An error of the server's without secrets, in its message and in its data.
-    pub(crate) fn hide_in_error(&self, mut error: ErrorData) -> ErrorData {
-        error.message = self.hide(error.message);
+    pub(crate) fn redact_error(&self, mut error: ErrorData) -> ErrorData {
+        error.message = self.redact(error.message);
         if let Some(data) = &error.data {
             let text = data.to_string();
-            let hidden = self.hide(&*text);
+            let hidden = self.redact(&*text);
             if hidden != text {
                 // Data that is no JSON without its secrets is not shown at all.
                 error.data = serde_json::from_str(&hidden).ok();
@@ -668,7 +668,7 @@ impl ServerSlot {
 
     /// A connection is opened with this config: what it reads of the environment may have changed
     /// since the config was taken, and is secret too.
-    pub(crate) fn note_secrets(&self, config: &CurrentConfig) {
+    pub(crate) fn note_secrets(&self, config: &Arc<ActiveConfig>) {
         let read = config.transport.secrets();
         self.config.load().note_secrets(read);
     }
@@ -676,19 +676,19 @@ impl ServerSlot {
     /// As if the environment had held nothing when the config was taken.
     #[cfg(all(test, feature = "stdio"))]
     pub(crate) fn forget_secrets(&self) {
-        let mut config = Configured::new(ServerConfig::clone(&self.config()), None);
+        let mut config = ActiveConfig::new(ServerConfig::clone(&self.config()), None);
         config.forget_secrets();
         self.config.store(Arc::new(config));
     }
 
     /// The end of what the server wrote on stderr, without the secrets of its config.
     pub(crate) fn stderr_tail(&self) -> String {
-        self.config.load().hide_in_end(&self.stderr.tail())
+        self.config.load().redact_tail(&self.stderr.tail())
     }
 
     /// The same, of the present connection alone.
     pub(crate) fn present_stderr_tail(&self) -> String {
-        self.config.load().hide_in_end(&self.stderr.present_tail())
+        self.config.load().redact_tail(&self.stderr.present_tail())
     }
 }
 

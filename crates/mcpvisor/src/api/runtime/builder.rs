@@ -14,7 +14,7 @@ use super::{Governed, Lifeline, Runtime, drivers};
 use crate::api::callbacks::Callbacks;
 use crate::api::error::StartError;
 use crate::api::events::{EventBus, Events};
-use crate::catalog::CatalogPublisher;
+use crate::catalog::CatalogMerger;
 use crate::config::{Config, ServerConfig};
 use crate::fleet::host::Host;
 use crate::fleet::{SupervisorActor, SupervisorArguments};
@@ -122,7 +122,7 @@ impl RuntimeBuilder {
         };
         let governor = self.governor.or(self.connects);
         let events = self.events;
-        let catalogs = Arc::new(CatalogPublisher::default());
+        let catalogs = Arc::new(CatalogMerger::default());
         let (name, version) = self
             .client
             .unwrap_or_else(|| ("mcpvisor".to_owned(), env!("CARGO_PKG_VERSION").to_owned()));

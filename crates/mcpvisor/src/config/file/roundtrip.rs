@@ -16,7 +16,7 @@ use crate::api::transport::Transport;
 use crate::config::{MAX_DURATION, ServerConfig, StartMode};
 use crate::fuzz::budget;
 use crate::secret::Secret;
-use crate::server::active_config::Configured;
+use crate::server::active_config::ActiveConfig;
 
 /// Part of every value that is a secret, and of nothing else.
 const CANARY: &str = "c4n4ry";
@@ -215,7 +215,7 @@ proptest! {
 
 /// The settings as the runtime takes them.
 fn obeyed(server: &ServerConfig) -> ServerSettings {
-    Configured::new(server.clone(), None).machine_settings()
+    ActiveConfig::new(server.clone(), None).machine_settings()
 }
 
 /// The variables that the runtime reads for a server.

@@ -479,7 +479,7 @@ fn what_a_variable_holds_in_the_defaults_is_secret_in_every_server() {
         }"#,
     );
     for server in &config.servers {
-        let hidden = server.transport.secrets().hide(CANARY).into_owned();
+        let hidden = server.transport.secrets().redact(CANARY).into_owned();
         assert_eq!(hidden, "***", "{}", server.name);
     }
     let written = config.to_json(Arguments::Shown).to_string();

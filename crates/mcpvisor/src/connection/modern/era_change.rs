@@ -52,7 +52,7 @@ impl<L: Link> Session<'_, L> {
     pub(in crate::connection) fn swapped(&mut self, id: CallId, entry: Entry, error: ErrorData) {
         let slot = &self.task.slot;
         era::forget(slot);
-        let said = slot.hide(&*error.message);
+        let said = slot.redact(&*error.message);
         let message = format!("does not speak {} any more: {said}", self.version);
         let fault = Fault::new(FaultClass::IncompatibleVersion, message);
         self.observed.session_gone.get_or_insert(fault.clone());

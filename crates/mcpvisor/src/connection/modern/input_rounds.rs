@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use crate::api::callbacks::{Ask, Question};
 use crate::connection::tasks::Tasks;
 use crate::server::call::Call;
-use crate::server::message::{Observed, Report, ServerMessage};
+use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
 use crate::server::slot::ServerSlot;
 
 /// A server may answer a request so often with questions.
@@ -195,14 +195,14 @@ async fn keep_alive<T>(
     let mut work = std::pin::pin!(work);
     let period = (idle / 3).max(Duration::from_millis(1));
     loop {
-        let alive = Report::Observed(Observed {
+        let alive = ConnectionEvent::Inbound(InboundSummary {
             progressed: vec![call],
-            ..Observed::default()
+            ..InboundSummary::default()
         });
         // An actor that is gone ends the connection, and this with it.
         let _ = actor.send_message(ServerMessage::Connection {
             generation,
-            report: alive,
+            event: alive,
         });
         tokio::select! {
             biased;

@@ -91,7 +91,7 @@ impl HttpEndpoint {
     /// ```
     pub fn shown(&self, part: impl AsRef<OsStr>) -> String {
         let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
-        named.hide(part.as_ref().to_string_lossy()).into_owned()
+        named.redact(part.as_ref().to_string_lossy()).into_owned()
     }
 
     /// The name of the variable that holds the token, if it is the name of one: what is none, and does
@@ -267,7 +267,7 @@ mod tests {
             .bearer_token_env("TOKEN");
         let secrets = endpoint.secrets(|_| Some(OsString::from(" t0ken-canary\n")));
         let said = "Basic YWxpY2U6czNjcjN0cGFzcw==, token: sk-canary-123456, or t0ken-canary";
-        let shown = secrets.hide(said);
+        let shown = secrets.redact(said);
         assert_eq!(shown, "Basic ***, token: ***, or ***");
     }
 }

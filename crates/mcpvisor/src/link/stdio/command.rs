@@ -217,7 +217,7 @@ impl StdioCommand {
     /// ```
     pub fn shown(&self, part: impl AsRef<OsStr>) -> String {
         let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
-        named.hide(part.as_ref().to_string_lossy()).into_owned()
+        named.redact(part.as_ref().to_string_lossy()).into_owned()
     }
 
     fn inherits(&self, name: &OsStr) -> bool {
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(
             command
                 .secrets(parent)
-                .hide("canary-1 canary-2 canary-3 argument true"),
+                .redact("canary-1 canary-2 canary-3 argument true"),
             "*** *** *** argument true"
         );
     }

@@ -62,7 +62,7 @@ async fn what_a_connection_reads_is_hidden_though_the_config_was_taken_before() 
     let runtime = runtime.start().await.unwrap();
     let handle = runtime.server("a").unwrap();
     handle.slot.forget_secrets();
-    assert_eq!(handle.slot.hide("canary-renewed"), "canary-renewed");
+    assert_eq!(handle.slot.redact("canary-renewed"), "canary-renewed");
     runtime.reconnect("a").await.unwrap();
     let mut watched = handle.watch();
     let failed = watched.wait_for(|status| status.last_error.is_some());

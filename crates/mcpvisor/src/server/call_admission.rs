@@ -6,18 +6,18 @@ use mcpvisor_core::ClientId;
 use mcpvisor_core::open_calls::OpenCalls;
 use mcpvisor_core::settings::AdmissionSettings;
 
-/// The entrance of one server.
+/// The admission of one server.
 #[derive(Debug)]
-pub(crate) struct Entrance(Mutex<OpenCalls>);
+pub(crate) struct CallAdmission(Mutex<OpenCalls>);
 
 /// The place of one open call, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
-    entrance: Arc<Entrance>,
+    admission: Arc<CallAdmission>,
     client: ClientId,
 }
 
-impl Entrance {
+impl CallAdmission {
     pub(crate) fn new(settings: &AdmissionSettings) -> Self {
         Self(Mutex::new(OpenCalls::new(settings)))
     }
@@ -29,7 +29,7 @@ impl Entrance {
     /// Opens a call of a client, unless there are too many.
     pub(crate) fn enter(self: &Arc<Self>, client: ClientId) -> Option<OpenCall> {
         self.calls().enter(client).then(|| OpenCall {
-            entrance: Arc::clone(self),
+            admission: Arc::clone(self),
             client,
         })
     }
@@ -46,6 +46,6 @@ impl Entrance {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.entrance.calls().leave(self.client);
+        self.admission.calls().leave(self.client);
     }
 }

@@ -18,7 +18,7 @@ use super::server::ServerCatalog;
 
 /// The catalog of a fleet, and what was handed in for it.
 #[derive(Debug, Default)]
-pub(crate) struct CatalogPublisher {
+pub(crate) struct CatalogMerger {
     fleet: ArcSwap<FleetCatalog>,
     /// Something was handed in that is not merged yet.
     behind: AtomicBool,
@@ -46,7 +46,7 @@ type Changed = BTreeMap<ServerName, Option<Arc<ServerView>>>;
 pub(crate) struct ClientView {
     pub(crate) filter: Filter,
     published: ArcSwap<Narrowed>,
-    publisher: Arc<CatalogPublisher>,
+    publisher: Arc<CatalogMerger>,
     /// Held by whoever narrows.
     narrowing: Mutex<()>,
 }
@@ -137,7 +137,7 @@ impl ClientView {
     }
 }
 
-impl CatalogPublisher {
+impl CatalogMerger {
     /// The catalog of the whole fleet.
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
         self.catch_up();
@@ -274,7 +274,7 @@ mod tests {
     /// A host may make a client for each of its own requests, while no server changes anything.
     #[test]
     fn clients_that_come_and_go_leave_nothing_behind() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let view = || publisher.view(Filter::default());
         let stay: Vec<_> = (0..100).map(|_| view()).collect();
         (0..10_000).for_each(|_| drop(view()));
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_change_of_one_server_shares_the_views_of_all_others() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         publisher.publish(&name("b"), some(&["x"]));
         publisher.publish(&name("a"), some(&["y"]));
         let first = publisher.catalog();
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_tool_is_found_by_its_exposed_name_whatever_it_is_called() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         publisher.publish(&name("a b"), some(&["x.y"]));
         publisher.publish(&name("a.b"), some(&["x.y", "x y"]));
         let catalog = publisher.catalog();
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_client_sees_what_passes_its_filter_now_and_later() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         publisher.publish(&name("git"), some(&["search", "delete_repo"]));
         let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
         assert_eq!(exposed(&view.catalog()), ["git__search"]);
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_catalog_whose_tools_did_not_change_is_published_without_looking_at_them() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let first = some(&["x"]);
         publisher.publish(&name("a"), Arc::clone(&first));
         let before = publisher.catalog();
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn who_knows_of_a_change_sees_it_though_another_reader_merges_it() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         // Something to do for whoever merges.
         let views = ["!*1*", "!*2*", "!*3*", "!*4*"];
         let views = views.map(|it| publisher.view(Filter::from_patterns([it])));
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_client_shares_what_did_not_change_since_it_looked_last() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let view = publisher.view(Filter::from_patterns(["!*secret*"]));
         publisher.publish(&name("a"), some(&["x", "secret"]));
         publisher.publish(&name("b"), some(&["x", "secret"]));
@@ -406,7 +406,7 @@ mod tests {
     /// Whoever merges or narrows may take its time.
     #[test]
     fn a_server_publishes_while_others_merge_and_narrow() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let view = publisher.view(Filter::default());
         let (_merging, _narrowing) = (held(&publisher.merging), held(&view.narrowing));
         let (done, is_done) = std::sync::mpsc::channel();
@@ -422,7 +422,7 @@ mod tests {
     /// One agent that reads, or a server that publishes, does not pay for what all others see.
     #[test]
     fn whoever_reads_makes_no_view_but_its_own() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let filter = || Filter::from_patterns(["!*t7*"]);
         let views: Vec<_> = (0..100).map(|_| publisher.view(filter())).collect();
         let many = |from: usize| tools((from..from + 500).map(|number| format!("t{number}")));
@@ -447,7 +447,7 @@ mod tests {
     /// a release build; without optimization and on a busy machine only the order is asserted.
     #[test]
     fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
-        let publisher = Arc::new(CatalogPublisher::default());
+        let publisher = Arc::new(CatalogMerger::default());
         let view = publisher.view(Filter::from_patterns(["!*t7*"]));
         let many = |from: usize| tools((from..from + 200).map(|number| format!("t{number}")));
         for number in 0..200 {

@@ -7,13 +7,13 @@ use mcpvisor_core::{Generation, Input};
 
 use super::actor::ServerState;
 use super::call::Call;
-use super::message::{Confirmed, FailedCall, Observed, Report};
+use super::message::{ConfirmedSetting, ConnectionEvent, FailedCall, InboundSummary};
 
 impl ServerState {
-    pub(super) fn heard(&mut self, generation: Generation, report: Report) {
-        match report {
-            Report::FirstByte => self.step(Input::FirstByte { generation }),
-            Report::Up { info, lists } => {
+    pub(super) fn connection_event(&mut self, generation: Generation, event: ConnectionEvent) {
+        match event {
+            ConnectionEvent::FirstByte => self.step(Input::FirstByte { generation }),
+            ConnectionEvent::Up { info, lists } => {
                 self.step(Input::ConnectionUp { generation, lists });
                 // A connection that came up too late has nothing to say about the server.
                 if self.is_live(generation) {
@@ -22,9 +22,9 @@ impl ServerState {
                     self.dirty = true;
                 }
             }
-            Report::Observed(observed) => self.observed(generation, observed),
-            Report::Lost { fault, returned } => self.lost(generation, fault, returned),
-            Report::Ended(end) => {
+            ConnectionEvent::Inbound(observed) => self.inbound(generation, observed),
+            ConnectionEvent::Lost { fault, returned } => self.lost(generation, fault, returned),
+            ConnectionEvent::Ended(end) => {
                 if self.connection.as_ref().map(|held| held.generation) == Some(generation) {
                     self.connection = None;
                 }
@@ -33,7 +33,7 @@ impl ServerState {
         }
     }
 
-    fn observed(&mut self, generation: Generation, observed: Observed) {
+    fn inbound(&mut self, generation: Generation, observed: InboundSummary) {
         // What was agreed to while the connection drains or closes was agreed to: its caller knows.
         let current = self.machine.current() == Some(generation);
         if observed.strays > 0 || observed.dropped_flood > 0 {
@@ -87,16 +87,16 @@ impl ServerState {
     }
 
     /// Remembers what has to be restored on the next connection.
-    fn confirm(&mut self, confirmed: Vec<Confirmed>) {
+    fn confirm(&mut self, confirmed: Vec<ConfirmedSetting>) {
         if confirmed.is_empty() {
             return;
         }
         let mut memory = self.slot.memory();
         for fact in confirmed {
             match fact {
-                Confirmed::Subscribed(uri) => drop(memory.subscriptions.insert(uri)),
-                Confirmed::Unsubscribed(uri) => drop(memory.subscriptions.remove(&uri)),
-                Confirmed::LogLevel(level) => memory.log_level = Some(level),
+                ConfirmedSetting::Subscribed(uri) => drop(memory.subscriptions.insert(uri)),
+                ConfirmedSetting::Unsubscribed(uri) => drop(memory.subscriptions.remove(&uri)),
+                ConfirmedSetting::LogLevel(level) => memory.log_level = Some(level),
             }
         }
         drop(memory);

@@ -14,7 +14,7 @@ use crate::state::pins::{self, Approval};
 
 /// The rules by which tools are seen.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sight<'a> {
+pub(crate) struct VisibilityRules<'a> {
     /// The server's own filter, over its own names.
     pub(crate) filter: &'a Filter,
     /// What is approved, where only that is shown, and how the server is reached.
@@ -22,13 +22,13 @@ pub(crate) struct Sight<'a> {
 }
 
 /// The catalog that callers see. Where nothing is hidden, the lists are shared.
-pub(crate) fn visible(listed: &ServerCatalog, sight: Sight<'_>) -> ServerCatalog {
+pub(crate) fn visible(listed: &ServerCatalog, rules: VisibilityRules<'_>) -> ServerCatalog {
     let mut findings = Findings::default();
     let mut seen = HashSet::with_capacity(listed.tools.len());
     let mut shown = Vec::with_capacity(listed.tools.len());
     let mut held = Vec::new();
     for tool in listed.tools.iter() {
-        if !sight.filter.passes(&tool.name) {
+        if !rules.filter.passes(&tool.name) {
             continue;
         }
         if !seen.insert(&tool.name) {
@@ -36,7 +36,7 @@ pub(crate) fn visible(listed: &ServerCatalog, sight: Sight<'_>) -> ServerCatalog
             continue;
         }
         findings.tool(tool);
-        match sight
+        match rules
             .pins
             .and_then(|(approval, at)| pins::judge(approval, at, tool))
         {
@@ -95,7 +95,7 @@ mod tests {
         let filter = Filter::new([] as [&str; 0], ["delete*"]);
         let seen = visible(
             &listed,
-            Sight {
+            VisibilityRules {
                 filter: &filter,
                 pins: None,
             },
@@ -104,7 +104,7 @@ mod tests {
         let open = Filter::default();
         let all = visible(
             &listed,
-            Sight {
+            VisibilityRules {
                 filter: &open,
                 pins: None,
             },
@@ -118,7 +118,7 @@ mod tests {
         let open = Filter::default();
         let seen = visible(
             &listed,
-            Sight {
+            VisibilityRules {
                 filter: &open,
                 pins: None,
             },
@@ -143,7 +143,7 @@ mod tests {
         let open = Filter::default();
         let seen = visible(
             &listed,
-            Sight {
+            VisibilityRules {
                 filter: &open,
                 pins: None,
             },
@@ -171,7 +171,7 @@ mod tests {
         let open = Filter::default();
         let seen = visible(
             &catalog(&tools),
-            Sight {
+            VisibilityRules {
                 filter: &open,
                 pins: None,
             },
