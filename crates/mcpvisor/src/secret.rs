@@ -20,7 +20,7 @@ const CUT: char = '…';
 
 /// Shorter values, in characters, are not looked for in what a server says: `1` or `true` is
 /// everywhere, and hiding it would hide the message.
-pub(crate) const SHORTEST: usize = 6;
+pub(crate) const MIN_REDACTED_CHARS: usize = 6;
 
 /// A name without `_` that is longer, in characters, may be a token of capital letters.
 #[cfg(any(feature = "config-files", feature = "http"))]
@@ -29,7 +29,7 @@ const LONGEST_WORD: usize = 12;
 /// Whether a text is a name as variables usually have them, and as tokens do not. Where a variable is
 /// to be named, people paste the token itself.
 #[cfg(any(feature = "config-files", feature = "http"))]
-pub(crate) fn is_usual_name(name: &str) -> bool {
+pub(crate) fn is_env_var_name(name: &str) -> bool {
     let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     let word = || name.len() <= LONGEST_WORD && !name.contains(|c: char| c.is_ascii_digit());
     let named = name.contains('_') || word();
@@ -43,20 +43,20 @@ const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy"];
 /// The credentials in the proxy variables of an environment. Children inherit these variables, and
 /// errors of connections may repeat them.
 #[cfg(any(feature = "stdio", feature = "http"))]
-pub(crate) fn of_proxies(variable: impl Fn(&OsStr) -> Option<OsString>) -> Vec<String> {
+pub(crate) fn proxy_credentials(variable: impl Fn(&OsStr) -> Option<OsString>) -> Vec<String> {
     let names = PROXIES
         .iter()
         .flat_map(|name| [(*name).to_owned(), name.to_ascii_uppercase()]);
     let values = names.filter_map(|name| variable(OsStr::new(&name)));
     values
-        .flat_map(|value| of_user_info(&value.to_string_lossy()))
+        .flat_map(|value| url_credentials(&value.to_string_lossy()))
         .collect()
 }
 
 /// The credentials in the user info of an address, with or without its scheme: as a whole, in parts,
 /// decoded, and as they are sent.
 #[cfg(any(feature = "stdio", feature = "http"))]
-pub(crate) fn of_user_info(url: &str) -> Vec<String> {
+pub(crate) fn url_credentials(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let place = rest.split(['?', '#']).next().unwrap_or_default();
     let Some((user, _)) = place.rsplit_once('@') else {
@@ -66,22 +66,22 @@ pub(crate) fn of_user_info(url: &str) -> Vec<String> {
     let parts = [user, name, password]
         .into_iter()
         .filter(|it| !it.is_empty());
-    let decoded = |part: &str| String::from_utf8_lossy(&percent_decoded(part)).into_owned();
+    let decoded = |part: &str| String::from_utf8_lossy(&percent_decode(part)).into_owned();
     parts
         .flat_map(|part| [part.to_owned(), decoded(part)])
-        .chain([basic(user)])
+        .chain([basic_auth(user)])
         .collect()
 }
 
 /// The user info of an address as it is sent.
 #[cfg(any(feature = "stdio", feature = "http"))]
-pub(crate) fn basic(user: &str) -> String {
-    BASE64.encode(percent_decoded(user))
+pub(crate) fn basic_auth(user: &str) -> String {
+    BASE64.encode(percent_decode(user))
 }
 
 #[cfg(any(feature = "stdio", feature = "http"))]
 /// The bytes that percent signs stand for.
-pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
+pub(crate) fn percent_decode(text: &str) -> Vec<u8> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
     while let Some(byte) = bytes.next() {
@@ -171,7 +171,7 @@ impl Secrets {
             let secret = secret.expose();
             let starts = secret.char_indices().skip(1).map(|(at, _)| &secret[..at]);
             let seen = starts.filter(|start| text.ends_with(start));
-            let long = seen.filter(|start| start.chars().count() >= SHORTEST);
+            let long = seen.filter(|start| start.chars().count() >= MIN_REDACTED_CHARS);
             long.map(str::len).max().unwrap_or(0)
         };
         self.0.iter().map(begun).max().unwrap_or(0)
@@ -196,7 +196,7 @@ fn in_json(text: &str) -> String {
 /// How much of the text's start is the end of a secret, in bytes.
 fn cut_off(secret: &str, text: &str) -> usize {
     let ends = secret.char_indices().skip(1).map(|(at, _)| &secret[at..]);
-    ends.filter(|end| end.chars().count() >= SHORTEST)
+    ends.filter(|end| end.chars().count() >= MIN_REDACTED_CHARS)
         .find(|end| text.starts_with(end))
         .map_or(0, str::len)
 }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     fn secrets(values: &[&str]) -> Secrets {
-        Secrets::new(values.iter().map(OsStr::new), SHORTEST)
+        Secrets::new(values.iter().map(OsStr::new), MIN_REDACTED_CHARS)
     }
 
     #[test]
@@ -264,12 +264,12 @@ mod tests {
             ("all_proxy", "socks5h://agent:p%40ss-canary@proxy"),
             ("ALL_PROXY", "http://agent:p%40ss-canary@proxy:3128?x#y"),
         ] {
-            let found = of_proxies(|wanted| (wanted == name).then(|| url.into()));
-            let secrets = Secrets::new(found.iter().map(OsStr::new), SHORTEST);
+            let found = proxy_credentials(|wanted| (wanted == name).then(|| url.into()));
+            let secrets = Secrets::new(found.iter().map(OsStr::new), MIN_REDACTED_CHARS);
             let said = "agent:p%40ss-canary, p@ss-canary, Basic YWdlbnQ6cEBzcy1jYW5hcnk=, proxy";
             assert_eq!(secrets.redact(said), "***, ***, Basic ***, proxy", "{name}");
         }
-        assert_eq!(of_user_info("http://proxy:3128"), [""; 0]);
+        assert_eq!(url_credentials("http://proxy:3128"), [""; 0]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::handshake_error::Stop;
 use super::peer_info;
 use super::session::{answer_server, refuse_unread};
 use super::{Command, Task, sleep_until};
-use crate::link::{DownKind, Expect, Expectations, Inbound, Link, LinkDown};
+use crate::link::{DownKind, Inbound, Link, LinkDown, PendingRequests, ReplyKind};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
 use crate::server::message::{ConnectionEvent, InboundSummary};
@@ -81,20 +81,20 @@ struct Sent {
     initialize: Option<CallId>,
 }
 
-impl Expectations for Sent {
-    fn expect(&self, id: CallId) -> Option<Expect> {
+impl PendingRequests for Sent {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
         if self.initialize == Some(id) {
-            Some(Expect::Initialize)
+            Some(ReplyKind::Initialize)
         } else {
-            (self.discover == Some(id)).then_some(Expect::Any)
+            (self.discover == Some(id)).then_some(ReplyKind::Any)
         }
     }
 
     #[cfg(any(feature = "stdio", feature = "http"))]
-    fn snapshot(&self) -> crate::link::Snapshot {
-        let discover = self.discover.map(|id| (id, Expect::Any));
-        let initialize = self.initialize.map(|id| (id, Expect::Initialize));
-        crate::link::Snapshot(discover.into_iter().chain(initialize).collect())
+    fn snapshot(&self) -> crate::link::PendingSnapshot {
+        let discover = self.discover.map(|id| (id, ReplyKind::Any));
+        let initialize = self.initialize.map(|id| (id, ReplyKind::Initialize));
+        crate::link::PendingSnapshot(discover.into_iter().chain(initialize).collect())
     }
 }
 
@@ -237,7 +237,7 @@ impl<L: Link> Handshake<'_, L> {
     fn take(&mut self, inbound: Inbound) -> Option<Answer> {
         match inbound {
             // No session is in use yet, so there is none to doubt.
-            Inbound::Doubtful { id, error } => self.take(Inbound::Response {
+            Inbound::PossibleSessionLoss { id, error } => self.take(Inbound::Response {
                 id,
                 result: Err(error),
             }),
@@ -281,8 +281,8 @@ impl<L: Link> Handshake<'_, L> {
                 None
             }
             // The lists are fetched once it is up, so what changed before does not matter.
-            Inbound::Refused {
-                dropped,
+            Inbound::Dropped {
+                messages: dropped,
                 strays,
                 requests,
                 ..
@@ -302,7 +302,7 @@ impl<L: Link> Handshake<'_, L> {
             | Inbound::SessionGone { .. }
             | Inbound::Notification(_) => None,
             #[cfg(feature = "http")]
-            Inbound::Unheard => None,
+            Inbound::NotificationsMissed => None,
         }
     }
 
@@ -482,14 +482,14 @@ impl<L: Link> Handshake<'_, L> {
         let discovered = self.discovered.take();
         let discovered = discovered.ok_or_else(|| nonsense("no answer"))?;
         self.let_go_of_the_rest();
-        self.link.negotiated(&MODERN);
+        self.link.set_protocol_version(&MODERN);
         let info = ServerPeerInfo::from_discover_result(MODERN, discovered);
         Ok(welcome(info, Era::Modern))
     }
 
     fn agree_legacy(&mut self, info: InitializeResult) -> Result<Welcome, Stop> {
         self.let_go_of_the_rest();
-        self.link.negotiated(&info.protocol_version);
+        self.link.set_protocol_version(&info.protocol_version);
         let initialized = ClientNotification::InitializedNotification(InitializedNotification {
             method: Default::default(),
             extensions: Default::default(),
@@ -504,7 +504,7 @@ impl<L: Link> Handshake<'_, L> {
     fn let_go_of_the_rest(&mut self) {
         let open = [self.sent.discover.take(), self.sent.initialize.take()];
         for id in open.into_iter().flatten() {
-            self.link.let_go(id);
+            self.link.forget(id);
         }
     }
 }

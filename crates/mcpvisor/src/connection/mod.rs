@@ -183,7 +183,7 @@ pub(crate) fn spawn(
             let command = command.clone();
             let slot = Arc::clone(slot);
             tokio::spawn(task.run(async move {
-                let (stderr, bounds) = (Arc::clone(&slot.stderr), slot.bounds.clone());
+                let (stderr, bounds) = (Arc::clone(&slot.stderr), slot.message_limits.clone());
                 StdioLink::open(&command, stderr, bounds, slot.name()).await
             }));
         }
@@ -192,7 +192,7 @@ pub(crate) fn spawn(
             let endpoint = endpoint.clone();
             let slot = Arc::clone(slot);
             tokio::spawn(task.run(async move {
-                let bounds = slot.bounds.clone();
+                let bounds = slot.message_limits.clone();
                 HttpLink::open(&endpoint, &slot.host.http, bounds).await
             }));
         }

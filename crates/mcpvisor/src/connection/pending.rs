@@ -8,8 +8,8 @@ use rmcp::model::{ClientRequest, ServerResult};
 use tokio::sync::oneshot;
 
 #[cfg(any(feature = "stdio", feature = "http"))]
-use crate::link::Snapshot;
-use crate::link::{Expect, Expectations};
+use crate::link::PendingSnapshot;
+use crate::link::{PendingRequests, ReplyKind};
 use crate::server::call::Call;
 
 /// Who waits for an answer.
@@ -54,7 +54,7 @@ pub(crate) struct OwnRequest {
 
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) expect: Expect,
+    pub(crate) reply_kind: ReplyKind,
     /// Where it stands in the outgoing stream.
     pub(crate) position: u64,
     pub(crate) holder: Holder,
@@ -67,9 +67,15 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    pub(crate) fn insert(&mut self, id: CallId, expect: Expect, position: u64, holder: Holder) {
+    pub(crate) fn insert(
+        &mut self,
+        id: CallId,
+        reply_kind: ReplyKind,
+        position: u64,
+        holder: Holder,
+    ) {
         let entry = Entry {
-            expect,
+            reply_kind,
             position,
             holder,
         };
@@ -103,14 +109,14 @@ impl Pending {
     }
 }
 
-impl Expectations for Pending {
-    fn expect(&self, id: CallId) -> Option<Expect> {
-        self.by_id.get(&id).map(|entry| entry.expect)
+impl PendingRequests for Pending {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
+        self.by_id.get(&id).map(|entry| entry.reply_kind)
     }
 
     #[cfg(any(feature = "stdio", feature = "http"))]
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> PendingSnapshot {
         let pending = self.by_id.iter();
-        Snapshot(pending.map(|(id, entry)| (*id, entry.expect)).collect())
+        PendingSnapshot(pending.map(|(id, entry)| (*id, entry.reply_kind)).collect())
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::tasks::Tasks;
 use crate::api::callbacks::{Ask, Question};
-use crate::link::Refusal;
+use crate::link::RejectReason;
 use crate::log_limit::log_limited;
 use crate::server::slot::ServerSlot;
 
@@ -105,10 +105,10 @@ pub(super) fn refuse(id: RequestId, error: ErrorData) -> ClientJsonRpcMessage {
 }
 
 /// The answer to a request that was not read.
-pub(super) fn unread(refusal: Refusal) -> ErrorData {
+pub(super) fn unread(refusal: RejectReason) -> ErrorData {
     let why = match refusal {
-        Refusal::TooLarge => "the request is too large for this client",
-        Refusal::TooMany => "too many messages at once; ask again later",
+        RejectReason::TooLarge => "the request is too large for this client",
+        RejectReason::TooMany => "too many messages at once; ask again later",
     };
     ErrorData::new(ErrorCode::INTERNAL_ERROR, why, None)
 }

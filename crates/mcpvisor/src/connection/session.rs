@@ -29,7 +29,7 @@ use super::{Command, Task, sleep_until};
 use crate::api::callbacks::not_offered;
 use crate::api::events::EventKind;
 use crate::api::reply::{Answer, Failure, Reply};
-use crate::link::{Expect, Inbound, Link, LinkDown, Refusal};
+use crate::link::{Inbound, Link, LinkDown, RejectReason, ReplyKind};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
 use crate::server::call::Call;
@@ -169,7 +169,7 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Abandon { call, outcome }) => self.abandon(call, outcome),
                 Some(Command::Own(own)) => self.start_own(*own),
                 #[cfg(feature = "http")]
-                Some(Command::Renew(endpoint)) => self.link.renew(&endpoint),
+                Some(Command::Renew(endpoint)) => self.link.update_endpoint(&endpoint),
             }
             match self.task.commands.try_recv() {
                 Ok(command) => next = Some(command),
@@ -188,8 +188,8 @@ impl<'a, L: Link> Session<'a, L> {
 
     /// Sends a call under an id, its own or another.
     pub(super) fn send(&mut self, id: CallId, mut call: Box<Call>) {
-        let expect = call.request.as_ref().map_or(Expect::Any, Expect::of);
-        if !self.link.has_room() {
+        let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
+        if !self.link.has_capacity() {
             self.finish_here(call, Err(Failure::NoRoom));
             return self.flush();
         }
@@ -199,7 +199,7 @@ impl<'a, L: Link> Session<'a, L> {
             Ok(position) => {
                 call.reply.set_sent();
                 self.pending
-                    .insert(id, expect, position, Holder::Caller(call));
+                    .insert(id, reply_kind, position, Holder::Caller(call));
             }
             Err(problem) => {
                 self.finish_here(call, Err(Failure::Invalid(problem)));
@@ -217,11 +217,11 @@ impl<'a, L: Link> Session<'a, L> {
             request,
             answer,
         } = own;
-        let expect = Expect::of(&request);
+        let reply_kind = ReplyKind::of(&request);
         match self.link.push_request(id, &mut Some(request), false) {
             Ok(position) => {
                 self.pending
-                    .insert(id, expect, position, Holder::Own(answer));
+                    .insert(id, reply_kind, position, Holder::Own(answer));
             }
             Err(problem) => {
                 let trouble = RequestFailure::NotWritten;
@@ -252,7 +252,7 @@ impl<'a, L: Link> Session<'a, L> {
                 call.reply.send(Err(Failure::Outcome(outcome)));
             }
             Holder::Own(_) => {
-                self.not_listed(entry.expect);
+                self.not_listed(entry.reply_kind);
                 self.flush();
             }
             Holder::Listen | Holder::SessionCheck => {}
@@ -262,7 +262,7 @@ impl<'a, L: Link> Session<'a, L> {
     fn take_batch(&mut self, first: Inbound) {
         self.take(first);
         for _ in 1..BATCH {
-            match self.link.ready(&self.pending) {
+            match self.link.try_next(&self.pending) {
                 Some(inbound) => self.take(inbound),
                 None => break,
             }
@@ -274,7 +274,7 @@ impl<'a, L: Link> Session<'a, L> {
         self.observed.heard = true;
         match inbound {
             Inbound::Response { id, result } => self.answered(id, result),
-            Inbound::Doubtful { id, error } => self.doubtful(id, error),
+            Inbound::PossibleSessionLoss { id, error } => self.doubtful(id, error),
             Inbound::Unreadable { id, problem } => self.unreadable(id, problem),
             Inbound::Failed {
                 id,
@@ -299,10 +299,10 @@ impl<'a, L: Link> Session<'a, L> {
                 log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "passed over a message");
                 self.observed.strays += 1;
             }
-            Inbound::Refused {
-                dropped,
+            Inbound::Dropped {
+                messages: dropped,
                 strays,
-                changed,
+                changed_lists: changed,
                 requests,
             } => {
                 let slot = &self.task.slot;
@@ -315,7 +315,7 @@ impl<'a, L: Link> Session<'a, L> {
                 }
             }
             #[cfg(feature = "http")]
-            Inbound::Unheard => {
+            Inbound::NotificationsMissed => {
                 let lists = std::mem::take(&mut self.announced);
                 self.changed(&lists);
                 self.announced = lists;
@@ -341,7 +341,7 @@ impl<'a, L: Link> Session<'a, L> {
                 let mut result = result;
                 match &mut result {
                     Ok(page) => self.listed(page),
-                    Err(_) => self.not_listed(entry.expect),
+                    Err(_) => self.not_listed(entry.reply_kind),
                 }
                 let _ = answer.send(result.map_err(OwnFailure::Error));
             }
@@ -365,7 +365,7 @@ impl<'a, L: Link> Session<'a, L> {
                     .push((call.reply, Err(Failure::Unreadable(problem))));
             }
             Holder::Own(answer) => {
-                self.not_listed(entry.expect);
+                self.not_listed(entry.reply_kind);
                 let _ = answer.send(Err(OwnFailure::Unreadable(problem)));
             }
             Holder::Listen => {
@@ -422,7 +422,7 @@ impl<'a, L: Link> Session<'a, L> {
                 if lost {
                     self.session_gone(&message);
                 }
-                self.not_listed(entry.expect);
+                self.not_listed(entry.reply_kind);
                 let fault = Fault::new(class_of(trouble, status), message);
                 let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
             }
@@ -672,7 +672,7 @@ pub(super) fn answer_server<L: Link>(link: &mut L, id: RequestId, request: &Serv
 }
 
 /// Answers requests that were not read.
-pub(super) fn refuse_unread<L: Link>(link: &mut L, requests: Vec<(RequestId, Refusal)>) {
+pub(super) fn refuse_unread<L: Link>(link: &mut L, requests: Vec<(RequestId, RejectReason)>) {
     for (id, refusal) in requests {
         let _ = link.push(refuse(id, unread(refusal)));
     }

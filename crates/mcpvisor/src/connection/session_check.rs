@@ -17,7 +17,7 @@ use rmcp::model::{ClientRequest, PingRequest};
 use super::pending::{Entry, Holder, OwnFailure};
 use super::session::Session;
 use crate::api::reply::Failure;
-use crate::link::{Expect, Link};
+use crate::link::{Link, ReplyKind};
 use crate::server::actor::now;
 use crate::server::message::FailedCall;
 
@@ -96,13 +96,13 @@ impl<L: Link> Session<'_, L> {
             method: Default::default(),
             extensions: Default::default(),
         });
-        let expect = Expect::of(&request);
+        let reply_kind = ReplyKind::of(&request);
         match self.link.push_request(id, &mut Some(request), false) {
             Ok(position) => {
                 let due = now() + answer_within;
                 self.session_check.ping = Some(Ping { id, due });
                 self.pending
-                    .insert(id, expect, position, Holder::SessionCheck);
+                    .insert(id, reply_kind, position, Holder::SessionCheck);
             }
             Err(_) => self.session_checked(SessionEvidence::None),
         }
@@ -147,7 +147,7 @@ impl<L: Link> Session<'_, L> {
         if let Some(ping) = self.session_check.ping.take()
             && self.pending.remove(ping.id).is_some()
         {
-            self.link.let_go(ping.id);
+            self.link.forget(ping.id);
         }
         for parked in std::mem::take(&mut self.session_check.parked) {
             self.answer(parked);

@@ -1,7 +1,7 @@
-//! Lets in what nobody asked for, within a bound, and tells what it refused.
+//! Rate-limits unsolicited messages and reports what was dropped.
 //!
-//! Replies do not come by here. What is refused is told in one message every now and then, so that a
-//! flood costs those who hear of it next to nothing, however fast it is.
+//! Replies bypass the gate. Drops are reported in one message per interval, so the cost of a flood
+//! to the receiver does not depend on its rate.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,198 +14,277 @@ use rmcp::model::RequestId;
 use tokio::time::{Instant, Sleep};
 
 use super::codec::Decoded;
-use super::token_bucket::Bucket;
-use super::{Inbound, Refusal};
+use super::{Inbound, RejectReason};
 
-/// What was refused is told so often.
-const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// Tokens in a full bucket: the largest burst of small messages.
+pub(crate) const BURST: u32 = 2_000;
 
-/// A message takes one place in the bucket for every so many bytes of memory begun, so that what
-/// waits to be looked at is bounded too. Nearly every message takes one.
-const BYTES_PER_PLACE: usize = 16 * 1024;
+/// The bucket regains one token per interval: 1,000 per second.
+pub(crate) const REFILL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// So many requests that were refused are told in one report; more would be a flood of answers.
-const TOLD: usize = 16;
+/// Memory of a message per token, so that the memory of queued messages is bounded too. Nearly
+/// every message costs one token.
+const BYTES_PER_TOKEN: usize = 16 * 1024;
+
+/// The interval between drop reports.
+const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Rejected requests listed per report. Each listed request is answered, so more of them would
+/// cause a flood of answers.
+const MAX_REPORTED_REQUESTS: usize = 16;
 
 /// The gate of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
-    bucket: Bucket,
-    refused: Option<Refused>,
-    /// A request takes so many places more.
-    request_places: u32,
+pub(crate) struct FloodGate {
+    bucket: TokenBucket,
+    drops: Option<Drops>,
+    /// Tokens that a request costs in addition to its size.
+    request_tokens: u32,
 }
 
-/// What was refused since the last report.
+/// Messages dropped since the last report.
 #[derive(Debug)]
-struct Refused {
-    dropped: u64,
+struct Drops {
+    messages: u64,
     strays: u64,
-    changed: Vec<ListKind>,
-    requests: Vec<(RequestId, Refusal)>,
-    report: Pin<Box<Sleep>>,
+    changed_lists: Vec<ListKind>,
+    requests: Vec<(RequestId, RejectReason)>,
+    report_timer: Pin<Box<Sleep>>,
 }
 
-impl Gate {
-    /// A request takes so many places more, because answering it costs more than reading it.
+impl FloodGate {
+    /// Charges additional tokens per request, because answering one costs more than reading it.
     #[cfg(feature = "http")]
-    pub(crate) fn with_request_places(places: u32) -> Self {
+    pub(crate) fn with_request_tokens(tokens: u32) -> Self {
         Self {
-            request_places: places,
+            request_tokens: tokens,
             ..Self::default()
         }
     }
 
-    /// The room that there is now.
-    pub(crate) fn room(&self) -> Room {
-        Room(self.bucket.free(Instant::now().into_std()))
+    /// The capacity available now.
+    pub(crate) fn capacity(&self) -> Capacity {
+        Capacity(self.bucket.available(Instant::now().into_std()))
     }
 
-    /// Lets in what was read and fits; what is refused comes up later, in a report. Of a batch the
-    /// first message is given, and the others are put `behind`.
+    /// Admits a decoded message, or records it as dropped for the next report. Returns the first
+    /// message of a batch and queues the others in `rest`.
     pub(crate) fn admit(
         &mut self,
         decoded: Decoded,
-        behind: &mut VecDeque<Inbound>,
+        rest: &mut VecDeque<Inbound>,
     ) -> Option<Inbound> {
         match decoded {
-            Decoded::Nothing => None,
-            Decoded::Answer(inbound) => Some(inbound),
-            Decoded::Unasked(inbound, bytes) => {
-                self.let_in(bytes, &inbound);
+            Decoded::Empty => None,
+            Decoded::Reply(inbound) => Some(inbound),
+            Decoded::Unsolicited(inbound, bytes) => {
+                self.charge(bytes, &inbound);
                 Some(inbound)
             }
-            Decoded::Refused(changed) => {
-                self.refuse(changed);
+            Decoded::Dropped(changed_lists) => {
+                self.record_drop(changed_lists);
                 None
             }
-            Decoded::RefusedRequest(id, why) => {
-                let refused = self.refused();
-                refused.dropped += 1;
-                if refused.requests.len() < TOLD {
-                    refused.requests.push((id, why));
+            Decoded::RejectedRequest(id, reason) => {
+                let drops = self.drops();
+                drops.messages += 1;
+                if drops.requests.len() < MAX_REPORTED_REQUESTS {
+                    drops.requests.push((id, reason));
                 }
                 None
             }
-            Decoded::RefusedNoise => {
-                self.refused().strays += 1;
+            Decoded::DroppedNoise => {
+                self.drops().strays += 1;
                 None
             }
             Decoded::Batch(messages) => {
                 let mut first = None;
                 for message in messages {
-                    let admitted = self.admit(message, behind);
-                    put(admitted, &mut first, behind);
+                    let admitted = self.admit(message, rest);
+                    push_in_order(admitted, &mut first, rest);
                 }
                 first
             }
         }
     }
 
-    /// A message that takes so many bytes was let in.
-    fn let_in(&mut self, bytes: usize, inbound: &Inbound) {
-        let more = match inbound {
-            Inbound::Request { .. } => self.request_places,
+    fn charge(&mut self, bytes: usize, inbound: &Inbound) {
+        let additional = match inbound {
+            Inbound::Request { .. } => self.request_tokens,
             _ => 0,
         };
-        let places = places(bytes).saturating_add(more);
-        self.bucket.take(Instant::now().into_std(), places);
+        let tokens = token_cost(bytes).saturating_add(additional);
+        self.bucket.take(Instant::now().into_std(), tokens);
     }
 
-    /// A message was refused. That a list changed is not lost: it is told with the report.
-    fn refuse(&mut self, changed: &[ListKind]) {
-        let refused = self.refused();
-        if changed.is_empty() {
-            refused.dropped += 1;
+    /// Records a dropped message. List changes are not lost: the report carries them.
+    fn record_drop(&mut self, changed_lists: &[ListKind]) {
+        let drops = self.drops();
+        if changed_lists.is_empty() {
+            drops.messages += 1;
         }
-        for list in changed {
-            if !refused.changed.contains(list) {
-                refused.changed.push(*list);
+        for list in changed_lists {
+            if !drops.changed_lists.contains(list) {
+                drops.changed_lists.push(*list);
             }
         }
     }
 
-    fn refused(&mut self) -> &mut Refused {
-        self.refused.get_or_insert_with(|| Refused {
-            dropped: 0,
+    fn drops(&mut self) -> &mut Drops {
+        self.drops.get_or_insert_with(|| Drops {
+            messages: 0,
             strays: 0,
-            changed: Vec::new(),
+            changed_lists: Vec::new(),
             requests: Vec::new(),
-            report: Box::pin(tokio::time::sleep(REPORT_EVERY)),
+            report_timer: Box::pin(tokio::time::sleep(REPORT_INTERVAL)),
         })
     }
 
-    /// Waits for the next report; without anything to report, for ever.
+    /// Waits until a report is due; pending forever while nothing was dropped.
     pub(crate) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Inbound> {
-        let Some(refused) = &mut self.refused else {
+        let Some(drops) = &mut self.drops else {
             return Poll::Pending;
         };
-        ready!(refused.report.as_mut().poll(cx));
+        ready!(drops.report_timer.as_mut().poll(cx));
         self.take_report().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// What there is to report, before its time.
+    /// Takes the report before it is due.
     pub(crate) fn take_report(&mut self) -> Option<Inbound> {
-        self.refused.take().map(|refused| Inbound::Refused {
-            dropped: refused.dropped,
-            strays: refused.strays,
-            changed: refused.changed,
-            requests: refused.requests,
+        self.drops.take().map(|drops| Inbound::Dropped {
+            messages: drops.messages,
+            strays: drops.strays,
+            changed_lists: drops.changed_lists,
+            requests: drops.requests,
         })
     }
 }
 
-/// Puts a message first, or behind the others if there is a first one.
-pub(crate) fn put(
+/// Stores a message in `first`, or queues it in `rest` if there is a first one.
+pub(crate) fn push_in_order(
     message: Option<Inbound>,
     first: &mut Option<Inbound>,
-    behind: &mut VecDeque<Inbound>,
+    rest: &mut VecDeque<Inbound>,
 ) {
     match first {
-        Some(_) => behind.extend(message),
+        Some(_) => rest.extend(message),
         None => *first = message,
     }
 }
 
-/// Room for something that nobody asked for, in places.
+/// Tokens available for an unsolicited message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room(u32);
+pub(crate) struct Capacity(u32);
 
-impl Room {
-    /// Whether a message that takes so many bytes of memory fits in.
-    pub(crate) fn has(self, bytes: usize) -> bool {
-        places(bytes) <= self.0
+impl Capacity {
+    /// Whether a message that takes `bytes` of memory is within the capacity.
+    pub(crate) fn fits(self, bytes: usize) -> bool {
+        token_cost(bytes) <= self.0
     }
 }
 
-/// The bytes of the places that a message takes.
-pub(crate) fn span(bytes: usize) -> usize {
-    (bytes / BYTES_PER_PLACE + 1) * BYTES_PER_PLACE
+/// Rounds the memory of a message up to whole tokens, in bytes.
+pub(crate) fn round_up_to_tokens(bytes: usize) -> usize {
+    (bytes / BYTES_PER_TOKEN + 1) * BYTES_PER_TOKEN
 }
 
-fn places(bytes: usize) -> u32 {
-    // Nothing that is read takes so much that this would be cut off.
-    u32::try_from(bytes / BYTES_PER_PLACE + 1).unwrap_or(u32::MAX)
+fn token_cost(bytes: usize) -> u32 {
+    // Message limits keep the size far below saturation.
+    u32::try_from(bytes / BYTES_PER_TOKEN + 1).unwrap_or(u32::MAX)
+}
+
+/// A token bucket that refills with time.
+#[derive(Debug, Default)]
+struct TokenBucket {
+    /// When the bucket is full again; `None` before the first use.
+    full_at: Option<std::time::Instant>,
+}
+
+impl TokenBucket {
+    fn available(&self, now: std::time::Instant) -> u32 {
+        let refill = self.time_to_refill(now).as_nanos();
+        let used = refill.div_ceil(REFILL_INTERVAL.as_nanos());
+        BURST.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX))
+    }
+
+    fn take(&mut self, now: std::time::Instant, tokens: u32) {
+        self.full_at = Some(now + self.time_to_refill(now) + REFILL_INTERVAL * tokens);
+    }
+
+    fn time_to_refill(&self, now: std::time::Instant) -> Duration {
+        self.full_at.map_or(Duration::ZERO, |full_at| {
+            full_at.saturating_duration_since(now)
+        })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[tokio::test]
-    async fn of_the_requests_that_are_refused_a_few_are_told_and_all_are_counted() {
-        let mut gate = Gate::default();
+    async fn a_report_lists_a_few_rejected_requests_and_counts_all() {
+        let mut gate = FloodGate::default();
         for number in 0..1_000 {
-            let request = Decoded::RefusedRequest(RequestId::Number(number), Refusal::TooMany);
+            let request =
+                Decoded::RejectedRequest(RequestId::Number(number), RejectReason::TooMany);
             assert!(gate.admit(request, &mut VecDeque::new()).is_none());
         }
-        let Some(Inbound::Refused {
-            dropped, requests, ..
+        let Some(Inbound::Dropped {
+            messages, requests, ..
         }) = gate.take_report()
         else {
             panic!("there is no report");
         };
-        assert_eq!((dropped, requests.len()), (1_000, TOLD));
-        assert_eq!(requests[0], (RequestId::Number(0), Refusal::TooMany));
+        assert_eq!((messages, requests.len()), (1_000, MAX_REPORTED_REQUESTS));
+        assert_eq!(requests[0], (RequestId::Number(0), RejectReason::TooMany));
+    }
+
+    /// Takes single tokens until the bucket is empty; returns how many there were.
+    fn drain(bucket: &mut TokenBucket, now: Instant) -> u32 {
+        let mut taken = 0;
+        while bucket.available(now) > 0 {
+            bucket.take(now, 1);
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn a_burst_is_admitted_and_then_a_steady_rate() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::default();
+        assert_eq!(drain(&mut bucket, start), BURST);
+        assert_eq!(drain(&mut bucket, start + REFILL_INTERVAL / 2), 0);
+        assert_eq!(drain(&mut bucket, start + REFILL_INTERVAL), 1);
+        assert_eq!(drain(&mut bucket, start + Duration::from_secs(1)), 999);
+    }
+
+    #[test]
+    fn a_pause_refills_one_burst_and_no_more() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::default();
+        drain(&mut bucket, start);
+        let later = start + Duration::from_secs(3_600);
+        assert_eq!(drain(&mut bucket, later), BURST);
+    }
+
+    #[test]
+    fn a_large_message_takes_many_tokens() {
+        let now = Instant::now();
+        let mut bucket = TokenBucket::default();
+        assert_eq!(bucket.available(now), BURST);
+        bucket.take(now, BURST - 1);
+        assert_eq!(bucket.available(now), 1);
+    }
+
+    #[test]
+    fn a_clock_that_stops_or_goes_back_refills_nothing() {
+        let now = Instant::now() + REFILL_INTERVAL;
+        let mut bucket = TokenBucket::default();
+        drain(&mut bucket, now);
+        assert_eq!(drain(&mut bucket, now - REFILL_INTERVAL), 0);
     }
 }

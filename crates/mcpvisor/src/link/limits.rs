@@ -8,9 +8,9 @@ use mcpvisor_core::settings::MessageSettings;
 /// The bounds of one server. Its links ask for them with every message, so that a reload needs no
 /// new connection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bounds(Arc<ArcSwap<MessageSettings>>);
+pub(crate) struct MessageLimits(Arc<ArcSwap<MessageSettings>>);
 
-impl Bounds {
+impl MessageLimits {
     pub(crate) fn new(settings: MessageSettings) -> Self {
         Self(Arc::new(ArcSwap::from_pointee(settings)))
     }
@@ -28,7 +28,7 @@ impl Bounds {
 
 /// A number of bytes as people say it, if it is a round one.
 #[cfg(any(feature = "stdio", feature = "http"))]
-pub(crate) fn in_words(bytes: usize) -> String {
+pub(crate) fn format_bytes(bytes: usize) -> String {
     const KIB: usize = 1024;
     const MIB: usize = 1024 * KIB;
     match bytes {

@@ -12,18 +12,16 @@
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) mod codec;
 #[cfg(any(feature = "stdio", feature = "http"))]
+mod cpu_quota;
+#[cfg(any(feature = "stdio", feature = "http"))]
 mod flood_gate;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 pub(crate) mod in_process;
 pub(crate) mod limits;
-#[cfg(any(feature = "stdio", feature = "http"))]
-mod pace;
-pub(crate) mod stderr;
+pub(crate) mod stderr_ring;
 #[cfg(feature = "stdio")]
 pub(crate) mod stdio;
-#[cfg(any(feature = "stdio", feature = "http"))]
-mod token_bucket;
 
 use std::future::Future;
 
@@ -36,7 +34,7 @@ use rmcp::model::{
     ServerResult,
 };
 
-pub(crate) use self::stderr::StderrRing;
+pub(crate) use self::stderr_ring::StderrRing;
 
 /// One open connection.
 ///
@@ -71,25 +69,25 @@ pub(crate) trait Link: Send {
     fn withdraw(&mut self, _from: u64) {}
 
     /// Whether there is room for another request. A link that has none may have some later.
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         true
     }
 
     /// Both sides agreed on a version of the protocol.
-    fn negotiated(&mut self, _version: &ProtocolVersion) {}
+    fn set_protocol_version(&mut self, _version: &ProtocolVersion) {}
 
     /// The headers of the endpoint are others now; the next request carries them.
     #[cfg(feature = "http")]
-    fn renew(&mut self, _endpoint: &http::HttpEndpoint) {}
+    fn update_endpoint(&mut self, _endpoint: &http::HttpEndpoint) {}
 
     /// Nobody waits for the answer to this request any more, and the server need not know.
-    fn let_go(&mut self, _id: CallId) {}
+    fn forget(&mut self, _id: CallId) {}
 
     /// Gives a pending request up at the server, which may have answered it already. Says whether any
     /// of it may have reached the server, or will.
     fn cancel(&mut self, id: CallId, reason: &str) -> bool {
         // What cannot be written any more needs no cancelling either.
-        let _ = self.push(cancelled(id, reason));
+        let _ = self.push(cancel_notification(id, reason));
         true
     }
 
@@ -98,11 +96,11 @@ pub(crate) trait Link: Send {
     /// Cancel-safe: all state lives in `self`. After an error, every further wait has that error.
     fn next(
         &mut self,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send;
 
     /// A message that has arrived already, without waiting, so that the caller can work in batches.
-    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound>;
+    fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound>;
 
     /// Closes it for good within the grace, by force where the other side does not go by itself.
     /// Cancel-safe: it may be begun again with another grace.
@@ -112,7 +110,7 @@ pub(crate) trait Link: Send {
 }
 
 /// The notification that gives a request up.
-pub(crate) fn cancelled(id: CallId, reason: &str) -> ClientJsonRpcMessage {
+pub(crate) fn cancel_notification(id: CallId, reason: &str) -> ClientJsonRpcMessage {
     let param = CancelledNotificationParam::new(Some(request_id(id)), Some(reason.to_owned()));
     let cancelled = CancelledNotification::new(param);
     ClientJsonRpcMessage::notification(ClientNotification::CancelledNotification(cancelled))
@@ -128,7 +126,7 @@ pub(crate) struct RequestHeaders(pub(crate) Vec<(String, String)>);
 /// Knowing it saves the decoder from trying every kind in turn, which is most of the work of
 /// reading a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expect {
+pub(crate) enum ReplyKind {
     /// A tool's result.
     CallTool,
     /// A page of tools.
@@ -155,7 +153,7 @@ pub(crate) enum Expect {
     Any,
 }
 
-impl Expect {
+impl ReplyKind {
     /// What the reply to a request should be.
     pub(crate) fn of(request: &ClientRequest) -> Self {
         match request {
@@ -180,28 +178,28 @@ impl Expect {
 }
 
 /// Knows which requests are unanswered; implemented by the connection's table of pending calls.
-pub(crate) trait Expectations: Sync {
+pub(crate) trait PendingRequests: Sync {
     /// What the reply to this request should be, or nothing if no such request is pending.
-    fn expect(&self, id: CallId) -> Option<Expect>;
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind>;
 
     /// All that is pending now, for a reader in another thread.
     #[cfg(any(feature = "stdio", feature = "http"))]
-    fn snapshot(&self) -> Snapshot;
+    fn snapshot(&self) -> PendingSnapshot;
 }
 
 /// What was pending at one moment. There are as many as calls in flight, so it is searched in order.
 #[cfg(any(feature = "stdio", feature = "http"))]
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshot(pub(crate) Vec<(CallId, Expect)>);
+pub(crate) struct PendingSnapshot(pub(crate) Vec<(CallId, ReplyKind)>);
 
 #[cfg(any(feature = "stdio", feature = "http"))]
-impl Expectations for Snapshot {
-    fn expect(&self, id: CallId) -> Option<Expect> {
+impl PendingRequests for PendingSnapshot {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
         let pending = self.0.iter().find(|(pending, _)| *pending == id);
-        pending.map(|(_, expect)| *expect)
+        pending.map(|(_, kind)| *kind)
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> PendingSnapshot {
         self.clone()
     }
 }
@@ -233,7 +231,7 @@ pub(crate) enum Inbound {
         result: Result<ServerResult, ErrorData>,
     },
     /// A pending request was answered with an error that may mean that its session is lost.
-    Doubtful {
+    PossibleSessionLoss {
         /// Which request.
         id: CallId,
         /// The error that the server answered.
@@ -280,19 +278,19 @@ pub(crate) enum Inbound {
         problem: String,
     },
     /// More came unasked than there is room for. It was not read.
-    Refused {
+    Dropped {
         /// Requests and notifications that are lost.
-        dropped: u64,
+        messages: u64,
         /// Noise that nobody will miss.
         strays: u64,
         /// Lists that have changed, which is never lost.
-        changed: Vec<ListKind>,
+        changed_lists: Vec<ListKind>,
         /// The first few of the requests, so that the server does not wait for them for ever.
-        requests: Vec<(RequestId, Refusal)>,
+        requests: Vec<(RequestId, RejectReason)>,
     },
     /// For a while nobody heard what the server says of its own accord.
     #[cfg(feature = "http")]
-    Unheard,
+    NotificationsMissed,
 }
 
 #[cfg(feature = "http")]
@@ -301,7 +299,7 @@ impl Inbound {
     fn answers(&self) -> Option<CallId> {
         match self {
             Self::Response { id, .. }
-            | Self::Doubtful { id, .. }
+            | Self::PossibleSessionLoss { id, .. }
             | Self::Unreadable { id, .. }
             | Self::Failed { id, .. } => Some(*id),
             _ => None,
@@ -315,7 +313,7 @@ impl Inbound {
     not(any(feature = "stdio", feature = "http")),
     allow(dead_code, reason = "in this process nothing is refused")
 )]
-pub(crate) enum Refusal {
+pub(crate) enum RejectReason {
     /// It is too large.
     TooLarge,
     /// Too much came at once.

@@ -52,7 +52,7 @@ impl ServerState {
             }
             Effect::Open { generation } => {
                 tracing::debug!(server = %self.slot.name(), %generation, "connecting");
-                self.slot.stderr.begin();
+                self.slot.stderr.start_connection();
                 self.connection = Some(connection::spawn(&self.slot, &self.myself, generation));
                 self.dirty = true;
             }

@@ -30,7 +30,7 @@ use crate::config::ServerConfig;
 use crate::fleet::CloseOutcome;
 use crate::fleet::host::Host;
 use crate::link::StderrRing;
-use crate::link::limits::Bounds;
+use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
 use crate::state::catalog_cache::{CatalogStore, KEEP_AFTER};
 use crate::state::era_cache::EraWrites;
@@ -54,7 +54,7 @@ pub(crate) struct ServerSlot {
     /// How many log lines it may cause.
     pub(crate) log_limit: LogLimit,
     /// How large its messages may be.
-    pub(crate) bounds: Bounds,
+    pub(crate) message_limits: MessageLimits,
     /// The schemas of the tools, compiled.
     #[cfg(feature = "schema-check")]
     pub(crate) checks: Arc<crate::server::argument_check::ArgumentChecks>,
@@ -194,7 +194,7 @@ impl ServerSlot {
             made: now(),
             stderr: Arc::new(StderrRing::new(messages.stderr_bytes)),
             log_limit: LogLimit::default(),
-            bounds: Bounds::new(messages),
+            message_limits: MessageLimits::new(messages),
             memory: Mutex::new(Memory {
                 durable,
                 listed: Arc::new(ServerCatalog::default()),
@@ -245,8 +245,8 @@ impl ServerSlot {
         let before = self.config();
         self.admission.reconfigure(&config.settings.admission);
         let messages = config.settings.messages;
-        self.bounds.set(messages);
-        self.stderr.keep(messages.stderr_bytes);
+        self.message_limits.set(messages);
+        self.stderr.set_capacity(messages.stderr_bytes);
         let next = ActiveConfig::new(config, Some(&before));
         self.config.store(Arc::new(next));
     }
@@ -688,7 +688,7 @@ impl ServerSlot {
 
     /// The same, of the present connection alone.
     pub(crate) fn present_stderr_tail(&self) -> String {
-        self.config.load().redact_tail(&self.stderr.present_tail())
+        self.config.load().redact_tail(&self.stderr.current_tail())
     }
 }
 

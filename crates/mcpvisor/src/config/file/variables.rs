@@ -5,7 +5,7 @@
 
 use std::env::VarError;
 
-use crate::secret::{Secret, is_usual_name};
+use crate::secret::{Secret, is_env_var_name};
 
 /// Variables that only an editor knows.
 const OF_EDITORS: [&str; 6] = [
@@ -137,7 +137,7 @@ impl<'a> Variables<'a> {
         if self.as_written {
             return Ok(Expanded::plain(name));
         }
-        let value = (self.lookup)(name).ok_or_else(|| match is_usual_name(name) {
+        let value = (self.lookup)(name).ok_or_else(|| match is_env_var_name(name) {
             true if is_no_text(name) => Missing::NoText(name.to_owned()),
             true => Missing::Named(name.to_owned()),
             false => Missing::NoName,

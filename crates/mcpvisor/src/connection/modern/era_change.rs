@@ -17,7 +17,7 @@ use crate::api::reply::Failure;
 use crate::connection::era;
 use crate::connection::pending::{Entry, Holder, OwnRequest};
 use crate::connection::session::Session;
-use crate::link::{Expect, Expectations as _, Link};
+use crate::link::{Link, PendingRequests as _, ReplyKind};
 use crate::server::actor::now;
 use crate::server::message::FailedCall;
 
@@ -44,7 +44,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     fn asks_for_the_era(&self, entry: &Entry) -> bool {
-        self.modern.is_some() && entry.expect == Expect::Discover
+        self.modern.is_some() && entry.reply_kind == ReplyKind::Discover
     }
 
     /// The request was refused by a server that does not speak our version any more. The connection
@@ -70,7 +70,7 @@ impl<L: Link> Session<'_, L> {
             Holder::Listen => self.listen_ended(id, &Err(error)),
             Holder::SessionCheck => self.session_checked(SessionEvidence::None),
             // For the runtime's own requests the connection has ended.
-            Holder::Own(_) => self.not_listed(entry.expect),
+            Holder::Own(_) => self.not_listed(entry.reply_kind),
         }
     }
 
@@ -82,7 +82,7 @@ impl<L: Link> Session<'_, L> {
             return;
         };
         let asked = modern.doubt.is_some_and(|doubt| {
-            let unanswered = self.pending.expect(doubt.question).is_some();
+            let unanswered = self.pending.reply_kind(doubt.question).is_some();
             unanswered || at.saturating_duration_since(doubt.at) < ASK_EVERY
         });
         if asked {

@@ -17,7 +17,7 @@ use crate::api::reply::{Answer, Failure};
 use crate::connection::era;
 use crate::connection::pending::{Holder, OwnFailure, OwnRequest};
 use crate::connection::session::Session;
-use crate::link::{Expect, Link};
+use crate::link::{Link, ReplyKind};
 use crate::log_limit::log_limited;
 use crate::server::actor::now;
 use crate::server::call::Call;
@@ -119,7 +119,7 @@ impl<L: Link> Session<'_, L> {
         match self.link.push_request(id, &mut Some(request), false) {
             Ok(position) => self
                 .pending
-                .insert(id, Expect::Any, position, Holder::Listen),
+                .insert(id, ReplyKind::Any, position, Holder::Listen),
             Err(problem) => self.listen_ended(id, &Err(ErrorData::internal_error(problem, None))),
         }
         if let Some(over) = over {
@@ -282,11 +282,11 @@ impl<L: Link> Session<'_, L> {
 
     /// A request of the runtime's own failed. If it was for tools, calls whose headers were wrong
     /// have waited for nothing, and what the server said of them is their answer.
-    pub(in crate::connection) fn not_listed(&mut self, expect: Expect) {
+    pub(in crate::connection) fn not_listed(&mut self, reply_kind: ReplyKind) {
         let Some(modern) = self.modern.as_mut() else {
             return;
         };
-        if expect != Expect::ListTools {
+        if reply_kind != ReplyKind::ListTools {
             return;
         }
         modern.listing.clear();

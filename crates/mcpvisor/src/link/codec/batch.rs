@@ -6,8 +6,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::decode::{Decoded, decode_text, noise};
-use crate::link::Expectations;
-use crate::link::flood_gate::span;
+use crate::link::PendingRequests;
+use crate::link::flood_gate::round_up_to_tokens;
 
 /// So many messages may be in one batch.
 pub(crate) const MAX_MESSAGES: usize = 1_024;
@@ -16,7 +16,7 @@ pub(crate) const MAX_MESSAGES: usize = 1_024;
 /// so is one that has too many of them, or that is cut off.
 pub(super) fn decode_batch(
     line: &str,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
     let messages = match members(line) {
@@ -29,11 +29,11 @@ pub(super) fn decode_batch(
     let room = |bytes: usize| room(taken.get().saturating_add(bytes));
     let read = messages.into_iter().map(|message| {
         let decoded = match is_message(message) {
-            true => decode_text(message.get(), expect, room),
+            true => decode_text(message.get(), pending, room),
             false => noise("no JSON-RPC message", message.get(), room),
         };
-        if let Decoded::Unasked(_, bytes) = &decoded {
-            taken.set(taken.get().saturating_add(span(*bytes)));
+        if let Decoded::Unsolicited(_, bytes) = &decoded {
+            taken.set(taken.get().saturating_add(round_up_to_tokens(*bytes)));
         }
         decoded
     });
@@ -88,8 +88,8 @@ mod tests {
     use mcpvisor_core::{CallId, ListKind};
 
     use super::*;
-    use crate::link::codec::{decode, judge};
-    use crate::link::{Expect, Inbound, Snapshot};
+    use crate::link::codec::{check_limits, decode};
+    use crate::link::{Inbound, PendingSnapshot, ReplyKind};
 
     const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
@@ -100,13 +100,13 @@ mod tests {
     }
 
     fn read(line: &str, room: impl Fn(usize) -> bool) -> Decoded {
-        let pending = Snapshot(vec![
-            (CallId(7), Expect::CallTool),
-            (CallId(8), Expect::CallTool),
+        let pending = PendingSnapshot(vec![
+            (CallId(7), ReplyKind::CallTool),
+            (CallId(8), ReplyKind::CallTool),
         ]);
         decode(
             line.as_bytes(),
-            judge(line.as_bytes(), &Default::default()),
+            check_limits(line.as_bytes(), &Default::default()),
             &pending,
             room,
         )
@@ -118,12 +118,12 @@ mod tests {
             panic!("{line} is no batch");
         };
         let word = |decoded| match decoded {
-            Decoded::Answer(Inbound::Response { id, .. }) => format!("answer {id}"),
-            Decoded::Unasked(Inbound::Request { .. }, _) => "request".to_owned(),
-            Decoded::Unasked(Inbound::Notification(_), _) => "notification".to_owned(),
-            Decoded::Unasked(Inbound::Stray { .. }, _) => "stray".to_owned(),
-            Decoded::Refused(lists) => format!("refused {lists:?}"),
-            Decoded::RefusedNoise => "refused noise".to_owned(),
+            Decoded::Reply(Inbound::Response { id, .. }) => format!("answer {id}"),
+            Decoded::Unsolicited(Inbound::Request { .. }, _) => "request".to_owned(),
+            Decoded::Unsolicited(Inbound::Notification(_), _) => "notification".to_owned(),
+            Decoded::Unsolicited(Inbound::Stray { .. }, _) => "stray".to_owned(),
+            Decoded::Dropped(lists) => format!("refused {lists:?}"),
+            Decoded::DroppedNoise => "refused noise".to_owned(),
             other => panic!("{other:?}"),
         };
         messages.into_iter().map(word).collect()
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_was_let_in_takes_room_from_what_comes_after_and_from_no_answer() {
-        let three_places = |bytes: usize| span(bytes) <= span(0) * 3;
+        let three_places = |bytes: usize| round_up_to_tokens(bytes) <= round_up_to_tokens(0) * 3;
         let line = format!("[{LOG},{LOG},{PING},{LOG},{CHANGED},1,{}]", answer(7));
         let expected = [
             "notification",
@@ -183,7 +183,7 @@ mod tests {
         ] {
             let decoded = read(line, |_| true);
             assert!(
-                matches!(decoded, Decoded::Unasked(Inbound::Stray { .. }, 0)),
+                matches!(decoded, Decoded::Unsolicited(Inbound::Stray { .. }, 0)),
                 "{line}: {decoded:?}"
             );
         }
@@ -196,7 +196,8 @@ mod tests {
             format!("[{},{logs}]", answer(7))
         };
         assert_eq!(words(&batch(MAX_MESSAGES - 1), |_| true)[0], "answer 7");
-        let Decoded::Unasked(Inbound::Stray { problem }, _) = read(&batch(MAX_MESSAGES), |_| true)
+        let Decoded::Unsolicited(Inbound::Stray { problem }, _) =
+            read(&batch(MAX_MESSAGES), |_| true)
         else {
             panic!("it is read");
         };

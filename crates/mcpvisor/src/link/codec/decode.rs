@@ -20,14 +20,14 @@ use super::envelope::Envelope;
 #[cfg(any(test, feature = "stdio"))]
 use super::partial_message::Ends;
 use super::partial_message::{Told, changed_lists};
-use super::weigh::{LARGE, Verdict, memory};
-use crate::link::{Expect, Expectations, Inbound, Refusal};
+use super::weigh::{LARGE, LimitCheck, memory};
+use crate::link::{Inbound, PendingRequests, RejectReason, ReplyKind};
 
 /// So much of a strange line is shown, in characters.
 const SHOWN: usize = 120;
 
 /// A request or notification of the server's may take so much memory, in bytes.
-pub(crate) const MAX_UNASKED: usize = 1024 * 1024;
+pub(crate) const MAX_UNSOLICITED_BYTES: usize = 1024 * 1024;
 
 /// An id of the server's is repeated in an answer if it has at most so many bytes.
 const MAX_ID: usize = 256;
@@ -36,62 +36,62 @@ const MAX_ID: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Decoded {
     /// There was nothing in it.
-    Nothing,
+    Empty,
     /// The answer to a pending request, readable or not.
-    Answer(Inbound),
+    Reply(Inbound),
     /// A message that nobody asked for, or noise. There was room for so many bytes.
-    Unasked(Inbound, usize),
+    Unsolicited(Inbound, usize),
     /// A message that nobody asked for and that there was no room for. It was not read, but the
     /// lists that it says have changed are told.
-    Refused(&'static [ListKind]),
+    Dropped(&'static [ListKind]),
     /// A request that was not read.
-    RefusedRequest(RequestId, Refusal),
+    RejectedRequest(RequestId, RejectReason),
     /// Noise that there was no room for.
-    RefusedNoise,
+    DroppedNoise,
     /// Several messages, none of them a batch.
     Batch(Vec<Decoded>),
 }
 
 impl Decoded {
     /// Whether it answers a pending request.
-    pub(crate) fn is_answer(&self) -> bool {
+    pub(crate) fn is_reply(&self) -> bool {
         match self {
-            Self::Answer(_) => true,
-            Self::Batch(messages) => messages.iter().any(Self::is_answer),
-            Self::Nothing
-            | Self::Unasked(..)
-            | Self::Refused(_)
-            | Self::RefusedRequest(..)
-            | Self::RefusedNoise => false,
+            Self::Reply(_) => true,
+            Self::Batch(messages) => messages.iter().any(Self::is_reply),
+            Self::Empty
+            | Self::Unsolicited(..)
+            | Self::Dropped(_)
+            | Self::RejectedRequest(..)
+            | Self::DroppedNoise => false,
         }
     }
 }
 
 /// Reads a line, which may end in white space.
 ///
-/// `verdict` says whether it may be read, `room` whether there is room for one more message that
+/// `limit_check` says whether it may be read, `room` whether there is room for one more message that
 /// nobody asked for and that takes so many bytes of memory. Replies need no room.
 pub(crate) fn decode(
     line: &[u8],
-    verdict: Verdict,
-    expect: &impl Expectations,
+    limit_check: LimitCheck,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
     let line = trimmed(line);
     if line.is_empty() {
-        return Decoded::Nothing;
+        return Decoded::Empty;
     }
     let is_batch = line[0] == b'[';
     if line[0] != b'{' && !is_batch {
         return noise("no JSON-RPC message", &start(line), room);
     }
-    if let Verdict::Crosses(bound) = verdict {
-        return crosses(line, &bound, told(line), expect, room);
+    if let LimitCheck::Exceeds(bound) = limit_check {
+        return crosses(line, &bound, told(line), pending, room);
     }
     match std::str::from_utf8(line) {
-        Ok(text) if is_batch => decode_batch(text, expect, room),
-        Ok(text) => decode_text(text, expect, room),
-        Err(problem) => broken(line, &problem, &Told::by_ends(line, line), expect, room),
+        Ok(text) if is_batch => decode_batch(text, pending, room),
+        Ok(text) => decode_text(text, pending, room),
+        Err(problem) => broken(line, &problem, &Told::by_ends(line, line), pending, room),
     }
 }
 
@@ -107,33 +107,34 @@ fn trimmed(line: &[u8]) -> &[u8] {
 
 #[cfg(any(test, feature = "stdio"))]
 /// What a line that was too long to be kept is known to be, or nothing if its ends do not tell.
-pub(crate) fn decode_ends(
+pub(crate) fn decode_oversized(
     ends: &Ends,
     problem: &str,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
 ) -> Option<Decoded> {
     let told = Told::by_ends(&ends.head, &ends.tail);
     told.is_known()
-        .then(|| crosses(&ends.head, &problem, told, expect, room))
+        .then(|| crosses(&ends.head, &problem, told, pending, room))
 }
 
 /// The error of a message that need not be the answer to anything: a refused request is answered by
 /// what comes back for it, whatever id that has.
 #[cfg(feature = "http")]
-pub(crate) fn decode_refusal(text: &[u8]) -> Option<ErrorData> {
+pub(crate) fn decode_error_body(text: &[u8]) -> Option<ErrorData> {
     decode_error_of(text, |_| true)
 }
 
 /// Reads an error that names no request of ours.
 #[cfg(feature = "http")]
-pub(crate) fn decode_nameless(text: &[u8]) -> Option<ErrorData> {
+pub(crate) fn decode_error_without_id(text: &[u8]) -> Option<ErrorData> {
     decode_error_of(text, |envelope| envelope.call_id().is_none())
 }
 
 fn decode_error_of(text: &[u8], fits: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
     let text = trimmed(text);
-    let Some(Verdict::Fine) = super::judge_here(text, &MessageSettings::default()) else {
+    let Some(LimitCheck::Within) = super::check_limits_inline(text, &MessageSettings::default())
+    else {
         return None;
     };
     let text = std::str::from_utf8(text).ok()?;
@@ -147,23 +148,23 @@ fn decode_error_of(text: &[u8], fits: impl Fn(&Envelope<'_>) -> bool) -> Option<
 /// Reads a text that begins as a message does.
 pub(super) fn decode_text(
     line: &str,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
     let mut envelope = Envelope::default();
     if let Err(problem) = envelope.read(line) {
         let mut told = Told::by_ends(line.as_bytes(), line.as_bytes());
         told.add(&envelope);
-        return broken(line.as_bytes(), &problem, &told, expect, room);
+        return broken(line.as_bytes(), &problem, &told, pending, room);
     }
     if !envelope.is_json_rpc() {
         return noise("no JSON-RPC message", line, room);
     }
     match (envelope.method, envelope.result, envelope.error()) {
-        (None, Some(result), None) => reply(&envelope, line, expect, room, |kind| {
+        (None, Some(result), None) => reply(&envelope, line, pending, room, |kind| {
             decode_result(kind, result.get()).map(Ok)
         }),
-        (None, _, Some(error)) => reply(&envelope, line, expect, room, |_| {
+        (None, _, Some(error)) => reply(&envelope, line, pending, room, |_| {
             decode_error(error).map(Err)
         }),
         (Some(method), None, None) => unasked(&envelope, method.get(), line, room),
@@ -180,32 +181,32 @@ fn unasked(
 ) -> Decoded {
     let memory = memory(line.as_bytes());
     let refusal = match memory {
-        ..=MAX_UNASKED if room(memory) => None,
-        ..=MAX_UNASKED => Some(Refusal::TooMany),
-        _ => Some(Refusal::TooLarge),
+        ..=MAX_UNSOLICITED_BYTES if room(memory) => None,
+        ..=MAX_UNSOLICITED_BYTES => Some(RejectReason::TooMany),
+        _ => Some(RejectReason::TooLarge),
     };
     let inbound = if let Some(refusal) = refusal {
         return match envelope.id {
             Some(_) => refused_request(envelope.request_id(), refusal),
-            None => Decoded::Refused(changed_lists(&envelope.method().unwrap_or_default())),
+            None => Decoded::Dropped(changed_lists(&envelope.method().unwrap_or_default())),
         };
     } else if envelope.id.is_some() {
         decode_request(envelope, line)
     } else {
         decode_notification(method, line)
     };
-    Decoded::Unasked(inbound, memory)
+    Decoded::Unsolicited(inbound, memory)
 }
 
 /// A request that was not read can be answered if its id is one.
-fn refused_request(id: Option<RequestId>, refusal: Refusal) -> Decoded {
+fn refused_request(id: Option<RequestId>, refusal: RejectReason) -> Decoded {
     let is_short = |id: &RequestId| match id {
         RequestId::Number(_) => true,
         RequestId::String(text) => text.len() <= MAX_ID,
     };
     match id.filter(is_short) {
-        Some(id) => Decoded::RefusedRequest(id, refusal),
-        None => Decoded::Refused(&[]),
+        Some(id) => Decoded::RejectedRequest(id, refusal),
+        None => Decoded::Dropped(&[]),
     }
 }
 
@@ -227,16 +228,16 @@ fn crosses(
     line: &[u8],
     bound: &dyn Display,
     told: Told,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
-    if let Some(id) = told.pending(expect) {
+    if let Some(id) = told.pending(pending) {
         let problem = format!("the reply is refused: {bound}");
-        return Decoded::Answer(Inbound::Unreadable { id, problem });
+        return Decoded::Reply(Inbound::Unreadable { id, problem });
     }
     match (told.method, told.request) {
-        (Some(_), Some(id)) => refused_request(Some(id), Refusal::TooLarge),
-        (Some(method), None) => Decoded::Refused(changed_lists(&method)),
+        (Some(_), Some(id)) => refused_request(Some(id), RejectReason::TooLarge),
+        (Some(method), None) => Decoded::Dropped(changed_lists(&method)),
         (None, _) => noise(&bound.to_string(), &start(line), room),
     }
 }
@@ -247,12 +248,12 @@ fn broken(
     line: &[u8],
     problem: &dyn Display,
     told: &Told,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
 ) -> Decoded {
-    if let Some(id) = told.pending(expect) {
+    if let Some(id) = told.pending(pending) {
         let problem = format!("the reply is broken: {problem}");
-        return Decoded::Answer(Inbound::Unreadable { id, problem });
+        return Decoded::Reply(Inbound::Unreadable { id, problem });
     }
     noise("no JSON", &start(line), room)
 }
@@ -266,17 +267,17 @@ fn start(line: &[u8]) -> Cow<'_, str> {
 fn reply(
     envelope: &Envelope<'_>,
     line: &str,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
     room: impl Fn(usize) -> bool,
-    read: impl FnOnce(Expect) -> serde_json::Result<Result<ServerResult, ErrorData>>,
+    read: impl FnOnce(ReplyKind) -> serde_json::Result<Result<ServerResult, ErrorData>>,
 ) -> Decoded {
     let Some(id) = envelope.call_id() else {
         return noise("a reply without an id of ours", line, room);
     };
-    let Some(kind) = expect.expect(id) else {
+    let Some(kind) = pending.reply_kind(id) else {
         return noise("a reply that nothing waits for", line, room);
     };
-    Decoded::Answer(match read(kind) {
+    Decoded::Reply(match read(kind) {
         Ok(result) => Inbound::Response { id, result },
         Err(problem) => Inbound::Unreadable {
             id,
@@ -288,20 +289,22 @@ fn reply(
 /// Reads a result as what is expected, and as whatever rmcp makes of it where it is something else:
 /// an input that is required, a task, a custom shape. Those are small; a large one would be held in
 /// memory twice while rmcp tries what it is.
-fn decode_result(expect: Expect, text: &str) -> serde_json::Result<ServerResult> {
-    let expected = match expect {
-        Expect::CallTool => typed::<CallToolResult>(text),
-        Expect::ListTools => typed::<ListToolsResult>(text),
-        Expect::ListPrompts => typed::<ListPromptsResult>(text),
-        Expect::GetPrompt => typed::<GetPromptResult>(text),
-        Expect::ListResources => typed::<ListResourcesResult>(text),
-        Expect::ListTemplates => typed::<ListResourceTemplatesResult>(text),
-        Expect::ReadResource => typed::<ReadResourceResult>(text),
-        Expect::Complete => typed::<CompleteResult>(text),
-        Expect::Initialize => typed::<InitializeResult>(text),
+fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<ServerResult> {
+    let expected = match kind {
+        ReplyKind::CallTool => typed::<CallToolResult>(text),
+        ReplyKind::ListTools => typed::<ListToolsResult>(text),
+        ReplyKind::ListPrompts => typed::<ListPromptsResult>(text),
+        ReplyKind::GetPrompt => typed::<GetPromptResult>(text),
+        ReplyKind::ListResources => typed::<ListResourcesResult>(text),
+        ReplyKind::ListTemplates => typed::<ListResourceTemplatesResult>(text),
+        ReplyKind::ReadResource => typed::<ReadResourceResult>(text),
+        ReplyKind::Complete => typed::<CompleteResult>(text),
+        ReplyKind::Initialize => typed::<InitializeResult>(text),
         // An acknowledgement has nothing in it that anyone reads.
-        Expect::Empty if text.starts_with('{') || text == "null" => Ok(EmptyResult {}.into()),
-        Expect::Discover | Expect::Empty | Expect::Any => return serde_json::from_str(text),
+        ReplyKind::Empty if text.starts_with('{') || text == "null" => Ok(EmptyResult {}.into()),
+        ReplyKind::Discover | ReplyKind::Empty | ReplyKind::Any => {
+            return serde_json::from_str(text);
+        }
     };
     // The first problem is the one that names a field; the union only says that nothing matched.
     expected.or_else(|problem| match text.len() {
@@ -398,9 +401,9 @@ fn notification<N: DeserializeOwned + Into<ServerNotification>>(
 pub(super) fn noise(what: &str, line: &str, room: impl Fn(usize) -> bool) -> Decoded {
     // Little of it is kept.
     if room(0) {
-        Decoded::Unasked(stray(what, line), 0)
+        Decoded::Unsolicited(stray(what, line), 0)
     } else {
-        Decoded::RefusedNoise
+        Decoded::DroppedNoise
     }
 }
 

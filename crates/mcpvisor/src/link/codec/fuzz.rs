@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::{Decoded, decode, judge};
+use super::{Decoded, check_limits, decode};
 use crate::fuzz::{budget, bytes, json, object};
-use crate::link::{Expect, Expectations, Inbound, Snapshot};
+use crate::link::{Inbound, PendingRequests, PendingSnapshot, ReplyKind};
 
 const SEEDS: &[&str] = &[
     r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hi"}],"isError":false}}"#,
@@ -24,32 +24,32 @@ const SEEDS: &[&str] = &[
 ];
 
 /// Every kind of result, each under its own id from 1 on.
-const PENDING: [Expect; 12] = [
-    Expect::CallTool,
-    Expect::ListTools,
-    Expect::ListPrompts,
-    Expect::GetPrompt,
-    Expect::ListResources,
-    Expect::ListTemplates,
-    Expect::ReadResource,
-    Expect::Complete,
-    Expect::Initialize,
-    Expect::Discover,
-    Expect::Empty,
-    Expect::Any,
+const PENDING: [ReplyKind; 12] = [
+    ReplyKind::CallTool,
+    ReplyKind::ListTools,
+    ReplyKind::ListPrompts,
+    ReplyKind::GetPrompt,
+    ReplyKind::ListResources,
+    ReplyKind::ListTemplates,
+    ReplyKind::ReadResource,
+    ReplyKind::Complete,
+    ReplyKind::Initialize,
+    ReplyKind::Discover,
+    ReplyKind::Empty,
+    ReplyKind::Any,
 ];
 
 struct Pending;
 
-impl Expectations for Pending {
-    fn expect(&self, id: CallId) -> Option<Expect> {
+impl PendingRequests for Pending {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
         let index = usize::try_from(id.0.checked_sub(1)?).ok()?;
         PENDING.get(index).copied()
     }
 
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self) -> PendingSnapshot {
         let pending = (1..).map(CallId).zip(PENDING);
-        Snapshot(pending.collect())
+        PendingSnapshot(pending.collect())
     }
 }
 
@@ -60,7 +60,7 @@ const LONGEST_STRAY: usize = 120 * 10 + 100;
 fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
     check_decoded(decode(
         line,
-        judge(line, &Default::default()),
+        check_limits(line, &Default::default()),
         &Pending,
         |_| true,
     ))
@@ -68,11 +68,11 @@ fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
 
 fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
     let inbound = match decoded {
-        Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) => Some(inbound),
-        Decoded::Nothing
-        | Decoded::Refused(_)
-        | Decoded::RefusedRequest(..)
-        | Decoded::RefusedNoise => None,
+        Decoded::Reply(inbound) | Decoded::Unsolicited(inbound, _) => Some(inbound),
+        Decoded::Empty
+        | Decoded::Dropped(_)
+        | Decoded::RejectedRequest(..)
+        | Decoded::DroppedNoise => None,
         Decoded::Batch(messages) => {
             let mut last = None;
             for message in messages {
@@ -84,18 +84,22 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
     };
     match &inbound {
         Some(Inbound::Response { id, .. } | Inbound::Unreadable { id, .. }) => {
-            prop_assert!(Pending.expect(*id).is_some(), "nobody asked {id:?}");
+            prop_assert!(Pending.reply_kind(*id).is_some(), "nobody asked {id:?}");
         }
         Some(Inbound::Stray { problem }) => {
             prop_assert!(problem.len() <= LONGEST_STRAY, "{problem}");
             prop_assert!(!problem.chars().any(char::is_control), "{problem:?}");
         }
-        Some(Inbound::Failed { .. } | Inbound::Doubtful { .. } | Inbound::SessionGone { .. }) => {
+        Some(
+            Inbound::Failed { .. }
+            | Inbound::PossibleSessionLoss { .. }
+            | Inbound::SessionGone { .. },
+        ) => {
             prop_assert!(false, "no line says that: {inbound:?}");
         }
         #[cfg(feature = "http")]
-        Some(Inbound::Unheard) => prop_assert!(false, "no line says that"),
-        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Refused { .. })
+        Some(Inbound::NotificationsMissed) => prop_assert!(false, "no line says that"),
+        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped { .. })
         | None => {}
     }
     Ok(inbound)

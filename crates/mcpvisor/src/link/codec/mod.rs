@@ -13,16 +13,16 @@ mod partial_message;
 mod weigh;
 
 #[cfg(any(test, feature = "stdio"))]
-pub(crate) use decode::decode_ends;
+pub(crate) use decode::decode_oversized;
 pub(crate) use decode::{Decoded, decode};
 #[cfg(feature = "http")]
-pub(crate) use decode::{decode_nameless, decode_refusal};
+pub(crate) use decode::{decode_error_body, decode_error_without_id};
 pub(crate) use encode::{encode, encode_request};
 #[cfg(test)]
 pub(crate) use partial_message::END;
 #[cfg(any(test, feature = "stdio"))]
 pub(crate) use partial_message::Ends;
-pub(crate) use weigh::{judge, judge_here};
+pub(crate) use weigh::{check_limits, check_limits_inline};
 
 #[cfg(test)]
 mod fuzz;

@@ -7,7 +7,7 @@ use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::RequestId;
 
 use super::envelope::Envelope;
-use crate::link::Expectations;
+use crate::link::PendingRequests;
 
 /// So much is looked at, at each end of a line, in bytes.
 pub(crate) const END: usize = 4 * 1024;
@@ -90,8 +90,8 @@ impl Told {
     }
 
     /// The pending call that this is the reply to.
-    pub(super) fn pending(&self, expect: &impl Expectations) -> Option<CallId> {
-        self.reply().filter(|id| expect.expect(*id).is_some())
+    pub(super) fn pending(&self, pending: &impl PendingRequests) -> Option<CallId> {
+        self.reply().filter(|id| pending.reply_kind(*id).is_some())
     }
 
     /// The call that this is the reply to, whether anyone waits for it or not.

@@ -11,39 +11,39 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::decode::MAX_UNASKED;
-use super::{Decoded, decode, encode, judge};
-use crate::link::{Expect, Expectations, Inbound, Refusal, Snapshot};
+use super::decode::MAX_UNSOLICITED_BYTES;
+use super::{Decoded, check_limits, decode, encode};
+use crate::link::{Inbound, PendingRequests, PendingSnapshot, RejectReason, ReplyKind};
 
 /// Request 7 is pending, and nothing else.
-struct Seven(Expect);
+struct Seven(ReplyKind);
 
-impl Expectations for Seven {
-    fn expect(&self, id: CallId) -> Option<Expect> {
+impl PendingRequests for Seven {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
         (id == CallId(7)).then_some(self.0)
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot(vec![(CallId(7), self.0)])
+    fn snapshot(&self) -> PendingSnapshot {
+        PendingSnapshot(vec![(CallId(7), self.0)])
     }
 }
 
 /// What is in a line, if there is room for everything.
-fn inbound(line: &[u8], expect: Expect) -> Option<Inbound> {
+fn inbound(line: &[u8], kind: ReplyKind) -> Option<Inbound> {
     match decode(
         line,
-        judge(line, &Default::default()),
-        &Seven(expect),
+        check_limits(line, &Default::default()),
+        &Seven(kind),
         |_| true,
     ) {
-        Decoded::Nothing => None,
-        Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) => Some(inbound),
+        Decoded::Empty => None,
+        Decoded::Reply(inbound) | Decoded::Unsolicited(inbound, _) => Some(inbound),
         refused => panic!("{refused:?}"),
     }
 }
 
-fn read(line: impl AsRef<[u8]>, expect: Expect) -> Inbound {
-    inbound(line.as_ref(), expect).expect("a message")
+fn read(line: impl AsRef<[u8]>, kind: ReplyKind) -> Inbound {
+    inbound(line.as_ref(), kind).expect("a message")
 }
 
 /// The text of an inbound message, for comparing: rmcp's types have no equality.
@@ -80,12 +80,12 @@ fn reply(result: Value) -> String {
     json!({"jsonrpc": "2.0", "id": 7, "result": result}).to_string()
 }
 
-/// One result of every kind that a request expects.
-fn results() -> Vec<(Expect, Value)> {
+/// One result of every kind that a request kinds.
+fn results() -> Vec<(ReplyKind, Value)> {
     let tool = json!({"name": "t", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}});
     vec![
         (
-            Expect::CallTool,
+            ReplyKind::CallTool,
             json!({"content": [
                 {"type": "text", "text": "ä\n\"", "annotations": {"priority": 0.6}},
                 {"type": "image", "data": "aGk=", "mimeType": "image/png"},
@@ -94,57 +94,57 @@ fn results() -> Vec<(Expect, Value)> {
                 {"type": "resource_link", "uri": "x:2", "name": "n"}],
                 "structuredContent": {"n": [1, 2.5, null]}, "isError": true, "_meta": {"k": "v"}}),
         ),
-        (Expect::CallTool, json!({"content": []})),
-        (Expect::CallTool, json!({"structuredContent": null})),
+        (ReplyKind::CallTool, json!({"content": []})),
+        (ReplyKind::CallTool, json!({"structuredContent": null})),
         (
-            Expect::CallTool,
+            ReplyKind::CallTool,
             json!({"resultType": "complete", "content": []}),
         ),
         (
-            Expect::ListTools,
+            ReplyKind::ListTools,
             json!({"tools": [tool], "nextCursor": "", "ttlMs": -5, "cacheScope": ""}),
         ),
-        (Expect::ListTools, json!({"tools": []})),
+        (ReplyKind::ListTools, json!({"tools": []})),
         (
-            Expect::ListPrompts,
+            ReplyKind::ListPrompts,
             json!({"prompts": [{"name": "p", "arguments": [{"name": "a", "required": true}]}]}),
         ),
         (
-            Expect::GetPrompt,
+            ReplyKind::GetPrompt,
             json!({"description": "d", "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}),
         ),
         (
-            Expect::ListResources,
+            ReplyKind::ListResources,
             json!({"resources": [{"uri": "x:1", "name": "n", "size": 3}]}),
         ),
         (
-            Expect::ListTemplates,
+            ReplyKind::ListTemplates,
             json!({"resourceTemplates": [{"uriTemplate": "x:{y}", "name": "n"}]}),
         ),
         (
-            Expect::ReadResource,
+            ReplyKind::ReadResource,
             json!({"contents": [{"uri": "x:1", "text": "t"}, {"uri": "x:2", "blob": "aGk="}]}),
         ),
         (
-            Expect::Complete,
+            ReplyKind::Complete,
             json!({"completion": {"values": ["a"], "total": 1, "hasMore": false}}),
         ),
         (
-            Expect::Initialize,
+            ReplyKind::Initialize,
             json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
                 "serverInfo": {"name": "s", "version": "1"}, "instructions": "i"}),
         ),
-        (Expect::Empty, json!({})),
+        (ReplyKind::Empty, json!({})),
     ]
 }
 
 #[test]
 fn every_expected_result_is_read_as_rmcp_reads_it() {
-    for (expect, result) in results() {
+    for (kind, result) in results() {
         let line = reply(result);
         let expected = shown(&by_rmcp(&line));
-        assert_eq!(shown(&read(&line, expect)), expected, "{line}");
-        assert_eq!(shown(&read(&line, Expect::Any)), expected, "{line}");
+        assert_eq!(shown(&read(&line, kind)), expected, "{line}");
+        assert_eq!(shown(&read(&line, ReplyKind::Any)), expected, "{line}");
     }
 }
 
@@ -163,15 +163,19 @@ fn a_result_of_another_kind_than_expected_is_read_as_rmcp_reads_it() {
     for result in odd {
         let line = reply(result);
         let expected = shown(&by_rmcp(&line));
-        assert_eq!(shown(&read(&line, Expect::CallTool)), expected, "{line}");
-        assert_eq!(shown(&read(&line, Expect::GetPrompt)), expected, "{line}");
+        assert_eq!(shown(&read(&line, ReplyKind::CallTool)), expected, "{line}");
+        assert_eq!(
+            shown(&read(&line, ReplyKind::GetPrompt)),
+            expected,
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn an_acknowledgement_may_carry_anything() {
     for result in [json!({}), json!({"_meta": {}, "ok": true}), json!(null)] {
-        let inbound = read(reply(result), Expect::Empty);
+        let inbound = read(reply(result), ReplyKind::Empty);
         assert!(
             matches!(
                 inbound,
@@ -210,7 +214,7 @@ fn requests_and_notifications_are_read_as_rmcp_reads_them() {
         message["jsonrpc"] = json!("2.0");
         let line = message.to_string();
         assert_eq!(
-            shown(&read(&line, Expect::Any)),
+            shown(&read(&line, ReplyKind::Any)),
             shown(&by_rmcp(&line)),
             "{line}"
         );
@@ -221,7 +225,7 @@ fn requests_and_notifications_are_read_as_rmcp_reads_them() {
 fn an_id_may_be_a_number_a_float_or_a_text() {
     for id in ["7", "7.0", "0.7e1", "\"7\""] {
         let line = format!(r#"{{"result":{{"content":[]}},"jsonrpc":"2.0","id":{id}}}"#);
-        let inbound = read(&line, Expect::CallTool);
+        let inbound = read(&line, ReplyKind::CallTool);
         assert!(
             matches!(
                 inbound,
@@ -244,7 +248,7 @@ fn an_id_may_be_a_number_a_float_or_a_text() {
         "1e99",
     ] {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
-        assert!(is_stray(&read(&line, Expect::CallTool)), "{id}");
+        assert!(is_stray(&read(&line, ReplyKind::CallTool)), "{id}");
     }
 }
 
@@ -276,7 +280,7 @@ fn an_error_is_read_as_far_as_it_can_be() {
     ];
     for (error, expected) in cases {
         let line = json!({"jsonrpc": "2.0", "id": 7, "error": error}).to_string();
-        match read(&line, Expect::CallTool) {
+        match read(&line, ReplyKind::CallTool) {
             Inbound::Response {
                 id: CallId(7),
                 result: Err(error),
@@ -290,7 +294,7 @@ fn an_error_is_read_as_far_as_it_can_be() {
 fn a_null_error_beside_a_result_is_no_error() {
     let line = r#"{"jsonrpc":"2.0","id":7,"error":null,"result":{"content":[]}}"#;
     assert!(matches!(
-        read(line, Expect::CallTool),
+        read(line, ReplyKind::CallTool),
         Inbound::Response { result: Ok(_), .. }
     ));
 }
@@ -311,12 +315,12 @@ fn what_belongs_to_nothing_is_stray_and_shown_without_control_characters() {
         br#"{"jsonrpc":"2.0","id":7,"method":"ping","result":{}}"#,
     ];
     for line in lines {
-        let Inbound::Stray { problem } = read(line, Expect::CallTool) else {
+        let Inbound::Stray { problem } = read(line, ReplyKind::CallTool) else {
             panic!("{:?}", String::from_utf8_lossy(line));
         };
         assert!(!problem.chars().any(char::is_control), "{problem}");
     }
-    let Inbound::Stray { problem } = read("x".repeat(10_000), Expect::Any) else {
+    let Inbound::Stray { problem } = read("x".repeat(10_000), ReplyKind::Any) else {
         panic!("noise");
     };
     assert!(problem.len() < 200 && problem.ends_with('…'), "{problem}");
@@ -325,10 +329,10 @@ fn what_belongs_to_nothing_is_stray_and_shown_without_control_characters() {
 #[test]
 fn an_empty_line_is_nothing() {
     for line in ["", " ", "\r", "\t \r"] {
-        assert!(inbound(line.as_bytes(), Expect::Any).is_none());
+        assert!(inbound(line.as_bytes(), ReplyKind::Any).is_none());
     }
     assert!(matches!(
-        read("  {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\r", Expect::Any),
+        read("  {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\r", ReplyKind::Any),
         Inbound::Notification(_)
     ));
 }
@@ -341,19 +345,19 @@ fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
         format!(" {marked}\r"),
         "\u{feff} \u{feff}".to_owned(),
     ] {
-        let inbound = inbound(line.as_bytes(), Expect::CallTool);
+        let inbound = inbound(line.as_bytes(), ReplyKind::CallTool);
         let is_noise = line.ends_with('\u{feff}');
         match inbound {
             Some(Inbound::Response { id: CallId(7), .. }) => assert!(!is_noise, "{line}"),
             other => assert!(is_noise && is_stray(&other.unwrap()), "{line}"),
         }
     }
-    assert!(inbound("\u{feff}\r".as_bytes(), Expect::Any).is_none());
+    assert!(inbound("\u{feff}\r".as_bytes(), ReplyKind::Any).is_none());
     let batch = format!("\u{feff}[{}]", reply(json!({"content": []})));
     let decoded = decode(
         batch.as_bytes(),
-        judge(batch.as_bytes(), &Default::default()),
-        &Seven(Expect::CallTool),
+        check_limits(batch.as_bytes(), &Default::default()),
+        &Seven(ReplyKind::CallTool),
         |_| true,
     );
     assert!(matches!(decoded, Decoded::Batch(messages) if messages.len() == 1));
@@ -364,7 +368,7 @@ fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
 fn an_error_behind_the_mark_of_an_encoding_is_read() {
     let line =
         "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-1,\"message\":\"m\"}}";
-    let error = super::decode::decode_refusal(line.as_bytes()).unwrap();
+    let error = super::decode::decode_error_body(line.as_bytes()).unwrap();
     assert_eq!((error.code.0, &*error.message), (-1, "m"));
 }
 
@@ -380,7 +384,7 @@ fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
         br#"{"jsonrpc":"2.0","id":7,"result":1e999}"#.to_vec(),
     ];
     for line in lines {
-        let inbound = read(&line, Expect::CallTool);
+        let inbound = read(&line, ReplyKind::CallTool);
         assert!(
             matches!(inbound, Inbound::Unreadable { id: CallId(7), .. }),
             "{}: {inbound:?}",
@@ -394,7 +398,7 @@ fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
         r#"{"jsonrpc":"2.0","id":8,"result":{"#,
         r#"{"id":7,"result":{"#,
     ] {
-        assert!(is_stray(&read(line, Expect::CallTool)), "{line}");
+        assert!(is_stray(&read(line, ReplyKind::CallTool)), "{line}");
     }
 }
 
@@ -409,21 +413,21 @@ fn garbage_never_panics_and_never_answers_another_request() {
         .collect();
     lines.push(br#"{"jsonrpc":"2.0","id":7,"error":{"code":-1,"message":"m"}}"#.to_vec());
     lines.push(br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#.to_vec());
-    let expects: Vec<Expect> = results().into_iter().map(|(expect, _)| expect).collect();
+    let kinds: Vec<ReplyKind> = results().into_iter().map(|(kind, _)| kind).collect();
     for _ in 0..20_000 {
         let mut line = random.choice(&lines).unwrap().clone();
         for _ in 0..random.usize(1..4) {
             mutate(&mut line, &mut random);
         }
-        let expect = *random.choice(&expects).unwrap();
-        let verdict = judge(&line, &Default::default());
-        let decoded = match decode(&line, verdict, &Seven(expect), |_| true) {
+        let kind = *random.choice(&kinds).unwrap();
+        let limit_check = check_limits(&line, &Default::default());
+        let decoded = match decode(&line, limit_check, &Seven(kind), |_| true) {
             // What is left of a line may happen to be a batch.
             Decoded::Batch(messages) => messages,
             one => vec![one],
         };
         for message in decoded {
-            if let Decoded::Answer(inbound) | Decoded::Unasked(inbound, _) = message
+            if let Decoded::Reply(inbound) | Decoded::Unsolicited(inbound, _) = message
                 && let Inbound::Response { id, .. } | Inbound::Unreadable { id, .. } = inbound
             {
                 assert_eq!(id, CallId(7));

@@ -8,7 +8,7 @@ use std::fmt;
 
 use mcpvisor_core::settings::MessageSettings;
 
-use crate::link::limits::in_words;
+use crate::link::limits::format_bytes;
 
 /// Shorter lines are read as they are: nothing in them can add up to much.
 pub(crate) const LARGE: usize = 64 * 1024;
@@ -37,7 +37,7 @@ const TEXT: usize = 32;
 
 /// A bound that a line crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub(crate) enum Limit {
     /// [`MessageSettings::max_depth`]
     Depth(usize),
     /// [`MessageSettings::max_values`]
@@ -46,13 +46,13 @@ pub(crate) enum Bound {
     Memory(usize),
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Depth(most) => write!(f, "it is nested deeper than {most}"),
             Self::Values(most) => write!(f, "it has more than {most} JSON values"),
             Self::Memory(most) => {
-                let most = in_words(*most);
+                let most = format_bytes(*most);
                 write!(f, "it takes more than {most} of memory to read")
             }
         }
@@ -61,25 +61,25 @@ impl fmt::Display for Bound {
 
 /// What to do with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum LimitCheck {
     /// Read it.
-    Fine,
+    Within,
     /// Do not read it.
-    Crosses(Bound),
+    Exceeds(Limit),
 }
 
 /// Judges a line, unless that or reading it would hold an async worker for long.
-pub(crate) fn judge_here(line: &[u8], bounds: &MessageSettings) -> Option<Verdict> {
+pub(crate) fn check_limits_inline(line: &[u8], bounds: &MessageSettings) -> Option<LimitCheck> {
     if line.len() > HEAVY {
         return None;
     }
     if line.len() <= light(bounds) {
-        return Some(judge_depth(line, bounds));
+        return Some(check_depth(line, bounds));
     }
     match weigh(line, bounds) {
         Ok(weight) if weight.values > MANY_VALUES => None,
-        Ok(_) => Some(Verdict::Fine),
-        Err(bound) => Some(Verdict::Crosses(bound)),
+        Ok(_) => Some(LimitCheck::Within),
+        Err(bound) => Some(LimitCheck::Exceeds(bound)),
     }
 }
 
@@ -90,10 +90,10 @@ fn light(bounds: &MessageSettings) -> usize {
 }
 
 /// Judges a line, however long that takes.
-pub(crate) fn judge(line: &[u8], bounds: &MessageSettings) -> Verdict {
+pub(crate) fn check_limits(line: &[u8], bounds: &MessageSettings) -> LimitCheck {
     match weigh(line, bounds) {
-        Ok(_) => Verdict::Fine,
-        Err(bound) => Verdict::Crosses(bound),
+        Ok(_) => LimitCheck::Within,
+        Err(bound) => LimitCheck::Exceeds(bound),
     }
 }
 
@@ -109,16 +109,16 @@ pub(crate) fn memory(line: &[u8]) -> usize {
 }
 
 /// Nearly every line has too few brackets to be nested too deep, whatever they mean.
-fn judge_depth(line: &[u8], bounds: &MessageSettings) -> Verdict {
+fn check_depth(line: &[u8], bounds: &MessageSettings) -> LimitCheck {
     let opens = |byte: &&u8| matches!(**byte, b'{' | b'[');
     // There is a bracket for each level, and one to close it.
     let short = line.len() < 2 * bounds.max_depth;
     if short || line.iter().filter(opens).count() <= bounds.max_depth {
-        return Verdict::Fine;
+        return LimitCheck::Within;
     }
     match weigh(line, bounds) {
-        Err(bound @ Bound::Depth(_)) => Verdict::Crosses(bound),
-        Ok(_) | Err(Bound::Values(_) | Bound::Memory(_)) => Verdict::Fine,
+        Err(bound @ Limit::Depth(_)) => LimitCheck::Exceeds(bound),
+        Ok(_) | Err(Limit::Values(_) | Limit::Memory(_)) => LimitCheck::Within,
     }
 }
 
@@ -134,7 +134,7 @@ struct Weight {
     depth: usize,
 }
 
-fn weigh(line: &[u8], bounds: &MessageSettings) -> Result<Weight, Bound> {
+fn weigh(line: &[u8], bounds: &MessageSettings) -> Result<Weight, Limit> {
     let most_memory = bounds.max_memory();
     let mut weight = Weight::default();
     let mut at = 0;
@@ -159,17 +159,17 @@ fn weigh(line: &[u8], bounds: &MessageSettings) -> Result<Weight, Bound> {
             }
         };
         if weight.values > bounds.max_values {
-            return Err(Bound::Values(bounds.max_values));
+            return Err(Limit::Values(bounds.max_values));
         }
         if weight.memory + weight.longest_escaped + line.len() > most_memory {
-            return Err(Bound::Memory(most_memory));
+            return Err(Limit::Memory(most_memory));
         }
     }
     Ok(weight)
 }
 
 impl Weight {
-    fn open(&mut self, bracket: u8, at: usize, most: usize) -> Result<usize, Bound> {
+    fn open(&mut self, bracket: u8, at: usize, most: usize) -> Result<usize, Limit> {
         self.depth += 1;
         self.values += 1;
         self.memory += if bracket == b'{' {
@@ -178,7 +178,7 @@ impl Weight {
             VALUE
         };
         if self.depth > most {
-            return Err(Bound::Depth(most));
+            return Err(Limit::Depth(most));
         }
         Ok(at + 1)
     }
@@ -231,12 +231,12 @@ mod tests {
         weigh(line.as_bytes(), &USUAL).unwrap().values
     }
 
-    fn judge(line: &[u8]) -> Verdict {
-        super::judge(line, &USUAL)
+    fn check_limits(line: &[u8]) -> LimitCheck {
+        super::check_limits(line, &USUAL)
     }
 
-    fn judge_here(line: &[u8]) -> Option<Verdict> {
-        super::judge_here(line, &USUAL)
+    fn check_limits_inline(line: &[u8]) -> Option<LimitCheck> {
+        super::check_limits_inline(line, &USUAL)
     }
 
     #[test]
@@ -259,11 +259,14 @@ mod tests {
     fn the_largest_number_of_values_is_still_fine() {
         let line = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
         assert_eq!(values(&line(MAX_VALUES)), MAX_VALUES);
-        assert_eq!(judge(line(MAX_VALUES).as_bytes()), Verdict::Fine);
+        assert_eq!(
+            check_limits(line(MAX_VALUES).as_bytes()),
+            LimitCheck::Within
+        );
         let beyond = line(MAX_VALUES + 1);
         assert_eq!(
-            judge(beyond.as_bytes()),
-            Verdict::Crosses(Bound::Values(MAX_VALUES))
+            check_limits(beyond.as_bytes()),
+            LimitCheck::Exceeds(Limit::Values(MAX_VALUES))
         );
     }
 
@@ -277,38 +280,53 @@ mod tests {
         let long = "x".repeat(2 * LARGE);
         for text in ["", &brackets, &long] {
             let fine = deep(MAX_DEPTH, text);
-            assert_eq!(judge_here(fine.as_bytes()), Some(Verdict::Fine));
+            assert_eq!(
+                check_limits_inline(fine.as_bytes()),
+                Some(LimitCheck::Within)
+            );
             let beyond = deep(MAX_DEPTH + 1, text);
-            let crossed = Some(Verdict::Crosses(Bound::Depth(MAX_DEPTH)));
-            assert_eq!(judge_here(beyond.as_bytes()), crossed);
+            let crossed = Some(LimitCheck::Exceeds(Limit::Depth(MAX_DEPTH)));
+            assert_eq!(check_limits_inline(beyond.as_bytes()), crossed);
         }
         let many = "[],".repeat(1_000);
-        assert_eq!(judge_here(many.as_bytes()), Some(Verdict::Fine));
+        assert_eq!(
+            check_limits_inline(many.as_bytes()),
+            Some(LimitCheck::Within)
+        );
     }
 
     #[test]
     fn what_would_take_much_memory_is_told_by_its_kind() {
         let objects = |count: usize| format!("[{}0]", r#"{"a":0},"#.repeat(count));
-        assert_eq!(judge(objects(40_000).as_bytes()), Verdict::Fine);
-        let crossed = Verdict::Crosses(Bound::Memory(48 * 1024 * 1024));
-        assert_eq!(judge(objects(60_000).as_bytes()), crossed);
+        assert_eq!(check_limits(objects(40_000).as_bytes()), LimitCheck::Within);
+        let crossed = LimitCheck::Exceeds(Limit::Memory(48 * 1024 * 1024));
+        assert_eq!(check_limits(objects(60_000).as_bytes()), crossed);
 
         let mib = 1024 * 1024;
         let plain = format!("\"{}\"", "x".repeat(15 * mib));
-        assert_eq!(judge(plain.as_bytes()), Verdict::Fine);
+        assert_eq!(check_limits(plain.as_bytes()), LimitCheck::Within);
         let escaped = |length: usize| format!("\"\\n{}\"", "x".repeat(length));
-        assert_eq!(judge(escaped(11 * mib).as_bytes()), Verdict::Fine);
-        assert_eq!(judge(escaped(13 * mib).as_bytes()), crossed);
+        assert_eq!(
+            check_limits(escaped(11 * mib).as_bytes()),
+            LimitCheck::Within
+        );
+        assert_eq!(check_limits(escaped(13 * mib).as_bytes()), crossed);
     }
 
     #[test]
     fn a_line_that_takes_long_to_judge_or_to_read_is_not_for_here() {
         let text = |length: usize| format!("\"{}\"", "x".repeat(length));
-        assert_eq!(judge_here(text(HEAVY - 2).as_bytes()), Some(Verdict::Fine));
-        assert_eq!(judge_here(text(HEAVY).as_bytes()), None);
+        assert_eq!(
+            check_limits_inline(text(HEAVY - 2).as_bytes()),
+            Some(LimitCheck::Within)
+        );
+        assert_eq!(check_limits_inline(text(HEAVY).as_bytes()), None);
         let list = |count: usize| format!("[{}1]{}", "1,".repeat(count), " ".repeat(LARGE));
-        assert_eq!(judge_here(list(10_000).as_bytes()), Some(Verdict::Fine));
-        assert_eq!(judge_here(list(20_000).as_bytes()), None);
+        assert_eq!(
+            check_limits_inline(list(10_000).as_bytes()),
+            Some(LimitCheck::Within)
+        );
+        assert_eq!(check_limits_inline(list(20_000).as_bytes()), None);
     }
 
     #[test]
@@ -317,21 +335,21 @@ mod tests {
         small.max_bytes = MessageSettings::LEAST_BYTES;
         small.max_depth = 16;
         small.max_values = 1_024;
-        let here = |line: &str| super::judge_here(line.as_bytes(), &small);
+        let here = |line: &str| super::check_limits_inline(line.as_bytes(), &small);
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert_eq!(here(&deep(16)), Some(Verdict::Fine));
-        let crossed = |bound| Some(Verdict::Crosses(bound));
-        assert_eq!(here(&deep(17)), crossed(Bound::Depth(16)));
+        assert_eq!(here(&deep(16)), Some(LimitCheck::Within));
+        let crossed = |bound| Some(LimitCheck::Exceeds(bound));
+        assert_eq!(here(&deep(17)), crossed(Limit::Depth(16)));
         let numbers = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
-        assert_eq!(here(&numbers(1_024)), Some(Verdict::Fine));
-        assert_eq!(here(&numbers(1_025)), crossed(Bound::Values(1_024)));
+        assert_eq!(here(&numbers(1_024)), Some(LimitCheck::Within));
+        assert_eq!(here(&numbers(1_025)), crossed(Limit::Values(1_024)));
         // Three times the longest line is less than what a short line of objects takes.
         let mut many = small;
         many.max_values = MAX_VALUES;
         let objects = |count: usize| format!("[{}0]", "{},".repeat(count));
-        let here = |line: &str| super::judge_here(line.as_bytes(), &many);
-        let most = Bound::Memory(3 * 1024 * 1024);
-        assert_eq!(here(&objects(3_000)), Some(Verdict::Fine));
+        let here = |line: &str| super::check_limits_inline(line.as_bytes(), &many);
+        let most = Limit::Memory(3 * 1024 * 1024);
+        assert_eq!(here(&objects(3_000)), Some(LimitCheck::Within));
         assert_eq!(here(&objects(5_000)), crossed(most));
         for line in [objects(1_000), "[".repeat(1_000), "1,".repeat(1_000)] {
             let mut deep = USUAL;

@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use super::conn::Conn;
 use super::exchange::{End, Out, Over, Refusal, Resume};
 use super::sse::Sse;
-use crate::link::limits::in_words;
+use crate::link::limits::format_bytes;
 
 /// So much of the body of a refusal is read.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -293,5 +293,5 @@ impl Reading {
 }
 
 fn too_large(what: &str, limit: usize) -> String {
-    format!("{what} is larger than {}", in_words(limit))
+    format!("{what} is larger than {}", format_bytes(limit))
 }

@@ -7,7 +7,7 @@ use mcpvisor_core::CallId;
 
 use super::exchange::{End, Exchange, Out, Purpose};
 use super::{Ending, HttpLink, Session};
-use crate::link::{Expect, Expectations, Snapshot};
+use crate::link::{PendingRequests, PendingSnapshot, ReplyKind};
 
 impl HttpLink {
     /// Nobody waits for an answer any more. What the server is being told, that calls are given up
@@ -56,12 +56,12 @@ impl HttpLink {
 /// Nobody waits for anything.
 struct Nobody;
 
-impl Expectations for Nobody {
-    fn expect(&self, _id: CallId) -> Option<Expect> {
+impl PendingRequests for Nobody {
+    fn reply_kind(&self, _id: CallId) -> Option<ReplyKind> {
         None
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot(Vec::new())
+    fn snapshot(&self) -> PendingSnapshot {
+        PendingSnapshot(Vec::new())
     }
 }

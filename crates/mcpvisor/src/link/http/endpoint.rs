@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use super::target::Target;
 use crate::link::OpenFailure;
-use crate::secret::{SHORTEST, Secret, Secrets, is_usual_name, of_proxies, of_user_info};
+use crate::secret::{
+    MIN_REDACTED_CHARS, Secret, Secrets, is_env_var_name, proxy_credentials, url_credentials,
+};
 
 /// The address of a server that speaks Streamable HTTP, and what is sent along.
 ///
@@ -97,7 +99,7 @@ impl HttpEndpoint {
     /// The name of the variable that holds the token, if it is the name of one: what is none, and does
     /// not look like one, may be the token itself.
     pub(crate) fn shown_bearer_env(&self) -> Option<&str> {
-        let is_name = |name: &&str| is_usual_name(name) || std::env::var_os(name).is_some();
+        let is_name = |name: &&str| is_env_var_name(name) || std::env::var_os(name).is_some();
         self.bearer_env.as_deref().filter(is_name)
     }
 
@@ -166,13 +168,13 @@ impl HttpEndpoint {
         let named = self.secrets.iter().map(AsRef::as_ref);
         let mut parts = of_url(self.url.expose());
         parts.extend(rests);
-        parts.extend(of_proxies(&variable));
+        parts.extend(proxy_credentials(&variable));
         // It is sent without the white space around it.
         let bare = token.as_deref().and_then(OsStr::to_str).map(str::trim);
         parts.extend(bare.map(str::to_owned));
         let all = values.map(OsStr::new).chain(named).chain(token.as_deref());
         let all = all.chain(parts.iter().map(OsStr::new));
-        Secrets::new(all, SHORTEST)
+        Secrets::new(all, MIN_REDACTED_CHARS)
     }
 }
 
@@ -187,9 +189,9 @@ fn of_url(url: &str) -> Vec<String> {
         .map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
     let wholes = [query, fragment].into_iter().chain(values);
     let authority = place.split('/').next().unwrap_or_default();
-    let mut secrets = of_user_info(authority);
+    let mut secrets = url_credentials(authority);
     for whole in wholes.filter(|whole| !whole.is_empty()) {
-        let decoded = crate::secret::percent_decoded(whole);
+        let decoded = crate::secret::percent_decode(whole);
         secrets.push(String::from_utf8_lossy(&decoded).into_owned());
         secrets.push(whole.to_owned());
     }

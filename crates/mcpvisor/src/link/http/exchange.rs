@@ -32,7 +32,7 @@ use super::refusal::retry_after;
 use super::sse::{Place, Sse};
 use super::target::Target;
 use super::undialled::Undialled;
-use crate::link::pace::Work;
+use crate::link::cpu_quota::CpuMeter;
 
 /// So many redirects on the same origin are followed.
 const MAX_REDIRECTS: u8 = 3;
@@ -198,7 +198,7 @@ pub(super) struct Exchange {
     redial: Redial,
     limit: Option<Pin<Box<Sleep>>>,
     /// What it costs.
-    pub(super) work: Work,
+    pub(super) work: CpuMeter,
     polls: u32,
     /// Whoever polls it, so that giving it up is noticed.
     waker: Option<Waker>,
@@ -243,7 +243,7 @@ impl Exchange {
             step: Step::Over,
             redial,
             limit,
-            work: Work::default(),
+            work: CpuMeter::default(),
             polls: 0,
             waker: None,
         };
@@ -422,7 +422,7 @@ impl Exchange {
         if matches!(self.step, Step::Over) {
             return Poll::Ready(None);
         }
-        ready!(self.work.poll_rest(cx));
+        ready!(self.work.poll_resume(cx));
         self.polls = self.polls.saturating_add(1);
         let answers = self.purpose.request().is_some();
         if answers && self.polls <= UNMEASURED_POLLS {

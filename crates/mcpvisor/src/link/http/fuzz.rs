@@ -13,7 +13,7 @@ use super::sse::tests::read;
 use super::target::Target;
 use crate::fuzz::{budget, bytes, text};
 use crate::link::Inbound;
-use crate::secret::percent_decoded;
+use crate::secret::percent_decode;
 
 const STREAMS: &[&str] = &[
     "id: 1\nretry: 250\ndata:\n\n: comment\nevent: message\ndata: {\"jsonrpc\":\"2.0\"}\n\n",
@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn percent_signs_only_make_a_text_shorter(text in text(&["a%40b%3A%zz%", "%%41", "100%"])) {
-        let decoded = percent_decoded(&text);
+        let decoded = percent_decode(&text);
         prop_assert!(decoded.len() <= text.len());
         prop_assert!(text.contains('%') || decoded == text.as_bytes());
     }

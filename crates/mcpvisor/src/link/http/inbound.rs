@@ -8,10 +8,12 @@ use tokio::time::Instant;
 use super::body::Message;
 use super::exchange::{Out, Purpose};
 use super::{HttpLink, Session, headers};
-use crate::link::codec::{Decoded, decode, decode_nameless, decode_refusal, judge, judge_here};
-use crate::link::flood_gate::put;
-use crate::link::pace::cpu_time;
-use crate::link::{Expectations, Inbound};
+use crate::link::codec::{
+    Decoded, check_limits, check_limits_inline, decode, decode_error_body, decode_error_without_id,
+};
+use crate::link::cpu_quota::cpu_time;
+use crate::link::flood_gate::push_in_order;
+use crate::link::{Inbound, PendingRequests};
 
 /// Answered requests whose streams are still open, so that their connections can be reused. The bound
 /// follows the requests in flight, up to twice as many as there ever were.
@@ -22,13 +24,13 @@ impl HttpLink {
         &mut self,
         purpose: Purpose,
         out: Out,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         match out {
             Out::Head(head) => self.begun(purpose, head),
-            Out::Message(message) => self.read(purpose, message, expect),
-            Out::Undialled(failure) => self.stall(purpose, &failure, expect),
-            Out::Over(over) => self.over(purpose, *over, expect),
+            Out::Message(message) => self.read(purpose, message, pending),
+            Out::Undialled(failure) => self.stall(purpose, &failure, pending),
+            Out::Over(over) => self.over(purpose, *over, pending),
         }
     }
 
@@ -44,7 +46,7 @@ impl HttpLink {
                 self.gone_later = None;
                 let missed = self.listen.opened(Instant::now());
                 self.release();
-                return missed.then_some(Inbound::Unheard);
+                return missed.then_some(Inbound::NotificationsMissed);
             }
             Purpose::Initialized => self.greeted(true),
             // Whoever speaks the newer protocol has none.
@@ -64,7 +66,7 @@ impl HttpLink {
         &mut self,
         purpose: Purpose,
         message: Message,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         let Message {
             text,
@@ -77,36 +79,38 @@ impl HttpLink {
         if purpose == Purpose::Listen {
             self.listen.heard();
         }
-        let room = self.gate.room();
-        let pending = purpose.request().filter(|id| expect.expect(*id).is_some());
+        let capacity = self.gate.capacity();
+        let request = purpose
+            .request()
+            .filter(|id| pending.reply_kind(*id).is_some());
         let bounds = self.bounds.get();
-        let Some(verdict) = judge_here(&text, &bounds) else {
-            let expect = expect.snapshot();
+        let Some(limit_check) = check_limits_inline(&text, &bounds) else {
+            let pending = pending.snapshot();
             let reader = tokio::task::spawn_blocking(move || {
                 let begun = cpu_time();
-                let verdict = judge(&text, &bounds);
-                let decoded = decode(&text, verdict, &expect, |bytes| room.has(bytes));
+                let limit_check = check_limits(&text, &bounds);
+                let decoded = decode(&text, limit_check, &pending, |bytes| capacity.fits(bytes));
                 drop((text, permit));
                 (decoded, work + cpu_time().saturating_sub(begun))
             });
             self.heavy = Some((purpose, reader));
             return None;
         };
-        let decoded = decode(&text, verdict, expect, |bytes| room.has(bytes));
-        if let Some(id) = pending
+        let decoded = decode(&text, limit_check, pending, |bytes| capacity.fits(bytes));
+        if let Some(id) = request
             && matches!(
                 &decoded,
-                Decoded::Unasked(Inbound::Stray { .. }, _) | Decoded::RefusedNoise
+                Decoded::Unsolicited(Inbound::Stray { .. }, _) | Decoded::DroppedNoise
             )
             && let Some(error) = nameless_error(&text, alone)
         {
             let result = Err(error);
-            return self.admit(purpose, Decoded::Answer(Inbound::Response { id, result }));
+            return self.admit(purpose, Decoded::Reply(Inbound::Response { id, result }));
         }
         let work = begun.map_or(work, |begun| work + cpu_time().saturating_sub(begun));
         match &decoded {
-            answer if answer.is_answer() => {}
-            Decoded::Unasked(..) => self.pace.charge_let_in(work),
+            answer if answer.is_reply() => {}
+            Decoded::Unsolicited(..) => self.pace.charge_admitted(work),
             _ => self.pace.charge(work),
         }
         self.admit(purpose, decoded)
@@ -118,11 +122,11 @@ impl HttpLink {
             let mut first = None;
             for message in messages {
                 let admitted = self.admit(purpose, message);
-                put(admitted, &mut first, &mut self.ready);
+                push_in_order(admitted, &mut first, &mut self.ready);
             }
             return first;
         }
-        let answers = matches!(decoded, Decoded::Answer(_));
+        let answers = matches!(decoded, Decoded::Reply(_));
         let inbound = self.gate.admit(decoded, &mut self.ready)?;
         if !answers {
             return Some(inbound);
@@ -150,8 +154,8 @@ impl HttpLink {
 /// another one, which was given up.
 fn nameless_error(text: &[u8], alone: bool) -> Option<ErrorData> {
     if alone {
-        decode_refusal(text)
+        decode_error_body(text)
     } else {
-        decode_nameless(text)
+        decode_error_without_id(text)
     }
 }

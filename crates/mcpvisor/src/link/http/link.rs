@@ -19,7 +19,7 @@ use super::{
     Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
 };
 use crate::link::codec::{encode, encode_request};
-use crate::link::{Expectations, Inbound, Link, LinkDown, cancelled};
+use crate::link::{Inbound, Link, LinkDown, PendingRequests, cancel_notification};
 
 impl Link for HttpLink {
     fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String> {
@@ -98,7 +98,7 @@ impl Link for HttpLink {
         !waits && exchange.is_none_or(Exchange::is_written)
     }
 
-    fn negotiated(&mut self, version: &ProtocolVersion) {
+    fn set_protocol_version(&mut self, version: &ProtocolVersion) {
         self.agreed = true;
         self.modern = !version.has_initialize();
         if self.modern {
@@ -109,11 +109,11 @@ impl Link for HttpLink {
         }
     }
 
-    fn renew(&mut self, endpoint: &HttpEndpoint) {
+    fn update_endpoint(&mut self, endpoint: &HttpEndpoint) {
         self.renew_headers(endpoint);
     }
 
-    fn let_go(&mut self, id: CallId) {
+    fn forget(&mut self, id: CallId) {
         self.cut_off(id);
     }
 
@@ -128,22 +128,22 @@ impl Link for HttpLink {
             .unwrap_or_else(|| !self.unsent.contains(&id));
         // A server of the newer protocol takes the closed stream for the wish.
         if written && !self.modern {
-            let _ = self.push(cancelled(id, reason));
+            let _ = self.push(cancel_notification(id, reason));
         }
         written
     }
 
     fn next(
         &mut self,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, expect))
+        poll_fn(|cx| self.poll_next(cx, pending))
     }
 
-    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
+    fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
         // Whoever waits next registers its own waker before it does.
         let mut cx = Context::from_waker(Waker::noop());
-        match self.poll_exchanges(&mut cx, expect, &mut { MESSAGES_IN_A_TURN }) {
+        match self.poll_exchanges(&mut cx, pending, &mut { MESSAGES_IN_A_TURN }) {
             Poll::Ready(inbound) => inbound,
             Poll::Pending => None,
         }

@@ -64,10 +64,10 @@ pub(crate) use self::shared::HttpShared;
 use self::target::Target;
 use self::undialled::Undialled;
 use super::codec::Decoded;
-use super::flood_gate::Gate;
-use super::limits::Bounds;
-use super::pace::{Pace, Work};
-use super::{DownKind, Expectations, Inbound, LinkDown, OpenFailure};
+use super::cpu_quota::{CpuMeter, CpuQuota};
+use super::flood_gate::FloodGate;
+use super::limits::MessageLimits;
+use super::{DownKind, Inbound, LinkDown, OpenFailure, PendingRequests};
 
 /// Notifications and answers of ours that are on their way at once.
 const MESSAGES_AT_ONCE: usize = 8;
@@ -83,7 +83,7 @@ const MESSAGES_IN_A_TURN: usize = 256;
 
 /// A request of the server takes so many more places in the gate than a notification, because its
 /// answer is a request of ours: 125 are let in in a second.
-const REQUEST_PLACES: u32 = 7;
+const REQUEST_TOKENS: u32 = 7;
 
 /// An open link.
 #[derive(Debug)]
@@ -123,13 +123,13 @@ pub(crate) struct HttpLink {
     /// Requests that never left.
     unsent: Vec<CallId>,
     large: Arc<Semaphore>,
-    bounds: Bounds,
+    bounds: MessageLimits,
     /// A message that is read elsewhere. Nothing else is read meanwhile, so that the order of
     /// messages stays and memory is bounded.
     heavy: Option<(Purpose, JoinHandle<(Decoded, Duration)>)>,
-    gate: Gate,
+    gate: FloodGate,
     /// What input costs that answers nothing.
-    pace: Pace,
+    pace: CpuQuota,
     /// What is to be said next.
     ready: VecDeque<Inbound>,
     end: Ending,
@@ -156,7 +156,7 @@ impl HttpLink {
     pub(crate) async fn open(
         endpoint: &HttpEndpoint,
         shared: &HttpShared,
-        bounds: Bounds,
+        bounds: MessageLimits,
     ) -> Result<Self, OpenFailure> {
         let mut target = Target::check(endpoint, |name| std::env::var_os(name))?;
         shared.equip(&mut target, endpoint).await?;
@@ -187,8 +187,8 @@ impl HttpLink {
             large: Arc::new(Semaphore::new(1)),
             bounds,
             heavy: None,
-            gate: Gate::with_request_places(REQUEST_PLACES),
-            pace: Pace::default(),
+            gate: FloodGate::with_request_tokens(REQUEST_TOKENS),
+            pace: CpuQuota::default(),
             ready: VecDeque::new(),
             end: Ending::Open,
             deleting: None,
@@ -224,7 +224,7 @@ impl HttpLink {
         let longest = self.bounds.get().max_bytes;
         let large = Arc::clone(&self.large);
         let mut exchange = Exchange::start(purpose, target, outgoing, conn, large, longest);
-        exchange.work = Work::new(&self.pace);
+        exchange.work = CpuMeter::new(&self.pace);
         exchange
     }
 
@@ -291,14 +291,14 @@ impl HttpLink {
     fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
         self.poll_doubt(cx);
         let mut turn = MESSAGES_IN_A_TURN;
-        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, expect, &mut turn) {
+        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, pending, &mut turn) {
             return Poll::Ready(Ok(inbound));
         }
         if turn == 0 {
@@ -329,7 +329,7 @@ impl HttpLink {
     fn poll_exchanges(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
         turn: &mut usize,
     ) -> Poll<Option<Inbound>> {
         let mut answered = false;
@@ -338,7 +338,7 @@ impl HttpLink {
             if !answered && let Some(inbound) = self.ready.pop_front() {
                 return Poll::Ready(Some(inbound));
             }
-            let came = match self.poll_exchange(cx, expect) {
+            let came = match self.poll_exchange(cx, pending) {
                 Poll::Ready(Some(came)) => came,
                 Poll::Ready(None) if !answered => return Poll::Ready(None),
                 Poll::Pending if !answered => return Poll::Pending,
@@ -367,7 +367,7 @@ impl HttpLink {
     fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Poll<Option<Option<Inbound>>> {
         if let Some((purpose, reader)) = &mut self.heavy {
             let purpose = *purpose;
@@ -376,14 +376,14 @@ impl HttpLink {
             // A reader that panicked leaves the request to the end of its exchange.
             let decoded = read.ok();
             return Poll::Ready(Some(decoded.and_then(|(decoded, work)| {
-                if !decoded.is_answer() {
+                if !decoded.is_reply() {
                     self.pace.charge(work);
                 }
                 self.admit(purpose, decoded)
             })));
         }
         let came = ready!(self.exchanges.poll_next_unpin(cx));
-        Poll::Ready(came.map(|(purpose, out)| self.take(purpose, out, expect)))
+        Poll::Ready(came.map(|(purpose, out)| self.take(purpose, out, pending)))
     }
 
     /// Gives up whatever is on its way for a request; whether any of it had been written.
@@ -408,24 +408,24 @@ impl HttpLink {
     }
 
     /// Whether a request that was written may still be answered on its connection.
-    fn is_in_flight(&self, expect: &impl Expectations) -> bool {
+    fn is_in_flight(&self, pending: &impl PendingRequests) -> bool {
         let awaited = || self.exchanges.iter().filter(|it| it.is_awaited());
         let requests = awaited().filter_map(|it| it.purpose.request());
         let mut requests = requests.filter(|id| self.listening != Some(*id));
-        if requests.any(|id| expect.expect(id).is_some()) {
+        if requests.any(|id| pending.reply_kind(id).is_some()) {
             return true;
         }
         // What was accepted without an answer is answered on the listening stream.
         let listens = awaited().any(|it| it.purpose == Purpose::Listen);
         let mut accepted = self.accepted.iter();
-        listens && accepted.any(|id| expect.expect(*id).is_some())
+        listens && accepted.any(|id| pending.reply_kind(*id).is_some())
     }
 
     /// A connection could not be opened. That ends the link only where no request in flight would
     /// be cut off, and where the cause is not in this process. Says whether it ended.
-    fn undialled(&mut self, failure: &Undialled, expect: &impl Expectations) -> bool {
+    fn undialled(&mut self, failure: &Undialled, pending: &impl PendingRequests) -> bool {
         let is_about_server = !failure.local || !self.agreed;
-        if is_about_server && matches!(self.end, Ending::Open) && !self.is_in_flight(expect) {
+        if is_about_server && matches!(self.end, Ending::Open) && !self.is_in_flight(pending) {
             let down = LinkDown::new(DownKind::Unreachable, failure.problem.clone());
             self.end = Ending::Down(down);
         }

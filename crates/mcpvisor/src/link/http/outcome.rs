@@ -12,7 +12,7 @@ use super::request_hold::{About, DOUBT, OPENING};
 use super::sse::Place;
 use super::undialled::Undialled;
 use super::{HttpLink, Session, headers, refusal, server_stream};
-use crate::link::{Expectations, Inbound};
+use crate::link::{Inbound, PendingRequests};
 
 /// An answer that broke off is taken up again so often without anything new.
 const MAX_RESUMES: u8 = 5;
@@ -28,7 +28,7 @@ impl HttpLink {
         &mut self,
         purpose: Purpose,
         over: Over,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         if let Some(conn) = over.conn {
             self.free(conn);
@@ -36,24 +36,24 @@ impl HttpLink {
         let said = match purpose {
             Purpose::Request(id) => {
                 let resume = over.resume.map(|resume| (resume, 0));
-                self.request_over(id, over.how, resume, expect)
+                self.request_over(id, over.how, resume, pending)
             }
             Purpose::Resume(id, attempt) => {
-                let (how, resume) = self.resumed(over.how, over.resume, expect);
+                let (how, resume) = self.resumed(over.how, over.resume, pending);
                 let resume = resume.map(|resume| (resume, attempt));
-                self.request_over(id, how, resume, expect)
+                self.request_over(id, how, resume, pending)
             }
-            Purpose::Initialized => self.greeting_over(over.how, expect),
+            Purpose::Initialized => self.greeting_over(over.how, pending),
             Purpose::Message => {
                 self.messages_on_way = self.messages_on_way.saturating_sub(1);
                 self.pump_messages();
-                self.message_over(over.how, expect)
+                self.message_over(over.how, pending)
             }
-            Purpose::Listen => self.listen_over(over.how, over.resume, expect),
+            Purpose::Listen => self.listen_over(over.how, over.resume, pending),
             Purpose::Delete => None,
         };
         if self.gone_later.is_some()
-            && !self.is_in_flight(expect)
+            && !self.is_in_flight(pending)
             && let Some(message) = self.gone_later.take()
         {
             let gone = self.session_gone(message);
@@ -67,9 +67,9 @@ impl HttpLink {
         &mut self,
         purpose: Purpose,
         failure: &Undialled,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
-        let ended = self.undialled(failure, expect);
+        let ended = self.undialled(failure, pending);
         self.stalled = true;
         if purpose == Purpose::Listen && !ended {
             // Requests need not wait for a stream that may take long.
@@ -84,7 +84,7 @@ impl HttpLink {
         id: CallId,
         how: End,
         resume: Option<(Resume, u8)>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         self.lingering.retain(|lingering| *lingering != id);
         self.listening.take_if(|listening| *listening == id);
@@ -92,10 +92,10 @@ impl HttpLink {
         if self.ready.iter().any(|said| said.answers() == Some(id)) {
             return None;
         }
-        expect.expect(id)?;
+        pending.reply_kind(id)?;
         match how {
             End::Unsent(failure) => {
-                if self.undialled(&failure, expect) {
+                if self.undialled(&failure, pending) {
                     self.unsent.push(id);
                     return None;
                 }
@@ -122,7 +122,7 @@ impl HttpLink {
             }),
             // The answer may come on the other stream; its deadline watches over that.
             End::Accepted if self.listen.is_on() => {
-                self.accepted.retain(|id| expect.expect(*id).is_some());
+                self.accepted.retain(|id| pending.reply_kind(*id).is_some());
                 self.accepted.push(id);
                 None
             }
@@ -154,12 +154,12 @@ impl HttpLink {
         &mut self,
         how: End,
         resume: Option<Resume>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> (End, Option<Resume>) {
         let refusal = match how {
             End::Refused(refusal) => refusal,
             End::Unsent(failure) => {
-                self.undialled(&failure, expect);
+                self.undialled(&failure, pending);
                 return (End::Broken(failure.problem), None);
             }
             End::Unreadable(problem) => return (End::Broken(problem), None),
@@ -171,7 +171,7 @@ impl HttpLink {
         };
         let gone = self.is_gone(&refusal);
         if gone {
-            let gone = self.session_gone_beside_requests(refusal::gone(&refusal), expect);
+            let gone = self.session_gone_beside_requests(refusal::gone(&refusal), pending);
             self.ready.extend(gone);
         }
         let problem = format!("it cannot be taken up again: HTTP {}", refusal.status);
@@ -230,8 +230,8 @@ impl HttpLink {
     }
 
     /// The end of the handshake was answered, or not: requests follow all the same.
-    fn greeting_over(&mut self, how: End, expect: &impl Expectations) -> Option<Inbound> {
-        let said = self.message_over(how, expect);
+    fn greeting_over(&mut self, how: End, pending: &impl PendingRequests) -> Option<Inbound> {
+        let said = self.message_over(how, pending);
         self.greeted(said.is_none());
         said
     }
@@ -252,14 +252,14 @@ impl HttpLink {
         }
     }
 
-    fn message_over(&mut self, how: End, expect: &impl Expectations) -> Option<Inbound> {
+    fn message_over(&mut self, how: End, pending: &impl PendingRequests) -> Option<Inbound> {
         match how {
             End::Unsent(failure) => {
-                self.undialled(&failure, expect);
+                self.undialled(&failure, pending);
                 None
             }
             End::Refused(refusal) if self.is_gone(&refusal) => {
-                self.session_gone_beside_requests(refusal::gone(&refusal), expect)
+                self.session_gone_beside_requests(refusal::gone(&refusal), pending)
             }
             End::Refused(_)
             | End::Broken(_)
@@ -275,22 +275,22 @@ impl HttpLink {
         &mut self,
         how: End,
         resume: Option<Resume>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         match how {
             End::Unsent(failure) => {
                 self.stop_listening();
-                self.undialled(&failure, expect);
+                self.undialled(&failure, pending);
                 None
             }
             // The stream may come back while requests are in flight.
             End::Refused(refusal)
-                if self.is_gone_with_its_stream(&refusal) && self.is_in_flight(expect) =>
+                if self.is_gone_with_its_stream(&refusal) && self.is_in_flight(pending) =>
             {
                 let wait = self.listen.ended(resume, Instant::now());
                 self.listen_again(wait);
                 self.release();
-                self.session_gone_beside_requests(refusal::gone(&refusal), expect)
+                self.session_gone_beside_requests(refusal::gone(&refusal), pending)
             }
             End::Refused(refusal) if self.is_gone_with_its_stream(&refusal) => {
                 self.stop_listening();
@@ -380,9 +380,9 @@ impl HttpLink {
     fn session_gone_beside_requests(
         &mut self,
         message: String,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Option<Inbound> {
-        if self.is_in_flight(expect) {
+        if self.is_in_flight(pending) {
             self.gone_later = Some(message);
             return None;
         }
@@ -403,7 +403,7 @@ impl HttpLink {
                 id,
                 result: Err(error),
             } if self.session != Session::None && refusal::is_doubtful(&error) => {
-                Inbound::Doubtful { id, error }
+                Inbound::PossibleSessionLoss { id, error }
             }
             other => other,
         }

@@ -14,7 +14,7 @@ use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::{Refusal, Unfollowed};
 use crate::link::Inbound;
-use crate::link::codec::decode_refusal;
+use crate::link::codec::decode_error_body;
 
 /// Whether an error in a successful reply may mean that the session is lost. Ask only where a
 /// session is held.
@@ -40,7 +40,7 @@ pub(super) fn is_gone_in_words(refusal: &Refusal) -> bool {
 
 /// What a refusal says: the message of its error, or else its body, if that is short.
 fn text_of(refusal: &Refusal) -> Option<Cow<'_, str>> {
-    match decode_refusal(&refusal.body) {
+    match decode_error_body(&refusal.body) {
         Some(error) => Some(error.message),
         None if refusal.body.len() > MAX_SEARCHED_TEXT => None,
         None => Some(String::from_utf8_lossy(&refusal.body)),
@@ -50,7 +50,7 @@ fn text_of(refusal: &Refusal) -> Option<Cow<'_, str>> {
 /// What a refused request comes to. `held`: it carried a session. `modern`: there are no sessions.
 pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) -> Inbound {
     let status = refusal.status;
-    let error = decode_refusal(&refusal.body);
+    let error = decode_error_body(&refusal.body);
     let fails = |trouble, message: String| Inbound::Failed {
         id,
         trouble,
@@ -99,7 +99,7 @@ pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) ->
 
 /// A session that is gone, for people.
 pub(super) fn gone(refusal: &Refusal) -> String {
-    let error = decode_refusal(&refusal.body);
+    let error = decode_error_body(&refusal.body);
     let said = in_words(refusal, error.as_ref());
     format!("{said}: the server does not know the session any more")
 }

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::ClientConfig;
 use super::endpoint::HttpEndpoint;
 use super::lookup::Lookups;
 use crate::link::{OpenFailure, OpenFailureClass};
-use crate::secret::basic;
+use crate::secret::basic_auth;
 
 /// Both kinds of answers are taken.
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -97,7 +97,7 @@ impl Target {
             HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
         );
         if let Some(user) = user {
-            let mut basic = header_value("user info", &format!("Basic {}", basic(user)))?;
+            let mut basic = header_value("user info", &format!("Basic {}", basic_auth(user)))?;
             basic.set_sensitive(true);
             headers.insert(AUTHORIZATION, basic);
         }
@@ -447,6 +447,6 @@ mod tests {
 
     #[test]
     fn percent_signs_are_read_as_far_as_they_mean_something() {
-        assert_eq!(crate::secret::percent_decoded("a%40b%3a%zz%"), b"a@b:%zz%");
+        assert_eq!(crate::secret::percent_decode("a%40b%3a%zz%"), b"a@b:%zz%");
     }
 }

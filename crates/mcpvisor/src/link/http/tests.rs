@@ -7,17 +7,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::{HttpEndpoint, HttpLink, HttpShared};
-use crate::link::{DownKind, Expect, Expectations, Inbound, Link as _, LinkDown, Snapshot};
+use crate::link::{
+    DownKind, Inbound, Link as _, LinkDown, PendingRequests, PendingSnapshot, ReplyKind,
+};
 
 struct One;
 
-impl Expectations for One {
-    fn expect(&self, id: CallId) -> Option<Expect> {
-        (id == CallId(1)).then_some(Expect::Empty)
+impl PendingRequests for One {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
+        (id == CallId(1)).then_some(ReplyKind::Empty)
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot(vec![(CallId(1), Expect::Empty)])
+    fn snapshot(&self) -> PendingSnapshot {
+        PendingSnapshot(vec![(CallId(1), ReplyKind::Empty)])
     }
 }
 
@@ -27,9 +29,13 @@ async fn ask_by_proxy(url: &str, answer: &str) -> (String, Result<Inbound, LinkD
     let proxy = format!("http://me:pass@{}", listener.local_addr().unwrap());
     let proxies = Matcher::builder().all(proxy).build();
     let shared = HttpShared::with_proxies(proxies);
-    let mut link = HttpLink::open(&HttpEndpoint::new(url), &shared, super::Bounds::default())
-        .await
-        .unwrap();
+    let mut link = HttpLink::open(
+        &HttpEndpoint::new(url),
+        &shared,
+        super::MessageLimits::default(),
+    )
+    .await
+    .unwrap();
     let ping = ClientRequest::PingRequest(PingRequest {
         method: Default::default(),
         extensions: Default::default(),

@@ -25,7 +25,7 @@ use tokio::time::Sleep;
 
 #[cfg(feature = "in-process")]
 pub(crate) use self::service::serve_made;
-use super::{DownKind, Expectations, Inbound, Link, LinkDown, request_id};
+use super::{DownKind, Inbound, Link, LinkDown, PendingRequests, request_id};
 
 /// How long a server that closed its channel may take to end, so that its panic can be told.
 const LAST_WORDS: Duration = Duration::from_millis(50);
@@ -112,7 +112,7 @@ impl ChannelLink {
     fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
         let mut received = self.incoming.poll_recv(cx);
         if received.is_pending() && self.server.poll_end(cx).is_ready() {
@@ -120,7 +120,7 @@ impl ChannelLink {
             received = Poll::Ready(self.incoming.try_recv().ok());
         }
         if let Some(message) = ready!(received) {
-            return Poll::Ready(Ok(inbound(message, expect)));
+            return Poll::Ready(Ok(inbound(message, pending)));
         }
         self.server.poll_down(cx).map(Err)
     }
@@ -160,14 +160,14 @@ impl Link for ChannelLink {
 
     fn next(
         &mut self,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, expect))
+        poll_fn(|cx| self.poll_next(cx, pending))
     }
 
-    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
+    fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
         let message = self.incoming.try_recv().ok()?;
-        Some(inbound(message, expect))
+        Some(inbound(message, pending))
     }
 
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
@@ -245,11 +245,11 @@ fn describe_end(result: Result<(), JoinError>) -> String {
     }
 }
 
-fn inbound(message: ServerJsonRpcMessage, expect: &impl Expectations) -> Inbound {
+fn inbound(message: ServerJsonRpcMessage, pending: &impl PendingRequests) -> Inbound {
     match message {
-        JsonRpcMessage::Response(response) => reply(&response.id, Ok(response.result), expect),
+        JsonRpcMessage::Response(response) => reply(&response.id, Ok(response.result), pending),
         JsonRpcMessage::Error(error) => match error.id {
-            Some(id) => reply(&id, Err(error.error), expect),
+            Some(id) => reply(&id, Err(error.error), pending),
             None => Inbound::Stray {
                 problem: format!("an error without an id: {}", error.error.message),
             },
@@ -267,9 +267,9 @@ fn inbound(message: ServerJsonRpcMessage, expect: &impl Expectations) -> Inbound
 fn reply(
     id: &RequestId,
     result: Result<ServerResult, ErrorData>,
-    expect: &impl Expectations,
+    pending: &impl PendingRequests,
 ) -> Inbound {
-    match super::call_id(id).filter(|id| expect.expect(*id).is_some()) {
+    match super::call_id(id).filter(|id| pending.reply_kind(*id).is_some()) {
         Some(id) => Inbound::Response { id, result },
         None => Inbound::Stray {
             problem: format!("a reply to {id}, which nothing waits for"),

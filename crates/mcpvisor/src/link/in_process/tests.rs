@@ -7,7 +7,7 @@ use rmcp::model::{
 use tokio::time::timeout;
 
 use super::*;
-use crate::link::Expect;
+use crate::link::ReplyKind;
 
 /// Nothing in these tests takes longer, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -21,14 +21,14 @@ const GRACE: CloseSettings = CloseSettings::new(
 /// Every request is pending.
 struct Everything;
 
-impl Expectations for Everything {
-    fn expect(&self, _: CallId) -> Option<Expect> {
-        Some(Expect::Any)
+impl PendingRequests for Everything {
+    fn reply_kind(&self, _: CallId) -> Option<ReplyKind> {
+        Some(ReplyKind::Any)
     }
 
     #[cfg(feature = "stdio")]
-    fn snapshot(&self) -> crate::link::Snapshot {
-        crate::link::Snapshot(Vec::new())
+    fn snapshot(&self) -> crate::link::PendingSnapshot {
+        crate::link::PendingSnapshot(Vec::new())
     }
 }
 
@@ -70,7 +70,7 @@ async fn messages_travel_in_order() {
     }
     assert_eq!(link.sent(), 100);
     for expected in 0..100 {
-        let inbound = match link.ready(&Everything) {
+        let inbound = match link.try_next(&Everything) {
             Some(inbound) => inbound,
             None => next(&mut link).await.unwrap(),
         };
@@ -95,14 +95,14 @@ async fn a_request_that_finds_the_server_gone_is_kept_for_the_next_connection() 
 #[tokio::test]
 async fn a_reply_to_nothing_is_stray() {
     struct Nothing;
-    impl Expectations for Nothing {
-        fn expect(&self, _: CallId) -> Option<Expect> {
+    impl PendingRequests for Nothing {
+        fn reply_kind(&self, _: CallId) -> Option<ReplyKind> {
             None
         }
 
         #[cfg(feature = "stdio")]
-        fn snapshot(&self) -> crate::link::Snapshot {
-            crate::link::Snapshot(Vec::new())
+        fn snapshot(&self) -> crate::link::PendingSnapshot {
+            crate::link::PendingSnapshot(Vec::new())
         }
     }
     let mut link = serve(answer);

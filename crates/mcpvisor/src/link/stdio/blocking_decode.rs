@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 
 use super::lines::DetachedLine;
 use super::without_broken;
-use crate::link::Snapshot;
-use crate::link::codec::{Decoded, decode, judge};
-use crate::link::flood_gate::Room;
-use crate::link::pace::cpu_time;
+use crate::link::PendingSnapshot;
+use crate::link::codec::{Decoded, check_limits, decode};
+use crate::link::cpu_quota::cpu_time;
+use crate::link::flood_gate::Capacity;
 
 /// A line on its way. Dropped, it is read to its end for nobody.
 #[derive(Debug)]
@@ -28,14 +28,16 @@ impl HeavyLine {
     pub(super) fn read(
         line: DetachedLine,
         bounds: MessageSettings,
-        expect: Snapshot,
-        room: Room,
+        pending: PendingSnapshot,
+        capacity: Capacity,
         is_rest: bool,
     ) -> Self {
         let reader = tokio::task::spawn_blocking(move || {
             let begun = cpu_time();
-            let verdict = judge(line.bytes(), &bounds);
-            let decoded = decode(line.bytes(), verdict, &expect, |bytes| room.has(bytes));
+            let limit_check = check_limits(line.bytes(), &bounds);
+            let decoded = decode(line.bytes(), limit_check, &pending, |bytes| {
+                capacity.fits(bytes)
+            });
             let decoded = if is_rest {
                 without_broken(decoded)
             } else {

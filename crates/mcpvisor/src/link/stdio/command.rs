@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::secret::{SHORTEST, Secret, Secrets, of_proxies, of_user_info};
+use crate::secret::{MIN_REDACTED_CHARS, Secret, Secrets, proxy_credentials, url_credentials};
 
 /// Variables that every child gets, if the parent has them.
 const INHERITED: &[&str] = &[
@@ -192,18 +192,18 @@ impl StdioCommand {
     /// What must not be shown of the child: the values of its own variables, the credentials in them
     /// and in the proxies that it inherits, and what was named.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
-        let mut credentials = of_proxies(&variable);
+        let mut credentials = proxy_credentials(&variable);
         let inherited: Vec<OsString> = self.inherit.iter().filter_map(|n| variable(n)).collect();
         let own = self.env.iter().map(|(_, value)| value.expose());
         for value in own.chain(&inherited) {
-            credentials.extend(of_user_info(&value.to_string_lossy()));
+            credentials.extend(url_credentials(&value.to_string_lossy()));
         }
         let set = self.env.iter().map(|(_, value)| value.as_ref());
         let named = self.secrets.iter().map(AsRef::as_ref);
         let inherited = inherited.iter().map(OsString::as_os_str);
         let credentials = credentials.iter().map(OsStr::new);
         let all = set.chain(named).chain(inherited).chain(credentials);
-        Secrets::new(all, SHORTEST)
+        Secrets::new(all, MIN_REDACTED_CHARS)
     }
 
     /// A part of the command, or a path made of it, as it may be shown. However short, what was named

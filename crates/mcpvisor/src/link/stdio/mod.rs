@@ -20,7 +20,7 @@ mod spawn;
 #[cfg(target_os = "linux")]
 mod spawn_linux;
 mod spawner_thread;
-mod stderr;
+mod stderr_drain;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -46,12 +46,12 @@ pub(crate) use self::command::is_inherited;
 pub(crate) use self::command::parts::CommandParts;
 use self::lines::{Hopeless, Lines, Piece};
 use self::outbox::Outbox;
-use self::stderr::StderrDrain;
-use super::codec::{Decoded, decode, decode_ends, judge_here};
-use super::flood_gate::Gate;
-use super::limits::{Bounds, in_words};
-use super::pace::{Pace, Work};
-use super::{DownKind, Expectations, Inbound, Link, LinkDown, OpenFailure, StderrRing};
+use self::stderr_drain::StderrDrain;
+use super::codec::{Decoded, check_limits_inline, decode, decode_oversized};
+use super::cpu_quota::{CpuMeter, CpuQuota};
+use super::flood_gate::FloodGate;
+use super::limits::{MessageLimits, format_bytes};
+use super::{DownKind, Inbound, Link, LinkDown, OpenFailure, PendingRequests, StderrRing};
 
 /// After the first sign of the end (exit, closed stdout, failed write) the others are waited for so
 /// long: what the child wrote last is still delivered, and its exit code is known. A grandchild that
@@ -85,17 +85,17 @@ pub(crate) struct StdioLink {
     stdout: Option<ChildStdout>,
     stderr: StderrDrain,
     outbox: Outbox,
-    bounds: Bounds,
+    bounds: MessageLimits,
     lines: Lines,
     /// A line that is read elsewhere. Nothing else is read meanwhile, so that the order of messages
     /// stays and memory is bounded.
     heavy: Option<HeavyLine>,
-    gate: Gate,
+    gate: FloodGate,
     /// What came in one line with the message before it.
     ready: VecDeque<Inbound>,
     /// What its input costs.
-    pace: Pace,
-    work: Work,
+    pace: CpuQuota,
+    work: CpuMeter,
     /// Something was read or taken since that was last looked at.
     consumed: bool,
     /// The last input answered nothing, so the CPU time of the next is measured.
@@ -123,7 +123,7 @@ impl StdioLink {
     pub(crate) async fn open(
         command: &StdioCommand,
         stderr: Arc<StderrRing>,
-        bounds: Bounds,
+        bounds: MessageLimits,
         server: &ServerName,
     ) -> Result<Self, OpenFailure> {
         resolve::check(command)?;
@@ -134,7 +134,7 @@ impl StdioLink {
             stdout,
             stderr: errors,
         } = pipes;
-        let pace = Pace::default();
+        let pace = CpuQuota::default();
         Ok(Self {
             process,
             stdin: Some(stdin),
@@ -144,9 +144,9 @@ impl StdioLink {
             lines: Lines::new(bounds.get().max_bytes),
             bounds,
             heavy: None,
-            gate: Gate::default(),
+            gate: FloodGate::default(),
             ready: VecDeque::new(),
-            work: Work::new(&pace),
+            work: CpuMeter::new(&pace),
             pace,
             consumed: false,
             doubtful: false,
@@ -157,13 +157,13 @@ impl StdioLink {
     fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
         self.poll_write(cx);
         if let Poll::Ready(report) = self.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
-        let polled = self.poll_lines(cx, expect);
+        let polled = self.poll_lines(cx, pending);
         // What was refused just now is told in time, though nothing else may come.
         if polled.is_pending()
             && let Poll::Ready(report) = self.gate.poll_report(cx)
@@ -176,11 +176,11 @@ impl StdioLink {
     fn poll_lines(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
-        ready!(self.poll_rest(cx));
+        ready!(self.poll_resume(cx));
         self.paced(
-            |link| link.poll_input(cx, expect),
+            |link| link.poll_input(cx, pending),
             |polled| match polled {
                 Poll::Ready(Ok(inbound)) => Some(inbound),
                 _ => None,
@@ -191,11 +191,11 @@ impl StdioLink {
     fn poll_input(
         &mut self,
         cx: &mut Context<'_>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
         let mut turn = LINES_IN_A_TURN;
         while turn > 0 {
-            let mut taken = self.take(expect, &mut turn);
+            let mut taken = self.take(pending, &mut turn);
             let was_heavy = self.heavy.is_some();
             if was_heavy {
                 taken = ready!(self.poll_heavy(cx));
@@ -233,12 +233,12 @@ impl StdioLink {
             read(self)
         };
         let message = message(&result);
-        let answered = message.is_some_and(is_answer);
+        let answered = message.is_some_and(is_reply);
         match message {
             Some(_) if answered => {
                 self.work.take();
             }
-            Some(_) => self.pace.charge_let_in(self.work.take()),
+            Some(_) => self.pace.charge_admitted(self.work.take()),
             None => self.work.settle(self.lines.unfinished()),
         }
         if std::mem::take(&mut self.consumed) {
@@ -249,9 +249,9 @@ impl StdioLink {
 
     /// Waits until the child may be read, if its input has cost too much. The last words of one that
     /// has ended are read without a pause.
-    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_resume(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if matches!(self.end, End::Open)
-            && self.work.poll_rest(cx).is_pending()
+            && self.work.poll_resume(cx).is_pending()
             && self.process.poll_exit(cx).is_pending()
         {
             return Poll::Pending;
@@ -293,7 +293,7 @@ impl StdioLink {
     }
 
     /// The next message of what was read, if it is among the next few lines.
-    fn take(&mut self, expect: &impl Expectations, turn: &mut usize) -> Option<Inbound> {
+    fn take(&mut self, pending: &impl PendingRequests, turn: &mut usize) -> Option<Inbound> {
         if let Some(inbound) = self.ready.pop_front() {
             return Some(inbound);
         }
@@ -302,10 +302,11 @@ impl StdioLink {
             let longest = self.bounds.get().max_bytes;
             self.lines.set_longest(longest);
             let taken = match self.lines.next() {
-                Ok(Some(Piece::Line(line))) => self.read(line, expect, false),
+                Ok(Some(Piece::Line(line))) => self.read(line, pending, false),
                 Ok(Some(Piece::TooLong(ends))) => {
-                    let room = |bytes| self.gate.room().has(bytes);
-                    let Some(decoded) = decode_ends(&ends, &too_long(longest), expect, room) else {
+                    let room = |bytes| self.gate.capacity().fits(bytes);
+                    let Some(decoded) = decode_oversized(&ends, &too_long(longest), pending, room)
+                    else {
                         self.break_down(too_long(longest));
                         return None;
                     };
@@ -318,7 +319,7 @@ impl StdioLink {
                     if rest.is_empty() {
                         return None;
                     }
-                    self.read(rest, expect, true)
+                    self.read(rest, pending, true)
                 }
                 Ok(None) => return None,
                 Err(Hopeless(length)) => {
@@ -338,19 +339,21 @@ impl StdioLink {
     fn read(
         &mut self,
         line: Range<usize>,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
         is_rest: bool,
     ) -> Option<Inbound> {
         let bytes = self.lines.get(line.clone());
         let bounds = self.bounds.get();
-        let Some(verdict) = judge_here(bytes, &bounds) else {
-            let room = self.gate.room();
+        let Some(limit_check) = check_limits_inline(bytes, &bounds) else {
+            let capacity = self.gate.capacity();
             let line = self.lines.detach(line);
-            let pending = expect.snapshot();
-            self.heavy = Some(HeavyLine::read(line, bounds, pending, room, is_rest));
+            let pending = pending.snapshot();
+            self.heavy = Some(HeavyLine::read(line, bounds, pending, capacity, is_rest));
             return None;
         };
-        let decoded = decode(bytes, verdict, expect, |bytes| self.gate.room().has(bytes));
+        let decoded = decode(bytes, limit_check, pending, |bytes| {
+            self.gate.capacity().fits(bytes)
+        });
         let decoded = if is_rest {
             without_broken(decoded)
         } else {
@@ -371,7 +374,7 @@ impl StdioLink {
         self.heavy = None;
         Poll::Ready(match read {
             Ok((decoded, work)) => {
-                if !decoded.is_answer() {
+                if !decoded.is_reply() {
                     self.pace.charge(work);
                 }
                 self.gate.admit(decoded, &mut self.ready)
@@ -470,7 +473,7 @@ impl StdioLink {
     }
 }
 
-fn is_answer(inbound: &Inbound) -> bool {
+fn is_reply(inbound: &Inbound) -> bool {
     matches!(
         inbound,
         Inbound::Response { .. } | Inbound::Unreadable { .. }
@@ -478,13 +481,13 @@ fn is_answer(inbound: &Inbound) -> bool {
 }
 
 fn too_long(limit: usize) -> String {
-    format!("a line is longer than {}", in_words(limit))
+    format!("a line is longer than {}", format_bytes(limit))
 }
 
 /// Nothing that was broken off counts as an answer.
 fn without_broken(decoded: Decoded) -> Decoded {
     match decoded {
-        Decoded::Answer(Inbound::Unreadable { .. }) => Decoded::Nothing,
+        Decoded::Reply(Inbound::Unreadable { .. }) => Decoded::Empty,
         whole => whole,
     }
 }
@@ -514,20 +517,20 @@ impl Link for StdioLink {
         self.outbox.withdraw(from);
     }
 
-    fn has_room(&self) -> bool {
-        self.outbox.has_room()
+    fn has_capacity(&self) -> bool {
+        self.outbox.has_capacity()
     }
 
     fn next(
         &mut self,
-        expect: &impl Expectations,
+        pending: &impl PendingRequests,
     ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, expect))
+        poll_fn(|cx| self.poll_next(cx, pending))
     }
 
-    fn ready(&mut self, expect: &impl Expectations) -> Option<Inbound> {
+    fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
         self.paced(
-            |link| link.take(expect, &mut { LINES_IN_A_TURN }),
+            |link| link.take(pending, &mut { LINES_IN_A_TURN }),
             Option::as_ref,
         )
     }

@@ -45,7 +45,7 @@ impl Outbox {
         &mut self,
         write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>,
     ) -> Result<u64, String> {
-        if !self.has_room() {
+        if !self.has_capacity() {
             return Err(format!(
                 "{} MiB wait for the server, which does not read them",
                 MAX_QUEUED / 1024 / 1024
@@ -63,7 +63,7 @@ impl Outbox {
     }
 
     /// Whether another message is taken.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         self.bytes.len() - self.written < MAX_QUEUED
     }
 
@@ -110,7 +110,7 @@ mod tests {
     use rmcp::model::PingRequest;
 
     use super::*;
-    use crate::link::cancelled;
+    use crate::link::cancel_notification;
 
     /// Takes so many bytes, and then no more.
     struct Narrow(usize, Vec<u8>);
@@ -151,10 +151,14 @@ mod tests {
             let mut outbox = Outbox::default();
             let mut pipe = Narrow(taken, Vec::new());
             outbox.push_request(CallId(1), &ping()).unwrap();
-            outbox.push(&cancelled(CallId(1), "given up")).unwrap();
+            outbox
+                .push(&cancel_notification(CallId(1), "given up"))
+                .unwrap();
             write(&mut outbox, &mut pipe);
             let position = outbox.push_request(CallId(2), &ping()).unwrap();
-            outbox.push(&cancelled(CallId(2), "behind it")).unwrap();
+            outbox
+                .push(&cancel_notification(CallId(2), "behind it"))
+                .unwrap();
             outbox.withdraw(position);
             pipe.0 = usize::MAX;
             write(&mut outbox, &mut pipe);

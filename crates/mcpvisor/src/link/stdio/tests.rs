@@ -10,7 +10,7 @@ use rustix::process::{Pid, kill_process, test_kill_process_group};
 use tokio::time::timeout;
 
 use super::*;
-use crate::link::{Expect, OpenFailureClass, Snapshot};
+use crate::link::{OpenFailureClass, PendingSnapshot, ReplyKind};
 
 /// Nothing in these tests takes longer, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -28,13 +28,13 @@ const GRACE: CloseSettings = CloseSettings::new(
 /// Whatever the child answers, nobody asked.
 struct Nothing;
 
-impl Expectations for Nothing {
-    fn expect(&self, _: CallId) -> Option<Expect> {
+impl PendingRequests for Nothing {
+    fn reply_kind(&self, _: CallId) -> Option<ReplyKind> {
         None
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot(Vec::new())
+    fn snapshot(&self) -> PendingSnapshot {
+        PendingSnapshot(Vec::new())
     }
 }
 
@@ -47,7 +47,13 @@ struct Running {
 async fn open(command: &StdioCommand) -> Result<Running, OpenFailure> {
     let stderr = Arc::new(StderrRing::new(64 * 1024));
     let server = ServerName::new("under-test").unwrap();
-    let link = StdioLink::open(command, Arc::clone(&stderr), Bounds::default(), &server).await?;
+    let link = StdioLink::open(
+        command,
+        Arc::clone(&stderr),
+        MessageLimits::default(),
+        &server,
+    )
+    .await?;
     let group = link.process.id();
     Ok(Running {
         link,
@@ -137,7 +143,7 @@ async fn messages_travel_in_order_and_many_at_once() {
             };
             assert_eq!(id, RequestId::Number(expected));
             expected += 1;
-            inbound = cat.link.ready(&Nothing);
+            inbound = cat.link.try_next(&Nothing);
         }
     }
     assert!(cat.link.sent() > positions[1_499]);
@@ -296,7 +302,7 @@ async fn a_line_without_end_breaks_the_link_and_fills_no_memory() {
         LinkDown::new(DownKind::Broken, "a line is longer than 16 MiB")
     );
     let kept = child.link.lines.take_rest().len();
-    let longest = Bounds::default().get().max_bytes;
+    let longest = MessageLimits::default().get().max_bytes;
     assert!(kept <= 2 * longest, "{kept}");
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(child.next().await.is_err());

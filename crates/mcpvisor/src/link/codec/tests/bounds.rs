@@ -11,7 +11,7 @@ fn both_ways(result: &str) -> [String; 2] {
 }
 
 fn problem_of(line: &str) -> String {
-    match read(line, Expect::CallTool) {
+    match read(line, ReplyKind::CallTool) {
         Inbound::Unreadable {
             id: CallId(7),
             problem,
@@ -49,18 +49,18 @@ fn a_bound_is_no_matter_for_what_nobody_waits_for() {
         format!(r#"{{"jsonrpc":"2.0","x":{deep}}}"#),
         deep.clone(),
     ] {
-        assert!(is_stray(&read(&line, Expect::Any)), "{line}");
+        assert!(is_stray(&read(&line, ReplyKind::Any)), "{line}");
     }
     let tools = r#""method":"notifications/tools/list_changed""#;
     let line = format!(r#"{{"jsonrpc":"2.0","params":{deep},{tools}}}"#);
     assert!(matches!(
         decode(
             line.as_bytes(),
-            judge(line.as_bytes(), &Default::default()),
-            &Seven(Expect::Any),
+            check_limits(line.as_bytes(), &Default::default()),
+            &Seven(ReplyKind::Any),
             |_| true
         ),
-        Decoded::Refused([ListKind::Tools])
+        Decoded::Dropped([ListKind::Tools])
     ));
 }
 
@@ -74,7 +74,7 @@ fn a_reply_that_breaks_before_its_id_is_told_is_not_lost_either() {
     }
     // The number may go on where the line was cut off.
     let cut = r#"{"jsonrpc":"2.0","result":{},"id":7"#;
-    assert!(is_stray(&read(cut, Expect::CallTool)));
+    assert!(is_stray(&read(cut, ReplyKind::CallTool)));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_large_result_is_read_as_what_is_expected_or_not_at_all() {
     let text = "x".repeat(100_000);
     let whole = reply(json!({"content": [{"type": "text", "text": text}]}));
     assert!(matches!(
-        read(&whole, Expect::CallTool),
+        read(&whole, ReplyKind::CallTool),
         Inbound::Response { result: Ok(_), .. }
     ));
     assert!(problem_of(&reply(json!({"content": text}))).contains("cannot be read"));
@@ -95,17 +95,17 @@ fn without_room_replies_are_read_and_nothing_else_is() {
     let decode = |line: &str| {
         decode(
             line.as_bytes(),
-            judge(line.as_bytes(), &Default::default()),
-            &Seven(Expect::Any),
+            check_limits(line.as_bytes(), &Default::default()),
+            &Seven(ReplyKind::Any),
             |_| false,
         )
     };
     let answer = reply(json!({}));
-    assert!(matches!(decode(&answer), Decoded::Answer(_)));
-    assert!(matches!(decode("banner"), Decoded::RefusedNoise));
+    assert!(matches!(decode(&answer), Decoded::Reply(_)));
+    assert!(matches!(decode("banner"), Decoded::DroppedNoise));
     assert!(matches!(
         decode(r#"{"jsonrpc":"2.0","id":8,"result":{}}"#),
-        Decoded::RefusedNoise
+        Decoded::DroppedNoise
     ));
     for (message, changed) in [
         (r#""method":"notifications/message""#, &[] as &[ListKind]),
@@ -128,7 +128,7 @@ fn without_room_replies_are_read_and_nothing_else_is() {
     ] {
         let decoded = decode(&format!(r#"{{"jsonrpc":"2.0",{message}}}"#));
         assert!(
-            matches!(decoded, Decoded::Refused(lists) if lists == changed),
+            matches!(decoded, Decoded::Dropped(lists) if lists == changed),
             "{message}: {decoded:?}"
         );
     }
@@ -139,13 +139,13 @@ fn without_room_replies_are_read_and_nothing_else_is() {
         assert!(is_refused_request(
             &decoded,
             &RequestId::Number(1),
-            Refusal::TooMany
+            RejectReason::TooMany
         ));
     }
 }
 
-fn is_refused_request(decoded: &Decoded, id: &RequestId, why: Refusal) -> bool {
-    matches!(decoded, Decoded::RefusedRequest(refused, because) if refused == id && *because == why)
+fn is_refused_request(decoded: &Decoded, id: &RequestId, why: RejectReason) -> bool {
+    matches!(decoded, Decoded::RejectedRequest(refused, because) if refused == id && *because == why)
 }
 
 #[test]
@@ -155,21 +155,25 @@ fn what_nobody_asked_for_must_not_be_large() {
         let line = line.as_bytes();
         decode(
             line,
-            judge(line, &Default::default()),
-            &Seven(Expect::Any),
+            check_limits(line, &Default::default()),
+            &Seven(ReplyKind::Any),
             |_| true,
         )
     };
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
-    for text in [format!("\"{}\"", "x".repeat(MAX_UNASKED)), deep] {
-        assert!(matches!(decode("", &text), Decoded::Refused([])));
+    for text in [format!("\"{}\"", "x".repeat(MAX_UNSOLICITED_BYTES)), deep] {
+        assert!(matches!(decode("", &text), Decoded::Dropped([])));
         let theirs = RequestId::String("theirs".into());
         let decoded = decode(r#""id":"theirs","#, &text);
-        assert!(is_refused_request(&decoded, &theirs, Refusal::TooLarge));
+        assert!(is_refused_request(
+            &decoded,
+            &theirs,
+            RejectReason::TooLarge
+        ));
         // An id that is large itself is not kept, and one that is none cannot be answered.
         let long = format!(r#""id":"{}","#, "x".repeat(1_000));
         for id in [&long, r#""id":[1],"#] {
-            assert!(matches!(decode(id, &text), Decoded::Refused([])), "{id}");
+            assert!(matches!(decode(id, &text), Decoded::Dropped([])), "{id}");
         }
     }
 }

@@ -4,20 +4,20 @@ use mcpvisor_core::ListKind;
 use rmcp::model::ServerNotification;
 
 use super::*;
-use crate::link::token_bucket::{BURST, EACH};
+use crate::link::flood_gate::{BURST, REFILL_INTERVAL};
 
 /// Calls 7 and 8 wait for a tool's result.
 struct SevenAndEight;
 
-impl Expectations for SevenAndEight {
-    fn expect(&self, id: CallId) -> Option<Expect> {
-        self.snapshot().expect(id)
+impl PendingRequests for SevenAndEight {
+    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
+        self.snapshot().reply_kind(id)
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot(vec![
-            (CallId(7), Expect::CallTool),
-            (CallId(8), Expect::CallTool),
+    fn snapshot(&self) -> PendingSnapshot {
+        PendingSnapshot(vec![
+            (CallId(7), ReplyKind::CallTool),
+            (CallId(8), ReplyKind::CallTool),
         ])
     }
 }
@@ -96,7 +96,9 @@ async fn a_line_that_is_too_long_and_belongs_to_no_call_is_passed_over() {
         let down = loop {
             match child.hear().await {
                 Ok(Inbound::Response { .. }) => answers += 1,
-                Ok(Inbound::Stray { .. } | Inbound::Refused { dropped: 1, .. }) => passed_over += 1,
+                Ok(Inbound::Stray { .. } | Inbound::Dropped { messages: 1, .. }) => {
+                    passed_over += 1
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(down) => break down,
             }
@@ -208,7 +210,7 @@ async fn what_comes_with_the_end_of_a_heavy_line_is_not_left_lying() {
     .await;
     loop {
         match child.hear().await {
-            Ok(Inbound::Refused { dropped: 1, .. }) => {}
+            Ok(Inbound::Dropped { messages: 1, .. }) => {}
             Ok(Inbound::Response { id: CallId(8), .. }) => return,
             other => panic!("{other:?}"),
         }
@@ -238,10 +240,10 @@ async fn a_flood_is_cut_off_and_counted_and_replies_come_through() {
             }
             Ok(Inbound::Notification(_)) => let_in += 1,
             Ok(Inbound::Stray { .. }) => noise += 1,
-            Ok(Inbound::Refused {
-                dropped: lost,
+            Ok(Inbound::Dropped {
+                messages: lost,
                 strays,
-                changed: lists,
+                changed_lists: lists,
                 ..
             }) => {
                 dropped += lost;
@@ -256,7 +258,7 @@ async fn a_flood_is_cut_off_and_counted_and_replies_come_through() {
     assert_eq!(down.kind, DownKind::Exited, "{down:?}");
     assert_eq!(answers, [CallId(7), CallId(8)]);
     assert_eq!((let_in + dropped, noise), (MANY, MANY));
-    let refilled = started.elapsed().as_millis() as u64 / EACH.as_millis() as u64;
+    let refilled = started.elapsed().as_millis() as u64 / REFILL_INTERVAL.as_millis() as u64;
     let most = u64::from(BURST) + refilled + 1;
     assert!(
         (u64::from(BURST)..=most).contains(&let_in),

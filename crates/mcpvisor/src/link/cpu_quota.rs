@@ -23,14 +23,14 @@ const BURST: Duration = Duration::from_millis(100);
 const PER_BYTE: Duration = Duration::from_nanos(10);
 
 /// CPU time of one stream that is never slowed down, whatever other streams of the link cost.
-const FREE: Duration = Duration::from_millis(2);
+const FREE_PER_STREAM: Duration = Duration::from_millis(2);
 
 /// A stream that took less than this waits only for what it took itself, so that a flood on another
 /// stream does not delay it by much.
-const SMALL: Duration = Duration::from_millis(50);
+const LIGHT_STREAM: Duration = Duration::from_millis(50);
 
 /// CPU time of a message that the gate lets in. The gate bounds how many these are.
-const LET_IN: Duration = Duration::from_micros(30);
+const ADMITTED: Duration = Duration::from_micros(30);
 
 /// What a wakeup costs outside of the code that is measured.
 const WAKEUP: Duration = Duration::from_micros(25);
@@ -44,21 +44,21 @@ pub(crate) fn cpu_time() -> Duration {
 
 /// The account of one link, shared by its streams.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pace(Arc<Mutex<Account>>);
+pub(crate) struct CpuQuota(Arc<Mutex<Account>>);
 
-impl Pace {
+impl CpuQuota {
     /// Charges CPU time that answered nothing.
     pub(crate) fn charge(&self, work: Duration) {
         self.account().charge(Instant::now(), work);
     }
 
     /// Charges CPU time for a message that was let in, beyond what it is worth.
-    pub(crate) fn charge_let_in(&self, work: Duration) {
-        self.charge(work.saturating_sub(LET_IN));
+    pub(crate) fn charge_admitted(&self, work: Duration) {
+        self.charge(work.saturating_sub(ADMITTED));
     }
 
-    fn rests_until(&self) -> Option<Instant> {
-        self.account().rests_until(Instant::now())
+    fn paused_until(&self) -> Option<Instant> {
+        self.account().paused_until(Instant::now())
     }
 
     fn account(&self) -> std::sync::MutexGuard<'_, Account> {
@@ -80,7 +80,7 @@ impl Account {
     }
 
     /// When enough of it is earned again; nothing if that is so now.
-    fn rests_until(&self, now: Instant) -> Option<Instant> {
+    fn paused_until(&self, now: Instant) -> Option<Instant> {
         let until = self.earned_at?.checked_sub(BURST * SHARE)?;
         (until > now).then_some(until)
     }
@@ -88,8 +88,8 @@ impl Account {
 
 /// What one stream of input costs, and when it is not read because of that.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
-    pace: Pace,
+pub(crate) struct CpuMeter {
+    pace: CpuQuota,
     /// CPU time since the last message.
     open: Duration,
     /// All CPU time.
@@ -99,9 +99,9 @@ pub(crate) struct Work {
     rest: Option<Pin<Box<Sleep>>>,
 }
 
-impl Work {
+impl CpuMeter {
     /// The work of a stream of this link.
-    pub(crate) fn new(pace: &Pace) -> Self {
+    pub(crate) fn new(pace: &CpuQuota) -> Self {
         Self {
             pace: pace.clone(),
             ..Self::default()
@@ -109,9 +109,9 @@ impl Work {
     }
 
     /// Waits until the stream may be read.
-    pub(crate) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_resume(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.rest.is_none() {
-            let until = self.rests_until();
+            let until = self.paused_until();
             self.rest = until.map(|until| Box::pin(tokio::time::sleep_until(until)));
         }
         if let Some(rest) = &mut self.rest {
@@ -121,10 +121,13 @@ impl Work {
         Poll::Ready(())
     }
 
-    fn rests_until(&self) -> Option<Instant> {
-        let own = self.total.checked_sub(FREE).filter(|own| !own.is_zero())?;
-        let until = self.pace.rests_until()?;
-        if self.total > SMALL {
+    fn paused_until(&self) -> Option<Instant> {
+        let own = self
+            .total
+            .checked_sub(FREE_PER_STREAM)
+            .filter(|own| !own.is_zero())?;
+        let until = self.pace.paused_until()?;
+        if self.total > LIGHT_STREAM {
             return Some(until);
         }
         let earned = self.begun? + own * SHARE;
@@ -168,12 +171,12 @@ mod tests {
     fn a_burst_is_free_and_then_a_share_of_the_time() {
         let now = Instant::now();
         let mut account = Account::default();
-        assert_eq!(account.rests_until(now), None);
+        assert_eq!(account.paused_until(now), None);
         account.charge(now, BURST);
-        assert_eq!(account.rests_until(now), None);
+        assert_eq!(account.paused_until(now), None);
         account.charge(now, MS);
-        assert_eq!(account.rests_until(now), Some(now + MS * SHARE));
-        assert_eq!(account.rests_until(now + MS * SHARE), None);
+        assert_eq!(account.paused_until(now), Some(now + MS * SHARE));
+        assert_eq!(account.paused_until(now + MS * SHARE), None);
     }
 
     #[test]
@@ -183,36 +186,36 @@ mod tests {
         account.charge(now, 2 * BURST);
         let later = now + Duration::from_secs(3_600);
         account.charge(later, BURST + MS);
-        assert_eq!(account.rests_until(later), Some(later + MS * SHARE));
+        assert_eq!(account.paused_until(later), Some(later + MS * SHARE));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_took_little_is_read_though_another_one_floods() {
-        let pace = Pace::default();
-        let stream = |total| Work {
+        let pace = CpuQuota::default();
+        let stream = |total| CpuMeter {
             total,
             begun: Some(Instant::now()),
-            ..Work::new(&pace)
+            ..CpuMeter::new(&pace)
         };
         pace.charge(2 * BURST);
         let now = Instant::now();
-        assert_eq!(stream(FREE).rests_until(), None);
-        let little = stream(FREE + MS).rests_until();
+        assert_eq!(stream(FREE_PER_STREAM).paused_until(), None);
+        let little = stream(FREE_PER_STREAM + MS).paused_until();
         assert_eq!(little, Some(now + MS * SHARE), "what it took itself");
-        let flooding = stream(SMALL + MS).rests_until();
+        let flooding = stream(LIGHT_STREAM + MS).paused_until();
         assert_eq!(flooding, Some(now + BURST * SHARE));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_unfinished_message_is_worth_its_bytes_and_a_flood_nothing() {
-        let pace = Pace::default();
-        let mut work = Work::new(&pace);
+        let pace = CpuQuota::default();
+        let mut work = CpuMeter::new(&pace);
         work.open = 4 * BURST;
         let worth_it = BURST.as_nanos() * 4 / PER_BYTE.as_nanos();
         work.settle(usize::try_from(worth_it).unwrap());
-        assert_eq!(pace.rests_until(), None);
+        assert_eq!(pace.paused_until(), None);
         work.settle(0);
-        assert!(pace.rests_until().is_some());
+        assert!(pace.paused_until().is_some());
         assert_eq!(work.take(), Duration::ZERO);
     }
 }

@@ -29,7 +29,7 @@ impl StderrRing {
     }
 
     /// So many bytes are kept from now on.
-    pub(crate) fn keep(&self, most: usize) {
+    pub(crate) fn set_capacity(&self, most: usize) {
         let mut ring = self.lock();
         ring.most = most;
         let surplus = ring.bytes.len().saturating_sub(most);
@@ -54,7 +54,7 @@ impl StderrRing {
     }
 
     /// The same, unless it is all of an earlier connection.
-    pub(crate) fn present_tail(&self) -> String {
+    pub(crate) fn current_tail(&self) -> String {
         if self.lock().outdated {
             return String::new();
         }
@@ -62,7 +62,7 @@ impl StderrRing {
     }
 
     /// A new connection begins.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn start_connection(&self) {
         self.lock().outdated = true;
     }
 
@@ -90,14 +90,14 @@ mod tests {
         ring.push(&vec![b'd'; 3 * MAX_STDERR]);
         assert_eq!(ring.tail(), "d".repeat(MAX_STDERR));
 
-        ring.begin();
+        ring.start_connection();
         assert_eq!(ring.tail(), "d".repeat(MAX_STDERR), "the last words");
-        assert_eq!(ring.present_tail(), "");
+        assert_eq!(ring.current_tail(), "");
         ring.push(b"new");
         ring.push(b"er");
         assert_eq!(ring.tail(), "newer");
-        assert_eq!(ring.present_tail(), "newer");
-        ring.keep(3);
+        assert_eq!(ring.current_tail(), "newer");
+        ring.set_capacity(3);
         assert_eq!(ring.tail(), "wer");
         ring.push(b"st");
         assert_eq!(ring.tail(), "rst");
