@@ -27,7 +27,7 @@ use ractor::ActorRef;
 use rmcp::model::ClientRequest;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub(crate) use self::pending::{OwnAnswer, OwnFailure, OwnRequest};
+pub(crate) use self::pending::{InternalFailure, InternalReply, InternalRequest};
 use self::session::Session;
 use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
@@ -55,17 +55,17 @@ pub(crate) enum Command {
         outcome: Outcome,
     },
     /// Send a request of the runtime's own.
-    Own(Box<OwnRequest>),
+    Internal(Box<InternalRequest>),
     /// The headers of the server are others now.
     #[cfg(feature = "http")]
-    Renew(Box<HttpEndpoint>),
+    UpdateHeaders(Box<HttpEndpoint>),
     /// Close.
     Close,
 }
 
 /// The actor's hold on its connection task. Dropped, the task closes the connection by itself.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ConnectionHandle {
     pub(crate) generation: Generation,
     commands: mpsc::UnboundedSender<Command>,
     slot: Arc<ServerSlot>,
@@ -74,9 +74,9 @@ pub(crate) struct Connection {
     pub(crate) config: Arc<ActiveConfig>,
 }
 
-impl Connection {
+impl ConnectionHandle {
     /// Hands a command over, or back when the connection takes no more.
-    pub(crate) fn tell(&self, command: Command) -> Result<(), Command> {
+    pub(crate) fn send(&self, command: Command) -> Result<(), Command> {
         self.commands.send(command).map_err(|error| error.0)
     }
 
@@ -87,8 +87,8 @@ impl Connection {
     }
 
     /// A way to send requests of the runtime's own that does not keep the connection.
-    pub(crate) fn own_requests(&self) -> OwnRequests {
-        OwnRequests {
+    pub(crate) fn internal_requests(&self) -> InternalRequestSender {
+        InternalRequestSender {
             commands: self.commands.downgrade(),
             slot: Arc::clone(&self.slot),
         }
@@ -97,31 +97,31 @@ impl Connection {
 
 /// Sends requests of the runtime's own as long as the connection is held.
 #[derive(Debug, Clone)]
-pub(crate) struct OwnRequests {
+pub(crate) struct InternalRequestSender {
     commands: mpsc::WeakUnboundedSender<Command>,
     /// Gives out the ids.
     slot: Arc<ServerSlot>,
 }
 
-impl OwnRequests {
+impl InternalRequestSender {
     /// Sends a request and waits for its answer. `None`: the connection ended first. Dropped before
     /// that, the request is given up at the server too.
-    pub(crate) async fn ask(&self, request: ClientRequest) -> Option<OwnAnswer> {
-        self.send(request)?.answer().await
+    pub(crate) async fn request(&self, request: ClientRequest) -> Option<InternalReply> {
+        self.send(request)?.reply().await
     }
 
     /// Sends a request: what the connection is told after this goes out after it.
-    pub(crate) fn send(&self, request: ClientRequest) -> Option<AskedFor<'_>> {
+    pub(crate) fn send(&self, request: ClientRequest) -> Option<SentRequest<'_>> {
         let (sender, answer) = oneshot::channel();
         let id = self.slot.next_call();
-        let own = OwnRequest {
+        let own = InternalRequest {
             id,
             request,
             answer: sender,
         };
         let commands = self.commands.upgrade()?;
-        commands.send(Command::Own(Box::new(own))).ok()?;
-        Some(AskedFor {
+        commands.send(Command::Internal(Box::new(own))).ok()?;
+        Some(SentRequest {
             id: Some(id),
             commands: &self.commands,
             answer,
@@ -130,22 +130,22 @@ impl OwnRequests {
 }
 
 /// A request that was sent. Dropped before its answer, it is given up.
-pub(crate) struct AskedFor<'a> {
+pub(crate) struct SentRequest<'a> {
     id: Option<CallId>,
     commands: &'a mpsc::WeakUnboundedSender<Command>,
-    answer: oneshot::Receiver<OwnAnswer>,
+    answer: oneshot::Receiver<InternalReply>,
 }
 
-impl AskedFor<'_> {
+impl SentRequest<'_> {
     /// Waits for the answer. `None`: the connection ended first.
-    pub(crate) async fn answer(mut self) -> Option<OwnAnswer> {
+    pub(crate) async fn reply(mut self) -> Option<InternalReply> {
         let answer = (&mut self.answer).await.ok();
         self.id = None;
         answer
     }
 }
 
-impl Drop for AskedFor<'_> {
+impl Drop for SentRequest<'_> {
     fn drop(&mut self) {
         if let Some(call) = self.id
             && let Some(commands) = self.commands.upgrade()
@@ -161,7 +161,7 @@ pub(crate) fn spawn(
     slot: &Arc<ServerSlot>,
     actor: &ActorRef<ServerMessage>,
     generation: Generation,
-) -> Connection {
+) -> ConnectionHandle {
     // Commands are bounded by admission: at most `limits.inFlight` calls, and what ends them.
     let (sender, commands) = mpsc::unbounded_channel();
     let config = slot.config();
@@ -201,7 +201,7 @@ pub(crate) fn spawn(
             tokio::spawn(task.run(async move { Ok(ChannelLink::open(&serve, generation)) }));
         }
     }
-    Connection {
+    ConnectionHandle {
         generation,
         commands: sender,
         slot: Arc::clone(slot),

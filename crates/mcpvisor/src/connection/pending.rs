@@ -22,15 +22,15 @@ pub(crate) enum Holder {
     /// The ping that decides whether the session is lost.
     SessionCheck,
     /// The runtime itself: a listing, a check, a restored subscription.
-    Own(oneshot::Sender<OwnAnswer>),
+    Internal(oneshot::Sender<InternalReply>),
 }
 
 /// What the runtime's own requests get.
-pub(crate) type OwnAnswer = Result<ServerResult, OwnFailure>;
+pub(crate) type InternalReply = Result<ServerResult, InternalFailure>;
 
 /// Why a request of the runtime's own has no result.
 #[derive(Debug)]
-pub(crate) enum OwnFailure {
+pub(crate) enum InternalFailure {
     /// The server answered with an error.
     Error(ErrorData),
     /// The reply cannot be read.
@@ -46,10 +46,10 @@ pub(crate) enum OwnFailure {
 
 /// A request of the runtime's own.
 #[derive(Debug)]
-pub(crate) struct OwnRequest {
+pub(crate) struct InternalRequest {
     pub(crate) id: CallId,
     pub(crate) request: ClientRequest,
-    pub(crate) answer: oneshot::Sender<OwnAnswer>,
+    pub(crate) answer: oneshot::Sender<InternalReply>,
 }
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Pending {
     pub(crate) fn caller(&self, id: CallId) -> Option<&Call> {
         match &self.by_id.get(&id)?.holder {
             Holder::Caller(call) => Some(call),
-            Holder::Own(_) | Holder::Listen | Holder::SessionCheck => None,
+            Holder::Internal(_) | Holder::Listen | Holder::SessionCheck => None,
         }
     }
 
@@ -97,7 +97,7 @@ impl Pending {
     pub(crate) fn callers(&self) -> impl Iterator<Item = &Call> {
         self.by_id.values().filter_map(|entry| match &entry.holder {
             Holder::Caller(call) => Some(&**call),
-            Holder::Own(_) | Holder::Listen | Holder::SessionCheck => None,
+            Holder::Internal(_) | Holder::Listen | Holder::SessionCheck => None,
         })
     }
 

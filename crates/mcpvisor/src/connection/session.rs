@@ -22,7 +22,7 @@ use super::era;
 use super::modern::input_rounds::{Resumed, Rounds};
 use super::modern::requests::Modern;
 use super::modern::session::may_be_asked_back;
-use super::pending::{Holder, OwnFailure, OwnRequest, Pending};
+use super::pending::{Holder, InternalFailure, InternalRequest, Pending};
 use super::server_requests::{Asked, refuse, unread};
 use super::session_check::SessionCheck;
 use super::{Command, Task, sleep_until};
@@ -167,9 +167,9 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Close) | None => return Err(CloseWanted),
                 Some(Command::Start(call)) => self.start(call),
                 Some(Command::Abandon { call, outcome }) => self.abandon(call, outcome),
-                Some(Command::Own(own)) => self.start_own(*own),
+                Some(Command::Internal(own)) => self.start_own(*own),
                 #[cfg(feature = "http")]
-                Some(Command::Renew(endpoint)) => self.link.update_endpoint(&endpoint),
+                Some(Command::UpdateHeaders(endpoint)) => self.link.update_endpoint(&endpoint),
             }
             match self.task.commands.try_recv() {
                 Ok(command) => next = Some(command),
@@ -208,11 +208,11 @@ impl<'a, L: Link> Session<'a, L> {
         }
     }
 
-    pub(super) fn start_own(&mut self, own: OwnRequest) {
+    pub(super) fn start_own(&mut self, own: InternalRequest) {
         let Some(own) = self.prepare_own(own) else {
             return;
         };
-        let OwnRequest {
+        let InternalRequest {
             id,
             request,
             answer,
@@ -221,12 +221,12 @@ impl<'a, L: Link> Session<'a, L> {
         match self.link.push_request(id, &mut Some(request), false) {
             Ok(position) => {
                 self.pending
-                    .insert(id, reply_kind, position, Holder::Own(answer));
+                    .insert(id, reply_kind, position, Holder::Internal(answer));
             }
             Err(problem) => {
                 let trouble = RequestFailure::NotWritten;
                 let fault = Fault::new(class_of(trouble, None), self.task.slot.redact(problem));
-                let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
+                let _ = answer.send(Err(InternalFailure::Failed { trouble, fault }));
             }
         }
     }
@@ -251,7 +251,7 @@ impl<'a, L: Link> Session<'a, L> {
                 let outcome = if reached { outcome } else { unsent(outcome) };
                 call.reply.send(Err(Failure::Outcome(outcome)));
             }
-            Holder::Own(_) => {
+            Holder::Internal(_) => {
                 self.not_listed(entry.reply_kind);
                 self.flush();
             }
@@ -337,13 +337,13 @@ impl<'a, L: Link> Session<'a, L> {
         match entry.holder {
             Holder::Caller(call) if self.modern.is_some() => self.answered_modern(call, result),
             Holder::Caller(call) => self.finish(call, result.map_err(Failure::Error)),
-            Holder::Own(answer) => {
+            Holder::Internal(answer) => {
                 let mut result = result;
                 match &mut result {
                     Ok(page) => self.listed(page),
                     Err(_) => self.not_listed(entry.reply_kind),
                 }
-                let _ = answer.send(result.map_err(OwnFailure::Error));
+                let _ = answer.send(result.map_err(InternalFailure::Error));
             }
             Holder::Listen => self.listen_ended(id, &result),
             Holder::SessionCheck => self.session_checked(SessionEvidence::None),
@@ -364,9 +364,9 @@ impl<'a, L: Link> Session<'a, L> {
                 self.answers
                     .push((call.reply, Err(Failure::Unreadable(problem))));
             }
-            Holder::Own(answer) => {
+            Holder::Internal(answer) => {
                 self.not_listed(entry.reply_kind);
-                let _ = answer.send(Err(OwnFailure::Unreadable(problem)));
+                let _ = answer.send(Err(InternalFailure::Unreadable(problem)));
             }
             Holder::Listen => {
                 self.listen_ended(id, &Err(ErrorData::internal_error(problem, None)));
@@ -418,13 +418,13 @@ impl<'a, L: Link> Session<'a, L> {
             }
             Holder::SessionCheck if lost => return self.session_checked(SessionEvidence::Certain),
             Holder::SessionCheck => self.session_checked(SessionEvidence::None),
-            Holder::Own(answer) => {
+            Holder::Internal(answer) => {
                 if lost {
                     self.session_gone(&message);
                 }
                 self.not_listed(entry.reply_kind);
                 let fault = Fault::new(class_of(trouble, status), message);
-                let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
+                let _ = answer.send(Err(InternalFailure::Failed { trouble, fault }));
             }
         }
         if lost {

@@ -14,7 +14,7 @@ use mcpvisor_core::{CallId, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, PingRequest};
 
-use super::pending::{Entry, Holder, OwnFailure};
+use super::pending::{Entry, Holder, InternalFailure};
 use super::session::Session;
 use crate::api::reply::Failure;
 use crate::link::{Link, ReplyKind};
@@ -158,7 +158,7 @@ impl<L: Link> Session<'_, L> {
         let Parked { entry, error, .. } = parked;
         match entry.holder {
             Holder::Caller(call) => self.finish(call, Err(Failure::Error(error))),
-            Holder::Own(answer) => drop(answer.send(Err(OwnFailure::Error(error)))),
+            Holder::Internal(answer) => drop(answer.send(Err(InternalFailure::Error(error)))),
             // Neither is ever parked: the one has no session, the other decides.
             Holder::Listen | Holder::SessionCheck => {}
         }
@@ -191,11 +191,11 @@ impl<L: Link> Session<'_, L> {
                     fault: Fault::new(FaultClass::SessionExpired, said),
                 });
             }
-            Holder::Own(answer) => {
+            Holder::Internal(answer) => {
                 self.session_gone(&said);
                 let fault = Fault::new(FaultClass::SessionExpired, said);
                 let trouble = RequestFailure::SessionLost;
-                let _ = answer.send(Err(OwnFailure::Failed { trouble, fault }));
+                let _ = answer.send(Err(InternalFailure::Failed { trouble, fault }));
             }
             Holder::Listen | Holder::SessionCheck => {}
         }

@@ -26,7 +26,7 @@ use crate::api::events::EventKind;
 use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
 use crate::connection::Command;
-use crate::connection::Connection;
+use crate::connection::ConnectionHandle;
 use crate::fleet::SupervisorMessage;
 
 /// The actor of one server.
@@ -47,7 +47,7 @@ pub(crate) struct ServerState {
     /// Requests that wait here; those in flight are with the connection.
     pub(super) calls: CallMap<Box<Call>>,
     /// The guard: dropped with this state, the connection closes by itself.
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<ConnectionHandle>,
     /// What the last connection that came up has to be asked for again.
     pub(super) restoring: Option<Arc<Restoring>>,
     /// The connection on which that is yet to begin.
@@ -283,7 +283,7 @@ impl ServerState {
                     && let TransportKind::Http(endpoint) = &self.slot.config().transport.0
                 {
                     // One that takes no more is replaced by one that reads the config itself.
-                    let _ = connection.tell(Command::Renew(Box::new(endpoint.clone())));
+                    let _ = connection.send(Command::UpdateHeaders(Box::new(endpoint.clone())));
                 }
             }
             StateName::Connecting

@@ -15,7 +15,7 @@ use super::restore::Restoring;
 use crate::api::events::EventKind;
 use crate::api::reply::Failure;
 use crate::catalog::{Listed, ServerCatalog};
-use crate::connection::{self, Command, Connection};
+use crate::connection::{self, Command, ConnectionHandle};
 use crate::fleet::{CloseOutcome, SupervisorMessage};
 use crate::server::internal_requests;
 
@@ -93,7 +93,7 @@ impl ServerState {
         let _ = self.supervisor.send_message(message);
     }
 
-    pub(super) fn held(&self, generation: Generation) -> Option<&Connection> {
+    pub(super) fn held(&self, generation: Generation) -> Option<&ConnectionHandle> {
         self.connection
             .as_ref()
             .filter(|held| held.generation == generation)
@@ -125,7 +125,7 @@ impl ServerState {
             restoring.leave_to(request);
         }
         let undelivered = match self.held(generation) {
-            Some(held) => held.tell(Command::Start(call)).err(),
+            Some(held) => held.send(Command::Start(call)).err(),
             None => Some(Command::Start(call)),
         };
         match undelivered {
@@ -154,7 +154,7 @@ impl ServerState {
     fn abandon(&mut self, call: CallId, outcome: Outcome) {
         if let Some(held) = &self.connection {
             // A connection that takes no more hands its calls back by itself.
-            let _ = held.tell(Command::Abandon { call, outcome });
+            let _ = held.send(Command::Abandon { call, outcome });
         }
     }
 
@@ -163,7 +163,7 @@ impl ServerState {
             return;
         };
         tokio::spawn(internal_requests::check(
-            held.own_requests(),
+            held.internal_requests(),
             self.myself.clone(),
             generation,
             self.machine.settings().health.keepalive_timeout,
@@ -175,7 +175,7 @@ impl ServerState {
             return;
         };
         let settings = self.machine.settings().clone();
-        let fetch = internal_requests::fetch(held.own_requests(), list, settings);
+        let fetch = internal_requests::fetch(held.internal_requests(), list, settings);
         let (slot, with) = (Arc::clone(&self.slot), Arc::clone(&held.config));
         let actor = self.myself.clone();
         tokio::spawn(async move {
@@ -200,7 +200,7 @@ impl ServerState {
             return;
         };
         tokio::spawn(internal_requests::restore(
-            held.own_requests(),
+            held.internal_requests(),
             Arc::clone(&self.slot),
             Arc::clone(restoring),
         ));

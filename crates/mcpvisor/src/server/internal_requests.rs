@@ -19,7 +19,7 @@ use rmcp::model::{
 };
 
 use crate::catalog::Listed;
-use crate::connection::{OwnAnswer, OwnFailure, OwnRequests};
+use crate::connection::{InternalFailure, InternalReply, InternalRequestSender};
 use crate::log_limit::log_limited;
 use crate::server::message::{FetchFailure, ServerMessage};
 use crate::server::restore::Restoring;
@@ -31,7 +31,7 @@ const MAX_LISTING: usize = 128 * 1024 * 1024;
 /// Pings the server. A ping without an answer is only cancelled here: its timeout is the machine's
 /// own deadline.
 pub(crate) async fn check(
-    connection: OwnRequests,
+    connection: InternalRequestSender,
     actor: ActorRef<ServerMessage>,
     generation: Generation,
     limit: Duration,
@@ -41,7 +41,7 @@ pub(crate) async fn check(
         extensions: Default::default(),
     });
     // Without an answer the connection has ended, which it reports itself.
-    if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.ask(ping)).await {
+    if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.request(ping)).await {
         let _ = actor.send_message(ServerMessage::CheckEnded {
             generation,
             failure: failure_of(answer),
@@ -52,10 +52,10 @@ pub(crate) async fn check(
 /// Why a check failed. A server that answers anything is alive; one that fails a ping, that wants
 /// authorization before it answers, or that the ping cannot reach may not be: a new connection
 /// decides. A ping that was not sent for lack of a connection, while the link lives on, says nothing.
-fn failure_of(answer: OwnAnswer) -> Option<Fault> {
+fn failure_of(answer: InternalReply) -> Option<Fault> {
     match answer {
-        Ok(_) | Err(OwnFailure::Error(_) | OwnFailure::Unreadable(_)) => None,
-        Err(OwnFailure::Failed { trouble, fault }) => {
+        Ok(_) | Err(InternalFailure::Error(_) | InternalFailure::Unreadable(_)) => None,
+        Err(InternalFailure::Failed { trouble, fault }) => {
             let dead = matches!(
                 trouble,
                 RequestFailure::Unauthorized
@@ -70,7 +70,7 @@ fn failure_of(answer: OwnAnswer) -> Option<Fault> {
 
 /// Fetches a list page by page: what came of it, and how long the server says it is good.
 pub(crate) async fn fetch(
-    connection: OwnRequests,
+    connection: InternalRequestSender,
     list: ListKind,
     settings: ServerSettings,
 ) -> (Result<Listed, FetchFailure>, Option<Duration>) {
@@ -81,7 +81,7 @@ pub(crate) async fn fetch(
 }
 
 async fn pages(
-    connection: &OwnRequests,
+    connection: &InternalRequestSender,
     list: ListKind,
     settings: &ServerSettings,
 ) -> Result<(Listed, Option<Duration>), FetchFailure> {
@@ -92,19 +92,19 @@ async fn pages(
     let mut weight: usize = 0;
     for _ in 0..settings.listing.max_pages {
         let request = page_request(list, cursor.take());
-        let asked = connection.ask(request);
+        let asked = connection.request(request);
         let page = match tokio::time::timeout(settings.timeouts.listing, asked).await {
             Ok(Some(Ok(page))) => page,
-            Ok(Some(Err(OwnFailure::Error(error)))) if is_unknown_method(error.code) => {
+            Ok(Some(Err(InternalFailure::Error(error)))) if is_unknown_method(error.code) => {
                 return Ok((listed, None));
             }
-            Ok(Some(Err(OwnFailure::Error(error)))) => {
+            Ok(Some(Err(InternalFailure::Error(error)))) => {
                 return Err(FetchFailure::Refused(error.message.into_owned()));
             }
-            Ok(Some(Err(OwnFailure::Unreadable(problem)))) => {
+            Ok(Some(Err(InternalFailure::Unreadable(problem)))) => {
                 return Err(FetchFailure::Failed(problem));
             }
-            Ok(Some(Err(OwnFailure::Failed { fault, .. }))) => {
+            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => {
                 return Err(FetchFailure::Failed(fault.message));
             }
             Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),
@@ -231,13 +231,13 @@ fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, Fet
 /// Restores subscriptions and the log level on a new connection, one by one. What the server no longer
 /// accepts is logged; the wish stays for the next connection.
 pub(crate) async fn restore(
-    connection: OwnRequests,
+    connection: InternalRequestSender,
     slot: Arc<ServerSlot>,
     restoring: Arc<Restoring>,
 ) {
     let limit = slot.config().settings.timeouts.listing;
     while let Some((method, asked)) = restoring.ask(&connection) {
-        match tokio::time::timeout(limit, asked.answer()).await {
+        match tokio::time::timeout(limit, asked.reply()).await {
             Ok(Some(Ok(_))) => {}
             Ok(None) => return,
             Ok(Some(Err(problem))) => {

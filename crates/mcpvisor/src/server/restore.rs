@@ -12,7 +12,7 @@ use rmcp::model::{
 };
 
 use super::slot::Memory;
-use crate::connection::{AskedFor, OwnRequests};
+use crate::connection::{InternalRequestSender, SentRequest};
 
 /// What is still to be restored on one connection.
 #[derive(Debug)]
@@ -36,7 +36,10 @@ impl Restoring {
     }
 
     /// Asks for the next of them, and gives its method. It is on its way before a later call can be.
-    pub(crate) fn ask<'a>(&self, connection: &'a OwnRequests) -> Option<(String, AskedFor<'a>)> {
+    pub(crate) fn ask<'a>(
+        &self,
+        connection: &'a InternalRequestSender,
+    ) -> Option<(String, SentRequest<'a>)> {
         let mut wishes = self.wishes();
         let request = wishes.next()?;
         let method = request.method().to_owned();

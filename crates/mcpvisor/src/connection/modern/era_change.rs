@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::api::reply::Failure;
 use crate::connection::era;
-use crate::connection::pending::{Entry, Holder, OwnRequest};
+use crate::connection::pending::{Entry, Holder, InternalRequest};
 use crate::connection::session::Session;
 use crate::link::{Link, PendingRequests as _, ReplyKind};
 use crate::server::actor::now;
@@ -70,7 +70,7 @@ impl<L: Link> Session<'_, L> {
             Holder::Listen => self.listen_ended(id, &Err(error)),
             Holder::SessionCheck => self.session_checked(SessionEvidence::None),
             // For the runtime's own requests the connection has ended.
-            Holder::Own(_) => self.not_listed(entry.reply_kind),
+            Holder::Internal(_) => self.not_listed(entry.reply_kind),
         }
     }
 
@@ -96,7 +96,7 @@ impl<L: Link> Session<'_, L> {
         });
         // What it answers is looked at when it comes; nobody waits for it.
         let (answer, _) = oneshot::channel();
-        self.start_own(OwnRequest {
+        self.start_own(InternalRequest {
             id: question,
             request,
             answer,

@@ -15,7 +15,7 @@ use super::requests::{Meaning, is_of_unknown_type, renew_progress, translate_bac
 use super::subscriptions::Wish;
 use crate::api::reply::{Answer, Failure};
 use crate::connection::era;
-use crate::connection::pending::{Holder, OwnFailure, OwnRequest};
+use crate::connection::pending::{Holder, InternalFailure, InternalRequest};
 use crate::connection::session::Session;
 use crate::link::{Link, ReplyKind};
 use crate::log_limit::log_limited;
@@ -80,7 +80,10 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Likewise for a request of the runtime's own.
-    pub(in crate::connection) fn prepare_own(&mut self, mut own: OwnRequest) -> Option<OwnRequest> {
+    pub(in crate::connection) fn prepare_own(
+        &mut self,
+        mut own: InternalRequest,
+    ) -> Option<InternalRequest> {
         let Some(modern) = &mut self.modern else {
             return Some(own);
         };
@@ -93,7 +96,7 @@ impl<L: Link> Session<'_, L> {
                 let wish = modern.listen.subscribe(now(), &uri);
                 let answer = match wish {
                     Wish::Granted | Wish::Pending => Ok(ServerResult::empty(())),
-                    Wish::Impossible => Err(OwnFailure::Unreadable(no_subscriptions())),
+                    Wish::Impossible => Err(InternalFailure::Unreadable(no_subscriptions())),
                 };
                 let _ = own.answer.send(answer);
             }
