@@ -417,3 +417,47 @@ fn every_key_is_documented() {
         }
     }
 }
+
+/// The settings of `docs/config.md` as a config entry: each key with its documented default.
+fn documented_defaults() -> Value {
+    let documentation = include_str!("../../../docs/config.md");
+    let (_, settings) = documentation.split_once("## Settings").unwrap();
+    let (settings, _) = settings.split_once("## Connects of the fleet").unwrap();
+    let mut entry = json!({ "command": "x" });
+    let mut section = None;
+    for line in settings.lines() {
+        if let Some(name) = line.strip_prefix('`') {
+            section = name.strip_suffix("`:");
+        }
+        let cells: Vec<&str> = line.trim_matches(['|', ' ']).split(" | ").collect();
+        let [key, .., default] = cells.as_slice() else {
+            continue;
+        };
+        let Some(key) = key.strip_prefix('`').and_then(|key| key.strip_suffix('`')) else {
+            continue;
+        };
+        // A default in words, such as "never", is the absence of a value.
+        if ["never", "all", "none", "found out"].contains(default) {
+            continue;
+        }
+        let value = serde_json::from_str(default).unwrap_or_else(|_| json!(default));
+        match section {
+            Some(section) => entry[section][key] = value,
+            None => entry[key] = value,
+        }
+    }
+    entry
+}
+
+#[test]
+fn the_documented_defaults_are_those_of_the_settings() {
+    let documented = documented_defaults();
+    let read = |entry: &Value| {
+        let config = json!({ "mcpServers": { "a": entry } });
+        let config = Config::from_json(&config.to_string(), |_| None).unwrap();
+        assert!(config.problems.is_empty(), "{:?}", config.problems);
+        format!("{:?}", config.servers[0])
+    };
+    assert!(documented["reconnect"]["jitter"].is_number());
+    assert_eq!(read(&documented), read(&json!({ "command": "x" })));
+}
