@@ -350,7 +350,7 @@ async fn a_request_that_makes_no_sense_is_not_sent() {
     assert_eq!(handle.status().restarts, 0);
 
     let unknown = runtime.server("two").unwrap_err();
-    says(&unknown, &["\"two\"", "there are: one"]);
+    says(&unknown, &["\"two\"", "configured: one"]);
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
-//! The one answer of one request, on its way to the caller.
+//! The reply channel of a request. Every request gets exactly one answer.
 //!
 //! A [`Reply`] moves with its request: from the caller to the actor, from there to the connection.
-//! Whoever drops it has answered it: *not sent* while nothing of it was written, *outcome unknown*
-//! after that, and what was known before if only its retry was not written. So no crash anywhere leaves a caller in silence.
+//! Dropping it answers the request: *not sent* while nothing was written, *outcome unknown* after
+//! that, and what was known before if only the retry was not written. So no crash leaves a caller
+//! without an answer.
 
 use mcpvisor_core::FilterRejection;
 use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
@@ -15,36 +16,37 @@ use crate::server::call_admission::OpenCall;
 
 use crate::api::error::NotSentReason;
 
-/// What a caller gets.
+/// The answer of a request.
 pub(crate) type Answer = Result<ServerResult, Failure>;
 
-/// Why there is no result, before it is put into words.
+/// Why there is no result. [`RequestContext`](crate::api::error::RequestContext) turns it into a
+/// [`CallError`](crate::CallError).
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The machine decided so.
+    /// The outcome that the machine decided.
     Outcome(Outcome),
     /// The server answered with an error.
     Error(ErrorData),
-    /// The server's reply cannot be read.
+    /// The server's reply is not valid.
     Unreadable(String),
-    /// The request cannot be written down.
-    Invalid(String),
-    /// Too much waits for the server to read it.
-    NoRoom,
-    /// A filter hides the tool: whose, and why.
+    /// The request cannot be encoded.
+    InvalidRequest(String),
+    /// The server does not read its input.
+    SendBufferFull,
+    /// A filter hides the tool: whose filter, and why.
     Hidden(&'static str, FilterRejection),
-    /// The arguments do not fit the tool's schema.
+    /// The arguments do not match the tool's schema.
     #[cfg(feature = "schema-check")]
     InvalidArguments(Vec<crate::api::error::ArgumentProblem>),
-    /// The tool waits for the approval of a person: why.
+    /// The tool needs a person's approval, for this reason.
     HeldBack(String),
-    /// The server asked for input that it did not get.
-    NoInput(String),
-    /// The tool is another one now. What is known of the call from when it was sent before.
+    /// The server requested input that was not provided.
+    InputUnavailable(String),
+    /// The tool's definition changed. Holds what is known about the first attempt.
     ToolChanged(Known),
-    /// The tool is gone. Likewise.
+    /// The tool is gone. Holds what is known about the first attempt.
     ToolGone(Known),
-    /// The actor ended with the request in its hands.
+    /// The actor ended while it owned the request.
     ActorGone,
     /// The server was removed.
     Removed,
@@ -52,15 +54,15 @@ pub(crate) enum Failure {
     RuntimeGone,
 }
 
-/// The sender's end of one answer.
+/// The sending half of a request's reply channel.
 #[derive(Debug)]
 pub(crate) struct Reply {
     caller: Option<oneshot::Sender<Answer>>,
     written: bool,
-    /// What is known of the request from when it was sent before, on another connection.
+    /// What is known about earlier attempts of the request.
     before: Known,
-    /// The call's place among those that are open; given back before the answer, so that a caller
-    /// that asks again at once finds it free.
+    /// The call's admission permit; released before the answer, so that a caller that calls again at
+    /// once finds it free.
     open: Option<OpenCall>,
 }
 
@@ -74,8 +76,8 @@ impl Reply {
         }
     }
 
-    /// The request goes to the server. One that goes there again on the same connection, with what
-    /// the server asked for, was seen before, whatever becomes of it now.
+    /// Marks the request as sent. If it is sent again on the same connection, with the input that the
+    /// server requested, the server has already seen it, whatever happens to this send.
     pub(crate) fn set_sent(&mut self) {
         if self.written && self.before == Known::NotSent {
             self.before = Known::Unknown;
@@ -83,24 +85,24 @@ impl Reply {
         self.written = true;
     }
 
-    /// Whether the server may have seen what was sent last, should this reply be dropped.
+    /// Sets whether the server may have seen the last send.
     pub(crate) fn set_written(&mut self, written: bool) {
         self.written = written;
     }
 
-    /// The request is about to be sent, again if this is known of it. None of that is written yet.
+    /// Starts an attempt of which nothing is written yet. `before` is what is known about earlier ones.
     pub(crate) fn set_before(&mut self, before: Known) {
         self.before = before;
         self.written = false;
     }
 
-    /// Whether the request was sent before, so that what is sent now is its retry.
+    /// Whether the current attempt is a retry.
     pub(crate) fn is_retry(&self) -> bool {
         self.before != Known::NotSent
     }
 
-    /// Answers the caller. A failure that says *not sent* gives way to what is known from sending
-    /// the request before.
+    /// Answers the caller. A *not sent* failure of a retry is replaced by what is known about the
+    /// earlier attempt.
     pub(crate) fn send(mut self, answer: Answer) {
         if let Some(caller) = self.caller.take() {
             let answer = answer.map_err(|failure| self.with_history(failure));
@@ -108,7 +110,7 @@ impl Reply {
         }
     }
 
-    /// What is known of the request, the last send included.
+    /// What is known about the request, including the last send.
     fn known(&self) -> Known {
         if self.written {
             Known::Unknown
@@ -127,16 +129,16 @@ impl Reply {
                 return Failure::Outcome(Outcome::Deadline { sent: true, idle });
             }
             Failure::Outcome(Outcome::NotSent(reason)) => NotSentReason::from(reason).to_string(),
-            Failure::Outcome(Outcome::Busy) => "too many calls run or wait already".to_owned(),
-            Failure::NoRoom => NotSentReason::NotRead.to_string(),
+            Failure::Outcome(Outcome::Busy) => "too many calls are in flight or queued".to_owned(),
+            Failure::SendBufferFull => NotSentReason::NotRead.to_string(),
             Failure::ActorGone => NotSentReason::ActorRestarted.to_string(),
             Failure::Removed => NotSentReason::Removed.to_string(),
             Failure::RuntimeGone => "the runtime has shut down".to_owned(),
-            Failure::Invalid(problem) | Failure::HeldBack(problem) => problem,
+            Failure::InvalidRequest(problem) | Failure::HeldBack(problem) => problem,
             Failure::Hidden(..) => "a filter hides the tool".to_owned(),
             #[cfg(feature = "schema-check")]
-            Failure::InvalidArguments(_) => "the arguments do not fit".to_owned(),
-            said @ (Failure::Outcome(
+            Failure::InvalidArguments(_) => "the arguments do not match the schema".to_owned(),
+            sent @ (Failure::Outcome(
                 Outcome::Unknown(_)
                 | Outcome::Refused(_)
                 | Outcome::Answered(_)
@@ -144,15 +146,15 @@ impl Reply {
             )
             | Failure::Error(_)
             | Failure::Unreadable(_)
-            | Failure::NoInput(_)
+            | Failure::InputUnavailable(_)
             | Failure::ToolChanged(_)
-            | Failure::ToolGone(_)) => return said,
+            | Failure::ToolGone(_)) => return sent,
         };
         let message = format!("its retry was not sent: {message}");
         known_failure(known, Fault::new(FaultClass::ConnectionLost, message))
     }
 
-    /// The failure of a request whose reply is dropped.
+    /// The failure for a reply that is dropped.
     fn dropped(&self) -> Failure {
         let message = "the connection ended without an answer";
         known_failure(
@@ -163,12 +165,12 @@ impl Reply {
 
     fn answer(&mut self, caller: oneshot::Sender<Answer>, answer: Answer) {
         self.open = None;
-        // A caller that left wants no answer.
+        // The caller may be gone.
         let _ = caller.send(answer);
     }
 }
 
-/// The failure of a request of which no more than this is known.
+/// The failure that carries this knowledge about the request.
 fn known_failure(known: Known, fault: Fault) -> Failure {
     match known {
         Known::NotSent => Failure::ActorGone,
@@ -202,23 +204,23 @@ mod tests {
 
     /// Counts the open calls at the moment when the caller is woken.
     struct Caller {
-        places: Weak<CallAdmission>,
+        admission: Weak<CallAdmission>,
         open: AtomicUsize,
     }
 
     impl Wake for Caller {
         fn wake(self: Arc<Self>) {
-            let places = self.places.upgrade().unwrap();
-            self.open.store(places.open(), Ordering::Relaxed);
+            let admission = self.admission.upgrade().unwrap();
+            self.open.store(admission.open(), Ordering::Relaxed);
         }
     }
 
     #[test]
-    fn the_place_is_free_before_the_caller_has_its_answer() {
+    fn the_permit_is_released_before_the_caller_is_answered() {
         for dropped in [false, true] {
-            let (reply, answer, places) = reply();
+            let (reply, answer, admission) = reply();
             let caller = Arc::new(Caller {
-                places: Arc::downgrade(&places),
+                admission: Arc::downgrade(&admission),
                 open: AtomicUsize::new(1),
             });
             let waker = Arc::clone(&caller).into();
@@ -239,10 +241,10 @@ mod tests {
     }
 
     fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<CallAdmission>) {
-        let places = Arc::new(CallAdmission::new(&AdmissionSettings::default()));
-        let open = places.enter(ClientId::DEFAULT).unwrap();
+        let admission = Arc::new(CallAdmission::new(&AdmissionSettings::default()));
+        let open = admission.enter(ClientId::DEFAULT).unwrap();
         let (caller, answer) = oneshot::channel();
-        (Reply::new(caller, open), answer, places)
+        (Reply::new(caller, open), answer, admission)
     }
 
     #[test]
@@ -265,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_retry_that_was_not_written_leaves_what_was_known_before_it() {
-        for (before, told) in [
+        for (before, known) in [
             (Known::Unknown, "Unknown"),
             (Known::Refused, "Refused"),
             (Known::Answered, "Answered"),
@@ -280,7 +282,7 @@ mod tests {
                 panic!("not sent");
             };
             let outcome = format!("{outcome:?}");
-            assert!(outcome.starts_with(told), "{outcome}");
+            assert!(outcome.starts_with(known), "{outcome}");
         }
     }
 
@@ -288,8 +290,8 @@ mod tests {
     fn unsent() -> Vec<Failure> {
         use mcpvisor_core::machine::NotSent;
         vec![
-            Failure::NoRoom,
-            Failure::Invalid("a bad header".to_owned()),
+            Failure::SendBufferFull,
+            Failure::InvalidRequest("a bad header".to_owned()),
             Failure::HeldBack("it changed".to_owned()),
             Failure::ActorGone,
             Failure::Removed,
@@ -305,7 +307,7 @@ mod tests {
     }
 
     fn error(failure: Failure) -> crate::CallError {
-        let asked = crate::api::error::Asked {
+        let context = crate::api::error::RequestContext {
             server: mcpvisor_core::ServerName::new("web").unwrap(),
             method: "tools/call",
             tool: None,
@@ -314,7 +316,7 @@ mod tests {
             limit: 1,
             obstacle: None,
         };
-        asked.error(failure)
+        context.error(failure)
     }
 
     #[test]
@@ -326,10 +328,10 @@ mod tests {
                 reply.set_sent();
                 reply.set_before(before);
                 reply.send(Err(failure));
-                let told = error(answer.try_recv().unwrap().unwrap_err()).known();
+                let known = error(answer.try_recv().unwrap().unwrap_err()).known();
                 let deadline = text.contains("Deadline");
                 let expected = if deadline { Known::Unknown } else { before };
-                assert_eq!(told, expected, "{text}");
+                assert_eq!(known, expected, "{text}");
             }
         }
     }
@@ -340,8 +342,8 @@ mod tests {
             let (mut reply, mut answer, _) = reply();
             reply.set_sent();
             reply.send(Err(failure));
-            let told = error(answer.try_recv().unwrap().unwrap_err()).known();
-            assert_eq!(told, Known::Unknown);
+            let known = error(answer.try_recv().unwrap().unwrap_err()).known();
+            assert_eq!(known, Known::Unknown);
         }
     }
 
@@ -353,17 +355,17 @@ mod tests {
             reply.set_sent();
             reply.set_written(false);
             reply.send(Err(failure));
-            let told = error(answer.try_recv().unwrap().unwrap_err()).known();
-            assert_eq!(told, Known::NotSent);
+            let known = error(answer.try_recv().unwrap().unwrap_err()).known();
+            assert_eq!(known, Known::NotSent);
         }
     }
 
     #[test]
-    fn an_answer_gives_the_place_back_though_nobody_looked_at_it() {
-        let (reply, answer, places) = reply();
-        assert_eq!(places.open(), 1);
+    fn an_answer_that_is_never_received_releases_the_permit() {
+        let (reply, answer, admission) = reply();
+        assert_eq!(admission.open(), 1);
         reply.send(Ok(ServerResult::empty(())));
-        assert_eq!(places.open(), 0);
+        assert_eq!(admission.open(), 0);
         drop(answer);
     }
 }

@@ -1,4 +1,4 @@
-//! The state of a server, as people and programs read it.
+//! The status of a server.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,13 +16,13 @@ use serde::{Serialize, Serializer};
 pub struct ServerStatus {
     /// The server's name.
     pub name: ServerName,
-    /// Which server of this name: 0 for one of the start; one that is added at run time has a larger
-    /// number than every one before it. Name, instance and generation together name one connection of
-    /// a runtime.
+    /// Distinguishes servers that had this name: 0 for a server of the start; each server added at run
+    /// time gets a larger number than all before it. Name, instance and generation identify one
+    /// connection of a runtime.
     pub instance: u32,
     /// Its state.
     pub state: StateName,
-    /// The newest connection.
+    /// The latest connection.
     pub generation: Generation,
     /// Since when it has this state.
     pub since: SystemTime,
@@ -30,15 +30,15 @@ pub struct ServerStatus {
     pub attempt: u32,
     /// Connects and actor restarts within the budget's window.
     pub attempts_used: u32,
-    /// Connects that the window may hold.
+    /// Connects that the budget allows within the window.
     pub attempts_limit: u32,
-    /// When the next connect comes, if it waits for one.
+    /// When the next connect is due, if one is scheduled.
     pub retry_at: Option<Instant>,
-    /// The protocol version of the newest connection.
+    /// The protocol version of the latest connection.
     pub protocol: Option<String>,
-    /// Who the server says it is.
+    /// The name and version that the server reports.
     pub server: Option<Implementation>,
-    /// How it is reached.
+    /// The kind of transport.
     pub transport: &'static str,
     /// Published tools.
     pub tools: usize,
@@ -48,54 +48,54 @@ pub struct ServerStatus {
     pub resources: usize,
     /// Published templates.
     pub templates: usize,
-    /// The catalog is not confirmed on the present connection.
+    /// The catalog was not yet fetched on the current connection.
     pub stale: bool,
     /// Calls in flight.
     pub in_flight: usize,
-    /// Calls that wait.
+    /// Queued calls.
     pub waiting: usize,
-    /// What last went wrong, until a connection proves itself.
+    /// The last fault, until a connection is proven.
     pub last_error: Option<Fault>,
-    /// What a person should do.
+    /// How to fix it.
     pub action: Option<String>,
     /// Whether [`crate::Runtime::ready`] waits for it.
     pub required: bool,
     /// How often its actor was restarted.
     pub restarts: u64,
-    /// Facts of older connections that were dropped.
+    /// Events of older connections that were dropped.
     pub dropped_late: u64,
-    /// Lines or messages of the server's that made no sense and were passed over.
+    /// Unparseable or unexpected messages from the server that were ignored.
     pub strays: u64,
-    /// Notifications and requests of the server's that came too many at once, or too large, and were
-    /// dropped unread. Replies are never dropped, and neither is the news that a list changed.
+    /// Notifications and requests from the server that exceeded the rate or size limit and were
+    /// dropped. Replies and list-changed notifications are never dropped.
     pub dropped_flood: u64,
-    /// What a person should look at in the catalog: [`crate::ServerCatalog::findings`].
+    /// Suspicious entries of the catalog: [`crate::ServerCatalog::findings`].
     pub findings: usize,
-    /// Tools that wait for the approval of a person: [`crate::ServerCatalog::held`].
+    /// Tools that need a person's approval: [`crate::ServerCatalog::held`].
     pub held: usize,
-    /// How far each list is, in the order of [`ListKind::ALL`].
+    /// The state of each list, in the order of [`ListKind::ALL`].
     pub(crate) lists: [ListState; 4],
 }
 
-/// How far one list of a server is. A list that failed says nothing of the others.
+/// The state of one list of a server. Lists fail independently.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub enum ListState {
-    /// The server is not connected: what is published is of a connection before.
+    /// The server is not connected: the published list is from an earlier connection.
     #[default]
     Unlisted,
     /// The server has no such list.
     Missing,
-    /// It is being fetched on the present connection.
+    /// It is being fetched on the current connection.
     Pending,
-    /// It was fetched on the present connection, and is up to date.
+    /// It was fetched on the current connection and is up to date.
     Fresh,
-    /// The last try to fetch it on the present connection failed; it is tried again.
+    /// The last fetch on the current connection failed; it is retried.
     Failed(Fault),
 }
 
 impl ListState {
-    /// Whether nothing more is expected of it for now: it was fetched, is not there, or failed.
+    /// Whether no fetch is pending: it was fetched, does not exist, or failed.
     pub fn is_settled(&self) -> bool {
         match self {
             Self::Missing | Self::Fresh | Self::Failed(_) => true,
@@ -104,36 +104,36 @@ impl ListState {
     }
 }
 
-/// What has become of a server so far.
+/// Whether a server is usable, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It connects for the first time, or is being listed.
+    /// It is connecting for the first time, or its lists are being fetched.
     Pending,
-    /// It is connected and listed, or asleep until the next call.
+    /// It is connected and its lists are fetched, or it sleeps until the next call.
     Ready,
-    /// An attempt or a listing failed, or the connection was lost; `last_error` says why. Unless its
-    /// state is [`StateName::PermanentlyFailed`], it is tried again.
+    /// A connect or a listing failed, or the connection was lost; `last_error` has the reason. It is
+    /// retried unless its state is [`StateName::PermanentlyFailed`].
     Failed,
-    /// It is switched off.
+    /// It is disabled.
     Disabled,
 }
 
 impl ServerStatus {
-    /// What has become of the server so far.
+    /// Whether the server is usable.
     pub fn verdict(&self) -> Verdict {
         match self.state {
             _ if self.is_ready() => Verdict::Ready,
             StateName::Connected if self.lists.iter().all(ListState::is_settled) => {
                 let failed = |list: &ListState| matches!(list, ListState::Failed(_));
-                // A list that is out of date is being fetched again.
+                // A stale list is being fetched again.
                 match self.lists.iter().any(failed) {
                     true => Verdict::Failed,
                     false => Verdict::Pending,
                 }
             }
             StateName::Reconnecting if self.last_error.is_some() => Verdict::Failed,
-            // What follows `disabling` may be a connect: an `enable` waits for the close.
+            // A connect may follow `disabling`: an `enable` waits for the close.
             StateName::Connecting
             | StateName::Connected
             | StateName::Reconnecting
@@ -150,7 +150,7 @@ impl ServerStatus {
             .map(|at| at.saturating_duration_since(tokio::time::Instant::now().into_std()))
     }
 
-    /// How far one of the server's lists is.
+    /// The state of one of the server's lists.
     pub fn list(&self, list: ListKind) -> &ListState {
         match list {
             ListKind::Tools => &self.lists[0],
@@ -160,8 +160,7 @@ impl ServerStatus {
         }
     }
 
-    /// Connected, with a catalog that was fetched on this connection; or asleep, so that the next call
-    /// connects it.
+    /// Connected, with a catalog fetched on this connection; or sleeping until the next call.
     pub fn is_ready(&self) -> bool {
         match self.state {
             StateName::Connected => !self.stale,
@@ -216,7 +215,7 @@ impl Serialize for ServerStatus {
     }
 }
 
-/// A moment as RFC 3339 in UTC, to the second.
+/// Formats a time as RFC 3339 in UTC, to the second.
 fn rfc3339(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -250,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_as_rfc_3339() {
+    fn times_are_formatted_as_rfc_3339() {
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         assert_eq!(rfc3339(at(0)), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(at(951_782_399)), "2000-02-28T23:59:59Z");

@@ -190,7 +190,7 @@ impl<'a, L: Link> Session<'a, L> {
     pub(super) fn send(&mut self, id: CallId, mut call: Box<Call>) {
         let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
         if !self.link.has_capacity() {
-            self.finish_here(call, Err(Failure::NoRoom));
+            self.finish_here(call, Err(Failure::SendBufferFull));
             return self.flush();
         }
         let asked_back = self.modern.is_some() && may_be_asked_back(call.request.as_ref());
@@ -202,7 +202,7 @@ impl<'a, L: Link> Session<'a, L> {
                     .insert(id, reply_kind, position, Holder::Caller(call));
             }
             Err(problem) => {
-                self.finish_here(call, Err(Failure::Invalid(problem)));
+                self.finish_here(call, Err(Failure::InvalidRequest(problem)));
                 self.flush();
             }
         }

@@ -169,7 +169,7 @@ mod tests {
     use rmcp::ErrorData;
 
     use super::*;
-    use crate::api::error::{ArgumentProblem, Asked, Obstacle};
+    use crate::api::error::{ArgumentProblem, Obstacle, RequestContext};
     use crate::api::reply::Failure;
 
     const STDERR: &str = "Traceback (most recent call last):\nKeyError: 'canary'";
@@ -178,8 +178,8 @@ mod tests {
         Fault::new(FaultClass::Exited, "the process exited with code 1").with_stderr(STDERR)
     }
 
-    fn asked() -> Asked {
-        Asked {
+    fn context() -> RequestContext {
+        RequestContext {
             server: ServerName::new("files").unwrap(),
             method: "tools/call",
             tool: Some("write".to_owned()),
@@ -210,12 +210,12 @@ mod tests {
             Failure::Error(ErrorData::invalid_params("path is\nmissing.", None)),
             Failure::Error(ErrorData::internal_error("x".repeat(100_000), None)),
             Failure::Unreadable("x".repeat(100_000)),
-            Failure::NoInput("it wants elicitation/create: not offered".to_owned()),
-            Failure::Invalid("x".repeat(100_000)),
+            Failure::InputUnavailable("it wants elicitation/create: not offered".to_owned()),
+            Failure::InvalidRequest("x".repeat(100_000)),
             Failure::HeldBack("it changed".to_owned()),
             Failure::ToolChanged(Known::Unknown),
             Failure::ToolGone(Known::NotSent),
-            Failure::NoRoom,
+            Failure::SendBufferFull,
             Failure::ActorGone,
             Failure::Removed,
             Failure::RuntimeGone,
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn every_error_is_short_on_one_line_and_without_stderr() {
         for failure in every_failure() {
-            let error = asked().error(failure);
+            let error = context().error(failure);
             let text = error.model_text();
             assert!(text.len() < 1_200, "{text}");
             assert!(!text.contains('\n') && !text.contains("canary"), "{text}");
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn a_text_says_whether_it_ran_as_the_error_knows_it() {
         for failure in every_failure() {
-            let error = asked().error(failure);
+            let error = context().error(failure);
             let text = error.model_text();
             let (did_not, may) = (
                 text.contains("did not run"),
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_lost_call_reads_so_to_a_model_and_has_its_stderr_beside_it() {
-        let lost = asked().error(Failure::Outcome(Outcome::Unknown(fault())));
+        let lost = context().error(Failure::Outcome(Outcome::Unknown(fault())));
         assert_eq!(
             lost.model_text(),
             "The connection to files was lost: the process exited with code 1. The request may or may not have run; check whether it took effect before you retry it."
@@ -264,9 +264,9 @@ mod tests {
         assert_eq!(lost.stderr(), Some(STDERR));
         assert_eq!(
             lost.to_string(),
-            "files: tools/call was sent, but its outcome is unknown: the process exited with code 1; its stderr ends with: Traceback (most recent call last): | KeyError: 'canary'; check whether it took effect before asking again"
+            "files: tools/call was sent, but its outcome is unknown: the process exited with code 1; its stderr ends with: Traceback (most recent call last): | KeyError: 'canary'; check whether it took effect before retrying"
         );
-        let late = asked().error(Failure::Outcome(Outcome::Deadline {
+        let late = context().error(Failure::Outcome(Outcome::Deadline {
             sent: false,
             idle: false,
         }));
@@ -277,7 +277,7 @@ mod tests {
     fn wrong_arguments_are_to_be_corrected() {
         let missing = Failure::Error(ErrorData::invalid_params("path is\nmissing.", None));
         assert_eq!(
-            asked().error(missing).model_text(),
+            context().error(missing).model_text(),
             "files answered with an error: path is missing. Correct the request, then retry it."
         );
         let error = CallError::InvalidArguments {

@@ -1,4 +1,4 @@
-//! What a caller is told when its request has no result.
+//! The error of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,18 +6,16 @@ use std::time::Duration;
 
 use mcpvisor_core::ServerName;
 use mcpvisor_core::glob::FilterRejection;
-use mcpvisor_core::machine::{Fault, FaultClass, NotSent, Outcome, summarize_stderr};
+use mcpvisor_core::machine::{Fault, FaultClass, NotSent, summarize_stderr};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
-
-use crate::api::reply::Failure;
 
 /// Why a request has no result.
 ///
 /// ```
 /// use mcpvisor::{CallError, Known};
 ///
-/// fn may_ask_again(error: &CallError) -> bool {
+/// fn is_safe_to_retry(error: &CallError) -> bool {
 ///     // Nothing ran: the server never saw the request, or refused it before running it.
 ///     matches!(error.known(), Known::NotSent | Known::Refused)
 /// }
@@ -33,19 +31,19 @@ pub enum CallError {
         /// Why, and what to do about it.
         reason: NotSentReason,
     },
-    /// Too many calls run and wait at this server already; nothing was sent.
+    /// The server's queue is full; nothing was sent.
     #[error(
-        "{server}: busy: {limit} calls run or wait already; try again later, or raise limits.waiting"
+        "{server}: busy: {limit} calls are in flight or queued; try again later, or raise limits.waiting"
     )]
     Busy {
         /// Which server.
         server: ServerName,
-        /// How many calls may run and wait.
+        /// How many calls may be in flight or queued.
         limit: usize,
     },
-    /// The request was sent and its answer is lost: it may or may not have run.
+    /// The request was sent and its reply was lost: it may or may not have run.
     #[error(
-        "{server}: {method} was sent, but its outcome is unknown: {cause}{}; check whether it took effect before asking again",
+        "{server}: {method} was sent, but its outcome is unknown: {cause}{}; check whether it took effect before retrying",
         summarize_stderr(.stderr.as_deref())
     )]
     OutcomeUnknown {
@@ -58,7 +56,7 @@ pub enum CallError {
         /// The end of what the server wrote on stderr: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
     },
-    /// The server refused the request before running it.
+    /// The server rejected the request before running it.
     #[error("{server}: refused {method}: {cause}{}", summarize_stderr(.stderr.as_deref()))]
     Refused {
         /// Which server.
@@ -67,12 +65,13 @@ pub enum CallError {
         method: &'static str,
         /// What kind of refusal: [`FaultClass::Unauthorized`] if a person has to authorize first.
         class: FaultClass,
-        /// What the server said.
+        /// The server's reason.
         cause: String,
         /// The end of what the server wrote on stderr: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
     },
-    /// The time was up. If it was sent, the server was told to stop and its outcome is unknown.
+    /// The deadline or the idle timeout passed. If the request was sent, it was cancelled at the
+    /// server and its outcome is unknown.
     #[error("{server}: {method} {} {after:?}; {}", if *idle { "was silent for" } else { "did not finish within" }, whether_sent(*sent, .cause.as_deref(), .stderr.as_deref()))]
     Deadline {
         /// Which server.
@@ -85,12 +84,12 @@ pub enum CallError {
         sent: bool,
         /// Nothing arrived for the idle timeout, though the deadline had not passed.
         idle: bool,
-        /// What kept it from being sent, as far as it is known.
+        /// Why it was not sent, if known.
         cause: Option<String>,
-        /// The end of what the server wrote on stderr, if that kept it: [`CallError::stderr`].
+        /// The end of what the server wrote on stderr, if it was not sent: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
     },
-    /// The caller gave it up.
+    /// The caller cancelled it.
     #[error("{server}: {method} was cancelled by its caller")]
     Cancelled {
         /// Which server.
@@ -109,7 +108,7 @@ pub enum CallError {
         error: ErrorData,
     },
     /// The server answered, but the reply cannot be read.
-    #[error("{server}: the reply to {method} cannot be read: {problem}; it did run")]
+    #[error("{server}: invalid reply to {method}: {problem}; the request did run")]
     Unreadable {
         /// Which server.
         server: ServerName,
@@ -118,19 +117,19 @@ pub enum CallError {
         /// What is wrong with the reply.
         problem: String,
     },
-    /// The server answered with a question, and did not get what it asked for.
-    #[error("{server}: {method} did not finish, because the server needs input: {problem}")]
+    /// The server requested input that was not provided.
+    #[error("{server}: {method} needs input: {problem}")]
     InputRequired {
         /// Which server.
         server: ServerName,
         /// Which request.
         method: &'static str,
-        /// What it needs, and why it did not get it.
+        /// Which input, and why it was not provided.
         problem: String,
     },
-    /// The tool's definition changed in a reconnect, so the call was not repeated.
+    /// The tool's definition changed across a reconnect, so the call was not retried.
     #[error(
-        "{server}: the tool {tool} changed while the connection was replaced; {}, and it was not repeated",
+        "{server}: the tool {tool} changed across a reconnect; {}, and it was not retried",
         first_call(*.known)
     )]
     ToolChanged {
@@ -138,12 +137,12 @@ pub enum CallError {
         server: ServerName,
         /// Which tool.
         tool: String,
-        /// What is known of the call from when it was sent.
+        /// What is known about the first attempt.
         known: Known,
     },
-    /// The tool is gone after a reconnect, so the call was not repeated.
+    /// The tool is gone after a reconnect, so the call was not retried.
     #[error(
-        "{server}: the tool {tool} no longer exists after the connection was replaced; {}",
+        "{server}: the tool {tool} no longer exists after a reconnect; {}",
         first_call(*.known)
     )]
     ToolGone {
@@ -151,10 +150,10 @@ pub enum CallError {
         server: ServerName,
         /// Which tool.
         tool: String,
-        /// What is known of the call from when it was sent.
+        /// What is known about the first attempt.
         known: Known,
     },
-    /// The arguments are not what the protocol allows; nothing was sent.
+    /// The protocol does not allow this request; nothing was sent.
     #[error("{server}: {problem}")]
     InvalidRequest {
         /// Which server.
@@ -162,8 +161,8 @@ pub enum CallError {
         /// What is wrong with the request.
         problem: String,
     },
-    /// The arguments do not fit the schema of the tool; nothing was sent.
-    #[error("{server}: the arguments of {tool} do not fit: {}", list(.problems))]
+    /// The arguments do not match the tool's schema; nothing was sent.
+    #[error("{server}: invalid arguments of {tool}: {}", join(.problems))]
     InvalidArguments {
         /// Which server.
         server: ServerName,
@@ -173,20 +172,18 @@ pub enum CallError {
         problems: Vec<ArgumentProblem>,
     },
     /// A filter hides the tool from the caller; nothing was sent.
-    #[error(
-        "{server}: the tool {tool} was not called: {reason}; change the filter, or call another"
-    )]
+    #[error("{server}: the tool {tool} is hidden {reason}; change the filter")]
     ToolHidden {
         /// Which server.
         server: ServerName,
         /// Which tool.
         tool: String,
-        /// Whose filter hides it, and how.
+        /// Which filter hides it, and how.
         reason: String,
     },
-    /// The tool waits for the approval of a person; nothing was sent.
+    /// The tool needs a person's approval; nothing was sent.
     #[error(
-        "{server}: the tool {tool} is held back: {reason}; look at it, then: mcpvisor approve {server} {tool}"
+        "{server}: the tool {tool} is held back: {reason}; review it, then: mcpvisor approve {server} {tool}"
     )]
     HeldBack {
         /// Which server.
@@ -227,7 +224,7 @@ impl fmt::Display for ArgumentProblem {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotSentReason {
-    /// The server is switched off.
+    /// The server is disabled.
     #[error("the server is disabled; enable it first")]
     Disabled,
     /// The server or the runtime is being shut down.
@@ -246,35 +243,34 @@ pub enum NotSentReason {
         /// The end of what the server wrote on stderr.
         stderr: Option<Arc<str>>,
     },
-    /// The reconnect budget is spent and the last try failed too.
-    #[error("the server is disconnected after too many failed connects{}; mend it, then call again or reconnect it", cause(.0.as_ref()))]
+    /// The reconnect budget is spent and the last attempt failed too.
+    #[error("the server is disconnected after too many failed connects{}; fix it, then call again or reconnect it", cause(.0.as_ref()))]
     Parked(Option<Fault>),
     /// The connection did not come back in time.
     #[error("no connection in time{}; try again, or see the server's status", cause(.0.as_ref()))]
     NoConnection(Option<Fault>),
-    /// The server does not read what is sent to it, and so much waits for it that there is no room for
-    /// more.
+    /// The server does not read its input, and the send buffer is full.
     #[error(
-        "the server does not read what is sent to it, and there is no room for more; try again later, or reconnect it"
+        "the server does not read its input, and the send buffer is full; try again later, or reconnect it"
     )]
     NotRead,
-    /// The actor of the server crashed while the request waited.
-    #[error("the server's actor restarted while the request waited; ask again")]
+    /// The server's actor crashed while the request was queued.
+    #[error("the server's actor restarted while the request was queued; try again")]
     ActorRestarted,
 }
 
-fn list(problems: &[ArgumentProblem]) -> String {
+fn join(problems: &[ArgumentProblem]) -> String {
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     problems.join("; ")
 }
 
-/// What became of a call that is not repeated.
+/// What is known about the first attempt of a call that is not retried.
 fn first_call(known: Known) -> &'static str {
     match known {
         Known::NotSent => "the call was not sent",
-        Known::Unknown => "the first call's outcome is unknown",
-        Known::Refused => "the first call was refused before it ran",
-        Known::Answered => "the first call was answered",
+        Known::Unknown => "the outcome of the first attempt is unknown",
+        Known::Refused => "the first attempt was rejected before it ran",
+        Known::Answered => "the first attempt was answered",
     }
 }
 
@@ -291,7 +287,7 @@ fn cause(fault: Option<&Fault>) -> String {
 }
 
 impl CallError {
-    /// A tool that somebody's filter hides.
+    /// The error for a tool that a filter hides.
     pub(crate) fn hidden(
         server: ServerName,
         tool: impl Into<String>,
@@ -349,9 +345,9 @@ impl CallError {
         }
     }
 
-    /// The end of what the server wrote on stderr before it failed, at most 2 KiB, without the secrets of
-    /// its config; none if nothing of it bears on the error. The text of the error repeats its last
-    /// lines; [`ServerHandle::stderr_tail`](crate::ServerHandle::stderr_tail) has more.
+    /// The end of what the server wrote on stderr before it failed: at most 2 KiB, with the secrets of
+    /// its config redacted. `None` if stderr is unrelated to the error. The error's text repeats the
+    /// last lines; [`ServerHandle::stderr_tail`](crate::ServerHandle::stderr_tail) has more.
     pub fn stderr(&self) -> Option<&str> {
         let stderr = match self {
             Self::OutcomeUnknown { stderr, .. }
@@ -374,7 +370,7 @@ impl CallError {
         stderr.as_deref()
     }
 
-    /// One word for this error, as the command line's JSON spells it.
+    /// The error code, as in the JSON output of the command line.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotSent { .. } => "not_sent",
@@ -407,128 +403,6 @@ impl NotSentReason {
             | Self::Removed
             | Self::NotRead
             | Self::ActorRestarted => None,
-        }
-    }
-}
-
-/// What a caller asked, as far as its error needs to say it.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) server: ServerName,
-    pub(crate) method: &'static str,
-    pub(crate) tool: Option<String>,
-    pub(crate) deadline: Duration,
-    pub(crate) idle: Duration,
-    pub(crate) limit: usize,
-    /// What keeps requests from being sent to the server at the moment.
-    pub(crate) obstacle: Option<Obstacle>,
-}
-
-/// What keeps requests from being sent, in the words of an error.
-#[derive(Debug, Clone)]
-pub(crate) struct Obstacle {
-    pub(crate) cause: String,
-    pub(crate) stderr: Option<Arc<str>>,
-}
-
-impl Asked {
-    /// Puts a failure into words.
-    pub(crate) fn error(self, failure: Failure) -> CallError {
-        let Self { server, method, .. } = self;
-        match failure {
-            Failure::Outcome(Outcome::NotSent(reason)) => CallError::NotSent {
-                server,
-                reason: reason.into(),
-            },
-            Failure::Outcome(Outcome::Busy) => CallError::Busy {
-                server,
-                limit: self.limit,
-            },
-            Failure::Outcome(Outcome::Unknown(fault)) => CallError::OutcomeUnknown {
-                server,
-                method,
-                cause: fault.message,
-                stderr: fault.stderr,
-            },
-            Failure::Outcome(Outcome::Refused(fault)) => CallError::Refused {
-                server,
-                method,
-                class: fault.class,
-                cause: fault.message,
-                stderr: fault.stderr,
-            },
-            Failure::Outcome(Outcome::Answered(fault)) => CallError::Unreadable {
-                server,
-                method,
-                problem: fault.message,
-            },
-            Failure::Outcome(Outcome::Deadline { sent, idle }) => {
-                let obstacle = self.obstacle.filter(|_| !sent);
-                let (cause, stderr) = obstacle.map(|it| (it.cause, it.stderr)).unzip();
-                CallError::Deadline {
-                    server,
-                    method,
-                    after: if idle { self.idle } else { self.deadline },
-                    sent,
-                    idle,
-                    cause,
-                    stderr: stderr.flatten(),
-                }
-            }
-            Failure::Outcome(Outcome::Cancelled) => CallError::Cancelled { server, method },
-            Failure::Error(error) => CallError::Answered {
-                server,
-                method,
-                error,
-            },
-            Failure::Unreadable(problem) => CallError::Unreadable {
-                server,
-                method,
-                problem,
-            },
-            Failure::NoInput(problem) => CallError::InputRequired {
-                server,
-                method,
-                problem,
-            },
-            Failure::Invalid(problem) => CallError::InvalidRequest { server, problem },
-            Failure::Hidden(whose, hidden) => {
-                CallError::hidden(server, self.tool.unwrap_or_default(), whose, &hidden)
-            }
-            #[cfg(feature = "schema-check")]
-            Failure::InvalidArguments(problems) => CallError::InvalidArguments {
-                server,
-                tool: self.tool.unwrap_or_default(),
-                problems,
-            },
-            Failure::HeldBack(reason) => CallError::HeldBack {
-                server,
-                tool: self.tool.unwrap_or_default(),
-                reason,
-            },
-            Failure::ToolChanged(known) => CallError::ToolChanged {
-                server,
-                tool: self.tool.unwrap_or_default(),
-                known,
-            },
-            Failure::ToolGone(known) => CallError::ToolGone {
-                server,
-                tool: self.tool.unwrap_or_default(),
-                known,
-            },
-            Failure::NoRoom => CallError::NotSent {
-                server,
-                reason: NotSentReason::NotRead,
-            },
-            Failure::ActorGone => CallError::NotSent {
-                server,
-                reason: NotSentReason::ActorRestarted,
-            },
-            Failure::Removed => CallError::NotSent {
-                server,
-                reason: NotSentReason::Removed,
-            },
-            Failure::RuntimeGone => CallError::RuntimeGone { server },
         }
     }
 }

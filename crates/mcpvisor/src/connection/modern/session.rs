@@ -45,7 +45,7 @@ impl<L: Link> Session<'_, L> {
                     self.listen_if_due();
                 }
                 Wish::Impossible => {
-                    self.finish_here(call, Err(Failure::Invalid(no_subscriptions())));
+                    self.finish_here(call, Err(Failure::InvalidRequest(no_subscriptions())));
                 }
             },
             Meaning::Unsubscribe(uri) => {
@@ -70,7 +70,7 @@ impl<L: Link> Session<'_, L> {
         }
         for call in waiting {
             let problem = format!("{uri} was unsubscribed before the server acknowledged it");
-            self.finish_here(call, Err(Failure::Invalid(problem)));
+            self.finish_here(call, Err(Failure::InvalidRequest(problem)));
         }
     }
 
@@ -161,7 +161,7 @@ impl<L: Link> Session<'_, L> {
             } else {
                 modern.listen.forget(&uri);
                 let problem = format!("the server does not tell of changes of {uri}");
-                answers.push((call, Err(Failure::Invalid(problem))));
+                answers.push((call, Err(Failure::InvalidRequest(problem))));
             }
         }
         if let Some(over) = acknowledged.over {
@@ -186,7 +186,7 @@ impl<L: Link> Session<'_, L> {
         modern.listen.ended(now(), id, unknown);
         if unknown {
             for (_, call) in std::mem::take(&mut modern.subscribing) {
-                self.finish(call, Err(Failure::Invalid(no_subscriptions())));
+                self.finish(call, Err(Failure::InvalidRequest(no_subscriptions())));
             }
         }
     }
@@ -216,7 +216,7 @@ impl<L: Link> Session<'_, L> {
             Ok(ServerResult::InputRequiredResult(required)) => {
                 let required = required.clone();
                 if let Err((call, problem)) = self.rounds.gather(call, required) {
-                    self.finish(call, Err(Failure::NoInput(problem)));
+                    self.finish(call, Err(Failure::InputUnavailable(problem)));
                 }
                 return;
             }
@@ -303,7 +303,7 @@ impl<L: Link> Session<'_, L> {
         match resumed {
             Resumed::Again(call) => self.send_again(call),
             Resumed::Failed(call, problem) => {
-                self.finish(call, Err(Failure::NoInput(problem)));
+                self.finish(call, Err(Failure::InputUnavailable(problem)));
             }
         }
         self.flush();

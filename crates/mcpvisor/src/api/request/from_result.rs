@@ -1,0 +1,48 @@
+//! The result types of the protocol that a request can return.
+
+use rmcp::model::ServerResult;
+
+/// A result type of a [`Request`](crate::Request).
+pub trait FromResult: Sized + sealed::Sealed {
+    /// Converts the server's result, if it is of this type.
+    #[doc(hidden)]
+    fn from_result(result: ServerResult) -> Result<Self, &'static str>;
+}
+
+mod sealed {
+    /// Restricts the implementors to the protocol's results.
+    pub trait Sealed {}
+}
+
+macro_rules! results {
+    ($($variant:ident),* $(,)?) => {$(
+        impl sealed::Sealed for rmcp::model::$variant {}
+        impl FromResult for rmcp::model::$variant {
+            fn from_result(result: ServerResult) -> Result<Self, &'static str> {
+                match result {
+                    ServerResult::$variant(result) => Ok(result),
+                    _ => Err(concat!("expected a ", stringify!($variant))),
+                }
+            }
+        }
+    )*};
+}
+
+results!(
+    CallToolResult,
+    ListToolsResult,
+    ListPromptsResult,
+    GetPromptResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    CompleteResult,
+);
+
+impl sealed::Sealed for () {}
+impl FromResult for () {
+    fn from_result(_: ServerResult) -> Result<Self, &'static str> {
+        // Servers are expected to send an empty object, but some send other results.
+        Ok(())
+    }
+}

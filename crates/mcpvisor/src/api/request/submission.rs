@@ -1,0 +1,197 @@
+//! Hands a request to the server's actor and waits for its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::machine::Outcome;
+use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy};
+use rmcp::model::{
+    ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken, ServerResult,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::api::reply::{Failure, Reply};
+use crate::server::call::Call;
+use crate::server::message::ServerMessage;
+use crate::server::slot::{Mailbox, Readiness, ServerSlot};
+
+/// A request that is about to be submitted.
+pub(super) struct Submission<'a> {
+    pub(super) slot: &'a Arc<ServerSlot>,
+    pub(super) client: ClientId,
+    pub(super) quota: Option<Arc<Semaphore>>,
+    pub(super) retry: RetryPolicy,
+    pub(super) priority: Priority,
+    pub(super) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
+    pub(super) deadline: Instant,
+    pub(super) idle: Duration,
+}
+
+impl Submission<'_> {
+    pub(super) async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
+        let _quota = self.take_quota().await?;
+        let open = self.slot.admission.enter(self.client);
+        let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
+        let id = self.slot.next_call();
+        if reports_progress(&request) {
+            let token = ProgressToken(NumberOrString::Number(id.0 as i64));
+            request.get_meta_mut().set_progress_token(token);
+        }
+        let (sender, answer) = oneshot::channel();
+        let call = Box::new(Call {
+            id,
+            client: self.client,
+            request: Some(request),
+            wish: self.retry,
+            priority: self.priority,
+            deadline: self.deadline,
+            idle: self.idle,
+            progress: self.progress,
+            reply: Reply::new(sender, open),
+            rounds: 0,
+            relisted: false,
+            keep: false,
+            refusal: None,
+            seen: None,
+        });
+        // From here on the actor may know the call, so it is notified when the caller leaves.
+        let guard = CancelGuard {
+            slot: self.slot,
+            call: id,
+            armed: true,
+        };
+        submit(self.slot, call, self.deadline).await?;
+        let answer = answer.await;
+        guard.disarm();
+        answer.unwrap_or(Err(Failure::ActorGone))
+    }
+
+    /// Waits for the client's quota, within the deadline. A server that rejects requests at once needs
+    /// no permit.
+    async fn take_quota(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+        let Some(quota) = &self.quota else {
+            return Ok(None);
+        };
+        if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
+            return Ok(Some(permit));
+        }
+        tokio::select! {
+            biased;
+            permit = Arc::clone(quota).acquire_owned() => Ok(permit.ok()),
+            () = until_unavailable(self.slot) => Ok(None),
+            () = tokio::time::sleep_until(self.deadline.into()) => Err(deadline_before_send()),
+        }
+    }
+}
+
+/// Checks the arguments of a call against the schema of its tool, if it is known. The check counts
+/// against the deadline, since a schema may be slow to check.
+#[cfg(feature = "schema-check")]
+pub(super) async fn check_arguments(
+    slot: &ServerSlot,
+    request: &ClientRequest,
+    due: Instant,
+) -> Result<(), Failure> {
+    let ClientRequest::CallToolRequest(call) = request else {
+        return Ok(());
+    };
+    let catalog = slot.published();
+    let Some(tool) = catalog.tool(&call.params.name) else {
+        return Ok(());
+    };
+    let arguments = call.params.arguments.as_ref();
+    let checked = slot.checks.check(&tool.name, &tool.input_schema, arguments);
+    match tokio::time::timeout_at(due.into(), checked).await {
+        Ok(problems) if problems.is_empty() => Ok(()),
+        Ok(problems) => Err(Failure::InvalidArguments(problems)),
+        Err(_) => Err(deadline_before_send()),
+    }
+}
+
+/// Waits until a server cannot become ready by itself.
+async fn until_unavailable(slot: &ServerSlot) {
+    let mut readiness = slot.readiness.subscribe();
+    // The sender lives in the slot, so this ends only with the condition.
+    let _ = readiness.wait_for(|it| *it == Readiness::Hopeless).await;
+}
+
+fn deadline_before_send() -> Failure {
+    Failure::Outcome(Outcome::Deadline {
+        sent: false,
+        idle: false,
+    })
+}
+
+/// Only requests that may take long ask for progress.
+fn reports_progress(request: &ClientRequest) -> bool {
+    matches!(
+        request,
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::GetPromptRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+            | ClientRequest::CompleteRequest(_)
+    )
+}
+
+/// Hands a call to the server's actor, and waits while the actor restarts.
+async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Result<(), Failure> {
+    let mut mailbox: Option<tokio::sync::watch::Receiver<Mailbox>> = None;
+    loop {
+        match try_submit(slot, call)? {
+            None => return Ok(()),
+            Some(returned) => call = returned,
+        }
+        // The first attempt may have met an actor that is gone. The receiver sees every change after
+        // its creation, so the second attempt comes before the first wait.
+        match &mut mailbox {
+            None => mailbox = Some(slot.mailbox.subscribe()),
+            Some(mailbox) => {
+                let changed = mailbox.changed();
+                if tokio::time::timeout_at(deadline.into(), changed)
+                    .await
+                    .is_err()
+                {
+                    return Err(deadline_before_send());
+                }
+            }
+        }
+    }
+}
+
+/// Returns the call if no actor is running.
+fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, Failure> {
+    match &*slot.mailbox.borrow() {
+        Mailbox::Live(actor) => match actor.send_message(ServerMessage::Call(call)) {
+            Ok(()) => Ok(None),
+            Err(ractor::MessagingErr::SendErr(ServerMessage::Call(call))) => Ok(Some(call)),
+            Err(_) => Err(Failure::ActorGone),
+        },
+        Mailbox::Starting => Ok(Some(call)),
+        Mailbox::Removed => Err(Failure::Removed),
+        Mailbox::Gone => Err(Failure::RuntimeGone),
+    }
+}
+
+/// Notifies the actor when the caller drops its future.
+struct CancelGuard<'a> {
+    slot: &'a ServerSlot,
+    call: CallId,
+    armed: bool,
+}
+
+impl CancelGuard<'_> {
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for CancelGuard<'_> {
+    fn drop(&mut self) {
+        if self.armed
+            && let Mailbox::Live(actor) = &*self.slot.mailbox.borrow()
+        {
+            // Without an actor there is nothing to cancel.
+            let _ = actor.send_message(ServerMessage::CallerGone { call: self.call });
+        }
+    }
+}
