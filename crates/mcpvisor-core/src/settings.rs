@@ -444,7 +444,7 @@ impl ServerSettings {
             return refuse("timeouts.connect", "must be longer than 0");
         }
         if self.rest.sleep_after.is_some_and(|after| after.is_zero()) {
-            return refuse("idleTimeout", "must be longer than 0");
+            return refuse("sleepAfter", "must be longer than 0");
         }
         if self.listing.max_pages == 0 {
             return refuse("limits.pages", "must be at least 1");
@@ -487,7 +487,7 @@ impl ServerSettings {
             ("listing.refreshEvery", self.listing.refresh_every),
             ("listing.refreshRetry", self.listing.refresh_retry),
             ("listing.maxRefreshRetry", self.listing.max_refresh_retry),
-            ("idleTimeout", self.rest.sleep_after.unwrap_or_default()),
+            ("sleepAfter", self.rest.sleep_after.unwrap_or_default()),
         ]
     }
 }
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!(refused.to_string(), expected);
         let mut settings = ServerSettings::default();
         settings.rest.sleep_after = Some(Duration::MAX);
-        assert_eq!(settings.validate().unwrap_err().name, "idleTimeout");
+        assert_eq!(settings.validate().unwrap_err().name, "sleepAfter");
     }
 
     #[test]

@@ -141,7 +141,7 @@ pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         ),
         (
             old.sleep_after != new.sleep_after || before.rest.sleep_after != after.rest.sleep_after,
-            "idleTimeout",
+            "sleepAfter",
         ),
         (old.pin != new.pin, "pin"),
         (old.check_arguments != new.check_arguments, "checkArguments"),
@@ -420,7 +420,7 @@ mod tests {
                 };
             }),
             ("start", |it| it.start = StartMode::Lazy),
-            ("idleTimeout", |it| {
+            ("sleepAfter", |it| {
                 it.sleep_after = Some(Duration::from_secs(1))
             }),
             ("pin", |it| it.pin = true),
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!(compare(&old, &larger), adjusted("limits"));
         let mut sleepy = old.clone();
         sleepy.settings.rest.sleep_after = second;
-        assert_eq!(compare(&old, &sleepy), adjusted("idleTimeout"));
+        assert_eq!(compare(&old, &sleepy), adjusted("sleepAfter"));
     }
 
     #[test]

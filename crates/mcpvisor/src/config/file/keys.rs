@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::draft::Draft;
 
-pub(super) use foreign::{EDITOR_COMMAND, FOREIGN};
+pub(super) use foreign::{EDITOR_COMMAND, FOREIGN, OLD_SPELLINGS};
 pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
 
 /// Where other clients put their servers, ours first. The first that is there counts.
@@ -134,10 +134,10 @@ impl Key {
 }
 
 /// The tables in which the keys of an entry are looked for.
-pub(super) const ENTRY: [&[Key]; 3] = [TRANSPORT, SETTINGS, FOREIGN];
+pub(super) const ENTRY: [&[Key]; 4] = [TRANSPORT, SETTINGS, OLD_SPELLINGS, FOREIGN];
 
 /// The tables in which the keys of `defaults` are looked for.
-pub(super) const FLEET: [&[Key]; 1] = [SETTINGS];
+pub(super) const FLEET: [&[Key]; 2] = [SETTINGS, OLD_SPELLINGS];
 
 /// Whether the values of a key are numbers or durations of ours.
 pub(super) fn is_measure(key: &str) -> bool {
@@ -222,7 +222,8 @@ mod tests {
                 );
             }
         }
-        for key in FOREIGN.iter().filter(|key| !key.means.is_empty()) {
+        let aliases = OLD_SPELLINGS.iter().chain(FOREIGN);
+        for key in aliases.filter(|key| !key.means.is_empty()) {
             assert!(ours.contains(key.means), "{} means {}", key.name, key.means);
         }
     }

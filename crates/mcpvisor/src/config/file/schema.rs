@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::draft::Draft;
 use super::keys::{
-    CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind, PROTOCOLS,
-    SERVERS, STATE_DIR, STDIO,
+    CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind,
+    OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO,
 };
 use super::written::duration_text;
 
@@ -75,11 +75,12 @@ fn property(key: &Key) -> Value {
     let about = match (&key.kind, key.means) {
         (Kind::Unsupported(instead), _) => format!("Ignored: {instead}."),
         (Kind::Ignored, _) => "Another client's; means nothing here.".to_owned(),
-        (_, "") => key.about.to_owned(),
-        (_, means) => format!("Another client's key for \"{means}\"."),
+        (_, means) if key.about.is_empty() => format!("Another client's key for \"{means}\"."),
+        _ => key.about.to_owned(),
     };
     property["description"] = about.into();
-    if matches!(key.kind, Kind::Unsupported(_)) {
+    let is_old_spelling = OLD_SPELLINGS.iter().any(|old| old.name == key.name);
+    if is_old_spelling || matches!(key.kind, Kind::Unsupported(_)) {
         property["deprecated"] = true.into();
     }
     property

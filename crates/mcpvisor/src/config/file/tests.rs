@@ -107,6 +107,17 @@ fn every_setting_can_be_set() {
 }
 
 #[test]
+fn the_old_spelling_of_sleep_after_is_read() {
+    let config = read(
+        r#"{ "defaults": { "idleTimeout": "1m" }, "mcpServers": {
+            "a": { "command": "x" }, "b": { "command": "x", "idleTimeout": "2m" } } }"#,
+    );
+    let read: Vec<_> = config.servers.iter().map(|it| it.sleep_after).collect();
+    assert_eq!(read, [60, 120].map(|it| Some(Duration::from_secs(it))));
+    assert_eq!(config.problems, []);
+}
+
+#[test]
 fn how_many_servers_connect_at_once_is_said_at_the_top() {
     let connects = |text: &str| {
         let text = format!(r#"{{ "connects": {text}, "mcpServers": {{}} }}"#);

@@ -6,6 +6,16 @@ use super::{Key, Kind};
 /// Why what others do about authorization is not done.
 const AUTH: &str = "signing in is not supported; write \"headers\" or \"bearerTokenEnvVar\"";
 
+/// Old spellings of our own keys, per server or in \"defaults\".
+pub(in super::super) const OLD_SPELLINGS: &[Key] = &[Key {
+    about: "The old spelling of \"sleepAfter\".",
+    ..Key::alias(
+        "idleTimeout",
+        "sleepAfter",
+        Kind::MaybeDuration(|draft| &mut draft.sleep_after),
+    )
+}];
+
 /// Keys of other clients.
 pub(in super::super) const FOREIGN: &[Key] = &[
     // fastmcp, langchain

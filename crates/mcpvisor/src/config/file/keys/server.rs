@@ -72,7 +72,7 @@ pub(in super::super) const SETTINGS: &[Key] = &[
         "When the server is connected: \"eager\", as soon as the runtime starts, or \"lazy\", at its first call. Default: \"eager\".",
     ),
     Key::new(
-        "idleTimeout",
+        "sleepAfter",
         Kind::MaybeDuration(|draft| &mut draft.sleep_after),
         "After this time without a call the connection is closed until the next call. Default: never.",
     ),
