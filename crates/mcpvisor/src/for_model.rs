@@ -195,13 +195,13 @@ mod tests {
     use crate::catalog::{CatalogMerger, ServerCatalog};
 
     fn catalog(tools: Vec<Tool>) -> Arc<FleetCatalog> {
-        let publisher = Arc::new(CatalogMerger::default());
+        let merger = Arc::new(CatalogMerger::default());
         let listed = ServerCatalog {
             tools: tools.into(),
             ..ServerCatalog::default()
         };
-        publisher.publish(&ServerName::new("git hub").unwrap(), Arc::new(listed));
-        publisher.catalog()
+        merger.update(&ServerName::new("git hub").unwrap(), Arc::new(listed));
+        merger.catalog()
     }
 
     fn schema(value: Value) -> JsonObject {

@@ -45,7 +45,7 @@ pub(crate) fn without_reports_of_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let payload = panic.payload().downcast_ref::<&str>();
-        if payload != Some(&"a crash was asked for") {
+        if payload != Some(&"a test requested a crash") {
             report(panic);
         }
     }));

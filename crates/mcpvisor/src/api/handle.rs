@@ -23,7 +23,7 @@ use crate::api::runtime::Lifeline;
 use crate::api::status::ServerStatus;
 use crate::catalog::{CatalogChanges, ClientView, ServerCatalog};
 use crate::server::message::ServerMessage;
-use crate::server::slot::{Mailbox, ServerSlot};
+use crate::server::slot::ServerSlot;
 
 /// One server of a runtime.
 ///
@@ -57,7 +57,7 @@ impl ServerHandle {
 
     /// The server's state now. Never waits.
     pub fn status(&self) -> ServerStatus {
-        self.slot.status()
+        self.slot.published.status()
     }
 
     /// What the server said of itself when it was last connected: its instructions for a model, its
@@ -78,34 +78,34 @@ impl ServerHandle {
     /// # }
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.slot.info.load_full()
+        self.slot.published.peer_info()
     }
 
     /// The server's state from now on. The counts of calls in it are those of the last change;
     /// [`ServerHandle::status`] has them, counted by the
     /// server's actor, which may be a moment behind the caller that was answered.
     pub fn watch(&self) -> watch::Receiver<ServerStatus> {
-        self.slot.status.subscribe()
+        self.slot.published.subscribe_status()
     }
 
     /// What the server offers, as far as the filters of its config and of the client let it through:
     /// the last good catalog. Never waits.
     pub fn catalog(&self) -> Arc<ServerCatalog> {
-        self.slot.note_use();
+        self.slot.refresh_expired_lists();
         match &self.view {
             Some(view) => view.server(self.name()),
-            None => self.slot.published(),
+            None => self.slot.published.catalog(),
         }
     }
 
     /// Waits for changes of what the server offers, as [`catalog`](Self::catalog) shows it, from now on.
     pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
         let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
-        CatalogChanges::of_server(&self.slot.shown, move || {
-            slot.note_use();
+        CatalogChanges::of_server(self.slot.published.catalog_changed(), move || {
+            slot.refresh_expired_lists();
             match &view {
                 Some(view) => view.server(slot.name()),
-                None => slot.published(),
+                None => slot.published.catalog(),
             }
         })
     }
@@ -153,19 +153,13 @@ impl ServerHandle {
     /// Says that a connection does not work, as its caller saw it. Nothing happens when a newer
     /// one is live already, so many callers cause one reconnect.
     pub fn report_broken(&self, generation: Generation) {
-        self.tell(ServerMessage::ReportBroken { generation });
+        self.slot.send(ServerMessage::ReportBroken { generation });
     }
 
     /// Makes the server's actor panic. For tests of what the others notice of it.
     #[doc(hidden)]
     pub fn crash_actor(&self) {
-        self.tell(ServerMessage::Crash);
-    }
-
-    fn tell(&self, message: ServerMessage) {
-        if let Mailbox::Live(actor) = &*self.slot.mailbox.borrow() {
-            let _ = actor.send_message(message);
-        }
+        self.slot.send(ServerMessage::Crash);
     }
 
     /// Calls a tool. `arguments` is an object, or null for none.

@@ -211,7 +211,7 @@ mod tests {
     impl Wake for Caller {
         fn wake(self: Arc<Self>) {
             let admission = self.admission.upgrade().unwrap();
-            self.open.store(admission.open(), Ordering::Relaxed);
+            self.open.store(admission.open_count(), Ordering::Relaxed);
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
 
     fn reply() -> (Reply, oneshot::Receiver<Answer>, Arc<CallAdmission>) {
         let admission = Arc::new(CallAdmission::new(&AdmissionSettings::default()));
-        let open = admission.enter(ClientId::DEFAULT).unwrap();
+        let open = admission.open(ClientId::DEFAULT).unwrap();
         let (caller, answer) = oneshot::channel();
         (Reply::new(caller, open), answer, admission)
     }
@@ -363,9 +363,9 @@ mod tests {
     #[test]
     fn an_answer_that_is_never_received_releases_the_permit() {
         let (reply, answer, admission) = reply();
-        assert_eq!(admission.open(), 1);
+        assert_eq!(admission.open_count(), 1);
         reply.send(Ok(ServerResult::empty(())));
-        assert_eq!(admission.open(), 0);
+        assert_eq!(admission.open_count(), 0);
         drop(answer);
     }
 }

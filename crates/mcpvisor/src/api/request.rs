@@ -189,7 +189,7 @@ impl Options {
                 .admission
                 .in_flight
                 .saturating_add(settings.admission.waiting),
-            obstacle: slot.obstacle(),
+            obstacle: slot.published.obstacle(),
         };
         let request = self
             .request
@@ -205,7 +205,7 @@ impl Options {
         }
         let due = now() + deadline.min(MAX_DEADLINE);
         if let Some(tool) = &tool {
-            slot.look_for_approval(tool, due).await;
+            slot.refresh_approval(tool, due).await;
         }
         #[cfg(feature = "schema-check")]
         if config.check_arguments

@@ -38,7 +38,8 @@ use crate::fleet::{
     CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, SupervisorMessage,
 };
 use crate::server::message::ServerMessage;
-use crate::server::slot::{Mailbox, Readiness, ServerSlot};
+use crate::server::published::Readiness;
+use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state::pins::HeldTool;
 
 /// How long a forced end of a connection is waited for.
@@ -97,19 +98,19 @@ async fn decided(slot: &ServerSlot) {
     if slot.is_gone() {
         return;
     }
-    let mut readiness = slot.readiness.subscribe();
+    let mut readiness = slot.published.subscribe_readiness();
     // The sender lives in the slot, so this ends only with the condition.
     let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
 }
 
 /// The status of a server once it has a verdict, or when the time is up.
 async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
-    let mut status = slot.status.subscribe();
+    let mut status = slot.published.subscribe_status();
     let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
     let decided = timeout_at(due, decided).await;
     match decided {
         Ok(Ok(status)) => status.clone(),
-        Ok(Err(_)) | Err(_) => slot.status(),
+        Ok(Err(_)) | Err(_) => slot.published.status(),
     }
 }
 
@@ -128,17 +129,20 @@ async fn write_down(slots: &[Arc<ServerSlot>], due: Instant) {
 async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<ServerName> {
     let mut late = Vec::new();
     for slot in slots {
-        if timeout_at(due, slot.connection.acquire()).await.is_err() {
+        if timeout_at(due, slot.connection_lock.released())
+            .await
+            .is_err()
+        {
             late.push(slot);
         }
     }
     for slot in &late {
-        slot.hurry();
+        slot.connection_lock.force_close();
     }
     let due = Instant::now() + FORCED_END;
     for slot in &late {
         // A future of the host's own program that blocks its thread cannot be ended at all.
-        let _ = timeout_at(due, slot.connection.acquire()).await;
+        let _ = timeout_at(due, slot.connection_lock.released()).await;
     }
     late.iter().map(|slot| slot.name().clone()).collect()
 }
@@ -200,7 +204,10 @@ impl Runtime {
     /// The state of every server now, in the order of their names. Never waits.
     pub fn status(&self) -> Vec<ServerStatus> {
         let servers = self.lifeline.registry.load();
-        servers.values().map(|slot| slot.status()).collect()
+        servers
+            .values()
+            .map(|slot| slot.published.status())
+            .collect()
     }
 
     /// What all servers offer together, the last good of each: one pointer load, never waits.
@@ -277,7 +284,7 @@ impl Runtime {
         let _ = tokio::time::timeout(timeout, all).await;
         let servers: Vec<_> = wanted
             .iter()
-            .map(|slot| (slot.status(), slot.is_gone()))
+            .map(|slot| (slot.published.status(), slot.is_gone()))
             .filter(|(status, gone)| *gone || !status.is_ready())
             .map(|(status, gone)| {
                 let fault = status.last_error.filter(|_| !gone);
@@ -322,7 +329,7 @@ impl Runtime {
         let due = Instant::now() + timeout.min(LONGEST_SHUTDOWN);
         let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
         // What is true by now, unless that is no verdict.
-        let newest = slots.iter().map(|slot| slot.status()).zip(first);
+        let newest = slots.iter().map(|slot| slot.published.status()).zip(first);
         newest
             .map(|(now, then)| match now.verdict() {
                 Verdict::Pending => then,
@@ -381,7 +388,12 @@ impl Runtime {
     /// The tools of a server that are held back until a person approves them, with what differs from
     /// what was approved.
     pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
-        Ok(self.slot(server.as_ref())?.published().held.to_vec())
+        Ok(self
+            .slot(server.as_ref())?
+            .published
+            .catalog()
+            .held
+            .to_vec())
     }
 
     /// Approves a tool that is held back, or all of them, as [`held`](Self::held) shows them now.
@@ -435,7 +447,7 @@ impl Runtime {
             Arc::clone(&self.lifeline.events),
             Arc::clone(&self.lifeline.catalogs),
         );
-        let slot = Arc::new(slot.added());
+        let slot = Arc::new(slot.added_at_run_time());
         recall(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await

@@ -1,6 +1,6 @@
 //! Waiting for a catalog to change.
 //!
-//! The publisher only signals that something was handed in. Whether a reader sees a difference is
+//! The merger only signals that something was handed in. Whether a reader sees a difference is
 //! worked out when that reader is waiting, so that a fleet without readers pays for a signal alone.
 
 use std::fmt;
@@ -156,44 +156,44 @@ mod tests {
 
     #[test]
     fn several_changes_are_one_and_the_last_is_never_missed() {
-        let publisher = Arc::new(CatalogMerger::default());
-        publisher.publish(&name("a"), some(&["x"]));
-        let mut changes = publisher.changes();
+        let merger = Arc::new(CatalogMerger::default());
+        merger.update(&name("a"), some(&["x"]));
+        let mut changes = merger.changes();
         assert_eq!(changes.seen().tool_count(), 1);
         assert!(changes.changed().now_or_never().is_none(), "nothing yet");
-        publisher.publish(&name("a"), some(&["x", "y"]));
-        publisher.publish(&name("b"), some(&["z"]));
+        merger.update(&name("a"), some(&["x", "y"]));
+        merger.update(&name("b"), some(&["z"]));
         let catalog = changes.changed().now_or_never().unwrap().unwrap();
         assert_eq!(catalog.tool_count(), 3);
         assert!(changes.changed().now_or_never().is_none(), "one for both");
-        publisher.withdraw(&name("a"));
+        merger.remove(&name("a"));
         let catalog = changes.changed().now_or_never().unwrap().unwrap();
         assert_eq!(catalog.tool_count(), 1);
     }
 
     #[test]
     fn a_server_that_comes_back_with_the_same_lists_is_no_change() {
-        let publisher = Arc::new(CatalogMerger::default());
+        let merger = Arc::new(CatalogMerger::default());
         let tools = some(&["x"]);
-        publisher.publish(&name("a"), Arc::clone(&tools));
-        let mut changes = publisher.changes();
-        publisher.publish(&name("a"), stale(&tools));
+        merger.update(&name("a"), Arc::clone(&tools));
+        let mut changes = merger.changes();
+        merger.update(&name("a"), stale(&tools));
         assert!(changes.changed().now_or_never().is_none(), "only stale");
-        publisher.publish(&name("a"), some(&["x"]));
-        publisher.publish(&name("empty"), Arc::default());
+        merger.update(&name("a"), some(&["x"]));
+        merger.update(&name("empty"), Arc::default());
         assert!(changes.changed().now_or_never().is_none());
     }
 
     #[test]
     fn a_client_hears_nothing_of_what_its_filter_hides() {
-        let publisher = Arc::new(CatalogMerger::default());
-        publisher.publish(&name("git"), some(&["search", "delete"]));
-        let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
+        let merger = Arc::new(CatalogMerger::default());
+        merger.update(&name("git"), some(&["search", "delete"]));
+        let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]));
         let mut changes = view.changes();
-        publisher.publish(&name("git"), some(&["search", "delete", "delete_all"]));
-        publisher.publish(&name("files"), some(&["read"]));
+        merger.update(&name("git"), some(&["search", "delete", "delete_all"]));
+        merger.update(&name("files"), some(&["read"]));
         assert!(changes.changed().now_or_never().is_none());
-        publisher.publish(&name("git"), some(&["search", "fork", "delete_all"]));
+        merger.update(&name("git"), some(&["search", "fork", "delete_all"]));
         let catalog = changes.changed().now_or_never().unwrap().unwrap();
         let exposed: Vec<_> = catalog.tools().map(|tool| tool.exposed()).collect();
         assert_eq!(exposed, ["git__search", "git__fork"]);
@@ -201,8 +201,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_waits_is_woken_for_each_change_and_told_of_the_end() {
-        let publisher = Arc::new(CatalogMerger::default());
-        let mut changes = publisher.changes();
+        let merger = Arc::new(CatalogMerger::default());
+        let mut changes = merger.changes();
         let (seen, mut counts) = tokio::sync::mpsc::unbounded_channel();
         let waiting = tokio::spawn(async move {
             while let Some(catalog) = changes.changed().await {
@@ -210,18 +210,18 @@ mod tests {
             }
         });
         for count in 1..=100 {
-            publisher.publish(&name("a"), some(&["x", "y"].repeat(count)));
+            merger.update(&name("a"), some(&["x", "y"].repeat(count)));
             tokio::task::yield_now().await;
         }
         let last = async { while counts.recv().await.unwrap() != 200 {} };
         tokio::time::timeout(Duration::from_secs(30), last)
             .await
             .unwrap();
-        publisher.close();
+        merger.close();
         tokio::time::timeout(Duration::from_secs(30), waiting)
             .await
             .unwrap()
             .unwrap();
-        assert!(publisher.changes().changed().await.is_none());
+        assert!(merger.changes().changed().await.is_none());
     }
 }

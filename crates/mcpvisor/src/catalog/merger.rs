@@ -46,7 +46,7 @@ type Changed = BTreeMap<ServerName, Option<Arc<ServerView>>>;
 pub(crate) struct ClientView {
     pub(crate) filter: Filter,
     published: ArcSwap<Narrowed>,
-    publisher: Arc<CatalogMerger>,
+    merger: Arc<CatalogMerger>,
     /// Held by whoever narrows.
     narrowing: Mutex<()>,
 }
@@ -61,8 +61,8 @@ struct Narrowed {
 
 impl ClientView {
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
-        self.publisher.catch_up();
-        let revision = self.publisher.fleet.load().revision;
+        self.merger.catch_up();
+        let revision = self.merger.fleet.load().revision;
         let seen = self.published.load();
         if seen.catalog.revision == revision {
             return Arc::clone(&seen.catalog);
@@ -74,7 +74,7 @@ impl ClientView {
     /// Changes of what this client sees.
     pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
         let view = Arc::clone(self);
-        CatalogChanges::of_fleet(&self.publisher.changed, move || view.catalog())
+        CatalogChanges::of_fleet(&self.merger.changed, move || view.catalog())
     }
 
     /// The catalog of one server, as this client sees it.
@@ -87,7 +87,7 @@ impl ClientView {
     /// Narrows what changed since the client looked last.
     fn catch_up(&self) -> Arc<FleetCatalog> {
         let _turn = held(&self.narrowing);
-        let fleet = self.publisher.fleet.load_full();
+        let fleet = self.merger.fleet.load_full();
         let before = self.published.load_full();
         if before.catalog.revision == fleet.revision {
             return Arc::clone(&before.catalog);
@@ -146,8 +146,8 @@ impl CatalogMerger {
 
     /// Changes of the catalog of the whole fleet.
     pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
-        let publisher = Arc::clone(self);
-        CatalogChanges::of_fleet(&self.changed, move || publisher.catalog())
+        let merger = Arc::clone(self);
+        CatalogChanges::of_fleet(&self.changed, move || merger.catalog())
     }
 
     /// The runtime has ended: there are no further changes.
@@ -157,7 +157,7 @@ impl CatalogMerger {
 
     /// Hands in what a server shows. Its actor does that, and nobody else: what it showed before stays
     /// while the view is made, and nobody waits for that.
-    pub(crate) fn publish(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
+    pub(crate) fn update(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
         let before = self.last_view(server);
         let view = Arc::new(ServerView::new(server, catalog, before.as_deref()));
         self.hand_in(server, Some(view));
@@ -174,7 +174,7 @@ impl CatalogMerger {
     }
 
     /// A server is gone.
-    pub(crate) fn withdraw(&self, server: &ServerName) {
+    pub(crate) fn remove(&self, server: &ServerName) {
         self.hand_in(server, None);
     }
 
@@ -194,7 +194,7 @@ impl CatalogMerger {
         Arc::new(ClientView {
             filter,
             published: ArcSwap::default(),
-            publisher: Arc::clone(self),
+            merger: Arc::clone(self),
             narrowing: Mutex::default(),
         })
     }
@@ -274,26 +274,26 @@ mod tests {
     /// A host may make a client for each of its own requests, while no server changes anything.
     #[test]
     fn clients_that_come_and_go_leave_nothing_behind() {
-        let publisher = Arc::new(CatalogMerger::default());
-        let view = || publisher.view(Filter::default());
+        let merger = Arc::new(CatalogMerger::default());
+        let view = || merger.view(Filter::default());
         let stay: Vec<_> = (0..100).map(|_| view()).collect();
         (0..10_000).for_each(|_| drop(view()));
-        let left = Arc::strong_count(&publisher) + Arc::weak_count(&publisher);
+        let left = Arc::strong_count(&merger) + Arc::weak_count(&merger);
         assert_eq!(left, stay.len() + 1);
-        publisher.publish(&name("a"), some(&["x"]));
+        merger.update(&name("a"), some(&["x"]));
         let all = stay.iter().map(|view| view.catalog());
         assert!(all.into_iter().all(|it| exposed(&it) == ["a__x"]));
     }
 
     #[test]
     fn a_change_of_one_server_shares_the_views_of_all_others() {
-        let publisher = Arc::new(CatalogMerger::default());
-        publisher.publish(&name("b"), some(&["x"]));
-        publisher.publish(&name("a"), some(&["y"]));
-        let first = publisher.catalog();
+        let merger = Arc::new(CatalogMerger::default());
+        merger.update(&name("b"), some(&["x"]));
+        merger.update(&name("a"), some(&["y"]));
+        let first = merger.catalog();
         assert_eq!(exposed(&first), ["a__y", "b__x"]);
-        publisher.publish(&name("b"), some(&["x", "z"]));
-        let second = publisher.catalog();
+        merger.update(&name("b"), some(&["x", "z"]));
+        let second = merger.catalog();
         assert_eq!(exposed(&second), ["a__y", "b__x", "b__z"]);
         assert!(second.revision() > first.revision());
         assert!(Arc::ptr_eq(&first.servers[0], &second.servers[0]));
@@ -302,16 +302,16 @@ mod tests {
             ["a__y", "b__x"],
             "who holds one keeps what it saw"
         );
-        publisher.withdraw(&name("a"));
-        assert_eq!(exposed(&publisher.catalog()), ["b__x", "b__z"]);
+        merger.remove(&name("a"));
+        assert_eq!(exposed(&merger.catalog()), ["b__x", "b__z"]);
     }
 
     #[test]
     fn a_tool_is_found_by_its_exposed_name_whatever_it_is_called() {
-        let publisher = Arc::new(CatalogMerger::default());
-        publisher.publish(&name("a b"), some(&["x.y"]));
-        publisher.publish(&name("a.b"), some(&["x.y", "x y"]));
-        let catalog = publisher.catalog();
+        let merger = Arc::new(CatalogMerger::default());
+        merger.update(&name("a b"), some(&["x.y"]));
+        merger.update(&name("a.b"), some(&["x.y", "x y"]));
+        let catalog = merger.catalog();
         assert_eq!(catalog.tool_count(), 3);
         for tool in catalog.tools() {
             let found = catalog.tool(tool.exposed()).unwrap();
@@ -322,35 +322,35 @@ mod tests {
 
     #[test]
     fn a_client_sees_what_passes_its_filter_now_and_later() {
-        let publisher = Arc::new(CatalogMerger::default());
-        publisher.publish(&name("git"), some(&["search", "delete_repo"]));
-        let view = publisher.view(Filter::from_patterns(["git__*", "!*delete*"]));
+        let merger = Arc::new(CatalogMerger::default());
+        merger.update(&name("git"), some(&["search", "delete_repo"]));
+        let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]));
         assert_eq!(exposed(&view.catalog()), ["git__search"]);
-        publisher.publish(&name("files"), some(&["read"]));
-        publisher.publish(&name("git"), some(&["search", "fork", "delete_user"]));
+        merger.update(&name("files"), some(&["read"]));
+        merger.update(&name("git"), some(&["search", "fork", "delete_user"]));
         assert_eq!(exposed(&view.catalog()), ["git__search", "git__fork"]);
         assert_eq!(view.server(&name("git")).tools.len(), 2);
-        assert_eq!(view.catalog().revision(), publisher.catalog().revision());
+        assert_eq!(view.catalog().revision(), merger.catalog().revision());
         let last = Arc::downgrade(&view.catalog().servers[1]);
-        publisher.withdraw(&name("git"));
+        merger.remove(&name("git"));
         assert_eq!(exposed(&view.catalog()), [""; 0]);
         drop(view);
-        assert_eq!(Arc::strong_count(&publisher), 1);
+        assert_eq!(Arc::strong_count(&merger), 1);
         assert!(last.upgrade().is_none(), "what is gone is kept for nobody");
     }
 
     #[test]
     fn a_catalog_whose_tools_did_not_change_is_published_without_looking_at_them() {
-        let publisher = Arc::new(CatalogMerger::default());
+        let merger = Arc::new(CatalogMerger::default());
         let first = some(&["x"]);
-        publisher.publish(&name("a"), Arc::clone(&first));
-        let before = publisher.catalog();
+        merger.update(&name("a"), Arc::clone(&first));
+        let before = merger.catalog();
         let stale = ServerCatalog {
             stale: true,
             ..ServerCatalog::clone(&first)
         };
-        publisher.publish(&name("a"), Arc::new(stale));
-        let after = publisher.catalog();
+        merger.update(&name("a"), Arc::new(stale));
+        let after = merger.catalog();
         assert!(after.server("a").unwrap().catalog().stale);
         assert!(std::ptr::eq(
             before.tools().next().unwrap(),
@@ -360,17 +360,17 @@ mod tests {
 
     #[test]
     fn who_knows_of_a_change_sees_it_though_another_reader_merges_it() {
-        let publisher = Arc::new(CatalogMerger::default());
+        let merger = Arc::new(CatalogMerger::default());
         // Something to do for whoever merges.
         let views = ["!*1*", "!*2*", "!*3*", "!*4*"];
-        let views = views.map(|it| publisher.view(Filter::from_patterns([it])));
+        let views = views.map(|it| merger.view(Filter::from_patterns([it])));
         let names = || (0..200).map(|number| format!("t{number}"));
         let over = Arc::new(AtomicBool::new(false));
         let other = {
-            let (publisher, over) = (Arc::clone(&publisher), Arc::clone(&over));
+            let (merger, over) = (Arc::clone(&merger), Arc::clone(&over));
             std::thread::spawn(move || {
                 while !over.load(Ordering::Relaxed) {
-                    publisher.catalog();
+                    merger.catalog();
                 }
             })
         };
@@ -378,7 +378,7 @@ mod tests {
         for round in 0..100 {
             // Without digits, so that it passes every filter.
             let tool = if round % 2 == 0 { "new" } else { "newer" };
-            publisher.publish(&name("a"), tools(names().chain([tool.to_owned()])));
+            merger.update(&name("a"), tools(names().chain([tool.to_owned()])));
             // By now the other has begun, and in some of the rounds it is not done.
             std::thread::sleep(Duration::from_micros(20 * round as u64));
             let seen = views[3].catalog();
@@ -391,12 +391,12 @@ mod tests {
 
     #[test]
     fn a_client_shares_what_did_not_change_since_it_looked_last() {
-        let publisher = Arc::new(CatalogMerger::default());
-        let view = publisher.view(Filter::from_patterns(["!*secret*"]));
-        publisher.publish(&name("a"), some(&["x", "secret"]));
-        publisher.publish(&name("b"), some(&["x", "secret"]));
+        let merger = Arc::new(CatalogMerger::default());
+        let view = merger.view(Filter::from_patterns(["!*secret*"]));
+        merger.update(&name("a"), some(&["x", "secret"]));
+        merger.update(&name("b"), some(&["x", "secret"]));
         let first = view.catalog();
-        publisher.publish(&name("b"), some(&["x", "y", "secret"]));
+        merger.update(&name("b"), some(&["x", "y", "secret"]));
         let second = view.catalog();
         assert_eq!(exposed(&second), ["a__x", "b__x", "b__y"]);
         assert!(Arc::ptr_eq(&first.servers[0], &second.servers[0]));
@@ -406,14 +406,14 @@ mod tests {
     /// Whoever merges or narrows may take its time.
     #[test]
     fn a_server_publishes_while_others_merge_and_narrow() {
-        let publisher = Arc::new(CatalogMerger::default());
-        let view = publisher.view(Filter::default());
-        let (_merging, _narrowing) = (held(&publisher.merging), held(&view.narrowing));
+        let merger = Arc::new(CatalogMerger::default());
+        let view = merger.view(Filter::default());
+        let (_merging, _narrowing) = (held(&merger.merging), held(&view.narrowing));
         let (done, is_done) = std::sync::mpsc::channel();
-        let server = Arc::clone(&publisher);
+        let server = Arc::clone(&merger);
         std::thread::spawn(move || {
-            server.publish(&name("a"), some(&["x"]));
-            server.withdraw(&name("b"));
+            server.update(&name("a"), some(&["x"]));
+            server.remove(&name("b"));
             done.send(()).unwrap();
         });
         is_done.recv_timeout(Duration::from_secs(30)).unwrap();
@@ -422,15 +422,15 @@ mod tests {
     /// One agent that reads, or a server that publishes, does not pay for what all others see.
     #[test]
     fn whoever_reads_makes_no_view_but_its_own() {
-        let publisher = Arc::new(CatalogMerger::default());
+        let merger = Arc::new(CatalogMerger::default());
         let filter = || Filter::from_patterns(["!*t7*"]);
-        let views: Vec<_> = (0..100).map(|_| publisher.view(filter())).collect();
+        let views: Vec<_> = (0..100).map(|_| merger.view(filter())).collect();
         let many = |from: usize| tools((from..from + 500).map(|number| format!("t{number}")));
         let rounds = (0..5).map(|round| {
             let catalog = many(round);
             let began = Instant::now();
-            publisher.publish(&name("a"), catalog);
-            assert_eq!(publisher.catalog().tool_count(), 500);
+            merger.update(&name("a"), catalog);
+            assert_eq!(merger.catalog().tool_count(), 500);
             let alone = began.elapsed();
             let began = Instant::now();
             for view in &views {
@@ -447,19 +447,19 @@ mod tests {
     /// a release build; without optimization and on a busy machine only the order is asserted.
     #[test]
     fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
-        let publisher = Arc::new(CatalogMerger::default());
-        let view = publisher.view(Filter::from_patterns(["!*t7*"]));
+        let merger = Arc::new(CatalogMerger::default());
+        let view = merger.view(Filter::from_patterns(["!*t7*"]));
         let many = |from: usize| tools((from..from + 200).map(|number| format!("t{number}")));
         for number in 0..200 {
-            publisher.publish(&name(&format!("server{number}")), many(0));
+            merger.update(&name(&format!("server{number}")), many(0));
         }
         let mut publishes: Vec<Duration> = (1..=20)
             .map(|round| {
                 let catalog = many(round);
                 let began = Instant::now();
-                publisher.publish(&name("server100"), catalog);
+                merger.update(&name("server100"), catalog);
                 // The first reader after a change merges it.
-                publisher.catalog();
+                merger.catalog();
                 began.elapsed()
             })
             .collect();
@@ -468,13 +468,13 @@ mod tests {
         let read = (0..100).map(|_| {
             let began = Instant::now();
             for _ in 0..100 {
-                std::hint::black_box(publisher.catalog());
+                std::hint::black_box(merger.catalog());
                 std::hint::black_box(view.catalog());
             }
             began.elapsed() / 200
         });
         let read = read.min().expect("there are some");
-        assert_eq!(publisher.catalog().tool_count(), 40_000);
+        assert_eq!(merger.catalog().tool_count(), 40_000);
         let (median, slack) = (publishes[10], if cfg!(debug_assertions) { 25 } else { 1 });
         eprintln!(
             "publish {median:?} (worst {:?}), read {read:?}",

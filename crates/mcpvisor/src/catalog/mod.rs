@@ -17,6 +17,6 @@ pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
 pub(crate) use merger::{CatalogMerger, ClientView};
-pub(crate) use server::Listed;
+pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
 pub(crate) use visibility::{VisibilityRules, visible};

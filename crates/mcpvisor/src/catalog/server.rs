@@ -117,16 +117,16 @@ impl ServerCatalog {
     }
 
     /// The same catalog with one list replaced.
-    pub(crate) fn with(&self, generation: Generation, list: Listed) -> Self {
+    pub(crate) fn with(&self, generation: Generation, list: ListItems) -> Self {
         let mut next = Self {
             generation,
             ..self.clone()
         };
         match list {
-            Listed::Tools(tools) => next.tools = tools.into(),
-            Listed::Prompts(prompts) => next.prompts = prompts.into(),
-            Listed::Resources(resources) => next.resources = resources.into(),
-            Listed::Templates(templates) => next.resource_templates = templates.into(),
+            ListItems::Tools(tools) => next.tools = tools.into(),
+            ListItems::Prompts(prompts) => next.prompts = prompts.into(),
+            ListItems::Resources(resources) => next.resources = resources.into(),
+            ListItems::Templates(templates) => next.resource_templates = templates.into(),
         }
         next
     }
@@ -163,14 +163,14 @@ impl std::io::Write for Room {
 
 /// One list, fetched to its end.
 #[derive(Debug)]
-pub(crate) enum Listed {
+pub(crate) enum ListItems {
     Tools(Vec<Tool>),
     Prompts(Vec<Prompt>),
     Resources(Vec<Resource>),
     Templates(Vec<ResourceTemplate>),
 }
 
-impl Listed {
+impl ListItems {
     pub(crate) fn empty(kind: ListKind) -> Self {
         match kind {
             ListKind::Tools => Self::Tools(Vec::new()),

@@ -61,9 +61,9 @@ pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
         return Ok(KnownEra::Preferred(Era::Legacy));
     }
     let (known, loaded) = {
-        let mut memory = slot.memory();
-        let loaded = std::mem::replace(&mut memory.era_loaded, true);
-        (memory.era, loaded)
+        let mut state = slot.restart_state();
+        let loaded = std::mem::replace(&mut state.era.loaded, true);
+        (state.era.known, loaded)
     };
     if loaded || known != KnownEra::Unknown {
         return Ok(known);
@@ -76,7 +76,7 @@ pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
     if matches!(lesson, KnownEra::Pinned(_) | KnownEra::Preferred(_)) {
         return;
     }
-    slot.memory().era = lesson;
+    slot.restart_state().era.known = lesson;
     if lesson != known {
         era_cache::save(slot, lesson);
     }
@@ -84,7 +84,7 @@ pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
 
 /// The server speaks another era than it did: the next connection asks.
 pub(super) fn forget(slot: &Arc<ServerSlot>) {
-    let known = slot.memory().era;
+    let known = slot.restart_state().era.known;
     learn(slot, known, KnownEra::Unknown);
 }
 

@@ -175,7 +175,7 @@ impl<L: Link> Handshake<'_, L> {
     }
 
     fn say(&mut self, say: HandshakeRequest) -> Result<(), Stop> {
-        let id = self.task.slot.next_call();
+        let id = self.task.slot.calls.next_id();
         let client = &self.task.slot.host.client;
         let request = match say {
             HandshakeRequest::Discover => {

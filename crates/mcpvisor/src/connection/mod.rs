@@ -113,7 +113,7 @@ impl InternalRequestSender {
     /// Sends a request: what the connection is told after this goes out after it.
     pub(crate) fn send(&self, request: ClientRequest) -> Option<SentRequest<'_>> {
         let (sender, answer) = oneshot::channel();
-        let id = self.slot.next_call();
+        let id = self.slot.calls.next_id();
         let own = InternalRequest {
             id,
             request,
@@ -252,7 +252,7 @@ impl Task {
         let permit = tokio::select! {
             biased;
             () = close_asked(&mut self.commands) => None,
-            permit = self.slot.permit() => permit,
+            permit = self.slot.connection_lock.acquire() => permit,
         };
         let end = match permit {
             Some(_) => self.open_and_run(open).await,
@@ -268,7 +268,7 @@ impl Task {
         open: impl Future<Output = Result<L, OpenFailure>>,
     ) -> ConnectionEnd {
         // Before anybody can repeat it, and after the last look at it.
-        self.slot.note_secrets(&self.config);
+        self.slot.add_secrets(&self.config);
         let mut open = pin!(open);
         let opened = tokio::select! {
             biased;
@@ -278,7 +278,7 @@ impl Task {
             }
             opened = &mut open => opened,
         };
-        self.slot.note_secrets(&self.config);
+        self.slot.add_secrets(&self.config);
         let mut link = match opened {
             Ok(link) => link,
             Err(failure) => return self.cannot_open(failure),
@@ -307,7 +307,7 @@ impl Task {
 
     /// Closes the link. A later word about the grace starts the close again with less patience.
     async fn close<L: Link>(&mut self, link: &mut L) -> Result<(), String> {
-        let mut hurry = self.slot.watch_hurry();
+        let mut hurry = self.slot.connection_lock.watch_force_close();
         loop {
             let patience = if *hurry.borrow_and_update() {
                 AT_ONCE

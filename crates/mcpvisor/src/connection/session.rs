@@ -194,7 +194,7 @@ impl<'a, L: Link> Session<'a, L> {
             return self.flush();
         }
         let asked_back = self.modern.is_some() && may_be_asked_back(call.request.as_ref());
-        let keep = call.keep || asked_back;
+        let keep = call.keep_request || asked_back;
         match self.link.push_request(id, &mut call.request, keep) {
             Ok(position) => {
                 call.reply.set_sent();
@@ -271,7 +271,7 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     fn take(&mut self, inbound: Inbound) {
-        self.observed.heard = true;
+        self.observed.received = true;
         match inbound {
             Inbound::Response { id, result } => self.answered(id, result),
             Inbound::PossibleSessionLoss { id, error } => self.doubtful(id, error),
@@ -284,7 +284,7 @@ impl<'a, L: Link> Session<'a, L> {
                 message,
             } => self.failed(id, trouble, status, error, &message),
             Inbound::SessionGone { message } => {
-                self.session_gone(&message);
+                self.session_lost(&message);
                 self.session_is_lost();
             }
             // In the modern era nobody asks us anything this way, and nothing is answered.
@@ -420,7 +420,7 @@ impl<'a, L: Link> Session<'a, L> {
             Holder::SessionCheck => self.session_checked(SessionEvidence::None),
             Holder::Internal(answer) => {
                 if lost {
-                    self.session_gone(&message);
+                    self.session_lost(&message);
                 }
                 self.not_listed(entry.reply_kind);
                 let fault = Fault::new(class_of(trouble, status), message);
@@ -433,10 +433,10 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     /// Reports the loss of the session apart from any call.
-    pub(super) fn session_gone(&mut self, message: &str) {
+    pub(super) fn session_lost(&mut self, message: &str) {
         let message = self.task.slot.redact(message);
         let fault = Fault::new(FaultClass::SessionExpired, message);
-        self.observed.session_gone.get_or_insert(fault);
+        self.observed.session_lost.get_or_insert(fault);
     }
 
     fn notified(&mut self, notification: ServerNotification) {

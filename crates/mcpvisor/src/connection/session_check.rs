@@ -90,7 +90,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     fn ping_session(&mut self) {
-        let id = self.task.slot.next_call();
+        let id = self.task.slot.calls.next_id();
         let answer_within = self.task.slot.config().settings.health.keepalive_timeout;
         let request = ClientRequest::PingRequest(PingRequest {
             method: Default::default(),
@@ -124,7 +124,7 @@ impl<L: Link> Session<'_, L> {
         }
         if self.session_check.parked.is_empty() {
             // The callers who would report it have left.
-            self.session_gone("a ping was refused for its session");
+            self.session_lost("a ping was refused for its session");
         }
         self.session_check.loss = Loss::Confirmed;
         for parked in std::mem::take(&mut self.session_check.parked) {
@@ -192,7 +192,7 @@ impl<L: Link> Session<'_, L> {
                 });
             }
             Holder::Internal(answer) => {
-                self.session_gone(&said);
+                self.session_lost(&said);
                 let fault = Fault::new(FaultClass::SessionExpired, said);
                 let trouble = RequestFailure::SessionLost;
                 let _ = answer.send(Err(InternalFailure::Failed { trouble, fault }));

@@ -14,14 +14,14 @@ use crate::server::slot::ServerSlot;
 #[derive(Debug)]
 pub(crate) enum SupervisorMessage {
     /// A server wants to connect.
-    PermitWanted {
+    RequestPermit {
         /// Which server.
         server: ServerName,
         /// Not for the first time.
         reconnect: bool,
     },
     /// A server no longer needs its permit, or no longer wants one.
-    PermitReturned {
+    ReleasePermit {
         /// Which server.
         server: ServerName,
     },

@@ -361,12 +361,12 @@ impl Runtime {
         };
         if config.pin {
             // Known before the rule holds, so that there is no moment in which it cannot be kept.
-            slot.load_pins().await;
+            slot.load_approvals().await;
         }
         slot.configure(config);
         let adjusted = self
             .control(name.as_str(), |reply| ServerMessage::Reconfigure {
-                renew,
+                update: renew,
                 reply,
             })
             .await;
@@ -374,7 +374,7 @@ impl Runtime {
             Ok(()) | Err(ControlError::Interrupted(_)) => {}
             Err(problem) => return Err(problem),
         }
-        let generation = slot.memory().durable.generation;
+        let generation = slot.generation();
         slot.emit(generation, EventKind::Reconfigured(change.clone()));
         match (before, enabled) {
             (false, true) => self.enable(name.as_str()).await,

@@ -33,7 +33,7 @@ impl ShutdownReport {
                 continue;
             }
             let unasked = || CloseOutcome::Problem("its supervisor had ended before".to_owned());
-            let how = slot.memory().closed.clone().unwrap_or_else(unasked);
+            let how = slot.restart_state().closed.clone().unwrap_or_else(unasked);
             let server = name.clone();
             self.servers.push(ServerClosed { server, how });
         }

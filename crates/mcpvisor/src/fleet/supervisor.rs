@@ -15,6 +15,7 @@ use crate::api::error::ControlError;
 use crate::api::events::{EventBus, EventKind};
 use crate::catalog::CatalogMerger;
 use crate::server::actor::{ServerActor, ServerArguments, now};
+use crate::server::connection_lock::is_taken;
 use crate::server::message::ServerMessage;
 use crate::server::slot::{Mailbox, ServerSlot};
 
@@ -95,7 +96,7 @@ impl Drop for SupervisorState {
         for slot in children.chain(registry.values()) {
             let before = slot.mailbox.send_replace(Mailbox::Gone);
             if !matches!(before, Mailbox::Gone) {
-                show_gone(slot);
+                slot.published.publish_end();
             }
         }
         self.events.close();
@@ -152,11 +153,11 @@ impl SupervisorActor {
         state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            SupervisorMessage::PermitWanted { server, reconnect } => {
+            SupervisorMessage::RequestPermit { server, reconnect } => {
                 state.permit_wanted(&server, reconnect);
                 state.grant(&myself);
             }
-            SupervisorMessage::PermitReturned { server } => {
+            SupervisorMessage::ReleasePermit { server } => {
                 state.governor.release(&server);
                 state.grant(&myself);
             }
@@ -319,7 +320,8 @@ impl SupervisorState {
             let _ = reply.send(Err(refusal));
             return;
         }
-        slot.follow(self.closing.remove(&name).unwrap_or_default());
+        let predecessors = self.closing.remove(&name).unwrap_or_default();
+        slot.connection_lock.set_predecessors(predecessors);
         slot.emit(mcpvisor_core::Generation::NONE, EventKind::Added);
         self.children.insert(name.clone(), Child::new(slot));
         self.publish();
@@ -384,10 +386,10 @@ impl SupervisorState {
         child.actor = None;
         child.slot.mailbox.send_replace(Mailbox::Starting);
         let (generation, parked) = {
-            let mut memory = child.slot.memory();
-            memory.restarts += 1;
+            let mut state = child.slot.restart_state();
+            state.restarts += 1;
             // The machine of the new actor counts the restart against the budget.
-            (memory.durable.generation, memory.durable.budget.is_parked())
+            (state.durable.generation, state.durable.budget.is_parked())
         };
         child.slot.emit(
             generation,
@@ -408,7 +410,7 @@ impl SupervisorState {
     /// closes by itself.
     fn forget_crashed(&mut self, name: &ServerName) {
         if let Some(child) = self.children.get(name) {
-            child.slot.hurry();
+            child.slot.connection_lock.force_close();
         }
         self.forget(name);
     }
@@ -425,10 +427,10 @@ impl SupervisorState {
     /// of the same name waits for it.
     fn note_closing(&mut self, name: &ServerName, slot: &ServerSlot) {
         self.closing.retain(|_, permits| {
-            permits.retain(is_held);
+            permits.retain(is_taken);
             !permits.is_empty()
         });
-        let held: Vec<_> = slot.open_connections().filter(is_held).collect();
+        let held = slot.connection_lock.taken();
         if !held.is_empty() {
             self.closing.insert(name.clone(), held);
         }
@@ -441,15 +443,15 @@ impl SupervisorState {
         };
         let how = {
             // It stays, for whoever asks once the supervisor is gone too.
-            let mut memory = child.slot.memory();
-            memory.closed.get_or_insert(CloseOutcome::Forced).clone()
+            let mut state = child.slot.restart_state();
+            state.closed.get_or_insert(CloseOutcome::Forced).clone()
         };
         self.note_closing(name, &child.slot);
         // An actor that crashed or was killed did not say so itself.
-        let from = child.slot.status().state;
-        show_gone(&child.slot);
+        let from = child.slot.published.status().state;
+        child.slot.published.publish_end();
         if from != StateName::Disabled {
-            let generation = child.slot.memory().durable.generation;
+            let generation = child.slot.generation();
             let changed = EventKind::StateChanged {
                 from,
                 to: StateName::Disabled,
@@ -467,7 +469,7 @@ impl SupervisorState {
             }
             None => {
                 child.slot.mailbox.send_replace(Mailbox::Removed);
-                let generation = child.slot.memory().durable.generation;
+                let generation = child.slot.generation();
                 child.slot.emit(generation, EventKind::Removed);
                 self.publish();
             }
@@ -514,7 +516,7 @@ impl SupervisorState {
     /// The time is up: whoever is still there is ended without asking.
     fn force(&mut self) {
         for child in self.children.values() {
-            child.slot.hurry();
+            child.slot.connection_lock.force_close();
             if let Some(actor) = &child.actor {
                 actor.kill();
             }
@@ -544,10 +546,6 @@ impl SupervisorState {
     }
 }
 
-fn is_held(permit: &Arc<Semaphore>) -> bool {
-    permit.available_permits() == 0
-}
-
 fn shutdown_timer(myself: &ActorRef<SupervisorMessage>, due: Instant) -> JoinHandle<()> {
     let myself = myself.clone();
     tokio::spawn(async move {
@@ -564,20 +562,7 @@ fn restart_later(myself: &ActorRef<SupervisorMessage>, server: ServerName) {
     });
 }
 
-/// The last thing that a status says of a server that is gone.
-fn show_gone(slot: &ServerSlot) {
-    slot.set_gauges(0, 0);
-    slot.withdraw();
-    let mut status = slot.status();
-    status.state = StateName::Disabled;
-    (status.tools, status.prompts) = (0, 0);
-    (status.resources, status.templates) = (0, 0);
-    status.stale = true;
-    status.retry_at = None;
-    slot.show_status(status);
-}
-
 #[expect(clippy::panic, reason = "a test asked for it")]
 fn crash() {
-    panic!("a crash was asked for");
+    panic!("a test requested a crash");
 }

@@ -1,4 +1,4 @@
-//! What a server's config says at the moment. A reload replaces it as a whole.
+//! The active config of a server. A reload replaces it as a whole.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -11,21 +11,21 @@ use mcpvisor_core::{Filter, ServerSettings};
 use crate::config::{ServerConfig, StartMode};
 use crate::secret::{Secret, Secrets};
 
-/// Reloads whose secrets are remembered. A call that was sent before all of them has long ended.
+/// Former sets of secrets that are still redacted. A call sent before all of them has long ended.
 const MAX_FORMER: usize = 4;
 
-/// A server's config, and what is made of it once.
+/// A server's config with what is derived from it once.
 pub(crate) struct ActiveConfig {
     server: ServerConfig,
     pub(crate) filter: Filter,
     fingerprint: OnceLock<String>,
     secrets: Secrets,
-    /// What connections read that was not there when the config was taken, the newest first: tokens
-    /// are renewed in the environment.
+    /// Secrets that connections read after the config was loaded, the newest first: tokens are
+    /// renewed in the environment.
     renewed: Mutex<Vec<Secrets>>,
-    /// The secrets before the last reloads: what was started with them may still speak of them.
+    /// The secrets before the last reloads: processes started with them may still print them.
     former: Vec<Secrets>,
-    /// The token that the environment held when the config was taken.
+    /// The token in the environment when the config was loaded.
     token: Option<Secret<OsString>>,
 }
 
@@ -33,27 +33,27 @@ impl ActiveConfig {
     pub(crate) fn new(server: ServerConfig, before: Option<&Self>) -> Self {
         if cfg!(not(feature = "schema-check")) && server.check_arguments {
             tracing::warn!(server = %server.name,
-                "arguments are not checked: that needs the `schema-check` feature of mcpvisor");
+                "arguments are not checked: mcpvisor was built without the `schema-check` feature");
         }
         Self {
             filter: Filter::new(&server.tools.allow, &server.tools.deny),
             fingerprint: OnceLock::new(),
             secrets: server.transport.secrets(),
             renewed: Mutex::default(),
-            former: before.map_or_else(Vec::new, Self::formerly),
+            former: before.map_or_else(Vec::new, Self::all_secrets),
             token: server.transport.token(),
             server,
         }
     }
 
-    /// What a person means by "the same server". Only what is kept on disk asks for it.
+    /// Identifies "the same server" in files. Computed on first use.
     pub(crate) fn fingerprint(&self) -> &str {
         self.fingerprint
             .get_or_init(|| self.server.transport.fingerprint())
     }
 
-    /// What was secret up to now, the newest first.
-    fn formerly(&self) -> Vec<Secrets> {
+    /// All sets of secrets up to now, the newest first.
+    fn all_secrets(&self) -> Vec<Secrets> {
         let mut former = self.renewed().clone();
         for older in std::iter::once(&self.secrets).chain(&self.former) {
             if !former.contains(older) {
@@ -68,8 +68,8 @@ impl ActiveConfig {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are secrets too from now on.
-    pub(super) fn note_secrets(&self, read: Secrets) {
+    /// Redacts these too from now on.
+    pub(super) fn add_secrets(&self, read: Secrets) {
         let mut renewed = self.renewed();
         if read != self.secrets && !renewed.contains(&read) {
             renewed.insert(0, read);
@@ -77,12 +77,12 @@ impl ActiveConfig {
         }
     }
 
-    /// Whether the environment holds another token than when the config was taken.
+    /// Whether the token in the environment changed since the config was loaded.
     pub(crate) fn has_new_token(&self) -> bool {
         self.token != self.transport.token()
     }
 
-    /// As if the environment had held nothing when the config was taken.
+    /// As if the environment had been empty when the config was loaded.
     #[cfg(test)]
     pub(crate) fn forget_secrets(&mut self) {
         self.secrets = Secrets::default();
@@ -93,17 +93,17 @@ impl ActiveConfig {
         self.token = None;
     }
 
-    /// The settings of the machine: those of the config, and what follows from the rest of it.
+    /// The settings of the machine, derived from the whole config.
     pub(crate) fn machine_settings(&self) -> ServerSettings {
         let mut settings = self.server.settings.clone();
-        // Only what was looked at may be called.
+        // A tool must be listed, and so checked against its pin, before it is called.
         settings.listing.before_calls |= self.server.pin;
         settings.rest.lazy |= self.server.start == StartMode::Lazy;
         settings.rest.sleep_after = self.server.sleep_after.or(settings.rest.sleep_after);
         settings
     }
 
-    /// A text about the server or of the server's, without the secrets of its config.
+    /// Removes present and former secrets from a text.
     pub(super) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
         let now = self.secrets.redact(text);
         let renewed = self.renewed();
@@ -111,7 +111,7 @@ impl ActiveConfig {
         others.fold(now, |text, it| it.redact(text))
     }
 
-    /// The same of a text whose start was cut off, perhaps within a secret.
+    /// The same for a text whose start was cut off, perhaps within a secret.
     pub(super) fn redact_tail(&self, text: &str) -> String {
         let now = self.secrets.redact_tail(text).into_owned();
         let renewed = self.renewed();
@@ -128,7 +128,7 @@ impl Deref for ActiveConfig {
     }
 }
 
-/// Its secrets are nobody's business.
+/// Prints no secrets.
 impl fmt::Debug for ActiveConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ActiveConfig")
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn the_secrets_of_the_last_reloads_stay_secrets() {
+    fn secrets_before_the_last_reloads_are_still_redacted() {
         let first = with("canary-1", None);
         let second = with("canary-2", Some(&first));
         let same = with("canary-2", Some(&second));
         let third = with("canary-3", Some(&same));
         assert_eq!(third.redact("canary-1 canary-2 canary-3"), "*** *** ***");
         assert_eq!(third.redact_tail("nary-1 canary-2"), "*** ***");
-        third.note_secrets(with("canary-x", None).secrets);
+        third.add_secrets(with("canary-x", None).secrets);
         let fourth = with("canary-4", Some(&third));
         assert_eq!(fourth.redact("canary-x canary-3"), "*** ***");
         let many = (4..100).fold(third, |before, number| {

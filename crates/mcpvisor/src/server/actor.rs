@@ -1,27 +1,24 @@
-//! The actor of one server: message in, input to the machine, effects out.
+//! The actor of one server: translates messages into inputs of the machine and performs its effects.
 //!
-//! Nothing here waits. What takes time is a task that comes back with a message: the connection
-//! task, a fetch of a list, a check, a timer. What it decides, the machine decided.
+//! No handler waits. Slow work runs in a task that reports back with a message: the connection task,
+//! a fetch of a list, a check, a timer. All decisions are the machine's.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use mcpvisor_core::machine::Fault;
-use mcpvisor_core::{
-    CallMap, Effect, Generation, Input, ListKind, Machine, Random, State, StateName,
-};
+use mcpvisor_core::{CallMap, Effect, Generation, Input, Machine, Random, State, StateName};
 use ractor::{ActorProcessingErr, ActorRef};
-use rmcp::model::ServerPeerInfo;
 use tokio::task::JoinHandle;
 
 use super::call::Call;
-use super::list_processing::Waiting;
+use super::catalog_update::ListProgress;
+use super::list_processing::ReplyWhenPublished;
 use super::message::{ConnectionUpdate, ControlReply, ServerMessage};
-use super::restore::Restoring;
+use super::restore::Restore;
 use super::slot::ServerSlot;
+use super::status::StatusDraft;
 use crate::api::error::ControlError;
-use crate::api::events::EventKind;
 #[cfg(feature = "http")]
 use crate::api::transport::TransportKind;
 #[cfg(feature = "http")]
@@ -38,40 +35,27 @@ pub(crate) struct ServerArguments {
     pub(crate) supervisor: ActorRef<SupervisorMessage>,
 }
 
-/// The shell around the machine.
+/// The state of the actor: the machine, and what its effects need.
 pub(crate) struct ServerState {
     pub(super) slot: Arc<ServerSlot>,
     pub(super) supervisor: ActorRef<SupervisorMessage>,
     pub(super) myself: ActorRef<ServerMessage>,
     pub(super) machine: Machine,
-    /// Requests that wait here; those in flight are with the connection.
-    pub(super) calls: CallMap<Box<Call>>,
-    /// The guard: dropped with this state, the connection closes by itself.
-    pub(super) connection: Option<ConnectionHandle>,
-    /// What the last connection that came up has to be asked for again.
-    pub(super) restoring: Option<Arc<Restoring>>,
-    /// The connection on which that is yet to begin.
-    pub(super) to_restore: Option<Generation>,
-    pub(super) info: Option<Arc<ServerPeerInfo>>,
+    rng: fastrand::Rng,
+    /// Buffer that every step reuses.
+    effects: Vec<Effect>,
     pub(super) timer: Option<Timer>,
-    /// The governor was asked, and has not got its permit back.
-    pub(super) asked_for_permit: bool,
-    disabling: Vec<ControlReply>,
-    dice: fastrand::Rng,
-    pub(super) effects: Vec<Effect>,
-    pub(super) since: SystemTime,
-    /// The connection on which the tools were last listed.
-    pub(super) listed_on: Generation,
-    /// How often it changed which tools are approved.
-    pub(super) approvals: u64,
-    /// Why a list could not be fetched, on which connection.
-    pub(super) unlisted: BTreeMap<ListKind, (Generation, Fault)>,
-    pub(super) strays: u64,
-    pub(super) dropped_flood: u64,
-    /// Something that the status shows has changed.
-    pub(super) dirty: bool,
-    /// What happened, for whoever subscribed; told once the status shows it.
-    news: Vec<(Generation, EventKind)>,
+    /// The requests of waiting calls; those of calls in flight are with the connection.
+    pub(super) waiting_calls: CallMap<Box<Call>>,
+    /// Dropping it closes the connection.
+    pub(super) connection: Option<ConnectionHandle>,
+    /// A connect permit was requested from the supervisor and not released.
+    pub(super) permit_requested: bool,
+    pub(super) restore: Restore,
+    pub(super) lists: ListProgress,
+    pub(super) draft: StatusDraft,
+    /// Answered when the server is disabled.
+    disable_replies: Vec<ControlReply>,
 }
 
 pub(super) struct Timer {
@@ -101,8 +85,8 @@ impl ServerActor {
         state: &mut ServerState,
     ) -> Result<(), ActorProcessingErr> {
         state.step(Input::Start);
-        state.tell_of_listeners();
-        state.settle();
+        state.report_subscriptions();
+        state.publish_changes();
         Ok(())
     }
 
@@ -113,7 +97,7 @@ impl ServerActor {
         state: &mut ServerState,
     ) -> Result<(), ActorProcessingErr> {
         state.receive(message);
-        state.settle();
+        state.publish_changes();
         Ok(())
     }
 }
@@ -126,54 +110,34 @@ pub(crate) fn now() -> Instant {
 impl ServerState {
     fn new(myself: ActorRef<ServerMessage>, arguments: ServerArguments) -> Self {
         let slot = arguments.slot;
-        let durable = slot.memory().durable.clone();
-        let (shown, since) = {
-            let status = slot.status.borrow();
-            (status.state, status.since)
-        };
+        let durable = slot.restart_state().durable.clone();
+        let (state, since) = slot.published.state();
         let settings = slot.config().machine_settings();
-        let machine = Machine::new(settings, durable, now()).resuming_from(shown);
+        let machine = Machine::new(settings, durable, now()).resuming_from(state);
         Self {
             slot,
             supervisor: arguments.supervisor,
             myself,
             machine,
-            calls: CallMap::default(),
-            connection: None,
-            restoring: None,
-            to_restore: None,
-            info: None,
-            timer: None,
-            asked_for_permit: false,
-            disabling: Vec::new(),
-            dice: fastrand::Rng::new(),
+            rng: fastrand::Rng::new(),
             effects: Vec::new(),
-            since,
-            listed_on: Generation::NONE,
-            approvals: 0,
-            unlisted: BTreeMap::new(),
-            strays: 0,
-            dropped_flood: 0,
-            dirty: true,
-            news: Vec::new(),
+            timer: None,
+            waiting_calls: CallMap::default(),
+            connection: None,
+            permit_requested: false,
+            restore: Restore::default(),
+            lists: ListProgress::default(),
+            draft: StatusDraft::new(since),
+            disable_replies: Vec::new(),
         }
     }
 
-    /// Shows what the last message changed, all of it at once: the status first, then the events,
-    /// so that whoever hears of something finds it in the status, then those who wait for it.
-    pub(super) fn settle(&mut self) {
-        if self.dirty {
-            self.publish();
-        }
-        for (generation, kind) in self.news.drain(..) {
-            self.slot.emit(generation, kind);
-        }
-        self.answer_disabled();
-    }
-
-    /// Tells of something with the next [`settle`](Self::settle).
-    pub(super) fn emit(&mut self, generation: Generation, kind: EventKind) {
-        self.news.push((generation, kind));
+    /// Publishes what the last message changed: first the status, then the events, so that a
+    /// subscriber finds in the status what an event announces, then the replies that wait for it.
+    pub(super) fn publish_changes(&mut self) {
+        self.publish_status();
+        self.emit_events();
+        self.answer_disable_requests();
     }
 
     fn receive(&mut self, message: ServerMessage) {
@@ -182,34 +146,34 @@ impl ServerState {
             ServerMessage::CallerGone { call } => self.step(Input::CallCancelled { call }),
             ServerMessage::Enable { reply } => {
                 self.step(Input::Enable);
-                self.settle();
+                self.publish_changes();
                 let _ = reply.send(Ok(()));
             }
             ServerMessage::Disable { reply } => {
-                self.disabling.push(reply);
+                self.disable_replies.push(reply);
                 self.step(Input::Disable);
             }
             ServerMessage::Reconnect { reply } => self.reconnect(reply),
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
-            ServerMessage::PinsChanged { approved } => self.pins_changed(approved),
-            ServerMessage::Reconfigure { renew, reply } => self.reconfigure(renew, reply),
+            ServerMessage::ApprovalsChanged { result } => self.approvals_changed(result),
+            ServerMessage::Reconfigure { update, reply } => self.reconfigure(update, reply),
             ServerMessage::ReportBroken { generation } => {
                 self.step(Input::ReportBroken { generation });
             }
             ServerMessage::Shutdown { limit } => self.step(Input::Shutdown { limit }),
             ServerMessage::PermitGranted => self.step(Input::PermitGranted),
             ServerMessage::Connection { generation, event } => {
-                self.connection_event(generation, event)
+                self.connection_event(generation, event);
             }
             ServerMessage::ListFetched {
                 generation,
                 list,
                 result,
-                good_for,
-            } => self.list_fetched(generation, list, result, good_for),
-            ServerMessage::ListLooked(looked) => self.list_looked(*looked),
-            ServerMessage::ToolsJudged(judging) => self.tools_judged(*judging),
-            ServerMessage::ListsUsed => self.step(Input::ListsUsed),
+                time_to_live,
+            } => self.list_fetched(generation, list, result, time_to_live),
+            ServerMessage::ListProcessed(processed) => self.list_processed(*processed),
+            ServerMessage::ToolsRefiltered(refiltered) => self.tools_refiltered(*refiltered),
+            ServerMessage::RefreshExpiredLists => self.step(Input::ListsUsed),
             ServerMessage::CheckEnded {
                 generation,
                 failure,
@@ -226,9 +190,9 @@ impl ServerState {
     }
 
     fn call(&mut self, mut call: Box<Call>) {
-        let catalog = self.slot.published();
+        let catalog = self.slot.published.catalog();
         let new = call.admit(&self.machine.settings().retry, &catalog);
-        self.calls.insert(call.id, call);
+        self.waiting_calls.insert(call.id, call);
         self.step(Input::Call(new));
     }
 
@@ -245,44 +209,45 @@ impl ServerState {
             | StateName::Sleeping
             | StateName::PermanentlyFailed => {
                 self.step(Input::Reconnect);
-                self.settle();
+                self.publish_changes();
                 let _ = reply.send(Ok(()));
             }
         }
     }
 
-    /// Takes up the config that is in the slot now.
-    fn reconfigure(&mut self, renew: ConnectionUpdate, reply: ControlReply) {
+    /// Applies the config that is in the slot now.
+    fn reconfigure(&mut self, update: ConnectionUpdate, reply: ControlReply) {
         let config = self.slot.config();
         let settings = Box::new(config.machine_settings());
-        self.dirty = true;
+        self.draft.mark_changed();
         self.step(Input::Reconfigure { settings });
-        if self.listed_on != Generation::NONE {
-            self.approve_first_sight();
+        if self.lists.tools_fetched_on != Generation::NONE {
+            self.approve_first_tools();
         }
-        match renew {
+        match update {
             ConnectionUpdate::None => {}
-            ConnectionUpdate::Headers => self.renew_headers(),
+            ConnectionUpdate::Headers => self.update_headers(),
             ConnectionUpdate::ForgetEra => self.slot.forget_era(),
-            // One that is switched off stays so; the machine sees to that.
+            // The machine leaves a disabled server disabled.
             ConnectionUpdate::Reconnect => {
                 self.slot.forget_era();
                 self.step(Input::TransportChanged);
             }
         }
-        self.look_again(Waiting::Reconfigured(reply));
+        self.refilter_tools(ReplyWhenPublished::Reconfigured(reply));
     }
 
-    /// A connection that is up goes on with the headers of the config. An attempt with the old ones
-    /// may be refused for good, or was, so there is another.
-    fn renew_headers(&mut self) {
+    /// An open connection sends the new headers from now on. A connect with the old headers may be
+    /// refused for good, or was, so the server connects again.
+    fn update_headers(&mut self) {
         match self.machine.state().name() {
             StateName::Connected => {
                 #[cfg(feature = "http")]
                 if let Some(connection) = &self.connection
                     && let TransportKind::Http(endpoint) = &self.slot.config().transport.0
                 {
-                    // One that takes no more is replaced by one that reads the config itself.
+                    // A connection that no longer takes commands is replaced by one that reads the
+                    // config itself.
                     let _ = connection.send(Command::UpdateHeaders(Box::new(endpoint.clone())));
                 }
             }
@@ -295,20 +260,20 @@ impl ServerState {
         }
     }
 
-    /// Whether a fact of this generation may still change something.
-    pub(super) fn is_live(&self, generation: Generation) -> bool {
+    /// Whether this is the generation of the present connection.
+    pub(super) fn is_current(&self, generation: Generation) -> bool {
         matches!(self.machine.state(), State::Connected(live) if live.generation == generation)
     }
 
-    /// One step of the machine, and all that follows from it.
+    /// Steps the machine and performs its effects, with the inputs that follow from them.
     pub(super) fn step(&mut self, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
-        // Rare: a call that its connection no longer takes, or whose tool has changed. Each may let
-        // in the next of a long line, so they stand in a line here, not on the stack.
+        // Rare: a call that its connection no longer accepts, or whose tool changed. Each may admit
+        // the next of many waiting calls, so they are queued here instead of recursing.
         let mut follow_ups = VecDeque::new();
         let mut next = Some(input);
         while let Some(input) = next {
-            let random = Random::new(self.dice.f64());
+            let random = Random::new(self.rng.f64());
             self.machine.handle(now(), random, input, &mut effects);
             for effect in effects.drain(..) {
                 follow_ups.extend(self.perform(effect));
@@ -316,26 +281,24 @@ impl ServerState {
             next = follow_ups.pop_front();
         }
         self.effects = effects;
-        if let Some(generation) = self.to_restore.take() {
-            self.restore(generation);
-        }
-        self.slot
-            .set_gauges(self.machine.in_flight(), self.machine.waiting());
-        self.slot.set_expiry(self.machine.lists_expire_at());
-        self.arm();
+        self.start_restore();
+        let (in_flight, waiting) = (self.machine.in_flight(), self.machine.waiting());
+        self.slot.published.set_call_counts(in_flight, waiting);
+        self.slot.list_expiry.set(self.machine.lists_expire_at());
+        self.arm_timer();
     }
 
-    /// Whoever asked to disable it hears when the teardown is over, however it ended.
-    fn answer_disabled(&mut self) {
-        if !self.disabling.is_empty() && self.machine.state().name() != StateName::Disabling {
-            for reply in self.disabling.drain(..) {
+    /// Answers requests to disable once the teardown is over, however it ended.
+    fn answer_disable_requests(&mut self) {
+        if !self.disable_replies.is_empty() && self.machine.state().name() != StateName::Disabling {
+            for reply in self.disable_replies.drain(..) {
                 let _ = reply.send(Ok(()));
             }
         }
     }
 }
 
-#[expect(clippy::panic, reason = "a test asked for it")]
+#[expect(clippy::panic, reason = "requested by a test")]
 fn crash() {
-    panic!("a crash was asked for");
+    panic!("a test requested a crash");
 }

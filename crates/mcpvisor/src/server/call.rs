@@ -1,4 +1,4 @@
-//! One request on its way through the runtime.
+//! One request and its reply.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use crate::api::reply::Reply;
 use crate::catalog::ServerCatalog;
 
-/// A request with its terms and its reply. It is boxed once and moves as a pointer.
+/// A request with its options and its reply. It is boxed once and moves as a pointer.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) id: CallId,
     pub(crate) client: ClientId,
-    /// Taken by a transport that needs it for itself; kept by the others for a retry.
+    /// None once a transport took it; otherwise it is there for a retry.
     pub(crate) request: Option<ClientRequest>,
     pub(crate) wish: RetryPolicy,
     pub(crate) priority: Priority,
@@ -26,20 +26,20 @@ pub(crate) struct Call {
     pub(crate) idle: Duration,
     pub(crate) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     pub(crate) reply: Reply,
-    /// How often the server answered it with a question.
+    /// Rounds in which the server asked for input.
     pub(crate) rounds: u32,
-    /// The tools were listed again for it, because its headers were wrong.
+    /// The tools were listed again because the server rejected its headers.
     pub(crate) relisted: bool,
-    /// Keep the request when it is sent: it may be retried, or its answer has to be remembered.
-    pub(crate) keep: bool,
-    /// The error with which the server refused its retry.
+    /// Keep the request when it is sent, for a retry or for the setting that it changes.
+    pub(crate) keep_request: bool,
+    /// The error with which the server refused a retry.
     pub(crate) refusal: Option<ErrorData>,
-    /// The catalog when the call of a tool was first sent: a retry needs the same tool.
-    pub(crate) seen: Option<Arc<ServerCatalog>>,
+    /// The catalog when a tool call was first sent: a retry needs the same tool.
+    pub(crate) catalog_at_send: Option<Arc<ServerCatalog>>,
 }
 
 impl Call {
-    /// What the machine needs to know. Settles whether the request is kept for a retry.
+    /// Describes the call to the machine, and decides whether the request is kept for a retry.
     pub(crate) fn admit(&mut self, settings: &RetrySettings, catalog: &ServerCatalog) -> NewCall {
         let tool = self.tool_name();
         let is_tool = tool.is_some();
@@ -47,8 +47,8 @@ impl Call {
             Some(name) => tool_safety(name, settings, catalog),
             None => Safety::Repeatable,
         };
-        self.keep = match (self.wish, safety) {
-            (RetryPolicy::Never, _) => self.is_lasting(),
+        self.keep_request = match (self.wish, safety) {
+            (RetryPolicy::Never, _) => self.changes_session(),
             (RetryPolicy::Always, _) => true,
             (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
             (RetryPolicy::Default, Safety::Effectful) => false,
@@ -65,13 +65,13 @@ impl Call {
         }
     }
 
-    /// Keeps the error of a retry that was refused: it is what the caller gets.
+    /// Keeps the error of a refused retry: the caller gets it.
     pub(crate) fn note_refusal(&mut self, error: Option<ErrorData>) {
         self.refusal = error.filter(|_| self.reply.is_retry());
     }
 
-    /// Whether what it asks for is restored on the next connection, once the server agreed.
-    fn is_lasting(&self) -> bool {
+    /// Whether it changes a session setting, which is restored on the next connection.
+    fn changes_session(&self) -> bool {
         matches!(
             self.request,
             Some(
@@ -90,7 +90,7 @@ impl Call {
     }
 }
 
-/// Annotations are hints: they count only where the config trusts the server.
+/// Annotations are hints, so they count only if the config trusts the server.
 fn tool_safety(name: &str, settings: &RetrySettings, catalog: &ServerCatalog) -> Safety {
     if settings.idempotent_tools.iter().any(|tool| tool == name) {
         return Safety::TrustedTool;

@@ -1,16 +1,20 @@
-//! Where calls enter a server: the bound on open calls, since mailboxes have none of their own.
+//! Admission of calls: numbers them and bounds how many are open, since mailboxes are unbounded.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mcpvisor_core::ClientId;
 use mcpvisor_core::open_calls::OpenCalls;
 use mcpvisor_core::settings::AdmissionSettings;
+use mcpvisor_core::{CallId, ClientId};
 
-/// The admission of one server.
+/// The call admission of one server.
 #[derive(Debug)]
-pub(crate) struct CallAdmission(Mutex<OpenCalls>);
+pub(crate) struct CallAdmission {
+    open: Mutex<OpenCalls>,
+    next_id: AtomicU64,
+}
 
-/// The place of one open call, given back when it is dropped.
+/// Counts as one open call until it is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     admission: Arc<CallAdmission>,
@@ -19,15 +23,23 @@ pub(crate) struct OpenCall {
 
 impl CallAdmission {
     pub(crate) fn new(settings: &AdmissionSettings) -> Self {
-        Self(Mutex::new(OpenCalls::new(settings)))
+        Self {
+            open: Mutex::new(OpenCalls::new(settings)),
+            next_id: AtomicU64::new(1),
+        }
     }
 
     fn calls(&self) -> MutexGuard<'_, OpenCalls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a call of a client, unless there are too many.
-    pub(crate) fn enter(self: &Arc<Self>, client: ClientId) -> Option<OpenCall> {
+    /// The id of the next request, of a client or of the runtime itself.
+    pub(crate) fn next_id(&self) -> CallId {
+        CallId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Opens a call of a client, unless too many are open.
+    pub(crate) fn open(self: &Arc<Self>, client: ClientId) -> Option<OpenCall> {
         self.calls().enter(client).then(|| OpenCall {
             admission: Arc::clone(self),
             client,
@@ -39,7 +51,7 @@ impl CallAdmission {
     }
 
     #[cfg(test)]
-    pub(crate) fn open(&self) -> usize {
+    pub(crate) fn open_count(&self) -> usize {
         self.calls().open()
     }
 }

@@ -1,6 +1,4 @@
-//! What a connection says of itself, and of the requests that it had.
-
-use std::sync::Arc;
+//! Handles the events of a connection task.
 
 use mcpvisor_core::machine::{Attempt, Fault, ReturnedCall, State};
 use mcpvisor_core::{Generation, Input};
@@ -15,17 +13,16 @@ impl ServerState {
             ConnectionEvent::FirstByte => self.step(Input::FirstByte { generation }),
             ConnectionEvent::Up { info, lists } => {
                 self.step(Input::ConnectionUp { generation, lists });
-                // A connection that came up too late has nothing to say about the server.
-                if self.is_live(generation) {
-                    self.slot.info.store(Some(Arc::clone(&info)));
-                    self.info = Some(info);
-                    self.dirty = true;
+                // A connection that came up too late is ignored.
+                if self.is_current(generation) {
+                    self.slot.published.set_peer_info(info);
+                    self.draft.mark_changed();
                 }
             }
-            ConnectionEvent::Inbound(observed) => self.inbound(generation, observed),
+            ConnectionEvent::Inbound(summary) => self.inbound(generation, summary),
             ConnectionEvent::Lost { fault, returned } => self.lost(generation, fault, returned),
             ConnectionEvent::Ended(end) => {
-                if self.connection.as_ref().map(|held| held.generation) == Some(generation) {
+                if self.connection_of(generation).is_some() {
                     self.connection = None;
                 }
                 self.step(Input::ConnectionEnded { generation, end });
@@ -33,34 +30,31 @@ impl ServerState {
         }
     }
 
-    fn inbound(&mut self, generation: Generation, observed: InboundSummary) {
-        // What was agreed to while the connection drains or closes was agreed to: its caller knows.
+    fn inbound(&mut self, generation: Generation, summary: InboundSummary) {
+        // Confirmations count while the connection drains or closes: their callers know of them.
         let current = self.machine.current() == Some(generation);
-        if observed.strays > 0 || observed.dropped_flood > 0 {
-            self.strays += observed.strays;
-            self.dropped_flood += observed.dropped_flood;
-            self.dirty = true;
-        }
-        for call in observed.progressed {
+        self.draft
+            .count_dropped(summary.strays, summary.dropped_flood);
+        for call in summary.progressed {
             self.step(Input::CallProgressed { generation, call });
         }
-        for list in observed.changed {
+        for list in summary.changed {
             self.step(Input::ListChanged { generation, list });
         }
         if current {
-            self.confirm(observed.confirmed);
+            self.confirm(summary.confirmed);
         }
-        let silent = observed.ended.is_empty() && observed.failed.is_empty();
-        if silent && observed.heard {
+        let no_call_ended = summary.ended.is_empty() && summary.failed.is_empty();
+        if no_call_ended && summary.received {
             self.step(Input::MessageReceived { generation });
         }
-        for failed in observed.failed {
+        for failed in summary.failed {
             self.call_failed(generation, failed);
         }
-        if let Some(fault) = observed.session_gone {
+        if let Some(fault) = summary.session_lost {
             self.step(Input::SessionLost { generation, fault });
         }
-        for (call, end) in observed.ended {
+        for (call, end) in summary.ended {
             self.step(Input::CallEnded {
                 generation,
                 call,
@@ -69,7 +63,7 @@ impl ServerState {
         }
     }
 
-    /// A call comes back from a connection that goes on.
+    /// A call failed while its connection stays open.
     fn call_failed(&mut self, generation: Generation, failed: FailedCall) {
         let FailedCall {
             call,
@@ -77,7 +71,7 @@ impl ServerState {
             fault,
         } = failed;
         let id = call.id;
-        self.calls.insert(id, call);
+        self.waiting_calls.insert(id, call);
         self.step(Input::CallFailed {
             generation,
             call: id,
@@ -86,30 +80,32 @@ impl ServerState {
         });
     }
 
-    /// Remembers what has to be restored on the next connection.
+    /// Stores what has to be restored on the next connection.
     fn confirm(&mut self, confirmed: Vec<ConfirmedSetting>) {
         if confirmed.is_empty() {
             return;
         }
-        let mut memory = self.slot.memory();
-        for fact in confirmed {
-            match fact {
-                ConfirmedSetting::Subscribed(uri) => drop(memory.subscriptions.insert(uri)),
-                ConfirmedSetting::Unsubscribed(uri) => drop(memory.subscriptions.remove(&uri)),
-                ConfirmedSetting::LogLevel(level) => memory.log_level = Some(level),
+        let mut state = self.slot.restart_state();
+        for setting in confirmed {
+            match setting {
+                ConfirmedSetting::Subscribed(uri) => drop(state.session.subscriptions.insert(uri)),
+                ConfirmedSetting::Unsubscribed(uri) => {
+                    state.session.subscriptions.remove(&uri);
+                }
+                ConfirmedSetting::LogLevel(level) => state.session.log_level = Some(level),
             }
         }
-        drop(memory);
-        self.tell_of_listeners();
+        drop(state);
+        self.report_subscriptions();
     }
 
-    /// A server that somebody listens to does not sleep.
-    pub(super) fn tell_of_listeners(&mut self) {
-        let active = !self.slot.memory().subscriptions.is_empty();
+    /// Tells the machine whether there are subscriptions: a server with some does not sleep.
+    pub(super) fn report_subscriptions(&mut self) {
+        let active = !self.slot.restart_state().session.subscriptions.is_empty();
         self.step(Input::SubscriptionsChanged { active });
     }
 
-    /// Whether the connection is being closed by our own decision.
+    /// Whether the runtime itself is closing the connection.
     fn is_closing(&self) -> bool {
         match self.machine.state() {
             State::Disabling(_) | State::Sleeping(_) => true,
@@ -135,7 +131,7 @@ impl ServerState {
             })
             .collect();
         for (call, _) in calls {
-            self.calls.insert(call.id, call);
+            self.waiting_calls.insert(call.id, call);
         }
         self.step(Input::ConnectionLost {
             generation,

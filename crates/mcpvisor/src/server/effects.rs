@@ -1,5 +1,5 @@
-//! What the machine wants done, and how it is done. Nothing here waits: what takes time is a task that
-//! comes back with a message.
+//! Performs the effects of the machine. Nothing here waits: slow work runs in a task that reports
+//! back with a message.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -11,16 +11,15 @@ use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 use super::actor::{ServerState, Timer, now};
 use super::call::Call;
 use super::message::ServerMessage;
-use super::restore::Restoring;
 use crate::api::events::EventKind;
 use crate::api::reply::Failure;
-use crate::catalog::{Listed, ServerCatalog};
+use crate::catalog::{ListItems, ServerCatalog};
 use crate::connection::{self, Command, ConnectionHandle};
 use crate::fleet::{CloseOutcome, SupervisorMessage};
 use crate::server::internal_requests;
 
 impl ServerState {
-    /// Performs one effect; what the machine must hear of it comes back.
+    /// Performs one effect. Returns the input that follows from it, if any.
     pub(super) fn perform(&mut self, effect: Effect) -> Option<Input> {
         match effect {
             Effect::StartCall {
@@ -30,22 +29,22 @@ impl ServerState {
             } => return self.start_call(call, generation, before),
             Effect::Resolve { call, outcome } => self.resolve(call, outcome),
             Effect::Abandon { call, outcome, .. } => self.abandon(call, outcome),
-            Effect::DropCall { call } => drop(self.calls.remove(&call)),
+            Effect::DropCall { call } => drop(self.waiting_calls.remove(&call)),
             Effect::RequestPermit { reconnect } => {
-                // A server in this process starts no program and opens no socket: there is nothing
-                // to spread when it connects for the first time.
+                // A first connect within this process needs no permit: it starts no program and
+                // opens no socket.
                 if !reconnect && self.slot.config().transport.is_in_process() {
                     return Some(Input::PermitGranted);
                 }
-                self.asked_for_permit = true;
-                self.tell_supervisor(SupervisorMessage::PermitWanted {
+                self.permit_requested = true;
+                self.send_to_supervisor(SupervisorMessage::RequestPermit {
                     server: self.slot.name().clone(),
                     reconnect,
                 });
             }
             Effect::ReleasePermit => {
-                if std::mem::take(&mut self.asked_for_permit) {
-                    self.tell_supervisor(SupervisorMessage::PermitReturned {
+                if std::mem::take(&mut self.permit_requested) {
+                    self.send_to_supervisor(SupervisorMessage::ReleasePermit {
                         server: self.slot.name().clone(),
                     });
                 }
@@ -54,19 +53,16 @@ impl ServerState {
                 tracing::debug!(server = %self.slot.name(), %generation, "connecting");
                 self.slot.stderr.start_connection();
                 self.connection = Some(connection::spawn(&self.slot, &self.myself, generation));
-                self.dirty = true;
+                self.draft.mark_changed();
             }
             Effect::Close { generation, grace } => {
-                if let Some(held) = self.held(generation) {
-                    held.close(grace);
+                if let Some(connection) = self.connection_of(generation) {
+                    connection.close(grace);
                 }
             }
             Effect::Check { generation } => self.check(generation),
             Effect::FetchList { generation, list } => self.fetch(generation, list),
-            Effect::Restore { generation } => {
-                self.restoring = Restoring::of(&self.slot.memory()).map(Arc::new);
-                self.to_restore = Some(generation);
-            }
+            Effect::Restore { generation } => self.prepare_restore(generation),
             Effect::AttemptFailed {
                 attempt,
                 fault,
@@ -74,63 +70,61 @@ impl ServerState {
             } => self.attempt_failed(attempt, fault, retry_at),
             Effect::StateChanged { from, to } => self.state_changed(from, to),
             Effect::SaveDurable => {
-                self.slot.memory().durable = self.machine.durable().clone();
-                self.dirty = true;
+                self.slot.restart_state().durable = self.machine.durable().clone();
+                self.draft.mark_changed();
             }
             Effect::Stop => {
                 let closed = self
                     .close_problem()
                     .map_or(CloseOutcome::Clean, CloseOutcome::Problem);
-                self.slot.memory().closed = Some(closed);
+                self.slot.restart_state().closed = Some(closed);
                 self.myself.stop(None);
             }
         }
         None
     }
 
-    fn tell_supervisor(&self, message: SupervisorMessage) {
-        // A supervisor that is gone takes this actor with it.
+    fn send_to_supervisor(&self, message: SupervisorMessage) {
+        // Fails only when the supervisor has ended, which ends this actor too.
         let _ = self.supervisor.send_message(message);
     }
 
-    pub(super) fn held(&self, generation: Generation) -> Option<&ConnectionHandle> {
+    pub(super) fn connection_of(&self, generation: Generation) -> Option<&ConnectionHandle> {
         self.connection
             .as_ref()
-            .filter(|held| held.generation == generation)
+            .filter(|connection| connection.generation == generation)
     }
 
     fn start_call(&mut self, id: CallId, generation: Generation, before: Known) -> Option<Input> {
-        let mut call = self.calls.remove(&id)?;
+        let mut call = self.waiting_calls.remove(&id)?;
         let retried = before != Known::NotSent;
         call.reply.set_before(before);
-        if !retried && let Some(failure) = self.held_back(&call, generation) {
+        if !retried && let Some(failure) = self.hold_back(&call, generation) {
             call.reply.send(Err(failure));
             return Some(Input::CallCancelled { call: id });
         }
         if call.tool_name().is_some() {
-            let catalog = self.slot.published();
-            if retried && let Some(failure) = not_the_same(&call, &catalog, before) {
+            let catalog = self.slot.published.catalog();
+            if retried && let Some(failure) = tool_changed(&call, &catalog, before) {
                 call.reply.send(Err(failure));
                 return Some(Input::CallCancelled { call: id });
             }
-            call.seen.get_or_insert(catalog);
+            call.catalog_at_send.get_or_insert(catalog);
         }
-        self.hand_over(call, generation)
+        self.send_call(call, generation)
     }
 
-    /// Hands a call to its connection, or takes it back if that takes no more.
-    fn hand_over(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
+    /// Passes a call to its connection. It waits again if the connection no longer accepts calls.
+    fn send_call(&mut self, call: Box<Call>, generation: Generation) -> Option<Input> {
         let id = call.id;
-        if let (Some(restoring), Some(request)) = (&self.restoring, &call.request) {
-            restoring.leave_to(request);
-        }
-        let undelivered = match self.held(generation) {
-            Some(held) => held.send(Command::Start(call)).err(),
+        self.skip_restore_of(call.request.as_ref());
+        let undelivered = match self.connection_of(generation) {
+            Some(connection) => connection.send(Command::Start(call)).err(),
             None => Some(Command::Start(call)),
         };
         match undelivered {
             Some(Command::Start(call)) => {
-                self.calls.insert(id, call);
+                self.waiting_calls.insert(id, call);
                 Some(Input::CallUndelivered {
                     generation,
                     call: id,
@@ -141,7 +135,7 @@ impl ServerState {
     }
 
     fn resolve(&mut self, id: CallId, outcome: Outcome) {
-        let Some(call) = self.calls.remove(&id) else {
+        let Some(call) = self.waiting_calls.remove(&id) else {
             return;
         };
         let failure = match (outcome, call.refusal) {
@@ -152,18 +146,18 @@ impl ServerState {
     }
 
     fn abandon(&mut self, call: CallId, outcome: Outcome) {
-        if let Some(held) = &self.connection {
-            // A connection that takes no more hands its calls back by itself.
-            let _ = held.send(Command::Abandon { call, outcome });
+        if let Some(connection) = &self.connection {
+            // A connection that no longer accepts commands returns its calls by itself.
+            let _ = connection.send(Command::Abandon { call, outcome });
         }
     }
 
     fn check(&mut self, generation: Generation) {
-        let Some(held) = self.held(generation) else {
+        let Some(connection) = self.connection_of(generation) else {
             return;
         };
         tokio::spawn(internal_requests::check(
-            held.internal_requests(),
+            connection.internal_requests(),
             self.myself.clone(),
             generation,
             self.machine.settings().health.keepalive_timeout,
@@ -171,55 +165,43 @@ impl ServerState {
     }
 
     fn fetch(&mut self, generation: Generation, list: ListKind) {
-        let Some(held) = self.held(generation) else {
+        let Some(connection) = self.connection_of(generation) else {
             return;
         };
         let settings = self.machine.settings().clone();
-        let fetch = internal_requests::fetch(held.internal_requests(), list, settings);
-        let (slot, with) = (Arc::clone(&self.slot), Arc::clone(&held.config));
+        let fetch = internal_requests::fetch(connection.internal_requests(), list, settings);
+        let (slot, config) = (Arc::clone(&self.slot), Arc::clone(&connection.config));
         let actor = self.myself.clone();
         tokio::spawn(async move {
-            let (result, good_for) = fetch.await;
-            if let Ok(Listed::Tools(tools)) = &result {
-                // What is approved has to be known before the tools are.
-                slot.see(tools, &with).await;
+            let (result, time_to_live) = fetch.await;
+            if let Ok(ListItems::Tools(tools)) = &result {
+                // Approvals have to be known before the tools are published.
+                slot.update_approvals(tools, &config).await;
             }
             let _ = actor.send_message(ServerMessage::ListFetched {
                 generation,
                 list,
                 result,
-                good_for,
+                time_to_live,
             });
         });
     }
 
-    /// Restores what was agreed to, once the calls that waited for the connection are on their way:
-    /// what they ask for is newer.
-    pub(super) fn restore(&mut self, generation: Generation) {
-        let (Some(held), Some(restoring)) = (self.held(generation), &self.restoring) else {
-            return;
-        };
-        tokio::spawn(internal_requests::restore(
-            held.internal_requests(),
-            Arc::clone(&self.slot),
-            Arc::clone(restoring),
-        ));
-    }
-
     fn state_changed(&mut self, from: StateName, to: StateName) {
-        self.since = SystemTime::now();
-        self.dirty = true;
+        self.draft.since = SystemTime::now();
+        self.draft.mark_changed();
         let generation = self.machine.durable().generation;
         let fault = self.machine.last_fault();
         let fault = fault.filter(|fault| causes(fault, from, to)).cloned();
         let problem = fault.as_ref().map(tracing::field::display);
         tracing::info!(server = %self.slot.name(), %generation, %from, %to, problem, "state changed");
-        self.emit(generation, EventKind::StateChanged { from, to, fault });
-        self.publish_catalog_for(to);
+        self.draft
+            .emit(generation, EventKind::StateChanged { from, to, fault });
+        self.publish_catalog_of_state(to);
     }
 
     fn attempt_failed(&mut self, attempt: u32, fault: Fault, retry_at: Option<Instant>) {
-        self.dirty = true;
+        self.draft.mark_changed();
         let generation = self.machine.durable().generation;
         let retry_in = retry_at.map(|at| at.saturating_duration_since(now()));
         tracing::info!(server = %self.slot.name(), %generation, attempt, %fault, ?retry_in, "attempt failed");
@@ -228,7 +210,7 @@ impl ServerState {
             fault,
             retry_in,
         };
-        self.emit(generation, failed);
+        self.draft.emit(generation, failed);
     }
 
     fn close_problem(&self) -> Option<String> {
@@ -238,9 +220,9 @@ impl ServerState {
             .map(|fault| fault.message.clone())
     }
 
-    /// Arms the one timer for the machine's next deadline. A timer that fires early only asks
-    /// again, so it is left alone unless the deadline came closer.
-    pub(super) fn arm(&mut self) {
+    /// Arms the one timer for the machine's next deadline. A timer that fires early does no harm, so
+    /// it is replaced only by an earlier one.
+    pub(super) fn arm_timer(&mut self) {
         let Some(deadline) = self.machine.next_deadline() else {
             return;
         };
@@ -260,8 +242,8 @@ impl ServerState {
     }
 }
 
-/// Whether a change of the state follows from the last fault. A recovery does not, nor does what a
-/// person or a call asked for.
+/// Whether the last fault caused a state change. A recovery has no cause, nor has a change that a
+/// person or a call requested.
 fn causes(fault: &Fault, from: StateName, to: StateName) -> bool {
     match to {
         StateName::Connecting
@@ -274,17 +256,17 @@ fn causes(fault: &Fault, from: StateName, to: StateName) -> bool {
     }
 }
 
-/// Why a call of a tool is not repeated, if the tool is another one than when it was sent. What was
-/// not known then, because nothing was listed yet, cannot have changed.
-fn not_the_same(call: &Call, now: &ServerCatalog, before: Known) -> Option<Failure> {
+/// Why a tool call is not retried: its tool changed since it was first sent. A tool that was not
+/// listed then cannot have changed.
+fn tool_changed(call: &Call, now: &ServerCatalog, before: Known) -> Option<Failure> {
     let name = call.tool_name()?;
     if now.held(name).is_some() {
-        // It is there, and waits for the approval of a person.
+        // It still exists, but waits for the approval of a person.
         return Some(Failure::ToolChanged(before));
     }
-    let was = call.seen.as_ref()?.tool(name)?;
+    let at_send = call.catalog_at_send.as_ref()?.tool(name)?;
     match now.tool(name) {
-        Some(is) if is == was => None,
+        Some(tool) if tool == at_send => None,
         Some(_) => Some(Failure::ToolChanged(before)),
         None => Some(Failure::ToolGone(before)),
     }

@@ -1,7 +1,7 @@
-//! The runtime's own requests: listings to their end, checks, restored subscriptions.
+//! The runtime's own requests: listings with all their pages, checks, restored session settings.
 //!
-//! Each runs as a task of its own and comes back to the actor with a message. None of them holds
-//! the connection: when it ends, they end.
+//! Each runs as a task and reports to the actor with a message. None keeps the connection open: they
+//! end with it.
 
 mod weight;
 
@@ -18,18 +18,18 @@ use rmcp::model::{
     ListResourcesRequest, ListToolsRequest, PaginatedRequestParams, PingRequest, ServerResult,
 };
 
-use crate::catalog::Listed;
+use crate::catalog::ListItems;
 use crate::connection::{InternalFailure, InternalReply, InternalRequestSender};
 use crate::log_limit::log_limited;
 use crate::server::message::{FetchFailure, ServerMessage};
-use crate::server::restore::Restoring;
+use crate::server::restore::PendingRestore;
 use crate::server::slot::ServerSlot;
 
-/// All pages of one listing together may take so much memory, in bytes, by the estimate of `weight`.
+/// Memory of all pages of one listing, in bytes, as estimated by `weight`.
 const MAX_LISTING: usize = 128 * 1024 * 1024;
 
-/// Pings the server. A ping without an answer is only cancelled here: its timeout is the machine's
-/// own deadline.
+/// Pings the server. A ping without an answer is only cancelled here: the machine has its own
+/// deadline for it.
 pub(crate) async fn check(
     connection: InternalRequestSender,
     actor: ActorRef<ServerMessage>,
@@ -40,7 +40,7 @@ pub(crate) async fn check(
         method: Default::default(),
         extensions: Default::default(),
     });
-    // Without an answer the connection has ended, which it reports itself.
+    // `None` means that the connection ended, which its task reports.
     if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.request(ping)).await {
         let _ = actor.send_message(ServerMessage::CheckEnded {
             generation,
@@ -49,9 +49,9 @@ pub(crate) async fn check(
     }
 }
 
-/// Why a check failed. A server that answers anything is alive; one that fails a ping, that wants
-/// authorization before it answers, or that the ping cannot reach may not be: a new connection
-/// decides. A ping that was not sent for lack of a connection, while the link lives on, says nothing.
+/// Why a check failed. A server that answers anything is alive. One that fails a ping, requires
+/// authorization first, or cannot be reached may not be: a new connection decides. A ping that was
+/// not sent for lack of a connection, while the link lives on, proves nothing.
 fn failure_of(answer: InternalReply) -> Option<Fault> {
     match answer {
         Ok(_) | Err(InternalFailure::Error(_) | InternalFailure::Unreadable(_)) => None,
@@ -68,14 +68,14 @@ fn failure_of(answer: InternalReply) -> Option<Fault> {
     }
 }
 
-/// Fetches a list page by page: what came of it, and how long the server says it is good.
+/// Fetches a list page by page. Returns it and how long it stays valid, if the server says so.
 pub(crate) async fn fetch(
     connection: InternalRequestSender,
     list: ListKind,
     settings: ServerSettings,
-) -> (Result<Listed, FetchFailure>, Option<Duration>) {
+) -> (Result<ListItems, FetchFailure>, Option<Duration>) {
     match pages(&connection, list, &settings).await {
-        Ok((listed, good_for)) => (Ok(listed), good_for),
+        Ok((items, time_to_live)) => (Ok(items), time_to_live),
         Err(failure) => (Err(failure), None),
     }
 }
@@ -84,19 +84,19 @@ async fn pages(
     connection: &InternalRequestSender,
     list: ListKind,
     settings: &ServerSettings,
-) -> Result<(Listed, Option<Duration>), FetchFailure> {
-    let mut listed = Listed::empty(list);
-    let mut good_for = None;
+) -> Result<(ListItems, Option<Duration>), FetchFailure> {
+    let mut items = ListItems::empty(list);
+    let mut time_to_live = None;
     let mut cursor: Option<String> = None;
     let mut seen = BTreeSet::new();
     let mut weight: usize = 0;
     for _ in 0..settings.listing.max_pages {
         let request = page_request(list, cursor.take());
-        let asked = connection.request(request);
-        let page = match tokio::time::timeout(settings.timeouts.listing, asked).await {
+        let answer = connection.request(request);
+        let page = match tokio::time::timeout(settings.timeouts.listing, answer).await {
             Ok(Some(Ok(page))) => page,
             Ok(Some(Err(InternalFailure::Error(error)))) if is_unknown_method(error.code) => {
-                return Ok((listed, None));
+                return Ok((items, None));
             }
             Ok(Some(Err(InternalFailure::Error(error)))) => {
                 return Err(FetchFailure::Refused(error.message.into_owned()));
@@ -115,8 +115,8 @@ async fn pages(
                 )));
             }
         };
-        good_for = shorter(good_for, time_to_live(&page));
-        // A list of one page is bounded as the line that it came in, and need not be weighed.
+        time_to_live = shorter(time_to_live, page_time_to_live(&page));
+        // A single page is bounded by the limit of one message, and need not be weighed.
         if weight > 0 || has_next(&page) {
             weight = weight.saturating_add(weight::weigh(&page));
         }
@@ -126,16 +126,16 @@ async fn pages(
                 MAX_LISTING / 1024 / 1024
             )));
         }
-        let next = append(&mut listed, page)?;
-        if listed.len() > settings.listing.max_items {
+        let next = append(&mut items, page)?;
+        if items.len() > settings.listing.max_items {
             return Err(FetchFailure::Refused(format!(
                 "more than {} items",
                 settings.listing.max_items
             )));
         }
         match next {
-            None => return Ok((listed, good_for)),
-            // Cursors are opaque and an empty one is valid; one that comes back is a loop.
+            None => return Ok((items, time_to_live)),
+            // Cursors are opaque and an empty one is valid; a repeated one is a loop.
             Some(next) if !seen.insert(next.clone()) => {
                 return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
             }
@@ -148,8 +148,8 @@ async fn pages(
     )))
 }
 
-/// How long a page is good. No time, and none at all, mean that nothing is known of it.
-fn time_to_live(page: &ServerResult) -> Option<Duration> {
+/// How long a page stays valid. Zero counts as unknown.
+fn page_time_to_live(page: &ServerResult) -> Option<Duration> {
     let millis = match page {
         ServerResult::ListToolsResult(page) => page.ttl_ms,
         ServerResult::ListPromptsResult(page) => page.ttl_ms,
@@ -162,7 +162,7 @@ fn time_to_live(page: &ServerResult) -> Option<Duration> {
         .map(Duration::from_millis)
 }
 
-/// A list is as good as its first page that is not.
+/// A list expires with its first page that does.
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -203,50 +203,50 @@ fn has_next(page: &ServerResult) -> bool {
     }
 }
 
-/// Appends a page and says where the next one begins.
-fn append(listed: &mut Listed, page: ServerResult) -> Result<Option<String>, FetchFailure> {
-    match (listed, page) {
-        (Listed::Tools(items), ServerResult::ListToolsResult(page)) => {
+/// Appends a page; returns the cursor of the next one.
+fn append(list: &mut ListItems, page: ServerResult) -> Result<Option<String>, FetchFailure> {
+    match (list, page) {
+        (ListItems::Tools(items), ServerResult::ListToolsResult(page)) => {
             items.extend(page.tools);
             Ok(page.next_cursor)
         }
-        (Listed::Prompts(items), ServerResult::ListPromptsResult(page)) => {
+        (ListItems::Prompts(items), ServerResult::ListPromptsResult(page)) => {
             items.extend(page.prompts);
             Ok(page.next_cursor)
         }
-        (Listed::Resources(items), ServerResult::ListResourcesResult(page)) => {
+        (ListItems::Resources(items), ServerResult::ListResourcesResult(page)) => {
             items.extend(page.resources);
             Ok(page.next_cursor)
         }
-        (Listed::Templates(items), ServerResult::ListResourceTemplatesResult(page)) => {
+        (ListItems::Templates(items), ServerResult::ListResourceTemplatesResult(page)) => {
             items.extend(page.resource_templates);
             Ok(page.next_cursor)
         }
         _ => Err(FetchFailure::Failed(
-            "an answer of another kind, or without what it must have".to_owned(),
+            "the answer is not a list of this kind".to_owned(),
         )),
     }
 }
 
-/// Restores subscriptions and the log level on a new connection, one by one. What the server no longer
-/// accepts is logged; the wish stays for the next connection.
+/// Restores subscriptions and the log level on a new connection, one by one. A setting that the server
+/// refuses is logged, and tried again on the next connection.
 pub(crate) async fn restore(
     connection: InternalRequestSender,
     slot: Arc<ServerSlot>,
-    restoring: Arc<Restoring>,
+    pending: Arc<PendingRestore>,
 ) {
     let limit = slot.config().settings.timeouts.listing;
-    while let Some((method, asked)) = restoring.ask(&connection) {
-        match tokio::time::timeout(limit, asked.reply()).await {
+    while let Some((method, sent)) = pending.send_next(&connection) {
+        match tokio::time::timeout(limit, sent.reply()).await {
             Ok(Some(Ok(_))) => {}
             Ok(None) => return,
             Ok(Some(Err(problem))) => {
                 let mut problem = slot.redact(format!("{problem:?}")).into_owned();
                 truncate_text(&mut problem, MAX_FAULT_MESSAGE);
-                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "could not be restored");
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "cannot restore a session setting");
             }
             Err(_) => {
-                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring");
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring a session setting");
             }
         }
     }

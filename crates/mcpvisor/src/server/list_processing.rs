@@ -1,8 +1,8 @@
-//! What comes of a list that was fetched: all lists with it, and what callers see of them.
+//! Turns a fetched list into the catalog that callers see.
 //!
-//! To find that out takes as long as the list is large: it is compared, scanned, and hashed where tools
-//! are pinned. So a large one is looked at on a thread of its own, and the actor takes what came of it
-//! if the rules and the other lists are still those by which it was looked at.
+//! The cost grows with the list: it is compared, scanned, and hashed where tools are pinned. So a
+//! large list is processed on a blocking thread. The actor applies the result if its inputs (config,
+//! approvals, other lists) have not changed meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,260 +12,253 @@ use mcpvisor_core::{Generation, ListKind};
 
 use super::active_config::ActiveConfig;
 use super::actor::ServerState;
-use super::approve::{Approved, tell};
+use super::held_tools::ApprovalResult;
 use super::message::{ControlReply, FetchFailure, ServerMessage};
 use super::slot::ServerSlot;
 use crate::catalog::{ListDiff, ServerCatalog};
 use crate::state::pins::HeldTool;
 
-/// So often a large list is looked at anew on a thread of its own, because something else changed
-/// meanwhile. After that the actor waits for it: a server whose other lists never rest would keep it
-/// for ever.
-const MOST_LOOKS: u32 = 3;
+/// Off-thread attempts before falling back to the actor, so that a server whose other lists change
+/// constantly cannot starve a large one.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// A list that was fetched.
+/// A list as it was fetched.
 #[derive(Debug, Clone)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchedList {
     pub(super) generation: Generation,
     pub(super) list: ListKind,
-    /// How long the server says it is good.
-    pub(super) good_for: Option<Duration>,
-    /// It alone.
-    pub(super) alone: ServerCatalog,
-    /// The config of the connection that it came from.
-    pub(super) with: Arc<ActiveConfig>,
-    /// How often it was looked at in vain.
-    pub(super) looks: u32,
+    /// How long it stays valid, if the server says so.
+    pub(super) time_to_live: Option<Duration>,
+    /// A catalog with this list alone.
+    pub(super) catalog: ServerCatalog,
+    /// The config of the connection that fetched it.
+    pub(super) config: Arc<ActiveConfig>,
+    /// Off-thread attempts whose inputs changed meanwhile.
+    pub(super) attempts: u32,
 }
 
-/// By what a list is looked at.
+/// What the result of processing depends on, beside the list itself.
 #[derive(Debug)]
-pub(super) struct Basis {
-    listed: Arc<ServerCatalog>,
-    last_good: Arc<ServerCatalog>,
+struct Inputs {
+    fetched: Arc<ServerCatalog>,
+    visible: Arc<ServerCatalog>,
     held_announced: bool,
     config: Arc<ActiveConfig>,
-    approvals: u64,
+    approvals_revision: u64,
 }
 
-/// What came of it.
+/// The result of processing a fetched list.
 #[derive(Debug)]
-pub(crate) struct Looked {
-    pub(super) fetched: Fetched,
-    basis: Basis,
-    /// All lists, as they were fetched.
-    pub(super) listed: ServerCatalog,
-    pub(super) seen: Seen,
+pub(crate) struct ProcessedList {
+    pub(super) fetched: FetchedList,
+    inputs: Inputs,
+    /// All lists as they were fetched, with this one.
+    pub(super) all: ServerCatalog,
+    pub(super) visible: VisibleChange,
 }
 
-/// What callers see.
+/// The catalog that callers are to see.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct VisibleChange {
     pub(super) catalog: ServerCatalog,
-    /// How it differs from what they saw before.
+    /// How it differs from the one before.
     pub(super) diff: ListDiff,
-    /// Tools that were not held back before in this run, or differ from what was held back.
-    pub(super) held: Vec<String>,
+    /// Tools that were not held in this run, or differ from those that were.
+    pub(super) newly_held: Vec<String>,
 }
 
-impl Seen {
-    fn of(slot: &ServerSlot, list: ListKind, listed: &ServerCatalog, basis: &Basis) -> Self {
-        let mut catalog = slot.look_at(listed);
-        let old = &*basis.last_good;
+/// Tools that were filtered again, after a change of the config or of the approvals.
+#[derive(Debug)]
+pub(crate) struct RefilteredTools {
+    /// None if the blocking thread panicked.
+    result: Option<(Inputs, VisibleChange)>,
+    attempts: u32,
+    reply: ReplyWhenPublished,
+}
+
+/// A request that is answered when the new rules are published.
+#[derive(Debug)]
+pub(crate) enum ReplyWhenPublished {
+    Reconfigured(ControlReply),
+    Approval(Option<ApprovalResult>),
+}
+
+impl ReplyWhenPublished {
+    fn send(self) {
+        match self {
+            Self::Reconfigured(reply) => {
+                let _ = reply.send(Ok(()));
+            }
+            Self::Approval(Some(result)) => result.send(),
+            Self::Approval(None) => {}
+        }
+    }
+}
+
+impl Inputs {
+    /// Whether a result of these inputs is one of the others too.
+    fn is_same(&self, other: &Self) -> bool {
+        self.approvals_revision == other.approvals_revision
+            && self.held_announced == other.held_announced
+            && Arc::ptr_eq(&self.config, &other.config)
+            && Arc::ptr_eq(&self.fetched, &other.fetched)
+            && self.visible.shares_all(&other.visible)
+    }
+}
+
+impl ProcessedList {
+    /// Processes a list. Must not run on an async worker if the list is large.
+    fn new(slot: &ServerSlot, inputs: Inputs, fetched: FetchedList) -> Self {
+        let FetchedList { list, catalog, .. } = &fetched;
+        let mut all = inputs.fetched.taking(*list, catalog);
+        all.share(&inputs.fetched);
+        let visible = VisibleChange::new(slot, *list, &all, &inputs);
+        Self {
+            fetched,
+            inputs,
+            all,
+            visible,
+        }
+    }
+}
+
+impl VisibleChange {
+    fn new(slot: &ServerSlot, list: ListKind, fetched: &ServerCatalog, inputs: &Inputs) -> Self {
+        let mut catalog = slot.visible_part(fetched);
+        let old = &*inputs.visible;
         let diff = ListDiff::of(list, old, &catalog);
-        let announced = if basis.held_announced {
+        let announced = if inputs.held_announced {
             &*old.held
         } else {
             &[]
         };
-        let held = newly_held(announced, &catalog.held);
+        let newly_held = newly_held(announced, &catalog.held);
         catalog.share(old);
         Self {
             catalog,
             diff,
-            held,
+            newly_held,
         }
     }
 }
 
 fn newly_held(old: &[HeldTool], new: &[HeldTool]) -> Vec<String> {
-    // Of two tools of one name the first counts.
+    // Reversed, so that the first of two tools with the same name counts.
     let old: HashMap<&str, &HeldTool> = old.iter().rev().map(|it| (&*it.tool, it)).collect();
-    let fresh = |it: &&HeldTool| old.get(&*it.tool) != Some(it);
-    let fresh = new.iter().filter(fresh);
-    fresh.map(|it| it.tool.clone()).collect()
-}
-
-/// What callers see of the tools by other rules.
-#[derive(Debug)]
-pub(crate) struct Judged {
-    basis: Basis,
-    seen: Seen,
-}
-
-/// Tools that are judged by other rules on a thread of their own.
-#[derive(Debug)]
-pub(crate) struct Judging {
-    /// Nothing if that failed.
-    judged: Option<Judged>,
-    /// How often that was done, for want of rules that stay the same.
-    looks: u32,
-    waiting: Waiting,
-}
-
-/// A request that is answered when callers see the tools by the new rules.
-#[derive(Debug)]
-pub(crate) enum Waiting {
-    Reconfigured(ControlReply),
-    Approval(Option<Approved>),
-}
-
-impl Waiting {
-    fn answer(self) {
-        match self {
-            Self::Reconfigured(reply) => {
-                let _ = reply.send(Ok(()));
-            }
-            Self::Approval(approved) => tell(approved),
-        }
-    }
-}
-
-impl Judged {
-    fn by(slot: &ServerSlot, basis: Basis) -> Self {
-        let seen = Seen::of(slot, ListKind::Tools, &basis.listed, &basis);
-        Self { basis, seen }
-    }
-}
-
-impl Basis {
-    /// Whether what was found out by it still holds.
-    fn is_same(&self, other: &Self) -> bool {
-        self.approvals == other.approvals
-            && self.held_announced == other.held_announced
-            && Arc::ptr_eq(&self.config, &other.config)
-            && Arc::ptr_eq(&self.listed, &other.listed)
-            && self.last_good.shares_all(&other.last_good)
-    }
-}
-
-impl Looked {
-    /// Looks at a list. Not on an async worker where it is large.
-    fn at(slot: &ServerSlot, basis: Basis, fetched: Fetched) -> Self {
-        let Fetched { list, alone, .. } = &fetched;
-        let mut listed = basis.listed.taking(*list, alone);
-        listed.share(&basis.listed);
-        let seen = Seen::of(slot, *list, &listed, &basis);
-        Self {
-            fetched,
-            basis,
-            listed,
-            seen,
-        }
-    }
+    let is_new = |it: &&HeldTool| old.get(&*it.tool) != Some(it);
+    new.iter()
+        .filter(is_new)
+        .map(|it| it.tool.clone())
+        .collect()
 }
 
 impl ServerState {
-    fn basis(&self) -> Basis {
-        let memory = self.slot.memory();
-        Basis {
-            listed: Arc::clone(&memory.listed),
-            last_good: Arc::clone(&memory.last_good),
-            held_announced: memory.held_announced,
+    fn processing_inputs(&self) -> Inputs {
+        let state = self.slot.restart_state();
+        Inputs {
+            fetched: Arc::clone(&state.lists.fetched),
+            visible: Arc::clone(&state.lists.visible),
+            held_announced: state.lists.held_announced,
             config: self.slot.config(),
-            approvals: self.approvals,
+            approvals_revision: self.lists.approvals_revision,
         }
     }
 
-    /// Looks at a list here, while everybody waits.
-    pub(super) fn look_here(&self, fetched: Fetched) -> Looked {
-        Looked::at(&self.slot, self.basis(), fetched)
+    /// Processes a list on the actor's thread.
+    pub(super) fn process_inline(&mut self, fetched: FetchedList) {
+        let processed = ProcessedList::new(&self.slot, self.processing_inputs(), fetched);
+        self.apply_list(processed);
     }
 
-    /// Looks at a list on a thread of its own, and comes back with a message.
-    pub(super) fn look_elsewhere(&self, fetched: Fetched) {
+    /// Processes a list on a blocking thread, which reports back with a message.
+    pub(super) fn process_off_thread(&self, fetched: FetchedList) {
         let (generation, list) = (fetched.generation, fetched.list);
-        let (slot, basis) = (Arc::clone(&self.slot), self.basis());
+        let (slot, inputs) = (Arc::clone(&self.slot), self.processing_inputs());
         let myself = self.myself.clone();
         tokio::spawn(async move {
-            let looked = tokio::task::spawn_blocking(move || Looked::at(&slot, basis, fetched));
-            let message = match looked.await {
-                Ok(looked) => ServerMessage::ListLooked(Box::new(looked)),
+            let process = move || ProcessedList::new(&slot, inputs, fetched);
+            let message = match tokio::task::spawn_blocking(process).await {
+                Ok(processed) => ServerMessage::ListProcessed(Box::new(processed)),
                 Err(problem) => ServerMessage::ListFetched {
                     generation,
                     list,
                     result: Err(FetchFailure::Failed(problem.to_string())),
-                    good_for: None,
+                    time_to_live: None,
                 },
             };
             let _ = myself.send_message(message);
         });
     }
 
-    /// A large list was looked at. Where something changed meanwhile that is done again.
-    pub(super) fn list_looked(&mut self, looked: Looked) {
-        if !self.is_live(looked.fetched.generation) || looked.basis.is_same(&self.basis()) {
-            return self.adopt(looked);
+    /// Applies a large list, or processes it again if its inputs changed meanwhile.
+    pub(super) fn list_processed(&mut self, processed: ProcessedList) {
+        if !self.is_current(processed.fetched.generation)
+            || processed.inputs.is_same(&self.processing_inputs())
+        {
+            return self.apply_list(processed);
         }
-        let mut fetched = looked.fetched;
-        fetched.looks += 1;
-        if fetched.looks < MOST_LOOKS {
-            self.look_elsewhere(fetched);
+        let mut fetched = processed.fetched;
+        fetched.attempts += 1;
+        if fetched.attempts < MAX_ATTEMPTS {
+            self.process_off_thread(fetched);
         } else {
-            let looked = self.look_here(fetched);
-            self.adopt(looked);
+            self.process_inline(fetched);
         }
     }
 
-    /// Works out what callers see, after the rules about tools changed, and answers the request for it
-    /// then. Until that is done the old rules hold. Large lists are judged on a thread of their own.
-    pub(super) fn look_again(&mut self, waiting: Waiting) {
-        if self.slot.memory().listed.is_large() {
-            self.judge_elsewhere(waiting, 0);
+    /// Filters the tools again after a change of the rules, and replies when the result is published.
+    /// Until then the old rules hold. Large lists are filtered on a blocking thread.
+    pub(super) fn refilter_tools(&mut self, reply: ReplyWhenPublished) {
+        if self.slot.restart_state().lists.fetched.is_large() {
+            self.refilter_off_thread(reply, 0);
         } else {
-            self.judge_here(waiting);
+            self.refilter_inline(reply);
         }
     }
 
-    fn judge_here(&mut self, waiting: Waiting) {
-        let judged = Judged::by(&self.slot, self.basis());
-        self.show_judged(judged, waiting);
+    fn refilter_inline(&mut self, reply: ReplyWhenPublished) {
+        let inputs = self.processing_inputs();
+        let visible = VisibleChange::new(&self.slot, ListKind::Tools, &inputs.fetched, &inputs);
+        self.publish_refiltered(visible, reply);
     }
 
-    fn judge_elsewhere(&self, waiting: Waiting, looks: u32) {
-        let (slot, basis) = (Arc::clone(&self.slot), self.basis());
+    fn refilter_off_thread(&self, reply: ReplyWhenPublished, attempts: u32) {
+        let (slot, inputs) = (Arc::clone(&self.slot), self.processing_inputs());
         let myself = self.myself.clone();
         tokio::spawn(async move {
-            let judged = tokio::task::spawn_blocking(move || Judged::by(&slot, basis));
-            let judging = Judging {
-                judged: judged.await.ok(),
-                looks: looks + 1,
-                waiting,
+            let refilter = tokio::task::spawn_blocking(move || {
+                let visible = VisibleChange::new(&slot, ListKind::Tools, &inputs.fetched, &inputs);
+                (inputs, visible)
+            });
+            let refiltered = RefilteredTools {
+                result: refilter.await.ok(),
+                attempts: attempts + 1,
+                reply,
             };
-            let _ = myself.send_message(ServerMessage::ToolsJudged(Box::new(judging)));
+            let _ = myself.send_message(ServerMessage::ToolsRefiltered(Box::new(refiltered)));
         });
     }
 
-    /// A large list was judged by other rules. Where something changed meanwhile that is done again.
-    pub(super) fn tools_judged(&mut self, judging: Judging) {
-        let Judging {
-            judged,
-            looks,
-            waiting,
-        } = judging;
-        match judged {
-            Some(judged) if judged.basis.is_same(&self.basis()) => {
-                self.show_judged(judged, waiting);
+    /// Publishes a large filtered list, or filters it again if its inputs changed meanwhile.
+    pub(super) fn tools_refiltered(&mut self, refiltered: RefilteredTools) {
+        let RefilteredTools {
+            result,
+            attempts,
+            reply,
+        } = refiltered;
+        match result {
+            Some((inputs, visible)) if inputs.is_same(&self.processing_inputs()) => {
+                self.publish_refiltered(visible, reply);
             }
-            Some(_) if looks < MOST_LOOKS => self.judge_elsewhere(waiting, looks),
-            Some(_) | None => self.judge_here(waiting),
+            Some(_) if attempts < MAX_ATTEMPTS => self.refilter_off_thread(reply, attempts),
+            Some(_) | None => self.refilter_inline(reply),
         }
     }
 
-    fn show_judged(&mut self, judged: Judged, waiting: Waiting) {
-        self.show_seen(ListKind::Tools, judged.seen);
-        self.settle();
-        waiting.answer();
+    fn publish_refiltered(&mut self, visible: VisibleChange, reply: ReplyWhenPublished) {
+        self.apply_visible(ListKind::Tools, visible);
+        self.publish_changes();
+        reply.send();
     }
 }
 
@@ -285,7 +278,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(40);
 
-    /// A server with one tool, whose description is so long.
+    /// A server with one tool, whose description has `length` characters.
     #[derive(Clone, Default)]
     struct Wordy {
         length: Arc<AtomicUsize>,
@@ -319,9 +312,9 @@ mod tests {
         tokio::time::timeout(DEADLINE, waited).await.expect(what);
     }
 
-    /// The rules are held by somebody else, so that the look takes as long as the test wants.
+    /// The test locks the approvals, so that the processing takes as long as the test needs.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn calls_go_on_while_a_large_list_is_looked_at() {
+    async fn calls_continue_while_a_large_list_is_processed() {
         let wordy = Wordy::default();
         let config = ServerConfig::new("a", Transport::in_process(wordy.clone())).unwrap();
         let runtime = Runtime::builder().server(config).start().await.unwrap();
@@ -329,66 +322,57 @@ mod tests {
         let handle = runtime.server("a").unwrap();
         let length = 2 * 1024 * 1024;
         wordy.length.store(length, Ordering::Relaxed);
-        let (taken, is_taken) = tokio::sync::oneshot::channel();
-        let (give_back, is_wanted) = std::sync::mpsc::channel::<()>();
-        let slot = Arc::clone(&handle.slot);
-        let holder = std::thread::spawn(move || {
-            let _rules = slot.pins.approval();
-            taken.send(()).unwrap();
-            let _ = is_wanted.recv_timeout(DEADLINE);
-        });
-        is_taken.await.unwrap();
+        let approvals = LockedApprovals::lock(&handle.slot).await;
         runtime.reconnect("a").await.unwrap();
         let listed = || wordy.listed.load(Ordering::Relaxed) == 2;
-        until("it is listed again", listed).await;
+        until("listed again", listed).await;
         for _ in 0..200 {
             let ping = handle.ping().deadline(DEADLINE / 4);
             ping.await.unwrap();
         }
-        let seen = || {
+        let published = || {
             handle.catalog().tools[0]
                 .description
                 .as_ref()
                 .map(|it| it.len())
         };
-        assert_eq!(seen(), Some(0), "it is still being looked at");
-        give_back.send(()).unwrap();
-        until("it is seen", || seen() == Some(length)).await;
-        // It is shown before it is fresh, in two steps of one message.
-        until("it is fresh", || !handle.catalog().stale).await;
-        holder.join().unwrap();
+        assert_eq!(published(), Some(0), "still being processed");
+        approvals.unlock();
+        until("published", || published() == Some(length)).await;
+        // One message publishes the list first, then that it is fresh.
+        until("fresh", || !handle.catalog().stale).await;
         runtime.shutdown(DEADLINE).await;
     }
 
-    /// Holds the rules, so that judging by them takes as long as the test wants.
-    struct Rules {
-        give_back: std::sync::mpsc::Sender<()>,
-        holder: std::thread::JoinHandle<()>,
+    /// Locks the approvals, so that filtering by them takes as long as the test needs.
+    struct LockedApprovals {
+        unlock: std::sync::mpsc::Sender<()>,
+        thread: std::thread::JoinHandle<()>,
     }
 
-    impl Rules {
-        async fn hold(slot: &Arc<ServerSlot>) -> Self {
-            let (taken, is_taken) = tokio::sync::oneshot::channel();
-            let (give_back, is_wanted) = std::sync::mpsc::channel::<()>();
+    impl LockedApprovals {
+        async fn lock(slot: &Arc<ServerSlot>) -> Self {
+            let (locked, is_locked) = tokio::sync::oneshot::channel();
+            let (unlock, unlocked) = std::sync::mpsc::channel::<()>();
             let slot = Arc::clone(slot);
-            let holder = std::thread::spawn(move || {
-                let _rules = slot.pins.approval();
-                taken.send(()).unwrap();
-                let _ = is_wanted.recv_timeout(DEADLINE);
+            let thread = std::thread::spawn(move || {
+                let _approvals = slot.pins.approval();
+                locked.send(()).unwrap();
+                let _ = unlocked.recv_timeout(DEADLINE);
             });
-            is_taken.await.unwrap();
-            Self { give_back, holder }
+            is_locked.await.unwrap();
+            Self { unlock, thread }
         }
 
-        fn give_back(self) {
-            self.give_back.send(()).unwrap();
-            self.holder.join().unwrap();
+        fn unlock(self) {
+            self.unlock.send(()).unwrap();
+            self.thread.join().unwrap();
         }
     }
 
-    /// After a reload and after an approval all tools are judged again.
+    /// A reload and an approval filter all tools again.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn calls_go_on_while_a_large_list_is_judged_by_other_rules() {
+    async fn calls_continue_while_a_large_list_is_filtered_again() {
         let wordy = Wordy::default();
         wordy.length.store(2 * 1024 * 1024, Ordering::Relaxed);
         let config = ServerConfig::new("a", Transport::in_process(wordy.clone())).unwrap();
@@ -402,7 +386,7 @@ mod tests {
             }
         };
 
-        let rules = Rules::hold(&handle.slot).await;
+        let approvals = LockedApprovals::lock(&handle.slot).await;
         let mut hidden = config.clone();
         hidden.tools = crate::ToolFilter::new([""; 0], ["talk"]);
         let reload = runtime.clone();
@@ -411,23 +395,23 @@ mod tests {
             reload.reload(config).await
         });
         let configured = || !handle.slot.config().tools.deny.is_empty();
-        until("the reload is under way", configured).await;
+        until("the reload has begun", configured).await;
         pings().await;
-        assert!(!reload.is_finished(), "it is answered when it is seen");
+        assert!(!reload.is_finished(), "answered when published");
         assert_eq!(handle.catalog().tools.len(), 1);
-        rules.give_back();
+        approvals.unlock();
         reload.await.unwrap().unwrap();
-        assert_eq!(handle.catalog().tools.len(), 0, "the new rules hold");
+        assert_eq!(handle.catalog().tools.len(), 0, "the new filter applies");
 
         runtime
             .reload(crate::Config::new().server(config))
             .await
             .unwrap();
         assert_eq!(handle.catalog().tools.len(), 1);
-        let rules = Rules::hold(&handle.slot).await;
-        handle.slot.tell_pins_changed();
+        let approvals = LockedApprovals::lock(&handle.slot).await;
+        handle.slot.notify_approvals_changed();
         pings().await;
-        rules.give_back();
+        approvals.unlock();
         runtime.shutdown(DEADLINE).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What is said to a server's actor: requests in the imperative, facts in the past tense.
+//! The messages to a server's actor: requests in the imperative, facts in the past tense.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use mcpvisor_core::{CallId, Generation, ListKind};
 use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
-use super::approve::{ApproveReply, Approved};
 use super::call::Call;
-use super::list_processing::{Judging, Looked};
+use super::held_tools::{ApprovalResult, ApproveReply};
+use super::list_processing::{ProcessedList, RefilteredTools};
 use crate::api::error::ControlError;
-use crate::catalog::Listed;
+use crate::catalog::ListItems;
 
 /// A message to a [`super::actor::ServerActor`].
 #[derive(Debug)]
 pub(crate) enum ServerMessage {
     /// Run this request.
     Call(Box<Call>),
-    /// The caller of this request is gone.
+    /// The caller dropped this request.
     CallerGone {
         /// Which request.
         call: CallId,
     },
-    /// Switch on.
+    /// Enable the server.
     Enable {
         /// Answered at once.
         reply: ControlReply,
     },
-    /// Switch off.
+    /// Disable the server.
     Disable {
-        /// Answered when it is off.
+        /// Answered when it is disabled.
         reply: ControlReply,
     },
     /// Replace the connection.
@@ -40,28 +40,28 @@ pub(crate) enum ServerMessage {
         /// Answered at once, refused if disabled.
         reply: ControlReply,
     },
-    /// The config changed: go on with the new one.
+    /// Apply the config that is in the slot now.
     Reconfigure {
-        /// What the connection cannot go on with.
-        renew: ConnectionUpdate,
-        /// Answered at once.
+        /// What has to happen to the connection.
+        update: ConnectionUpdate,
+        /// Answered when the tools are published by the new rules.
         reply: ControlReply,
     },
-    /// Approve tools that are held back.
+    /// Approve held tools.
     Approve {
-        /// Which one; all of them if none is named.
+        /// Only this one; all of them if none is named.
         tool: Option<String>,
-        /// Only a definition with this hash; any if there is none.
+        /// Only a definition with this hash, if there is one.
         hash: Option<String>,
-        /// Answered when it is kept.
+        /// Answered when the approval is saved and published.
         reply: ApproveReply,
     },
-    /// What is approved changed, by this process or another.
-    PinsChanged {
-        /// Who asked for it, and hears of it when callers see it.
-        approved: Option<Approved>,
+    /// The approvals changed, by this process or another.
+    ApprovalsChanged {
+        /// The request that changed them; answered when the change is published.
+        result: Option<ApprovalResult>,
     },
-    /// This connection does not work, says a caller.
+    /// A caller reports that this connection does not work.
     ReportBroken {
         /// The connection that the caller used.
         generation: Generation,
@@ -71,99 +71,99 @@ pub(crate) enum ServerMessage {
         /// All steps together.
         limit: Duration,
     },
-    /// The governor lets this server connect.
+    /// The supervisor grants the connect permit.
     PermitGranted,
-    /// A connection says something.
+    /// A connection task reports an event.
     Connection {
-        /// Which connection.
+        /// The connection.
         generation: Generation,
-        /// What.
+        /// The event.
         event: ConnectionEvent,
     },
     /// A list was fetched, or could not be.
     ListFetched {
-        /// The connection that was asked.
+        /// The connection that it was fetched on.
         generation: Generation,
         /// Which list.
         list: ListKind,
-        /// What came of it.
-        result: Result<Listed, FetchFailure>,
-        /// How long the server says it is good.
-        good_for: Option<Duration>,
+        /// The items, or why there are none.
+        result: Result<ListItems, FetchFailure>,
+        /// How long it stays valid, if the server says so.
+        time_to_live: Option<Duration>,
     },
-    /// A large list that was fetched was looked at.
-    ListLooked(Box<Looked>),
-    /// A large list was judged by other rules.
-    ToolsJudged(Box<Judging>),
-    /// Somebody reads lists that are no longer good.
-    ListsUsed,
+    /// A large fetched list was processed off the actor's thread.
+    ListProcessed(Box<ProcessedList>),
+    /// Many tools were filtered again off the actor's thread.
+    ToolsRefiltered(Box<RefilteredTools>),
+    /// A reader used expired lists: fetch them again.
+    RefreshExpiredLists,
     /// A check of a connection ended.
     CheckEnded {
         /// The connection that was checked.
         generation: Generation,
-        /// Why it failed; nothing if an answer came.
+        /// Why it failed; none if the server answered.
         failure: Option<Fault>,
     },
-    /// A deadline of the machine's may have passed.
+    /// A deadline of the machine may have passed.
     Tick,
-    /// Panic, to show that nobody else notices.
+    /// Panic, to test that other servers are not affected.
     Crash,
 }
 
-/// With ractor's cluster feature a message says whether it can leave the process. This one cannot.
+/// With ractor's cluster feature every message type states whether it is serializable; this one is not.
 #[cfg(feature = "cluster")]
 impl ractor::Message for ServerMessage {}
 
-/// What of a connection another config replaces.
+/// What a changed config requires of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionUpdate {
-    /// Nothing.
+    /// Nothing: it stays.
     None,
-    /// The headers that it sends.
+    /// Send new headers.
     Headers,
-    /// The connection itself: the server is reached in another way.
+    /// Connect again: the server is reached in another way.
     Reconnect,
-    /// The connection, which is closed anyway: only what was learned of the server is forgotten.
+    /// Only forget the era of the server: the connection is closed anyway.
     ForgetEra,
 }
 
-/// Where the outcome of a wish goes.
+/// Receives the outcome of a control request.
 pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;
 
-/// What a connection task says.
+/// An event of a connection task.
 #[derive(Debug)]
 pub(crate) enum ConnectionEvent {
     /// The first byte arrived.
     FirstByte,
     /// The handshake is done.
     Up {
-        /// What the server said of itself.
+        /// The server's part of the handshake.
         info: Arc<ServerPeerInfo>,
-        /// The lists that it has.
+        /// The lists that it offers.
         lists: Vec<ListKind>,
     },
     /// A batch of messages arrived.
     Inbound(InboundSummary),
-    /// The connection broke or was told to close; what it had not answered comes back.
+    /// The connection broke or was closed; its unanswered calls come back.
     Lost {
         /// Why.
         fault: Fault,
-        /// The requests without an answer, and whether any of it may have reached the server.
+        /// The unanswered calls, and whether any part of each may have reached the server.
         returned: Vec<(Box<Call>, bool)>,
     },
-    /// The task is done; nothing of it is left.
+    /// The task has ended and released everything.
     Ended(ConnectionEnd),
 }
 
-/// What one batch of inbound messages means to the machine.
+/// What a batch of inbound messages means to the machine.
 #[derive(Debug, Default)]
 pub(crate) struct InboundSummary {
-    /// Calls that were answered.
+    /// Answered calls.
     pub(crate) ended: Vec<(CallId, CallEnd)>,
-    /// Calls that met trouble of their own, and come back.
+    /// Failed calls, which come back.
     pub(crate) failed: Vec<FailedCall>,
-    /// The server says that the session is gone, or that it no longer speaks its version.
-    pub(crate) session_gone: Option<Fault>,
+    /// The server reports that the session is lost, or that it no longer speaks its version.
+    pub(crate) session_lost: Option<Fault>,
     /// Calls that made progress.
     pub(crate) progressed: Vec<CallId>,
     /// Lists that changed.
@@ -172,13 +172,13 @@ pub(crate) struct InboundSummary {
     pub(crate) confirmed: Vec<ConfirmedSetting>,
     /// Messages that made no sense.
     pub(crate) strays: u64,
-    /// Messages that came too many at once, and were dropped unread.
+    /// Messages that were dropped unread because too many came at once.
     pub(crate) dropped_flood: u64,
-    /// Anything arrived at all.
-    pub(crate) heard: bool,
+    /// Anything was received.
+    pub(crate) received: bool,
 }
 
-/// A call that met trouble of its own while its connection lives.
+/// A call that failed while its connection stays open.
 #[derive(Debug)]
 pub(crate) struct FailedCall {
     pub(crate) call: Box<Call>,
@@ -186,12 +186,12 @@ pub(crate) struct FailedCall {
     pub(crate) fault: Fault,
 }
 
-/// What a server agreed to keep doing, so that it can be restored on the next connection.
+/// A session setting that the server confirmed; restored on the next connection.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ConfirmedSetting {
-    /// It reports changes of this resource.
+    /// It sends updates of this resource.
     Subscribed(String),
-    /// It no longer does.
+    /// It no longer sends them.
     Unsubscribed(String),
     /// It logs from this level on.
     LogLevel(LoggingLevel),
@@ -202,6 +202,6 @@ pub(crate) enum ConfirmedSetting {
 pub(crate) enum FetchFailure {
     /// The server answered with an error.
     Refused(String),
-    /// No answer, or one that makes no sense.
+    /// No answer, or an invalid one.
     Failed(String),
 }

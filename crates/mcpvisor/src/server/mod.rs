@@ -1,17 +1,24 @@
-//! One server: its lasting slot, its actor, and what is said to it.
+//! One server: its lasting slot, its actor, and the actor's messages.
 
 pub(crate) mod active_config;
 pub(crate) mod actor;
-pub(crate) mod approve;
+mod approvals;
 #[cfg(feature = "schema-check")]
 pub(crate) mod argument_check;
 pub(crate) mod call;
 pub(crate) mod call_admission;
+mod catalog_saving;
+mod catalog_update;
 mod connection_events;
+pub(crate) mod connection_lock;
 mod effects;
-pub(crate) mod internal_requests;
+pub(crate) mod held_tools;
+mod internal_requests;
+mod list_expiry;
 mod list_processing;
 pub(crate) mod message;
-mod publish;
-pub(crate) mod restore;
+pub(crate) mod published;
+pub(crate) mod restart_state;
+mod restore;
 pub(crate) mod slot;
+mod status;

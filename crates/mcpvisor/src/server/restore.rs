@@ -1,79 +1,104 @@
-//! What a server agreed to on earlier connections, and has to be asked for again on a new one.
+//! Restores subscriptions and the log level on a new connection.
 //!
-//! It is asked for one by one, beside the calls. A caller that wants something else of the same kind
-//! meanwhile is newer than what is remembered: whatever was not asked for again by then is left to it.
+//! The requests are sent one by one, beside the calls. A caller's request for the same thing is more
+//! recent than the stored setting, so a setting that was not yet restored by then is skipped.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use mcpvisor_core::Generation;
 use rmcp::model::{
-    ClientRequest, LoggingLevel, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
-    SubscribeRequestParams,
+    ClientRequest, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
 };
 
-use super::slot::Memory;
+use super::actor::ServerState;
+use super::internal_requests;
+use super::restart_state::SessionSettings;
 use crate::connection::{InternalRequestSender, SentRequest};
 
-/// What is still to be restored on one connection.
-#[derive(Debug)]
-pub(crate) struct Restoring(Mutex<Wishes>);
-
-#[derive(Debug)]
-struct Wishes {
-    log_level: Option<LoggingLevel>,
-    subscriptions: BTreeSet<String>,
+/// The restore of the last connection that came up.
+#[derive(Debug, Default)]
+pub(super) struct Restore {
+    pending: Option<Arc<PendingRestore>>,
+    /// The connection on which it has yet to start.
+    start_on: Option<Generation>,
 }
 
-impl Restoring {
-    /// All that is remembered, if there is any.
-    pub(super) fn of(memory: &Memory) -> Option<Self> {
-        let wishes = Wishes {
-            log_level: memory.log_level,
-            subscriptions: memory.subscriptions.clone(),
-        };
-        let is_any = wishes.log_level.is_some() || !wishes.subscriptions.is_empty();
-        is_any.then(|| Self(Mutex::new(wishes)))
-    }
+/// The settings that are not yet restored on one connection.
+#[derive(Debug)]
+pub(super) struct PendingRestore(Mutex<SessionSettings>);
 
-    /// Asks for the next of them, and gives its method. It is on its way before a later call can be.
-    pub(crate) fn ask<'a>(
+impl PendingRestore {
+    /// Sends the request for the next setting; returns its method. It is sent before any later call.
+    pub(super) fn send_next<'a>(
         &self,
         connection: &'a InternalRequestSender,
     ) -> Option<(String, SentRequest<'a>)> {
-        let mut wishes = self.wishes();
-        let request = wishes.next()?;
+        let mut settings = self.settings();
+        let request = next_request(&mut settings)?;
         let method = request.method().to_owned();
         Some((method, connection.send(request)?))
     }
 
-    /// A caller's request goes out now. What it is about needs no restoring any more.
-    pub(super) fn leave_to(&self, request: &ClientRequest) {
+    /// Skips the setting that a caller's request replaces.
+    fn skip(&self, request: &ClientRequest) {
         match request {
-            ClientRequest::SetLevelRequest(_) => self.wishes().log_level = None,
+            ClientRequest::SetLevelRequest(_) => self.settings().log_level = None,
             ClientRequest::SubscribeRequest(request) => {
-                self.wishes().subscriptions.remove(&request.params.uri);
+                self.settings().subscriptions.remove(&request.params.uri);
             }
             ClientRequest::UnsubscribeRequest(request) => {
-                self.wishes().subscriptions.remove(&request.params.uri);
+                self.settings().subscriptions.remove(&request.params.uri);
             }
             _ => {}
         }
     }
 
-    fn wishes(&self) -> MutexGuard<'_, Wishes> {
+    fn settings(&self) -> MutexGuard<'_, SessionSettings> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wishes {
-    fn next(&mut self) -> Option<ClientRequest> {
-        if let Some(level) = self.log_level.take() {
-            let params = SetLevelRequestParams::new(level);
-            let request = SetLevelRequest::new(params);
-            return Some(ClientRequest::SetLevelRequest(request));
+fn next_request(settings: &mut SessionSettings) -> Option<ClientRequest> {
+    if let Some(level) = settings.log_level.take() {
+        let params = SetLevelRequestParams::new(level);
+        let request = SetLevelRequest::new(params);
+        return Some(ClientRequest::SetLevelRequest(request));
+    }
+    let params = SubscribeRequestParams::new(settings.subscriptions.pop_first()?);
+    let request = SubscribeRequest::new(params);
+    Some(ClientRequest::SubscribeRequest(request))
+}
+
+impl ServerState {
+    /// Restores the session settings on this connection after the present step, when the calls that
+    /// waited for the connection are sent: their requests are more recent.
+    pub(super) fn prepare_restore(&mut self, generation: Generation) {
+        let settings = self.slot.restart_state().session.clone();
+        let is_empty = settings.log_level.is_none() && settings.subscriptions.is_empty();
+        self.restore = Restore {
+            pending: (!is_empty).then(|| Arc::new(PendingRestore(Mutex::new(settings)))),
+            start_on: Some(generation),
+        };
+    }
+
+    pub(super) fn skip_restore_of(&self, request: Option<&ClientRequest>) {
+        if let (Some(pending), Some(request)) = (&self.restore.pending, request) {
+            pending.skip(request);
         }
-        let params = SubscribeRequestParams::new(self.subscriptions.pop_first()?);
-        let request = SubscribeRequest::new(params);
-        Some(ClientRequest::SubscribeRequest(request))
+    }
+
+    pub(super) fn start_restore(&mut self) {
+        let Some(generation) = self.restore.start_on.take() else {
+            return;
+        };
+        if let (Some(connection), Some(pending)) =
+            (self.connection_of(generation), &self.restore.pending)
+        {
+            tokio::spawn(internal_requests::restore(
+                connection.internal_requests(),
+                Arc::clone(&self.slot),
+                Arc::clone(pending),
+            ));
+        }
     }
 }

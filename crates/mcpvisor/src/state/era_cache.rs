@@ -67,7 +67,7 @@ pub(crate) fn save(slot: &Arc<ServerSlot>, lesson: KnownEra) {
         return;
     };
     let server = slot.name().clone();
-    slot.eras.write(async move {
+    slot.era_writes.write(async move {
         let (ops, path) = (state.ops().clone(), state.path(&file));
         let write = move || state.write(&file, &contents);
         if let Err(problem) = ops.run(&path, WRITE_WITHIN, write).await

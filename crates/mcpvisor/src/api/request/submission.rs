@@ -13,7 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::api::reply::{Failure, Reply};
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
-use crate::server::slot::{Mailbox, Readiness, ServerSlot};
+use crate::server::published::Readiness;
+use crate::server::slot::{Mailbox, ServerSlot};
 
 /// A request that is about to be submitted.
 pub(super) struct Submission<'a> {
@@ -30,9 +31,9 @@ pub(super) struct Submission<'a> {
 impl Submission<'_> {
     pub(super) async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
         let _quota = self.take_quota().await?;
-        let open = self.slot.admission.enter(self.client);
+        let open = self.slot.calls.open(self.client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
-        let id = self.slot.next_call();
+        let id = self.slot.calls.next_id();
         if reports_progress(&request) {
             let token = ProgressToken(NumberOrString::Number(id.0 as i64));
             request.get_meta_mut().set_progress_token(token);
@@ -50,9 +51,9 @@ impl Submission<'_> {
             reply: Reply::new(sender, open),
             rounds: 0,
             relisted: false,
-            keep: false,
+            keep_request: false,
             refusal: None,
-            seen: None,
+            catalog_at_send: None,
         });
         // From here on the actor may know the call, so it is notified when the caller leaves.
         let guard = CancelGuard {
@@ -95,12 +96,14 @@ pub(super) async fn check_arguments(
     let ClientRequest::CallToolRequest(call) = request else {
         return Ok(());
     };
-    let catalog = slot.published();
+    let catalog = slot.published.catalog();
     let Some(tool) = catalog.tool(&call.params.name) else {
         return Ok(());
     };
     let arguments = call.params.arguments.as_ref();
-    let checked = slot.checks.check(&tool.name, &tool.input_schema, arguments);
+    let checked = slot
+        .argument_checks
+        .check(&tool.name, &tool.input_schema, arguments);
     match tokio::time::timeout_at(due.into(), checked).await {
         Ok(problems) if problems.is_empty() => Ok(()),
         Ok(problems) => Err(Failure::InvalidArguments(problems)),
@@ -110,7 +113,7 @@ pub(super) async fn check_arguments(
 
 /// Waits until a server cannot become ready by itself.
 async fn until_unavailable(slot: &ServerSlot) {
-    let mut readiness = slot.readiness.subscribe();
+    let mut readiness = slot.published.subscribe_readiness();
     // The sender lives in the slot, so this ends only with the condition.
     let _ = readiness.wait_for(|it| *it == Readiness::Hopeless).await;
 }

@@ -177,7 +177,7 @@ pub(super) async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool)
     if host.state.is_none() {
         return;
     }
-    join_all(slots.iter().map(|slot| slot.recall(show))).await;
+    join_all(slots.iter().map(|slot| slot.load_cached_catalog(show))).await;
 }
 
 /// Refuses bounds that would make the runtime misbehave.

@@ -55,7 +55,7 @@ impl<L: Link> Session<'_, L> {
         let said = slot.redact(&*error.message);
         let message = format!("does not speak {} any more: {said}", self.version);
         let fault = Fault::new(FaultClass::IncompatibleVersion, message);
-        self.observed.session_gone.get_or_insert(fault.clone());
+        self.observed.session_lost.get_or_insert(fault.clone());
         match entry.holder {
             Holder::Caller(call) if call.request.is_some() => {
                 self.aliases.remove(&call.id);
@@ -88,7 +88,7 @@ impl<L: Link> Session<'_, L> {
         if asked {
             return;
         }
-        let question = self.task.slot.next_call();
+        let question = self.task.slot.calls.next_id();
         modern.doubt = Some(Doubt { at, question });
         let request = ClientRequest::PingRequest(PingRequest {
             method: Default::default(),

@@ -17,6 +17,7 @@ use super::param_headers::ParamHeaders;
 use super::subscriptions::Listen;
 use crate::connection::era;
 use crate::server::call::Call;
+use crate::server::restart_state::SessionSettings;
 use crate::server::slot::ServerSlot;
 
 /// The state of a modern session.
@@ -56,10 +57,10 @@ impl Modern {
         info: &ServerPeerInfo,
         now: Instant,
     ) -> Self {
-        let (uris, level) = {
-            let memory = slot.memory();
-            (memory.subscriptions.clone(), memory.log_level)
-        };
+        let SessionSettings {
+            subscriptions: uris,
+            log_level: level,
+        } = slot.restart_state().session.clone();
         let mut modern = Self {
             meta: era::request_meta(&slot.host.client),
             listen: Listen::new(&info.capabilities, uris, now),

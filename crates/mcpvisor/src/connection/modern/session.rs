@@ -116,7 +116,7 @@ impl<L: Link> Session<'_, L> {
         if modern.listen.due().is_none_or(|due| due > at) {
             return;
         }
-        let id = self.task.slot.next_call();
+        let id = self.task.slot.calls.next_id();
         let (mut request, over) = modern.listen.issue(at, id);
         modern.sign(&mut request);
         match self.link.push_request(id, &mut Some(request), false) {
@@ -311,7 +311,7 @@ impl<L: Link> Session<'_, L> {
 
     /// Sends a call once more, under a new id.
     fn send_again(&mut self, mut call: Box<Call>) {
-        let id = self.task.slot.next_call();
+        let id = self.task.slot.calls.next_id();
         if let Some(request) = &mut call.request {
             renew_progress(request, id);
         }
@@ -378,7 +378,10 @@ fn is_still_meant(call: &Call, tools: &[Tool], pinned: bool) -> bool {
     let Some(name) = call.tool_name() else {
         return false;
     };
-    let was = call.seen.as_ref().and_then(|seen| seen.tool(name));
+    let was = call
+        .catalog_at_send
+        .as_ref()
+        .and_then(|seen| seen.tool(name));
     let now = tools.iter().find(|tool| tool.name == name);
     param_headers::is_meant(was, now, pinned)
 }

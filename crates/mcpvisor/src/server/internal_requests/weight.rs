@@ -1,8 +1,7 @@
-//! What it takes to keep a page of a listing.
+//! Estimates the memory of a page of a listing.
 //!
-//! One page is bounded by the line that it came in; a hundred of them are not. The estimate is that of
-//! the codec for lines, from above: a few bytes of JSON can cost a hundred times as much once they are
-//! values.
+//! One page is bounded by the limit of one message; a hundred pages are not. The estimate is the upper
+//! bound that the codec uses: a few bytes of JSON can cost a hundred times as much as parsed values.
 
 use std::io::{self, Write};
 
@@ -11,22 +10,22 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// What a value takes, at most: its place in a list or map that has grown, and may be half full.
+/// Memory of a value, at most: its entry in a list or map that has grown and may be half full.
 const VALUE: usize = 128;
 
-/// What an object takes beside its members: the smallest map holds several.
+/// Memory of an object beside its members: the smallest map has space for several.
 const OBJECT: usize = 640;
 
-/// What a page takes, in bytes, as far as that can be told without keeping it.
+/// The estimated memory of a page, in bytes.
 pub(super) fn weigh(page: &ServerResult) -> usize {
     let mut texts = Count(0);
     let mut values = Values(0);
-    // It came as JSON, so it can be written as such; what cannot weighs what was written of it.
+    // It was parsed from JSON, so it serializes; on an error the estimate is that of the written part.
     let _ = page.serialize(&mut Serializer::with_formatter(&mut texts, &mut values));
     texts.0.saturating_add(values.0)
 }
 
-/// Counts the bytes.
+/// Counts bytes.
 struct Count(usize);
 
 impl Write for Count {
@@ -40,7 +39,7 @@ impl Write for Count {
     }
 }
 
-/// Counts what values take beside their bytes.
+/// Counts the memory of values beside their bytes.
 struct Values(usize);
 
 impl Formatter for &mut Values {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use rmcp::model::Resource;
 
 use super::*;
@@ -7,7 +9,7 @@ use crate::state::state_dir::StateDir;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Waits without a signal: what is waited for is a file, or a thread that wants a lock.
+/// Polls, since neither a file nor a thread that waits for a lock sends a signal.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waited = async {
         while !is_so() {
@@ -18,7 +20,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn what_changes_while_it_is_being_written_is_written_too() {
+async fn a_change_during_a_write_is_written_too() {
     let root = std::env::temp_dir().join(format!("mcpvisor-slot-{}", std::process::id()));
     let state = Some(StateDir::new(&root));
     let host = Host::new("test", "1", Callbacks::new(), state, Default::default());
@@ -28,31 +30,34 @@ async fn what_changes_while_it_is_being_written_is_written_too() {
     let slot = Arc::new(slot);
     let list = |uri: &str| {
         let resources = [Resource::new(uri, "r")].into();
-        slot.memory().listed = Arc::new(ServerCatalog {
+        slot.restart_state().lists.fetched = Arc::new(ServerCatalog {
             resources,
             ..ServerCatalog::default()
         });
-        slot.keep_later();
+        slot.schedule_save();
     };
-    let is_kept = |uri: &str| {
-        let kept = slot.kept.read(slot.config().fingerprint());
-        kept.is_some_and(|kept| kept.resources.iter().any(|it| it.uri == uri))
+    let is_saved = |uri: &str| {
+        let saved = slot.catalog_cache.read(slot.config().fingerprint());
+        saved.is_some_and(|saved| saved.resources.iter().any(|it| it.uri == uri))
     };
-    let slow_disk = slot.kept.writing.lock();
+    let slow_disk = slot.catalog_cache.writing.lock();
     list("r://first");
-    until("the write is begun", || !slot.kept.pending().dirty).await;
+    until("the write has begun", || {
+        !slot.catalog_cache.pending().dirty
+    })
+    .await;
     list("r://second");
     drop(slow_disk);
-    until("the second is kept", || is_kept("r://second")).await;
-    let is_quiet = || slot.kept.pending().task.is_none();
-    until("nothing is left to write", is_quiet).await;
+    until("the second is saved", || is_saved("r://second")).await;
+    let is_quiet = || slot.catalog_cache.pending().task.is_none();
+    until("nothing left to write", is_quiet).await;
     std::fs::remove_dir_all(root).unwrap();
 }
 
-/// A token may be renewed between the reading of the config and the connection that uses it.
+/// A token may be renewed between the load of the config and the connection that uses it.
 #[cfg(feature = "stdio")]
 #[tokio::test]
-async fn what_a_connection_reads_is_hidden_though_the_config_was_taken_before() {
+async fn secrets_that_a_connection_reads_later_than_the_config_are_redacted() {
     let script = "echo the token is \"$TOKEN\" >&2; exit 1";
     let command = Transport::stdio("sh").args(["-c", script]);
     let command = command.env("TOKEN", "canary-renewed");
@@ -68,9 +73,9 @@ async fn what_a_connection_reads_is_hidden_though_the_config_was_taken_before() 
     let failed = watched.wait_for(|status| status.last_error.is_some());
     let failed = tokio::time::timeout(DEADLINE, failed)
         .await
-        .expect("it fails");
-    let said = format!("{:?}", failed.unwrap().last_error);
-    assert!(said.contains("the token is ***"), "{said}");
+        .expect("the connect fails");
+    let error = format!("{:?}", failed.unwrap().last_error);
+    assert!(error.contains("the token is ***"), "{error}");
     assert!(!handle.stderr_tail().contains("canary-renewed"));
     runtime.shutdown(DEADLINE).await;
 }

@@ -1,0 +1,212 @@
+//! What readers see of a server: the snapshots of its status and of its catalog.
+//!
+//! To publish is to replace such a snapshot. The actor publishes while it runs; the supervisor
+//! publishes the end of a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use mcpvisor_core::{Generation, ServerInstance, ServerName, StateName};
+use rmcp::model::ServerPeerInfo;
+use tokio::sync::watch;
+
+use crate::api::error::Obstacle;
+use crate::api::status::ServerStatus;
+use crate::catalog::{CatalogMerger, ChangeSignal, ServerCatalog};
+use crate::config::ServerConfig;
+
+/// The published snapshots of one server.
+#[derive(Debug)]
+pub(crate) struct Published {
+    name: ServerName,
+    status: watch::Sender<ServerStatus>,
+    readiness: watch::Sender<Readiness>,
+    /// Counted here as well, since they change without a new status.
+    in_flight: AtomicUsize,
+    waiting: AtomicUsize,
+    /// From the handshake of the last connection that came up.
+    peer_info: ArcSwapOption<ServerPeerInfo>,
+    catalog: ArcSwap<ServerCatalog>,
+    catalog_changed: ChangeSignal,
+    /// The catalog of the fleet, which includes this one.
+    fleet: Arc<CatalogMerger>,
+}
+
+/// Whether a server can be used, for those that wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It may become ready.
+    Pending,
+    /// It can be used.
+    Ready,
+    /// It cannot be used until a person acts.
+    Hopeless,
+}
+
+impl Readiness {
+    fn of(status: &ServerStatus) -> Self {
+        match status.state {
+            _ if status.is_ready() => Self::Ready,
+            StateName::PermanentlyFailed | StateName::Disabled => Self::Hopeless,
+            // `disabling` may be followed by a connect: an `enable` waits for the close.
+            StateName::Connecting
+            | StateName::Connected
+            | StateName::Disabling
+            | StateName::Reconnecting
+            | StateName::Disconnected
+            | StateName::Sleeping => Self::Pending,
+        }
+    }
+}
+
+impl Published {
+    pub(super) fn new(status: ServerStatus, fleet: Arc<CatalogMerger>) -> Self {
+        Self {
+            name: status.name.clone(),
+            readiness: watch::Sender::new(Readiness::of(&status)),
+            status: watch::Sender::new(status),
+            in_flight: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            peer_info: ArcSwapOption::empty(),
+            catalog: ArcSwap::from_pointee(ServerCatalog::default()),
+            catalog_changed: ChangeSignal::default(),
+            fleet,
+        }
+    }
+
+    pub(super) fn set_instance(&self, instance: u32) {
+        self.status.send_modify(|status| status.instance = instance);
+    }
+
+    /// Publishes a status. Readiness changes once in many changes of the status, so that only
+    /// then are those woken that wait for the server.
+    pub(crate) fn publish_status(&self, status: ServerStatus) {
+        let readiness = Readiness::of(&status);
+        self.status.send_replace(status);
+        self.readiness
+            .send_if_modified(|known| std::mem::replace(known, readiness) != readiness);
+    }
+
+    /// The status, with the call counts of this moment.
+    pub(crate) fn status(&self) -> ServerStatus {
+        let mut status = self.status.borrow().clone();
+        status.in_flight = self.in_flight.load(Ordering::Relaxed);
+        status.waiting = self.waiting.load(Ordering::Relaxed);
+        status
+    }
+
+    /// The state and when it began.
+    pub(super) fn state(&self) -> (StateName, SystemTime) {
+        let status = self.status.borrow();
+        (status.state, status.since)
+    }
+
+    pub(crate) fn subscribe_status(&self) -> watch::Receiver<ServerStatus> {
+        self.status.subscribe()
+    }
+
+    pub(crate) fn subscribe_readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.subscribe()
+    }
+
+    pub(super) fn set_call_counts(&self, in_flight: usize, waiting: usize) {
+        self.in_flight.store(in_flight, Ordering::Relaxed);
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_peer_info(&self, info: Arc<ServerPeerInfo>) {
+        self.peer_info.store(Some(info));
+    }
+
+    pub(crate) fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
+        self.peer_info.load_full()
+    }
+
+    /// Publishes a catalog, alone and in that of the fleet.
+    pub(super) fn publish_catalog(&self, catalog: Arc<ServerCatalog>) {
+        self.catalog.store(Arc::clone(&catalog));
+        self.fleet.update(&self.name, catalog);
+        self.catalog_changed.notify();
+    }
+
+    pub(crate) fn catalog(&self) -> Arc<ServerCatalog> {
+        self.catalog.load_full()
+    }
+
+    /// Wakes those that wait for another catalog of this server.
+    pub(crate) fn catalog_changed(&self) -> &ChangeSignal {
+        &self.catalog_changed
+    }
+
+    /// Publishes the end of a server: no catalog, no calls, disabled.
+    pub(crate) fn publish_end(&self) {
+        self.set_call_counts(0, 0);
+        self.catalog.store(Arc::default());
+        self.fleet.remove(&self.name);
+        self.catalog_changed.close();
+        let mut status = self.status();
+        status.state = StateName::Disabled;
+        (status.tools, status.prompts) = (0, 0);
+        (status.resources, status.templates) = (0, 0);
+        status.stale = true;
+        status.retry_at = None;
+        self.publish_status(status);
+    }
+
+    /// Why requests cannot be sent at the moment.
+    pub(crate) fn obstacle(&self) -> Option<Obstacle> {
+        let status = self.status.borrow();
+        if status.state == StateName::Connected {
+            return None;
+        }
+        let fault = status.last_error.as_ref();
+        Some(Obstacle {
+            cause: match fault {
+                Some(fault) => format!("the server is {}: {}", status.state, fault.message),
+                None => format!("the server is {}", status.state),
+            },
+            stderr: fault.and_then(|fault| fault.stderr.clone()),
+        })
+    }
+}
+
+/// The status of a server whose actor has not started.
+pub(super) fn initial_status(
+    id: &ServerInstance,
+    config: &ServerConfig,
+    state: StateName,
+) -> ServerStatus {
+    ServerStatus {
+        name: id.server.clone(),
+        instance: id.instance,
+        state,
+        generation: Generation::NONE,
+        since: SystemTime::now(),
+        attempt: 0,
+        attempts_used: 0,
+        attempts_limit: config.settings.budget.attempts,
+        retry_at: None,
+        protocol: None,
+        server: None,
+        transport: config.transport.label(),
+        tools: 0,
+        prompts: 0,
+        resources: 0,
+        templates: 0,
+        stale: true,
+        in_flight: 0,
+        waiting: 0,
+        last_error: None,
+        action: None,
+        required: config.required,
+        restarts: 0,
+        dropped_late: 0,
+        strays: 0,
+        dropped_flood: 0,
+        findings: 0,
+        held: 0,
+        lists: Default::default(),
+    }
+}
