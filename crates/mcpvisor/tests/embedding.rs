@@ -243,37 +243,3 @@ async fn a_model_reads_what_came_of_its_calls() {
         "greeter is switched off. The request did not run; do not retry it."
     );
 }
-
-/// What a child writes on stderr is for people: its last lines are in the error, the rest beside it, and
-/// nothing of it reaches a model.
-#[cfg(feature = "stdio")]
-#[tokio::test]
-async fn the_stderr_of_a_child_is_beside_its_error() {
-    let script = "for i in $(seq 50); do echo \"  at frame $i\" >&2; done; echo 'Error: no database' >&2; exit 3";
-    let mut dead = ServerConfig::new("dead", Transport::stdio("sh").args(["-c", script])).unwrap();
-    dead.settings.timeouts.reconnect_wait = Duration::from_millis(500);
-    dead.settings.budget.attempts = 2;
-    let runtime = Runtime::builder().server(dead).start().await.unwrap();
-    let server = runtime.server("dead").unwrap();
-    let error = in_time(server.call_tool("any", json!({})))
-        .await
-        .unwrap_err();
-    let text = error.to_string();
-    assert!(
-        text.contains("at frame 49 | at frame 50 | Error: no database"),
-        "{text}"
-    );
-    assert!(text.len() < 400 && !text.contains('\n'), "{text}");
-    let stderr = error.stderr().unwrap();
-    assert!(stderr.contains("at frame 1\n") && stderr.ends_with("Error: no database"));
-    let for_model = error.model_text();
-    assert!(
-        !for_model.contains("frame") && !for_model.contains("database"),
-        "{for_model}"
-    );
-    assert!(for_model.contains("exited with code 3"), "{for_model}");
-    let fault = server.status().last_error.unwrap();
-    assert!(!fault.message.contains("stderr"), "{fault:?}");
-    assert_eq!(fault.stderr.as_deref(), Some(stderr));
-    runtime.shutdown(DEADLINE).await;
-}

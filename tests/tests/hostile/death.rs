@@ -1,6 +1,7 @@
 //! Servers that die, stop or cut themselves off in the middle of a call.
 
-use mcpvisor::{CallError, FaultClass, NotSentReason, StateName};
+use mcpvisor::for_model::ModelText;
+use mcpvisor::{CallError, FaultClass, NotSentReason, StateName, Transport};
 use mcpvisor_testkit::eventually_in;
 use mcpvisor_testkit::processes::Process;
 use serde_json::json;
@@ -116,4 +117,36 @@ async fn a_server_that_exits_in_every_handshake_is_parked_and_says_why() {
     assert!(parked, "{error:?}");
     says(&error, &["bad", "exited with code 5"]);
     arena.end().await;
+}
+
+/// People see the last lines of stderr in the error and the rest beside it; a model sees nothing of it.
+#[tokio::test]
+async fn the_stderr_of_a_child_is_beside_its_error() {
+    let script = "for i in $(seq 50); do echo \"  at frame $i\" >&2; done; echo 'Error: no database' >&2; exit 3";
+    let mut dead = server("dead", Transport::stdio("sh").args(["-c", script]));
+    dead.settings.timeouts.reconnect_wait = millis(500);
+    dead.settings.budget.attempts = 2;
+    let runtime = fleet([dead]).await;
+    let server = runtime.server("dead").unwrap();
+    let call = server.call_tool("any", json!({}));
+    let error = tokio::time::timeout(DEADLINE, call).await.unwrap();
+    let error = error.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("at frame 49 | at frame 50 | Error: no database"),
+        "{text}"
+    );
+    assert!(text.len() < 400 && !text.contains('\n'), "{text}");
+    let stderr = error.stderr().unwrap();
+    assert!(stderr.contains("at frame 1\n") && stderr.ends_with("Error: no database"));
+    let for_model = error.model_text();
+    assert!(
+        !for_model.contains("frame") && !for_model.contains("database"),
+        "{for_model}"
+    );
+    assert!(for_model.contains("exited with code 3"), "{for_model}");
+    let fault = server.status().last_error.unwrap();
+    assert!(!fault.message.contains("stderr"), "{fault:?}");
+    assert_eq!(fault.stderr.as_deref(), Some(stderr));
+    runtime.shutdown(DEADLINE).await;
 }

@@ -16,17 +16,24 @@
 
 mod arena;
 mod bare;
+mod closing;
 mod death;
 mod ending;
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod floods;
+mod hanging_files;
 mod host;
 mod leftovers;
+mod line_memory;
 mod listings;
 mod neighbours;
 mod nonsense;
 mod oversize;
+mod oversized_text;
 #[path = "../fleet/patience.rs"]
 mod patience;
+mod shell_faults;
+mod shell_server;
 mod silence;
+mod slow_state_dir;

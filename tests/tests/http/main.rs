@@ -15,21 +15,42 @@
 
 mod arena;
 mod bare;
+mod batches;
 mod busy;
+mod calls;
+mod cancellation;
 mod closing;
 mod deaths;
+mod draining;
+mod era_cache;
+mod era_change;
+mod eras;
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod floods;
+mod harness;
+mod header_reload;
+#[cfg(target_os = "linux")]
+mod idle_connections;
 mod kit;
+mod liveness;
 mod modern;
 mod nonsense;
 mod oversize;
 mod packets;
+mod param_headers;
 #[path = "../fleet/patience.rs"]
 mod patience;
+mod proxy_quirks;
 mod redirects;
+mod reply_limits;
+mod reply_server;
+mod reply_streams;
+mod resumption;
 mod reuse;
+mod session_expiry;
 mod sessions;
 mod silence;
 mod streams;
+mod suspected_sessions;
+mod tls;

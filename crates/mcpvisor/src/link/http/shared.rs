@@ -306,7 +306,10 @@ mod tests {
     use super::*;
 
     fn of_file(name: &str) -> RootCertStore {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http/certificates/");
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/tests/http/certificates/"
+        );
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_file(format!("{folder}{name}"));
         roots.add(certificate.unwrap()).unwrap();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use mcpvisor::Known;
 use serde_json::{Value, json};
 
-use crate::server::{
+use crate::harness::{LONG, call, connected, until};
+use crate::reply_server::{
     Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome,
 };
-use crate::{LONG, call, connected, until};
 
 /// The answer to a request as one event with a number.
 fn numbered(seen: &Seen, result: &Value) -> String {

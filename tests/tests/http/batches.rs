@@ -6,8 +6,8 @@ use std::time::Duration;
 use mcpvisor::{EventKind, Transport};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head};
-use crate::{LONG, call, connected, started_with};
+use crate::harness::{LONG, call, connected, started_with};
+use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head};
 
 /// A log message, and the answer behind it.
 fn batch(seen: &Seen) -> Value {
@@ -61,7 +61,7 @@ async fn each_message_means_what_it_would_mean_alone() {
     let server = Server::start(move |seen| match seen.asks() {
         "initialize" => {
             let session = sessions.fetch_add(1, Ordering::Relaxed) + 1;
-            crate::server::welcome(seen, Some(&format!("session-{session}")))
+            crate::reply_server::welcome(seen, Some(&format!("session-{session}")))
         }
         "tools/call" if seen.header("mcp-session-id") == Some("session-1") => {
             let mut lost = batch(seen);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use mcpvisor::{Runtime, Transport};
 use serde_json::json;
 
-use crate::server::{Reply, Seen, Server, VERSION, manners};
-use crate::{LONG, until, web};
+use crate::harness::{LONG, until, web};
+use crate::reply_server::{Reply, Seen, Server, VERSION, manners};
 
 /// A folder that is removed in the end.
 struct Folder(PathBuf);

@@ -1,34 +1,4 @@
-//! Servers over Streamable HTTP, good and bad, seen through the public library.
-
-#![cfg(feature = "http")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    missing_docs,
-    unreachable_pub,
-    reason = "a test fails by panicking, and nobody links it"
-)]
-
-mod answered;
-mod batches;
-mod bounds;
-mod calls;
-mod doubts;
-mod draining;
-mod eras;
-#[cfg(target_os = "linux")]
-mod idle;
-mod leaving;
-mod liveness;
-mod marked;
-mod memory;
-mod renewed;
-mod server;
-mod sessions;
-mod streams;
-mod swapped;
-mod tls;
-mod wild;
+//! A runtime with one server, `web`, and helpers that call it and wait for it.
 
 use std::time::Duration;
 
@@ -38,10 +8,10 @@ use mcpvisor::{
     Transport,
 };
 
-use self::server::Server;
+use crate::reply_server::Server;
 
 /// Nothing here takes longer, however busy the machine is.
-const LONG: Duration = Duration::from_secs(60);
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// A runtime with one server, which is connected.
 pub async fn connected(server: &Server) -> (Runtime, ServerHandle) {

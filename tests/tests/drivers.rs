@@ -1,6 +1,5 @@
 //! A tokio runtime without a driver that is needed is refused, and the program survives it.
 
-#![cfg(all(feature = "stdio", feature = "in-process"))]
 #![allow(
     clippy::unwrap_used,
     reason = "the helpers of a test fail as the test does"

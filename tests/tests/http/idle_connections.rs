@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use mcpvisor::{HttpEndpoint, Transport};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::server::{Reply, Seen, Server, manners};
+use crate::harness::{LONG, call, started};
+use crate::reply_server::{Reply, Seen, Server, manners};
 use crate::tls::{encrypted, trusting};
-use crate::{LONG, call, started};
 
 const CALLS: usize = 100;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use mcpvisor::{Known, StateName};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools};
-use crate::{LONG, call, connected, known, until};
+use crate::harness::{LONG, call, connected, known, until};
+use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools};
 
 fn answer(id: &Value, text: &str) -> String {
     event(&json!({"jsonrpc": "2.0", "id": id, "result": said(text)}))

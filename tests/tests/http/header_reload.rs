@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use mcpvisor::{Config, FaultClass, HttpEndpoint, Runtime, ServerChange, StateName, Transport};
 use tokio::sync::watch;
 
-use crate::server::{Reply, Seen, Server, manners};
-use crate::{LONG, call, reaches, started, until, web};
+use crate::harness::{LONG, call, reaches, started, until, web};
+use crate::reply_server::{Reply, Seen, Server, manners};
 
 /// Reloads with this endpoint, and says what became of the server.
 async fn reload(runtime: &Runtime, endpoint: HttpEndpoint) -> ServerChange {

@@ -1,9 +1,12 @@
 //! What a server says of itself and of its failures is kept and repeated only so far.
 
-use mcpvisor::rmcp::model::ProtocolVersion;
-use mcpvisor::{CallError, FaultClass};
+use std::time::Duration;
 
-use super::*;
+use mcpvisor::rmcp::model::ProtocolVersion;
+use mcpvisor::{CallError, FaultClass, Known, Runtime, ServerHandle};
+use serde_json::json;
+
+use crate::shell_server::*;
 
 /// What the script of a decent server answers to `initialize`.
 const WELCOME: &str = r#"answer "$id" '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}'"#;

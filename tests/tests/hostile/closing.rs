@@ -1,9 +1,12 @@
 //! Servers that are closed with calls at hand: what was said not to be sent is not sent, and every
 //! removal is answered.
 
-use mcpvisor::ControlError;
+use std::time::Duration;
 
-use super::*;
+use mcpvisor::{ControlError, Known, Runtime, ServerHandle, StateName};
+use serde_json::json;
+
+use crate::shell_server::*;
 
 /// A server that is being closed for as long as a call is in flight.
 async fn closing_slowly() -> Runtime {

@@ -1,14 +1,18 @@
 //! A pipe in place of a file of the state folder. Its writer says nothing: a plain read would wait.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use super::*;
+use mcpvisor::{Runtime, ServerConfig};
+
+use crate::shell_server::*;
 
 /// A folder of its own, removed in the end.
-pub(super) struct Folder(pub(super) PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let name = format!("mcpvisor-slow-{name}-{}", std::process::id());
         Self(std::env::temp_dir().join(name))
     }

@@ -1,173 +1,14 @@
-//! Servers that do their worst: every call has an outcome by its deadline, other servers notice
-//! nothing, and no process is left.
-//!
-//! The servers are shell scripts, so that each fault stands beside what it must lead to.
-
-#![cfg(all(feature = "stdio", target_os = "linux"))]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "the helpers of a test fail as the test does"
-)]
-
-#[path = "hostile/closing.rs"]
-mod closing;
-#[path = "hostile/hanging_files.rs"]
-mod hanging_files;
-#[path = "hostile/said.rs"]
-mod said;
-#[path = "hostile/slow_folder.rs"]
-mod slow_folder;
+//! Servers that do their worst, written in shell: every call has an outcome by its deadline, other
+//! servers notice nothing, and no process is left.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mcpvisor::{
-    CallError, Config, Known, Runtime, ServerConfig, ServerHandle, ServerSettings, StateName,
-    StdioCommand, Transport,
-};
+use mcpvisor::{CallError, Config, Runtime, StateName};
 use serde_json::json;
 
-/// Nothing in these tests takes longer, unless it hangs.
-const DEADLINE: Duration = Duration::from_secs(30);
-
-/// What takes no time takes at most so long on a busy machine.
-const BUSY: Duration = Duration::from_secs(2);
-
-/// The calls' own deadline, where the server never answers.
-const PATIENCE: Duration = Duration::from_millis(1_000);
-
-/// A server in shell. `on_call` is run for each call of a tool, with its id in `$id`; `at_end` when
-/// stdin has ended.
-fn script(on_call: &str, at_end: &str) -> String {
-    const TEMPLATE: &str = r#"
-        say() { printf '%s\n' "$1"; }
-        answer() { say '{"jsonrpc":"2.0","id":'"$1"',"result":'"$2"'}'; }
-        mib() { head -c $(($1 * 1024 * 1024)) /dev/zero | tr '\0' "$2"; }
-        echo "pid $$" >&2
-        while IFS= read -r line; do
-            id=${line#*\"id\":}; id=${id%%[,\}]*}
-            case $line in
-            *'"method":"initialize"'*) answer "$id" '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}';;
-            *'"method":"tools/list"'*) answer "$id" '{"tools":[{"name":"'"tool-$((lists += 1))"'","inputSchema":{"type":"object"}}]}';;
-            *'"method":"ping"'*) answer "$id" '{}';;
-            *'"name":"fine"'*) answer "$id" '{"content":[]}';;
-            *'"method":"tools/call"'*) ON_CALL;;
-            esac
-        done
-        AT_END"#;
-    TEMPLATE
-        .replace("ON_CALL", on_call)
-        .replace("AT_END", at_end)
-}
-
-fn sh(script: &str) -> StdioCommand {
-    Transport::stdio("sh").arg("-c").arg(script)
-}
-
-fn server(name: &str, command: StdioCommand) -> ServerConfig {
-    let mut settings = ServerSettings::default();
-    settings.close.drain = Duration::from_millis(100);
-    settings.close.stdin = Duration::from_millis(200);
-    settings.close.terminate = Duration::from_millis(200);
-    ServerConfig::new(name, command).unwrap().settings(settings)
-}
-
-/// A fleet of the server under test and a decent one.
-struct Fleet {
-    runtime: Runtime,
-    hostile: ServerHandle,
-    decent: ServerHandle,
-}
-
-impl Fleet {
-    async fn start(on_call: &str) -> Self {
-        Self::of(script(on_call, "")).await
-    }
-
-    async fn of(script: String) -> Self {
-        let decent = self::script(r#"answer "$id" '{"content":[]}'"#, "");
-        let config = Config::new()
-            .server(server("hostile", sh(&script)))
-            .server(server("decent", sh(&decent)));
-        let runtime = Runtime::builder().config(config).start().await.unwrap();
-        runtime.ready(DEADLINE).await.unwrap();
-        Self {
-            hostile: runtime.server("hostile").unwrap(),
-            decent: runtime.server("decent").unwrap(),
-            runtime,
-        }
-    }
-
-    /// Calls the tool that does its worst, and says how it failed and how long that took.
-    async fn fails(&self) -> (CallError, Duration) {
-        let called = Instant::now();
-        let call = self
-            .hostile
-            .call_tool("worst", json!({}))
-            .deadline(PATIENCE);
-        let error = call.await.unwrap_err();
-        let took = called.elapsed();
-        self.decent.call_tool("fine", json!({})).await.unwrap();
-        (error, took)
-    }
-
-    /// Shuts down, within the steps of a close, and leaves nobody behind.
-    async fn end(self) {
-        let group = group_of(&self.hostile);
-        let begun = Instant::now();
-        self.runtime.shutdown(Duration::from_secs(2)).await;
-        assert!(begun.elapsed() < Duration::from_secs(2) + BUSY);
-        gone("the group", || members(group).is_empty()).await;
-    }
-}
-
-/// The process of a server, as it says itself.
-fn group_of(server: &ServerHandle) -> u32 {
-    let said = server.stderr_tail();
-    let pid = said.lines().find_map(|line| line.strip_prefix("pid "));
-    pid.unwrap_or_else(|| panic!("no pid in {said:?}"))
-        .parse()
-        .unwrap()
-}
-
-/// The living members of a process group.
-fn members(group: u32) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let stats =
-        processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
-    stats
-        .filter(|stat| {
-            let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-            fields.next() != Some("Z") && fields.nth(1) == Some(&group.to_string())
-        })
-        .collect()
-}
-
-async fn gone(what: &str, mut is_gone: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_gone() {
-        assert!(begun.elapsed() < DEADLINE, "{what} is still there");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-}
-
-#[track_caller]
-fn at_the_deadline((error, took): (CallError, Duration)) {
-    assert!(
-        matches!(error, CallError::Deadline { sent: true, .. }),
-        "{error:?}"
-    );
-    assert!(took >= PATIENCE && took < PATIENCE + BUSY, "{took:?}");
-}
-
-#[track_caller]
-fn lost((error, took): (CallError, Duration), cause: &str) {
-    assert_eq!(error.known(), Known::Unknown, "{error:?}");
-    assert!(error.to_string().contains(cause), "{error}");
-    assert!(took < PATIENCE, "{took:?}");
-}
+use crate::shell_server::*;
 
 #[tokio::test]
 async fn a_stopped_server_costs_its_caller_the_deadline() {
@@ -333,11 +174,6 @@ fn a_dropped_tokio_runtime_leaves_no_process() {
     }
 }
 
-fn is_zombie(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.contains(") Z ")
-}
-
 /// Says to the second process that it is the host.
 const HOST: &str = "MCPVISOR_TEST_HOST";
 
@@ -373,7 +209,7 @@ fn outlive_a_killed_host(test: &str, limit: Duration) -> (Option<Duration>, Vec<
 #[test]
 fn the_children_of_a_host_that_is_killed_end_too() {
     let limit = Duration::from_secs(2);
-    let (lived, _) = outlive_a_killed_host("a_host_that_is_killed", limit);
+    let (lived, _) = outlive_a_killed_host("shell_faults::a_host_that_is_killed", limit);
     println!(
         "figure 6: the children were gone after {:?}",
         lived.expect("in time")
@@ -383,7 +219,8 @@ fn the_children_of_a_host_that_is_killed_end_too() {
 #[test]
 fn control_figure_6_children_started_the_ordinary_way_outlive_their_host() {
     let limit = Duration::from_millis(500);
-    let (lived, pids) = outlive_a_killed_host("an_ordinary_host_that_is_killed", limit);
+    let (lived, pids) =
+        outlive_a_killed_host("shell_faults::an_ordinary_host_that_is_killed", limit);
     for pid in pids {
         let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -438,7 +275,11 @@ const CANARY: &str = "canary-in-the-environment";
 #[test]
 fn nothing_of_the_environment_reaches_a_child_but_what_is_listed_or_named() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["a_host_with_secrets", "--exact", "--nocapture"])
+        .args([
+            "shell_faults::a_host_with_secrets",
+            "--exact",
+            "--nocapture",
+        ])
         .env(HOST, "1")
         .envs(
             [

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use mcpvisor::Transport;
 use serde_json::json;
 
-use crate::server::{Reply, Server, VERSION, chunk, event, manners, said, sse_head};
-use crate::{LONG, call, connected, started, started_with, until};
+use crate::harness::{LONG, call, connected, started, started_with, until};
+use crate::reply_server::{Reply, Server, VERSION, chunk, event, manners, said, sse_head};
 
 #[tokio::test]
 async fn a_call_is_answered_by_a_body_of_json() {

@@ -8,8 +8,8 @@ use mcpvisor::{CallError, Known, Transport};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::server::{Reply, Seen, Server, manners};
-use crate::{LONG, started_with, until};
+use crate::harness::{LONG, started_with, until};
+use crate::reply_server::{Reply, Seen, Server, manners};
 
 /// The same as ever, on a connection that is closed after it.
 fn closing(seen: &Seen) -> Reply {

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use mcpvisor::{CallError, Known, Transport};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome};
-use crate::{LONG, call, connected, known, started, started_with, until};
+use crate::harness::{LONG, call, connected, known, started, started_with, until};
+use crate::reply_server::{
+    Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome,
+};
 
 /// So often something was asked for, counted from one.
 #[derive(Clone, Default)]

@@ -3,15 +3,6 @@
 //!
 //! Each kind of line is read in a process of its own, so that nothing is left from another one.
 
-#![cfg(all(feature = "stdio", target_os = "linux"))]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "the helpers of a test fail as the test does"
-)]
-
 use std::process::Command;
 use std::time::Duration;
 
@@ -125,7 +116,11 @@ fn no_line_takes_more_than_three_times_the_longest_one() {
     let mut beyond = Vec::new();
     for (name, readable, _) in lines() {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["a_host_that_reads_one_line", "--exact", "--nocapture"])
+            .args([
+                "line_memory::a_host_that_reads_one_line",
+                "--exact",
+                "--nocapture",
+            ])
             .env(LINE, name)
             .output()
             .unwrap();

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use mcpvisor::{FaultClass, HttpEndpoint, Transport};
+use mcpvisor_testkit::in_own_process;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -12,8 +13,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 
-use crate::server::{Server, manners};
-use crate::{LONG, call, started, until};
+use crate::harness::{LONG, call, started, until};
+use crate::reply_server::{Server, manners};
 
 /// The certificates of these tests are valid for a hundred years; nobody else trusts them.
 fn pem(name: &str) -> PathBuf {
@@ -67,26 +68,32 @@ pub fn trusting(port: u16) -> HttpEndpoint {
     Transport::http(url).root_certificate(pem("ca.pem"))
 }
 
-#[tokio::test]
-async fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
-    let server = Server::start(manners).await;
-    let port = encrypted(&server, false).await;
-    for host in ["127.0.0.1", "localhost"] {
-        let url = format!("https://{host}:{port}/mcp");
-        let (runtime, web) = started(Transport::http(&url).root_certificate(pem("ca.pem"))).await;
-        assert_eq!(call(&web).await.unwrap(), "hello");
-        runtime.shutdown(LONG).await;
-        let (runtime, web) = started(Transport::http(&url)).await;
-        until("a try failed", || web.status().last_error.is_some()).await;
-        let fault = web.status().last_error.unwrap();
-        assert_eq!(fault.class, FaultClass::ConnectFailed);
-        assert!(fault.message.contains("certificate"), "{fault}");
-        runtime.shutdown(LONG).await;
-    }
-    assert!(
-        crypto::CryptoProvider::get_default().is_none(),
-        "nothing is installed for the whole process"
-    );
+/// Other tests of this binary install a provider of cryptography for bare rmcp, so this one runs in
+/// its own process.
+#[test]
+fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
+    let name = "tls::a_server_is_trusted_by_a_certificate_of_the_config_and_not_without";
+    in_own_process(name, 2 * LONG, async || {
+        let server = Server::start(manners).await;
+        let port = encrypted(&server, false).await;
+        for host in ["127.0.0.1", "localhost"] {
+            let url = format!("https://{host}:{port}/mcp");
+            let (runtime, web) =
+                started(Transport::http(&url).root_certificate(pem("ca.pem"))).await;
+            assert_eq!(call(&web).await.unwrap(), "hello");
+            runtime.shutdown(LONG).await;
+            let (runtime, web) = started(Transport::http(&url)).await;
+            until("a try failed", || web.status().last_error.is_some()).await;
+            let fault = web.status().last_error.unwrap();
+            assert_eq!(fault.class, FaultClass::ConnectFailed);
+            assert!(fault.message.contains("certificate"), "{fault}");
+            runtime.shutdown(LONG).await;
+        }
+        assert!(
+            crypto::CryptoProvider::get_default().is_none(),
+            "nothing is installed for the whole process"
+        );
+    });
 }
 
 #[tokio::test]

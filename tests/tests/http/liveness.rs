@@ -8,8 +8,8 @@ use mcpvisor::{FaultClass, Known, RetryPolicy, StateName, Transport};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
-use crate::server::{Reply, Server, chunk, event, manners, said, sse_head, welcome};
-use crate::{LONG, call, connected, known, reaches, started, started_with, until};
+use crate::harness::{LONG, call, connected, known, reaches, started, started_with, until};
+use crate::reply_server::{Reply, Server, chunk, event, manners, said, sse_head, welcome};
 
 #[tokio::test]
 async fn calls_in_flight_have_their_outcome_as_soon_as_the_server_is_gone() {

@@ -3,12 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
-use mcpvisor::{ControlError, Event, EventKind, Events, HeldReason};
+use mcpvisor::{
+    CallError, Config, ControlError, Event, EventKind, Events, HeldReason, Runtime, ServerConfig,
+    Transport,
+};
+use serde_json::json;
 
-use super::slow_folder::Folder;
-use super::*;
+use crate::shell_server::*;
+use crate::slow_state_dir::Folder;
 
 /// The kinds of files in a state folder, as operations on them are named.
 const FILES: [&str; 3] = ["catalogs", "eras", "pins"];
@@ -392,7 +398,6 @@ async fn approvals_that_cannot_be_saved_are_announced_and_calls_go_on() {
     assert!(is_clear(&problems[0]), "{problems:?}");
 }
 
-#[cfg(feature = "config-files")]
 #[tokio::test]
 async fn a_watched_config_that_hangs_is_reported_once_and_followed_when_it_answers() {
     let folder = Folder::new("config");
@@ -428,7 +433,6 @@ async fn a_watched_config_that_hangs_is_reported_once_and_followed_when_it_answe
     runtime.shutdown(DEADLINE).await;
 }
 
-#[cfg(feature = "http")]
 #[tokio::test]
 async fn certificates_that_hang_keep_only_their_server_from_connecting() {
     let folder = Folder::new("certificates");

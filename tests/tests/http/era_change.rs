@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use mcpvisor::{Known, Runtime, ServerHandle, Transport};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen, Server, manners, said, tools};
-use crate::{LONG, call, started_with, until};
+use crate::harness::{LONG, call, started_with, until};
+use crate::reply_server::{Reply, Seen, Server, manners, said, tools};
 
 pub fn error(seen: &Seen, status: &str, error: &Value) -> Reply {
     let body = json!({"jsonrpc": "2.0", "id": seen.id(), "error": error});

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use mcpvisor::{CallError, Config, Known, Runtime, Transport};
 use serde_json::json;
 
-use crate::server::{Reply, Server, chunk, event, manners, said, sse_head};
-use crate::{LONG, call, connected, reaches, started, until};
+use crate::harness::{LONG, call, connected, reaches, started, until};
+use crate::reply_server::{Reply, Server, chunk, event, manners, said, sse_head};
 
 fn mib(count: usize) -> String {
     "x".repeat(count * 1024 * 1024)
@@ -141,7 +141,7 @@ async fn how_large_a_message_may_be_is_for_the_config_to_say_and_a_reload_needs_
     )
     .await;
     let limited = |bytes: usize| {
-        let mut config = crate::web(Transport::http(server.url()));
+        let mut config = crate::harness::web(Transport::http(server.url()));
         config.settings.messages.max_bytes = bytes;
         Config::new().server(config)
     };

@@ -8,8 +8,8 @@ use mcpvisor::{CallError, Callbacks, Config, Known, Runtime, StateName, Transpor
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::server::{Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head};
-use crate::{LONG, call, connected, reaches, started_with, until, web};
+use crate::harness::{LONG, call, connected, reaches, started_with, until, web};
+use crate::reply_server::{Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head};
 
 /// Longer than anything that once cut requests off.
 const DRAIN: Duration = Duration::from_secs(7);

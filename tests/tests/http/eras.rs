@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use mcpvisor::{Runtime, ServerHandle, StateName, Transport};
 use serde_json::json;
 
-use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
-use crate::streams::sockets;
-use crate::swapped::{Manners, error, legacy, modern};
-use crate::{LONG, call, connected, started_with, until};
+use crate::era_change::{Manners, error, legacy, modern};
+use crate::harness::{LONG, call, connected, started_with, until};
+use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
+use crate::reply_streams::sockets;
 
 /// A server of which nothing is known.
 async fn unknown(server: &Server) -> (Runtime, ServerHandle) {

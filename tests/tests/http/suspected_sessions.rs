@@ -11,9 +11,9 @@ use mcpvisor::{CallError, Known, Runtime, ServerHandle, StateName, Transport};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
-use crate::swapped::{error, modern};
-use crate::{LONG, call, connected, reaches, started_with, until};
+use crate::era_change::{error, modern};
+use crate::harness::{LONG, call, connected, reaches, started_with, until};
+use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
 
 /// The error of a tool that has sessions of its own.
 fn own_error(seen: &Seen) -> Reply {
@@ -32,7 +32,7 @@ fn own_error_as_event(seen: &Seen) -> Reply {
 
 fn no_such_method(seen: &Seen) -> Reply {
     let error = json!({"code": -32601, "message": "Method not found"});
-    crate::swapped::error(seen, "200 OK", &error)
+    crate::era_change::error(seen, "200 OK", &error)
 }
 
 /// The original error, with all its parts.

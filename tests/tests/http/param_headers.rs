@@ -7,9 +7,9 @@ use mcpvisor::rmcp::model::ProtocolVersion;
 use mcpvisor::{Known, Transport};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Server};
-use crate::swapped::{error, modern};
-use crate::{LONG, started_with};
+use crate::era_change::{error, modern};
+use crate::harness::{LONG, started_with};
+use crate::reply_server::{Reply, Server};
 
 fn tool(name: &str, description: &str, mark: &str) -> Value {
     let region = json!({"type": "string", "x-mcp-header": mark});

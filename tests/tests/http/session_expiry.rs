@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use mcpvisor::{CallError, Known, StateName, Transport};
 use serde_json::{Value, json};
 
-use crate::server::{Reply, Seen, Server, manners, said, welcome};
-use crate::{LONG, call, connected, known, started_with, until};
+use crate::harness::{LONG, call, connected, known, started_with, until};
+use crate::reply_server::{Reply, Seen, Server, manners, said, welcome};
 
 /// A server that forgets its sessions when it is told, and counts what it ran.
 #[derive(Clone, Default)]
@@ -163,10 +163,10 @@ async fn a_listing_of_our_own_that_finds_the_session_gone_opens_a_new_one() {
             behind.forget();
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
             return Reply::Parts(vec![
-                (std::time::Duration::ZERO, crate::server::sse_head()),
+                (std::time::Duration::ZERO, crate::reply_server::sse_head()),
                 (
                     std::time::Duration::from_millis(300),
-                    crate::server::chunk(&crate::server::event(&changed)),
+                    crate::reply_server::chunk(&crate::reply_server::event(&changed)),
                 ),
                 (LONG, String::new()),
             ]);
