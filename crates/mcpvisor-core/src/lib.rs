@@ -16,7 +16,7 @@ pub use policy::{
 };
 pub use text::{glob, names, suspicion};
 
-pub use admission::{Admission, Entry, Priority};
+pub use admission::{Admission, Admitted, Priority};
 pub use backoff::Backoff;
 pub use budget::{ConnectTiming, ReconnectBudget};
 pub use glob::{Filter, FilterRejection, Glob};
@@ -31,7 +31,9 @@ pub use machine::{Durable, Effect, Input, Machine, State, StateName};
 pub use names::{MAX_EXPOSED_NAME, exposed_name, may_expose};
 pub use negotiation::{Era, KnownEra, Negotiation};
 pub use random::Random;
-pub use retry::{Known, RequestFailure, RetryAction, RetryDecision, RetryPolicy, Safety};
+pub use retry::{
+    Known, RequestFailure, RetryAction, RetryDecision, RetryPolicy, Safety, ToolHints,
+};
 pub use session_evidence::SessionEvidence;
 pub use settings::{InvalidSetting, ServerSettings};
 pub use suspicion::Suspicion;

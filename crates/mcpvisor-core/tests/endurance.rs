@@ -147,7 +147,7 @@ impl Stage {
             call: CallId(number),
             client: ClientId::DEFAULT,
             safety: Safety::Effectful,
-            wish: RetryPolicy::Default,
+            retry_policy: RetryPolicy::Default,
             priority: Default::default(),
             is_tool: true,
             deadline: self.now + Duration::from_secs(300),

@@ -283,7 +283,7 @@ fn call(node: &Node, call: CallId) -> Input {
         } else {
             Safety::Repeatable
         },
-        wish: RetryPolicy::Default,
+        retry_policy: RetryPolicy::Default,
         priority: Priority::default(),
         is_tool,
         deadline: node.now + Duration::from_secs(100),
@@ -359,7 +359,7 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
             call: *call,
         });
         let retry_after = Some(Duration::from_secs(7));
-        for trouble in [
+        for failure in [
             RequestFailure::SessionLost,
             RequestFailure::ServerFault,
             RequestFailure::Busy { retry_after },
@@ -367,7 +367,7 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
             options.push(Input::CallFailed {
                 generation,
                 call: *call,
-                trouble,
+                failure,
                 fault: fault(),
             });
         }

@@ -1,22 +1,22 @@
-//! The calls of one server: how each enters, runs and ends, with its one outcome.
+//! The calls of one server: how each one enters, runs and ends with its one outcome.
 //!
-//! Every call that enters leaves exactly once: answered by its connection, resolved here, or
-//! forgotten because its caller left. The order in the waiting line is [`crate::policy::admission`]'s.
+//! Every call that enters leaves exactly once: answered by its connection, resolved here, or dropped
+//! because its caller cancelled it. The order of the queue is up to [`crate::policy::admission`].
 
-use super::call_table::{Call, Place};
+use super::call_table::{CallPlace, TrackedCall};
 use super::fault::{Fault, FaultClass};
 use super::io::{CallEnd, Effect, NewCall, NotSent, Outcome};
 use super::state::{AfterTeardown, Attempt, State, TeardownPhase};
 use super::{Machine, Now, later};
 use crate::ids::{CallId, Generation};
-use crate::policy::admission::Entry;
+use crate::policy::admission::Admitted;
 use crate::policy::retry::Known;
 
 impl Machine {
-    pub(super) fn call(&mut self, now: Now, new: NewCall) {
+    pub(super) fn admit_call(&mut self, now: Now, new: NewCall) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
         let (open, until) = match &self.state {
-            State::Connected(live) => (live.is_open(), None),
+            State::Connected(live) => (live.accepts_calls(), None),
             State::Connecting(_) | State::Sleeping(_) => (false, None),
             State::Reconnecting(_) => (false, Some(until)),
             State::Disconnected(_) if self.settings.budget.wake_on_call => (false, Some(until)),
@@ -24,8 +24,9 @@ impl Machine {
             | State::Disabling(_)
             | State::Disabled
             | State::PermanentlyFailed(_) => {
-                let reason = self.closed_reason();
-                self.resolve(new.call, Outcome::NotSent(reason));
+                if let Some(reason) = self.rejection() {
+                    self.resolve(new.call, Outcome::NotSent(reason));
+                }
                 return;
             }
         };
@@ -41,58 +42,46 @@ impl Machine {
             .admission
             .enter(new.client, new.call, new.priority, open)
         {
-            Entry::Start => self.start_new(now, new),
-            Entry::Wait => {
-                self.keep(new, Place::Line { until });
-                self.wake(now);
+            Admitted::InFlight => self.start_new_call(now, new),
+            Admitted::Queued => {
+                self.track(new, CallPlace::Queued { until });
+                self.wake_for_call(now);
             }
-            Entry::Replace { evicted } => {
+            Admitted::QueuedInsteadOf { evicted } => {
                 self.calls.remove(evicted);
                 self.resolve(evicted, Outcome::Busy);
-                self.keep(new, Place::Line { until });
-                self.wake(now);
+                self.track(new, CallPlace::Queued { until });
+                self.wake_for_call(now);
             }
-            Entry::Full => {
+            Admitted::QueueFull => {
                 self.resolve(new.call, Outcome::Busy);
-                // There may be no line at all: it wakes for the next one.
-                self.wake(now);
+                // The queue may have no capacity at all: the next call finds the server awake.
+                self.wake_for_call(now);
             }
         }
     }
 
-    /// Why nothing can be sent in this state.
-    fn closed_reason(&self) -> NotSent {
+    /// Why calls are not queued in this state; nothing if they are.
+    pub(super) fn rejection(&self) -> Option<NotSent> {
         match &self.state {
-            State::Disabling(teardown) if teardown.then == AfterTeardown::Stop => NotSent::Stopping,
-            State::Disabling(_) | State::Disabled => NotSent::Disabled,
-            State::PermanentlyFailed(failure) => NotSent::Failed(failure.clone()),
-            State::Disconnected(_) => NotSent::Parked(self.last_fault.clone()),
             State::Connecting(_)
             | State::Connected(_)
             | State::Reconnecting(_)
-            | State::Sleeping(_) => NotSent::NoConnection(self.last_fault.clone()),
-        }
-    }
-
-    /// Why nothing can come of waiting, in a state where that is so.
-    pub(super) fn closed(&self) -> Option<NotSent> {
-        match &self.state {
-            State::Connected(_)
-            | State::Connecting(_)
-            | State::Reconnecting(_)
             | State::Sleeping(_) => None,
-            State::Disconnected(_)
-            | State::Disabling(_)
-            | State::Disabled
-            | State::PermanentlyFailed(_) => Some(self.closed_reason()),
+            State::Disabling(teardown) if teardown.then == AfterTeardown::Stop => {
+                Some(NotSent::Stopping)
+            }
+            State::Disabling(_) | State::Disabled => Some(NotSent::Disabled),
+            State::PermanentlyFailed(failure) => Some(NotSent::Failed(failure.clone())),
+            State::Disconnected(_) => Some(NotSent::Parked(self.last_fault.clone())),
         }
     }
 
-    fn keep(&mut self, new: NewCall, place: Place) {
-        let call = Call {
+    fn track(&mut self, new: NewCall, place: CallPlace) {
+        let call = TrackedCall {
             client: new.client,
             safety: new.safety,
-            wish: new.wish,
+            retry_policy: new.retry_policy,
             is_tool: new.is_tool,
             deadline: new.deadline,
             idle: new.idle,
@@ -104,17 +93,17 @@ impl Machine {
         self.calls.insert(new.call, call);
     }
 
-    fn start_new(&mut self, now: Now, new: NewCall) {
-        let Some(generation) = self.open_generation() else {
+    fn start_new_call(&mut self, now: Now, new: NewCall) {
+        let Some(generation) = self.accepting_generation() else {
             return;
         };
         let call = new.call;
-        let place = Place::Flight {
+        let place = CallPlace::InFlight {
             generation,
             started: now.at,
             idle_until: later(now.at, new.idle),
         };
-        self.keep(new, place);
+        self.track(new, place);
         self.emit(Effect::StartCall {
             call,
             generation,
@@ -122,10 +111,10 @@ impl Machine {
         });
     }
 
-    /// The connection that takes calls now.
-    pub(super) fn open_generation(&self) -> Option<Generation> {
+    /// The connection that accepts calls now.
+    pub(super) fn accepting_generation(&self) -> Option<Generation> {
         match &self.state {
-            State::Connected(live) if live.is_open() => Some(live.generation),
+            State::Connected(live) if live.accepts_calls() => Some(live.generation),
             State::Connected(_)
             | State::Connecting(_)
             | State::Reconnecting(_)
@@ -137,9 +126,10 @@ impl Machine {
         }
     }
 
-    /// Starts waiting calls while there is room; not those whose time was up while a tick was late.
-    pub(super) fn admit(&mut self, now: Now) {
-        let Some(generation) = self.open_generation() else {
+    /// Starts queued calls up to the limit of calls in flight. A call whose deadline passed while a
+    /// tick was late is not started.
+    pub(super) fn start_queued_calls(&mut self, now: Now) {
+        let Some(generation) = self.accepting_generation() else {
             return;
         };
         while let Some((client, id)) = self.admission.next() {
@@ -149,14 +139,14 @@ impl Machine {
             };
             if call.deadline <= now.at {
                 self.admission.finish(client);
-                self.expire_one(now, id);
+                self.expire_call(now, id);
                 continue;
             }
             let before = call.known;
             let idle_until = later(now.at, call.idle);
             self.calls.move_to(
                 id,
-                Place::Flight {
+                CallPlace::InFlight {
                     generation,
                     started: now.at,
                     idle_until,
@@ -177,55 +167,51 @@ impl Machine {
         id: CallId,
         end: CallEnd,
     ) {
-        let Some(call) = self.calls.get(id).filter(|c| c.flies_on(generation)) else {
-            // Answered after it was given up, or by a connection that is no longer current.
-            self.heard(now, generation);
+        let Some(call) = self.calls.in_flight_on(id, generation) else {
+            // It was given up before, or the connection is no longer current.
+            self.note_received(now, generation);
             return;
         };
         self.admission.finish(call.client);
         self.calls.remove(id);
-        self.answered(now, generation, end);
+        self.note_call_end(now, generation, end);
         self.after_flight(now);
     }
 
-    /// A place became free: the next call starts, or a drained connection is closed.
+    /// A call is no longer in flight: starts the next one, or closes a drained connection.
     pub(super) fn after_flight(&mut self, now: Now) {
-        let empty = self.admission.in_flight() == 0;
+        let drained = self.admission.in_flight() == 0;
         match &self.state {
-            State::Connected(_) => self.admit(now),
+            State::Connected(_) => self.start_queued_calls(now),
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => {
-                if let Attempt::Draining {
-                    generation, next, ..
-                } = *attempt
-                    && empty
-                {
-                    self.close_drained(now, generation, next);
+                if drained && matches!(attempt, Attempt::Draining { .. }) {
+                    self.finish_replace_drain(now);
                 }
             }
             State::Disabling(teardown) => {
-                if let TeardownPhase::Draining { generation, .. } = teardown.phase
-                    && empty
-                {
-                    self.close_teardown(now, generation);
+                if drained && matches!(teardown.phase, TeardownPhase::Draining { .. }) {
+                    self.finish_teardown_drain(now);
                 }
             }
             State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
         }
     }
 
-    pub(super) fn call_left(&mut self, now: Now, id: CallId) {
+    pub(super) fn call_cancelled(&mut self, now: Now, id: CallId) {
         let Some(call) = self.calls.remove(id) else {
             return;
         };
         match call.place {
-            Place::Line { .. } => {
+            CallPlace::Queued { .. } => {
                 self.admission.remove(call.client, id);
                 self.emit(Effect::DropCall { call: id });
             }
-            Place::Held { .. } | Place::Paused { .. } => self.emit(Effect::DropCall { call: id }),
-            Place::Flight { generation, .. } => {
+            CallPlace::AwaitingTools { .. } | CallPlace::Paused { .. } => {
+                self.emit(Effect::DropCall { call: id });
+            }
+            CallPlace::InFlight { generation, .. } => {
                 self.abandon(now, id, &call, generation, Outcome::Cancelled);
             }
         }
@@ -235,7 +221,7 @@ impl Machine {
         &mut self,
         now: Now,
         id: CallId,
-        call: &Call,
+        call: &TrackedCall,
         generation: Generation,
         outcome: Outcome,
     ) {
@@ -249,24 +235,24 @@ impl Machine {
     }
 
     pub(super) fn call_undelivered(&mut self, now: Now, generation: Generation, id: CallId) {
-        let Some(call) = self.calls.get(id).filter(|c| c.flies_on(generation)) else {
+        let Some(call) = self.calls.in_flight_on(id, generation) else {
             return;
         };
-        let (client, sent) = (call.client, call.sent());
+        let (client, was_sent) = (call.client, call.was_sent());
         self.admission.finish(client);
         if let Some(live) = self.live(generation) {
-            live.deaf = true;
+            live.is_ending = true;
         }
-        self.requeue(now, id, client, sent);
+        self.requeue(now, id, client, was_sent);
         self.after_flight(now);
     }
 
-    pub(super) fn progressed(&mut self, now: Now, generation: Generation, id: CallId) {
-        self.heard(now, generation);
+    pub(super) fn call_progressed(&mut self, now: Now, generation: Generation, id: CallId) {
+        self.note_received(now, generation);
         let Some(call) = self.calls.get(id) else {
             return;
         };
-        if let Place::Flight {
+        if let CallPlace::InFlight {
             generation: ours,
             started,
             ..
@@ -276,7 +262,7 @@ impl Machine {
             let idle_until = later(now.at, call.idle);
             self.calls.move_to(
                 id,
-                Place::Flight {
+                CallPlace::InFlight {
                     generation,
                     started,
                     idle_until,
@@ -286,55 +272,58 @@ impl Machine {
     }
 
     pub(super) fn expire_calls(&mut self, now: Now) {
-        while let Some(id) = self.calls.overdue(now.at) {
-            self.expire_one(now, id);
+        let calls = self.calls.len();
+        while let Some(id) = self.calls.first_timed_out(now.at) {
+            self.expire_call(now, id);
+        }
+        if calls != self.calls.len() {
+            self.note_call_activity(now.at);
         }
     }
 
-    fn expire_one(&mut self, now: Now, id: CallId) {
-        if let Some(call) = self.calls.remove(id) {
-            self.expire(now, id, &call);
-        }
-    }
-
-    fn expire(&mut self, now: Now, id: CallId, call: &Call) {
-        let over = call.deadline <= now.at;
+    fn expire_call(&mut self, now: Now, id: CallId) {
+        let Some(call) = self.calls.remove(id) else {
+            return;
+        };
+        let is_overdue = call.deadline <= now.at;
         match call.place {
-            Place::Flight {
+            CallPlace::InFlight {
                 generation,
                 started,
                 ..
             } => {
                 let outcome = Outcome::Deadline {
                     sent: true,
-                    idle: !over,
+                    idle: !is_overdue,
                 };
-                self.abandon(now, id, call, generation, outcome);
+                self.abandon(now, id, &call, generation, outcome);
                 if now.at.duration_since(started) >= self.settings.timeouts.idle {
                     self.call_timed_out(now, generation, started);
                 }
             }
-            Place::Paused { generation, .. } if !over => {
-                self.calls.insert(id, call.clone());
-                self.pause_over(now, id, generation);
+            CallPlace::Paused { generation, .. } if !is_overdue => {
+                self.calls.insert(id, call);
+                self.end_pause(now, id, generation);
             }
-            Place::Line { .. } | Place::Held { .. } | Place::Paused { .. } => {
+            CallPlace::Queued { .. }
+            | CallPlace::AwaitingTools { .. }
+            | CallPlace::Paused { .. } => {
                 self.admission.remove(call.client, id);
-                let outcome = if over {
+                let outcome = if is_overdue {
                     Outcome::Deadline {
-                        sent: call.sent(),
+                        sent: call.was_sent(),
                         idle: false,
                     }
                 } else {
-                    let unsent = NotSent::NoConnection(self.last_fault.clone());
-                    outcome_of(call.known, self.fault_or_lost(), unsent)
+                    let not_sent = NotSent::NoConnection(self.last_fault.clone());
+                    outcome_of(call.known, self.last_fault_or_lost(), not_sent)
                 };
                 self.resolve(id, outcome);
             }
         }
     }
 
-    pub(super) fn fault_or_lost(&self) -> Fault {
+    pub(super) fn last_fault_or_lost(&self) -> Fault {
         self.last_fault
             .clone()
             .unwrap_or_else(|| Fault::new(FaultClass::ConnectionLost, "the connection was lost"))
@@ -345,10 +334,10 @@ impl Machine {
     }
 }
 
-/// What a caller is told of a call with which nothing more is done.
-pub(super) fn outcome_of(known: Known, fault: Fault, unsent: NotSent) -> Outcome {
+/// The outcome of a call that is given up: `not_sent` if it never left, else what is known of it.
+pub(super) fn outcome_of(known: Known, fault: Fault, not_sent: NotSent) -> Outcome {
     match known {
-        Known::NotSent => Outcome::NotSent(unsent),
+        Known::NotSent => Outcome::NotSent(not_sent),
         Known::Unknown => Outcome::Unknown(fault),
         Known::Refused => Outcome::Refused(fault),
         Known::Answered => Outcome::Answered(fault),

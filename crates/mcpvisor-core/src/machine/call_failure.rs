@@ -1,11 +1,12 @@
-//! A single request that meets trouble while its connection lives.
+//! A single call that fails while its connection lives.
 //!
-//! What may be done about it says [`crate::policy::retry::rule`]; here it is done. A connection that is lost
-//! with all it held is the business of the modules beside this one.
+//! [`crate::policy::retry::decide`] says what may be done; this file does it. Calls of a lost connection
+//! are handled in `call_requeue`.
+
+use std::time::Instant;
 
 use super::call_admit::outcome_of;
-use super::call_requeue::GiveUp;
-use super::call_table::Place;
+use super::call_table::CallPlace;
 use super::fault::Fault;
 use super::io::{Effect, NotSent};
 use super::state::ReconnectTiming;
@@ -20,149 +21,150 @@ impl Machine {
         now: Now,
         generation: Generation,
         id: CallId,
-        trouble: RequestFailure,
+        failure: RequestFailure,
         fault: Fault,
     ) {
-        let flies = self.calls.get(id).filter(|c| c.flies_on(generation));
-        let Some(client) = flies.map(|call| call.client) else {
-            self.heard(now, generation);
+        let Some(client) = self
+            .calls
+            .in_flight_on(id, generation)
+            .map(|call| call.client)
+        else {
+            self.note_received(now, generation);
             if self.calls.get(id).is_none() {
-                // Given up while it was on its way back: nobody here answers it.
+                // It was given up while the connection was giving it back.
                 self.emit(Effect::DropCall { call: id });
             }
             return;
         };
-        if trouble == RequestFailure::NotWritten {
-            // The connection cannot take it, so it takes none.
+        if failure == RequestFailure::NotWritten {
+            // A connection that cannot take this call takes no others.
             self.call_undelivered(now, generation, id);
             return;
         }
-        self.note_trouble(now, generation, trouble);
+        self.note_failure(now, generation, failure);
         self.admission.finish(client);
-        if trouble == RequestFailure::SessionLost && self.is_first_loss(id) {
+        if failure == RequestFailure::SessionLost && self.is_first_session_loss(id) {
             self.replace_session(now, generation, &fault);
         }
-        self.obey(now, generation, id, trouble, fault);
+        self.retry_or_fail(now, generation, id, failure, fault);
         self.after_flight(now);
     }
 
-    /// Notes that the session of a call was lost; whether that is the first time.
-    fn is_first_loss(&mut self, id: CallId) -> bool {
+    fn is_first_session_loss(&mut self, id: CallId) -> bool {
         let call = self.calls.get_mut(id);
         call.is_some_and(|call| !std::mem::replace(&mut call.session_lost, true))
     }
 
-    /// What the trouble of one request says about its connection.
-    fn note_trouble(&mut self, now: Now, generation: Generation, trouble: RequestFailure) {
-        if trouble == RequestFailure::ConnectTimedOut {
-            // The server was not asked, so nothing was heard of it.
+    /// Records what the failure of one request says about its connection.
+    fn note_failure(&mut self, now: Now, generation: Generation, failure: RequestFailure) {
+        if failure == RequestFailure::ConnectTimedOut {
+            // The server did not see the request, so nothing was received from it.
             return;
         }
-        self.heard(now, generation);
+        self.note_received(now, generation);
         if self.live(generation).is_none() {
             return;
         }
-        let counts = match trouble {
-            // A server that fails or wants a person is asked with a ping whether it still works.
-            RequestFailure::WriteFailed
-            | RequestFailure::ConnectionLost
+        let is_soft_failure = match failure {
+            RequestFailure::ConnectionLost
             | RequestFailure::ServerFault
-            | RequestFailure::Unauthorized
-            | RequestFailure::Unreadable => true,
+            | RequestFailure::Unauthorized => true,
             RequestFailure::NotWritten
             | RequestFailure::ConnectTimedOut
             | RequestFailure::SessionLost
             | RequestFailure::Busy { .. }
-            | RequestFailure::Denied
-            | RequestFailure::DeadlinePassed
-            | RequestFailure::Cancelled
-            | RequestFailure::Answered
-            | RequestFailure::MethodGone => false,
+            | RequestFailure::Denied => false,
         };
-        if counts && self.health.call_failed() {
-            self.suspect(now, generation);
+        if is_soft_failure && self.health.call_failed() {
+            self.check_health(now, generation);
         }
     }
 
-    fn obey(
+    fn retry_or_fail(
         &mut self,
         now: Now,
         generation: Generation,
         id: CallId,
-        trouble: RequestFailure,
+        failure: RequestFailure,
         fault: Fault,
     ) {
         let settings = &self.settings;
         let Some(call) = self.calls.get_mut(id) else {
             return;
         };
-        let ruling = retry::rule(trouble, call.safety, call.wish, call.retries, settings);
-        let RetryDecision { known, decision } = ruling;
-        call.learn(known);
+        let RetryDecision { known, action } = retry::decide(
+            failure,
+            call.safety,
+            call.retry_policy,
+            call.retries,
+            settings,
+        );
+        call.record_send(known);
         let (client, known, deadline) = (call.client, call.known, call.deadline);
-        match decision {
-            RetryAction::Retry => self.line_up(now, id, generation),
+        match action {
+            RetryAction::Retry => self.queue_retry(now, id, generation),
             RetryAction::ReconnectThenRetry => self.requeue(now, id, client, true),
             RetryAction::RetryAfter(pause) if later(now.at, pause) < deadline => {
-                let until = later(now.at, pause);
-                self.pause(id, until, generation);
+                self.pause(id, later(now.at, pause), generation);
             }
-            // Waiting beyond its deadline, and authorization that needs a person, help nobody.
+            // The pause would end after the deadline, or the user has to authorize.
             RetryAction::RetryAfter(_) | RetryAction::RefreshThenRetry | RetryAction::Fail => {
                 self.calls.remove(id);
-                let unsent = NotSent::NoConnection(Some(fault.clone()));
-                self.resolve(id, outcome_of(known, fault, unsent));
+                let not_sent = NotSent::NoConnection(Some(fault.clone()));
+                self.resolve(id, outcome_of(known, fault, not_sent));
             }
         }
     }
 
-    /// A pause asked for on a connection ends there, or on a later one.
-    fn pause(&mut self, id: CallId, until: std::time::Instant, generation: Generation) {
-        match self.closed() {
-            Some(reason) => self.give_up(id, &GiveUp(reason)),
-            None => self.calls.move_to(id, Place::Paused { until, generation }),
+    /// Pauses a call before its retry, which may happen on this connection or a later one.
+    fn pause(&mut self, id: CallId, until: Instant, generation: Generation) {
+        match self.rejection() {
+            Some(reason) => self.fail_call(id, &reason),
+            None => self
+                .calls
+                .move_to(id, CallPlace::Paused { until, generation }),
         }
     }
 
-    /// Its pause is over.
-    pub(super) fn pause_over(&mut self, now: Now, id: CallId, generation: Generation) {
-        self.line_up(now, id, generation);
-        self.admit(now);
+    pub(super) fn end_pause(&mut self, now: Now, id: CallId, generation: Generation) {
+        self.queue_retry(now, id, generation);
+        self.start_queued_calls(now);
     }
 
-    /// Back to the front of the line. On the connection that it was sent on its tool is the same; on
-    /// a later one that has to be known first.
-    fn line_up(&mut self, now: Now, id: CallId, generation: Generation) {
+    /// Puts a call that failed on `generation` at the front of the queue. On the same connection its
+    /// tool is unchanged; on a later one the tools have to be listed first.
+    fn queue_retry(&mut self, now: Now, id: CallId, generation: Generation) {
         let Some(call) = self.calls.get(id) else {
             return;
         };
         let client = call.client;
-        let same = !call.is_tool || self.open_generation() == Some(generation);
-        match self.discovery.was_fetched(ListKind::Tools) {
-            _ if self.open_generation().is_none() => self.requeue(now, id, client, true),
-            Some(false) if !same => self.requeue(now, id, client, true),
-            None if !same => {
+        let unchanged = !call.is_tool || self.accepting_generation() == Some(generation);
+        match self.lists.was_fetched(ListKind::Tools) {
+            _ if self.accepting_generation().is_none() => self.requeue(now, id, client, true),
+            Some(false) if !unchanged => self.requeue(now, id, client, true),
+            None if !unchanged => {
                 let reason = NotSent::NoConnection(self.last_fault.clone());
-                self.give_up(id, &GiveUp(reason));
+                self.fail_call(id, &reason);
             }
             Some(_) | None => {
                 self.admission.enter_front(client, id);
-                self.calls.move_to(id, Place::Line { until: None });
+                self.calls.move_to(id, CallPlace::Queued { until: None });
             }
         }
     }
 
-    /// A request of the runtime's own, or a stream, was told that the session is gone.
-    pub(super) fn session_gone(&mut self, now: Now, generation: Generation, fault: Fault) {
-        self.heard(now, generation);
+    /// A request of the runtime, or a stream, reported that the session is lost.
+    pub(super) fn session_lost(&mut self, now: Now, generation: Generation, fault: Fault) {
+        self.note_received(now, generation);
         self.replace_session(now, generation, &fault);
     }
 
-    /// One new session for all who were told: whoever comes after the first finds it under way.
+    /// Opens one new session, however many calls report the loss: after the first report the
+    /// connection is no longer live.
     fn replace_session(&mut self, now: Now, generation: Generation, fault: &Fault) {
-        if let Some(live) = self.live(generation).cloned() {
+        if self.live(generation).is_some() {
             self.last_fault = Some(fault.clone());
-            self.replace(now, &live, true, ReconnectTiming::Paced);
+            self.replace_connection(now, generation, true, ReconnectTiming::Paced);
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Calls that wait: for a connection, for a place on it, or to be sent again after one was lost.
+//! Calls that wait for a connection, and calls that a lost connection gives back.
 //!
-//! What a connection had not answered comes back here. It is sent again where that is safe, and has its
-//! outcome otherwise.
+//! What a connection had not answered is sent again where that is safe, and gets its outcome otherwise.
 
 use super::call_admit::outcome_of;
-use super::call_table::{Call, Place};
+use super::call_table::{CallPlace, TrackedCall};
 use super::fault::Fault;
 use super::io::{Effect, NotSent, Outcome, ReturnedCall};
 use super::{Machine, Now, later};
@@ -12,52 +11,50 @@ use crate::ids::{CallId, ClientId, Generation};
 use crate::policy::listing::FetchOutcome;
 use crate::policy::retry::{self, Known, RequestFailure, RetryAction};
 
-/// Why calls that wait are given up; those that were sent before get *outcome unknown* instead.
-pub(super) struct GiveUp(pub(super) NotSent);
-
 impl Machine {
-    /// Puts a call back into the line, or gives it up where nothing can come of waiting.
-    pub(super) fn requeue(&mut self, now: Now, id: CallId, client: ClientId, sent: bool) {
+    /// Puts a call back into the queue, or fails it in a state where no connection will come.
+    pub(super) fn requeue(&mut self, now: Now, id: CallId, client: ClientId, was_sent: bool) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
-        if let Some(reason) = self.closed() {
-            self.give_up(id, &GiveUp(reason));
+        if let Some(reason) = self.rejection() {
+            self.fail_call(id, &reason);
             return;
         }
-        let is_tool = self.calls.get(id).is_some_and(|c| c.is_tool);
-        if is_tool && sent {
-            self.calls.move_to(id, Place::Held { until });
+        let is_tool = self.calls.get(id).is_some_and(|call| call.is_tool);
+        if is_tool && was_sent {
+            self.calls.move_to(id, CallPlace::AwaitingTools { until });
         } else {
             self.admission.enter_front(client, id);
-            self.calls.move_to(id, Place::Line { until: Some(until) });
+            self.calls
+                .move_to(id, CallPlace::Queued { until: Some(until) });
         }
     }
 
-    /// Takes back what a connection had not answered: retries what is safe, answers the rest.
-    pub(super) fn take_back(
+    /// Handles the calls that a lost connection had not answered: retries what is safe, fails the rest.
+    pub(super) fn recover_calls(
         &mut self,
         now: Now,
         generation: Generation,
         fault: &Fault,
         returned: &[ReturnedCall],
     ) {
-        self.let_go(returned);
-        let in_flight = self.calls.select(|call| call.flies_on(generation));
+        self.drop_untracked(returned);
+        let in_flight = self.calls.select(|call| call.is_in_flight_on(generation));
         if in_flight.is_empty() {
             return;
         }
         self.admission.lose_all();
-        // Newest first, since each goes to the front.
+        // Newest first, since each goes to the front of the queue.
         for id in in_flight.into_iter().rev() {
-            match returned.iter().find(|r| r.call == id) {
-                Some(found) => self.take_back_one(now, *found, fault),
-                // Its reply was dropped with the connection task and has answered by itself.
+            match returned.iter().find(|returned| returned.call == id) {
+                Some(found) => self.recover_call(now, *found, fault),
+                // The connection task dropped its reply, which answered the caller.
                 None => drop(self.calls.remove(id)),
             }
         }
     }
 
-    /// A call that was given up while it was on its way back has nobody here who answers it.
-    pub(super) fn let_go(&mut self, returned: &[ReturnedCall]) {
+    /// Drops calls that were given up while the connection was giving them back.
+    pub(super) fn drop_untracked(&mut self, returned: &[ReturnedCall]) {
         for ReturnedCall { call, .. } in returned {
             if self.calls.get(*call).is_none() {
                 self.emit(Effect::DropCall { call: *call });
@@ -65,10 +62,10 @@ impl Machine {
         }
     }
 
-    /// A connection ended without giving back what it held: the replies were dropped with its task
-    /// and have answered by themselves.
-    pub(super) fn lose_flight(&mut self, generation: Generation) {
-        let in_flight = self.calls.select(|call| call.flies_on(generation));
+    /// Forgets the calls of a connection that ended without giving them back: the connection task
+    /// dropped their replies, which answered the callers.
+    pub(super) fn forget_in_flight(&mut self, generation: Generation) {
+        let in_flight = self.calls.select(|call| call.is_in_flight_on(generation));
         if !in_flight.is_empty() {
             self.admission.lose_all();
         }
@@ -77,29 +74,29 @@ impl Machine {
         }
     }
 
-    fn take_back_one(&mut self, now: Now, returned: ReturnedCall, fault: &Fault) {
+    fn recover_call(&mut self, now: Now, returned: ReturnedCall, fault: &Fault) {
         let id = returned.call;
         let Some(call) = self.calls.get_mut(id) else {
             return;
         };
-        let trouble = if returned.written {
+        let failure = if returned.written {
             RequestFailure::ConnectionLost
         } else {
             RequestFailure::NotWritten
         };
-        let ruling = retry::rule(
-            trouble,
+        let decision = retry::decide(
+            failure,
             call.safety,
-            call.wish,
+            call.retry_policy,
             call.retries,
             &self.settings,
         );
         if returned.written {
-            call.learn(Known::Unknown);
+            call.record_send(Known::Unknown);
         }
-        let (client, sent) = (call.client, call.sent());
-        match ruling.decision {
-            RetryAction::Retry => self.requeue(now, id, client, sent),
+        let (client, was_sent) = (call.client, call.was_sent());
+        match decision.action {
+            RetryAction::Retry => self.requeue(now, id, client, was_sent),
             RetryAction::RetryAfter(_)
             | RetryAction::ReconnectThenRetry
             | RetryAction::RefreshThenRetry
@@ -110,74 +107,73 @@ impl Machine {
         }
     }
 
-    /// Connected: what waits for the connection now only waits for a place.
-    pub(super) fn release_waiting(&mut self, now: Now) {
-        for id in self
-            .calls
-            .select(|call| matches!(call.place, Place::Line { .. }))
-        {
-            self.calls.move_to(id, Place::Line { until: None });
+    /// Connected: queued calls no longer wait for a reconnect, so its limit does not apply.
+    pub(super) fn lift_reconnect_wait(&mut self, now: Now) {
+        for id in self.calls.select(TrackedCall::is_queued) {
+            self.calls.move_to(id, CallPlace::Queued { until: None });
         }
-        self.admit(now);
+        self.start_queued_calls(now);
     }
 
-    /// The connection is gone: what waits for a place now waits for the reconnect, and a tool that
-    /// was found unchanged has to be looked at again on the next connection.
-    pub(super) fn limit_waiting(&mut self, now: Now) {
+    /// The connection is gone: queued calls wait for the reconnect for a limited time. A tool that was
+    /// found unchanged has to be compared again on the next connection.
+    pub(super) fn limit_reconnect_wait(&mut self, now: Now) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
-        for id in self
-            .calls
-            .select(|call| matches!(call.place, Place::Line { .. }))
-        {
+        for id in self.calls.select(TrackedCall::is_queued) {
             let Some(call) = self.calls.get(id) else {
                 continue;
             };
-            if call.is_tool && call.sent() {
+            if call.is_tool && call.was_sent() {
                 self.admission.remove(call.client, id);
-                self.calls.move_to(id, Place::Held { until });
+                self.calls.move_to(id, CallPlace::AwaitingTools { until });
             } else {
-                self.calls.move_to(id, Place::Line { until: Some(until) });
+                self.calls
+                    .move_to(id, CallPlace::Queued { until: Some(until) });
             }
         }
     }
 
-    /// The tools of this connection are known, or will not be: retried tool calls go on or end.
-    pub(super) fn release_held(&mut self, now: Now, generation: Generation, outcome: FetchOutcome) {
-        let held = self
-            .calls
-            .select(|call| matches!(call.place, Place::Held { .. }));
+    /// The tools of this connection were listed, or cannot be: queues or fails the retries of tool calls.
+    pub(super) fn release_tool_retries(
+        &mut self,
+        now: Now,
+        generation: Generation,
+        outcome: FetchOutcome,
+    ) {
+        let held = self.calls.select(TrackedCall::awaits_tools);
         for id in held.into_iter().rev() {
             match outcome {
                 FetchOutcome::Fetched => {
                     if let Some(call) = self.calls.get(id) {
                         self.admission.enter_front(call.client, id);
                     }
-                    self.calls.move_to(id, Place::Line { until: None });
+                    self.calls.move_to(id, CallPlace::Queued { until: None });
                 }
                 FetchOutcome::Refused | FetchOutcome::Failed => {
-                    let reason = GiveUp(NotSent::NoConnection(self.last_fault.clone()));
-                    self.give_up(id, &reason);
+                    let reason = NotSent::NoConnection(self.last_fault.clone());
+                    self.fail_call(id, &reason);
                 }
             }
         }
-        if self.open_generation() == Some(generation) {
-            self.admit(now);
+        if self.accepting_generation() == Some(generation) {
+            self.start_queued_calls(now);
         }
     }
 
-    /// Answers every call that waits.
-    pub(super) fn give_up_waiting(&mut self, reason: &GiveUp) {
-        for id in self.calls.select(Call::is_waiting) {
-            self.give_up(id, reason);
+    pub(super) fn fail_waiting_calls(&mut self, reason: &NotSent) {
+        for id in self.calls.select(TrackedCall::is_waiting) {
+            self.fail_call(id, reason);
         }
     }
 
-    pub(super) fn give_up(&mut self, id: CallId, reason: &GiveUp) {
+    /// Fails a waiting call. `reason` applies if it was never sent; otherwise its outcome is what is
+    /// known from sending it.
+    pub(super) fn fail_call(&mut self, id: CallId, reason: &NotSent) {
         let Some(call) = self.calls.remove(id) else {
             return;
         };
         self.admission.remove(call.client, id);
-        let outcome = outcome_of(call.known, self.fault_or_lost(), reason.0.clone());
+        let outcome = outcome_of(call.known, self.last_fault_or_lost(), reason.clone());
         self.resolve(id, outcome);
     }
 }

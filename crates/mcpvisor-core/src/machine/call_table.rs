@@ -1,4 +1,4 @@
-//! One call and where it stands, and the book of all of them.
+//! The table of all calls of a server: where each one is and when it times out.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,49 +7,50 @@ use crate::ids::{CallId, CallMap, ClientId, Generation};
 use crate::policy::retry::{Known, RetryPolicy, Safety};
 
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct TrackedCall {
     pub(super) client: ClientId,
     pub(super) safety: Safety,
-    pub(super) wish: RetryPolicy,
+    pub(super) retry_policy: RetryPolicy,
     pub(super) is_tool: bool,
     pub(super) deadline: Instant,
     pub(super) idle: Duration,
-    /// Retries used so far; there is one in total.
+    /// Retries used so far; one is allowed in total.
     pub(super) retries: u8,
-    /// What is known of it from when it was sent before, on this connection or an earlier one.
+    /// What is known from sending it before, on this connection or an earlier one.
     pub(super) known: Known,
-    /// Its session was lost before. A fresh session that is lost too is not replaced for it again.
+    /// Its session was lost before. A second loss does not replace the session again.
     pub(super) session_lost: bool,
-    pub(super) place: Place,
+    pub(super) place: CallPlace,
 }
 
+/// Where a call is.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
-    /// In the waiting line, until the wait for a connection is over.
-    Line { until: Option<Instant> },
-    /// A tool call that will be retried once the tool is known to be the same.
-    Held { until: Instant },
-    /// It will be sent again then, because the server asked for a pause on this connection.
+pub(super) enum CallPlace {
+    /// In the queue. `until` limits the wait for a reconnect.
+    Queued { until: Option<Instant> },
+    /// A tool call that is retried once the tool is known to be unchanged.
+    AwaitingTools { until: Instant },
+    /// The server asked for a pause on this connection before the retry.
     Paused {
         until: Instant,
         generation: Generation,
     },
-    /// With the connection.
-    Flight {
+    /// Sent on a connection.
+    InFlight {
         generation: Generation,
         started: Instant,
         idle_until: Instant,
     },
 }
 
-impl Call {
-    pub(super) fn due(&self) -> Instant {
+impl TrackedCall {
+    fn times_out_at(&self) -> Instant {
         match self.place {
-            Place::Line { until: None } => self.deadline,
-            Place::Line { until: Some(until) }
-            | Place::Held { until }
-            | Place::Paused { until, .. }
-            | Place::Flight {
+            CallPlace::Queued { until: None } => self.deadline,
+            CallPlace::Queued { until: Some(until) }
+            | CallPlace::AwaitingTools { until }
+            | CallPlace::Paused { until, .. }
+            | CallPlace::InFlight {
                 idle_until: until, ..
             } => self.deadline.min(until),
         }
@@ -57,80 +58,94 @@ impl Call {
 
     pub(super) fn is_waiting(&self) -> bool {
         match self.place {
-            Place::Line { .. } | Place::Held { .. } | Place::Paused { .. } => true,
-            Place::Flight { .. } => false,
+            CallPlace::Queued { .. }
+            | CallPlace::AwaitingTools { .. }
+            | CallPlace::Paused { .. } => true,
+            CallPlace::InFlight { .. } => false,
         }
     }
 
-    /// Some of it may have reached a server before.
-    pub(super) fn sent(&self) -> bool {
+    pub(super) fn is_queued(&self) -> bool {
+        matches!(self.place, CallPlace::Queued { .. })
+    }
+
+    pub(super) fn awaits_tools(&self) -> bool {
+        matches!(self.place, CallPlace::AwaitingTools { .. })
+    }
+
+    pub(super) fn is_in_flight_on(&self, wanted: Generation) -> bool {
+        matches!(self.place, CallPlace::InFlight { generation, .. } if generation == wanted)
+    }
+
+    /// Whether any of it may have reached the server before.
+    pub(super) fn was_sent(&self) -> bool {
         self.known != Known::NotSent
     }
 
-    /// It was sent, and this is known of it. Nothing later makes an unknown outcome known.
-    pub(super) fn learn(&mut self, known: Known) {
+    /// Counts one send and what is known of it. An unknown outcome stays unknown.
+    pub(super) fn record_send(&mut self, known: Known) {
         if self.known != Known::Unknown {
             self.known = known;
         }
         self.retries = self.retries.saturating_add(1);
     }
-
-    pub(super) fn flies_on(&self, wanted: Generation) -> bool {
-        matches!(self.place, Place::Flight { generation, .. } if generation == wanted)
-    }
 }
 
-/// All calls, and the order in which their deadlines pass.
+/// All calls, also ordered by when they time out.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Calls {
-    by_id: CallMap<Call>,
-    due: BTreeSet<(Instant, CallId)>,
+pub(super) struct CallTable {
+    by_id: CallMap<TrackedCall>,
+    timeouts: BTreeSet<(Instant, CallId)>,
 }
 
-impl Calls {
+impl CallTable {
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        self.timeouts.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn insert(&mut self, id: CallId, call: Call) {
-        self.due.insert((call.due(), id));
+    pub(super) fn insert(&mut self, id: CallId, call: TrackedCall) {
+        self.timeouts.insert((call.times_out_at(), id));
         self.by_id.insert(id, call);
     }
 
-    pub(super) fn remove(&mut self, id: CallId) -> Option<Call> {
+    pub(super) fn remove(&mut self, id: CallId) -> Option<TrackedCall> {
         let call = self.by_id.remove(&id)?;
-        self.due.remove(&(call.due(), id));
+        self.timeouts.remove(&(call.times_out_at(), id));
         Some(call)
     }
 
-    pub(super) fn get(&self, id: CallId) -> Option<&Call> {
+    pub(super) fn get(&self, id: CallId) -> Option<&TrackedCall> {
         self.by_id.get(&id)
     }
 
-    pub(super) fn move_to(&mut self, id: CallId, place: Place) {
-        if let Some(call) = self.by_id.get_mut(&id) {
-            self.due.remove(&(call.due(), id));
-            call.place = place;
-            self.due.insert((call.due(), id));
-        }
+    /// The call, if it is in flight on this connection.
+    pub(super) fn in_flight_on(&self, id: CallId, generation: Generation) -> Option<&TrackedCall> {
+        self.get(id).filter(|call| call.is_in_flight_on(generation))
     }
 
-    pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut Call> {
+    pub(super) fn get_mut(&mut self, id: CallId) -> Option<&mut TrackedCall> {
         self.by_id.get_mut(&id)
     }
 
-    pub(super) fn overdue(&self, now: Instant) -> Option<CallId> {
-        self.due
-            .first()
-            .and_then(|(due, id)| (*due <= now).then_some(*id))
+    pub(super) fn move_to(&mut self, id: CallId, place: CallPlace) {
+        if let Some(call) = self.by_id.get_mut(&id) {
+            self.timeouts.remove(&(call.times_out_at(), id));
+            call.place = place;
+            self.timeouts.insert((call.times_out_at(), id));
+        }
+    }
+
+    pub(super) fn first_timed_out(&self, now: Instant) -> Option<CallId> {
+        let (at, id) = self.timeouts.first()?;
+        (*at <= now).then_some(*id)
     }
 
     /// The calls that satisfy a condition, oldest first.
-    pub(super) fn select(&self, wanted: impl Fn(&Call) -> bool) -> Vec<CallId> {
+    pub(super) fn select(&self, wanted: impl Fn(&TrackedCall) -> bool) -> Vec<CallId> {
         let mut ids: Vec<CallId> = self
             .by_id
             .iter()

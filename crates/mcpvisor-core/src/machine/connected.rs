@@ -1,4 +1,4 @@
-//! A connection that is up: proof, checks, health and listings.
+//! A connection that is up: proof, health checks and listings.
 //!
 //! Only facts of the current generation get past [`Machine::live`].
 
@@ -14,7 +14,7 @@ use crate::ids::Generation;
 use crate::policy::listing::{FetchOutcome, ListKind};
 
 impl Machine {
-    /// The live connection, if it is of this generation.
+    /// The live connection, if it has this generation.
     pub(super) fn live(&mut self, generation: Generation) -> Option<&mut LiveConnection> {
         match &mut self.state {
             State::Connected(live) if live.generation == generation => Some(live),
@@ -29,9 +29,8 @@ impl Machine {
         }
     }
 
-    /// The connection that the state is about, from its opening to its end: also while it drains and
-    /// closes.
-    pub fn current(&self) -> Option<Generation> {
+    /// The generation of the connection that exists now, from its opening until it is closed.
+    pub fn current_generation(&self) -> Option<Generation> {
         match &self.state {
             State::Connected(live) => Some(live.generation),
             State::Connecting(attempt)
@@ -53,8 +52,8 @@ impl Machine {
         }
     }
 
-    /// Whether calls of this generation may still be in flight.
-    pub(super) fn holds(&self, generation: Generation) -> bool {
+    /// Whether this connection is up or draining, so that calls may be in flight on it.
+    pub(super) fn is_up(&self, generation: Generation) -> bool {
         match &self.state {
             State::Connected(live) => live.generation == generation,
             State::Connecting(attempt)
@@ -69,64 +68,70 @@ impl Machine {
         }
     }
 
-    pub(super) fn heard(&mut self, now: Now, generation: Generation) {
+    pub(super) fn note_received(&mut self, now: Now, generation: Generation) {
         if let Some(live) = self.live(generation) {
-            live.last_heard = now.at;
-        } else if !self.holds(generation) {
-            // A connection that is being drained may still speak; it is not late, only leaving.
+            live.last_received = now.at;
+        } else if !self.is_up(generation) {
+            // A draining connection may still send; its messages are not late.
             self.drop_late();
         }
     }
 
-    /// A call ended. An answer of the server's proves the connection and says that it is healthy.
-    pub(super) fn answered(&mut self, now: Now, generation: Generation, end: CallEnd) {
+    /// Records the end of a call. An answer of the server proves the connection and its health.
+    pub(super) fn note_call_end(&mut self, now: Now, generation: Generation, end: CallEnd) {
         let Some(live) = self.live(generation) else {
             return;
         };
         if end != CallEnd::Local {
-            live.last_heard = now.at;
+            live.last_received = now.at;
         }
         match end {
             CallEnd::Answered => {
-                let first = !std::mem::replace(&mut live.proven, true);
                 self.health.call_answered();
-                if first {
+                if !self.durable.proven {
                     self.prove();
                 }
             }
             CallEnd::Unreadable => {
                 if self.health.call_failed() {
-                    self.suspect(now, generation);
+                    self.check_health(now, generation);
                 }
             }
             CallEnd::Local => {}
         }
     }
 
-    fn prove(&mut self) {
+    /// The connection has proven itself: restores the budget.
+    pub(super) fn prove(&mut self) {
         self.durable.budget.prove();
         self.durable.proven = true;
         self.attempts = 0;
         self.last_fault = None;
-        self.remember();
+        self.save_durable();
     }
 
-    /// A call in flight was silent too long, and nothing else arrived meanwhile.
+    /// A call in flight got nothing in time. That counts only if nothing else arrived meanwhile.
     pub(super) fn call_timed_out(&mut self, now: Now, generation: Generation, started: Instant) {
         let Some(live) = self.live(generation) else {
             return;
         };
-        if live.last_heard <= started && self.health.call_failed() {
-            self.suspect(now, generation);
+        if live.last_received <= started && self.health.call_failed() {
+            self.check_health(now, generation);
         }
     }
 
-    /// One ping decides whether soft failures mean a sick connection.
-    pub(super) fn suspect(&mut self, now: Now, generation: Generation) {
-        self.check(now, generation, CheckReason::Suspicion);
+    /// Sends one ping that decides whether the soft failures mean a broken connection.
+    pub(super) fn check_health(&mut self, now: Now, generation: Generation) {
+        self.start_check(now, generation, CheckReason::SoftFailures);
     }
 
-    fn check(&mut self, now: Now, generation: Generation, reason: CheckReason) {
+    pub(super) fn check_idle_connection(&mut self, now: Now) {
+        if let State::Connected(live) = &self.state {
+            self.start_check(now, live.generation, CheckReason::Idle);
+        }
+    }
+
+    fn start_check(&mut self, now: Now, generation: Generation, reason: CheckReason) {
         let deadline = later(now.at, self.settings.health.keepalive_timeout);
         let Some(live) = self.live(generation) else {
             return;
@@ -148,11 +153,33 @@ impl Machine {
         match failure {
             Some(fault) => self.check_failed(now, generation, check.reason, fault),
             None => {
-                live.last_heard = now.at;
-                if check.reason == CheckReason::Suspicion {
+                live.last_received = now.at;
+                if check.reason == CheckReason::SoftFailures {
                     self.health.reset();
                 }
             }
+        }
+    }
+
+    pub(super) fn check_timed_out(&mut self, now: Now) {
+        let timeout = self.settings.health.keepalive_timeout;
+        let State::Connected(live) = &mut self.state else {
+            return;
+        };
+        let Some(check) = live.check.take() else {
+            return;
+        };
+        // Traffic after the ping shows that an idle connection works. Soft failures are decided by
+        // the ping alone.
+        let overtaken = match check.reason {
+            CheckReason::Idle => later(live.last_received, timeout) > check.deadline,
+            CheckReason::SoftFailures => false,
+        };
+        if !overtaken {
+            let generation = live.generation;
+            let message = format!("did not answer a ping within {timeout:?}");
+            let fault = Fault::new(FaultClass::Timeout, message);
+            self.check_failed(now, generation, check.reason, fault);
         }
     }
 
@@ -164,85 +191,28 @@ impl Machine {
         fault: Fault,
     ) {
         if reason == CheckReason::Idle && self.admission.in_flight() > 0 {
-            // Calls that started meanwhile watch the connection themselves, and the next check
-            // follows when the last of them ended.
+            // Calls that started meanwhile have idle timeouts of their own. The next check follows
+            // when the last of them ends.
             return;
         }
-        let Some(live) = self.live(generation).cloned() else {
-            return;
-        };
         self.last_fault = Some(fault);
         let drain = match reason {
             CheckReason::Idle => false,
-            CheckReason::Suspicion => true,
+            CheckReason::SoftFailures => true,
         };
-        self.replace(now, &live, drain, ReconnectTiming::Paced);
+        self.replace_connection(now, generation, drain, ReconnectTiming::Paced);
     }
 
     pub(super) fn report_broken(&mut self, now: Now, generation: Generation) {
-        match self.live(generation).cloned() {
-            Some(live) => {
-                self.last_fault = Some(Fault::new(
-                    FaultClass::Protocol,
-                    "a caller reported the connection as broken",
-                ));
-                self.replace(now, &live, true, ReconnectTiming::Paced);
-            }
-            None => self.drop_late(),
-        }
-    }
-
-    /// The next thing to do for a live connection: prove it, check it, or give up a check.
-    ///
-    /// A check never competes with calls in flight: their idle timeouts watch the connection, and
-    /// the step that ends the last of them asks for this deadline anew.
-    pub(super) fn live_deadline(&self, live: &LiveConnection) -> Option<Instant> {
-        let check = match live.check {
-            Some(check) => Some(check.deadline),
-            None if self.admission.in_flight() > 0 => None,
-            None => Some(later(live.last_heard, self.settings.health.keepalive)),
-        };
-        let proof = (!live.proven).then(|| later(live.since, self.settings.budget.proven_after));
-        let sleep = self.sleeps_at(live);
-        check.into_iter().chain(proof).chain(sleep).min()
-    }
-
-    pub(super) fn tick_live(&mut self, now: Now) {
-        let State::Connected(live) = &mut self.state else {
-            return;
-        };
-        if !live.proven && later(live.since, self.settings.budget.proven_after) <= now.at {
-            live.proven = true;
-            self.prove();
-        }
-        if let State::Connected(live) = &self.state
-            && self.sleeps_at(live).is_some_and(|at| at <= now.at)
-        {
-            let generation = live.generation;
-            self.fall_asleep(generation);
+        if self.live(generation).is_none() {
+            self.drop_late();
             return;
         }
-        self.tick_check(now);
-    }
-
-    /// Ends a check that was not answered in time, or begins one after a silence.
-    fn tick_check(&mut self, now: Now) {
-        let health = &self.settings.health;
-        let State::Connected(live) = &mut self.state else {
-            return;
-        };
-        let generation = live.generation;
-        if let Some(check) = live.check.take_if(|check| check.deadline <= now.at)
-            && !overtaken(&check, live.last_heard, health.keepalive_timeout)
-        {
-            let fault = unanswered_ping(health.keepalive_timeout);
-            self.check_failed(now, generation, check.reason, fault);
-        } else if live.check.is_none()
-            && later(live.last_heard, health.keepalive) <= now.at
-            && self.admission.in_flight() == 0
-        {
-            self.check(now, generation, CheckReason::Idle);
-        }
+        self.last_fault = Some(Fault::new(
+            FaultClass::Protocol,
+            "a caller reported the connection as broken",
+        ));
+        self.replace_connection(now, generation, true, ReconnectTiming::Paced);
     }
 
     pub(super) fn connection_lost(
@@ -252,35 +222,28 @@ impl Machine {
         fault: Fault,
         returned: &[ReturnedCall],
     ) {
-        if self.current() != Some(generation) {
+        if self.current_generation() != Some(generation) {
             self.drop_late();
-            self.let_go(returned);
+            self.drop_untracked(returned);
             return;
         }
-        match self.state.clone() {
-            State::Connected(live) => self.lose(now, &live, fault.clone()),
-            State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Draining { .. } => self.close_teardown(now, generation),
-                TeardownPhase::Closing { .. } => {}
-            },
-            State::Connecting(attempt)
-            | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => {
-                if let Attempt::Draining { next, .. } = attempt {
-                    self.close_drained(now, generation, next);
-                }
+        match &self.state {
+            State::Connected(_) => self.lose_connection(now, generation, fault.clone()),
+            State::Disabling(_) => self.finish_teardown_drain(now),
+            State::Connecting(_) | State::Reconnecting(_) | State::Disconnected(_) => {
+                self.finish_replace_drain(now);
             }
             State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
         }
-        self.take_back(now, generation, &fault, returned);
+        self.recover_calls(now, generation, &fault, returned);
     }
 
     pub(super) fn list_changed(&mut self, now: Now, generation: Generation, list: ListKind) {
         match self.live(generation) {
             Some(live) => {
-                live.last_heard = now.at;
-                self.discovery.changed(now.at, list);
-                self.poll_discovery(now);
+                live.last_received = now.at;
+                self.lists.changed(now.at, list);
+                self.fetch_due_lists(now);
             }
             None => self.drop_late(),
         }
@@ -297,24 +260,24 @@ impl Machine {
             self.drop_late();
             return;
         }
-        self.discovery.ended(now.at, list, outcome);
+        self.lists.fetch_ended(now.at, list, outcome);
         let answered = match outcome {
             FetchOutcome::Fetched | FetchOutcome::Refused => true,
             FetchOutcome::Failed => false,
         };
         if answered {
-            self.heard(now, generation);
-            self.health.discovery_answered();
-        } else if self.health.discovery_failed() {
-            self.suspect(now, generation);
+            self.note_received(now, generation);
+            self.health.listing_answered();
+        } else if self.health.listing_failed() {
+            self.check_health(now, generation);
         }
         if list == ListKind::Tools {
             if let Some(live) = self.live(generation) {
-                live.unlisted = false;
+                live.awaits_tools = false;
             }
-            self.release_held(now, generation, outcome);
+            self.release_tool_retries(now, generation, outcome);
         }
-        self.poll_discovery(now);
+        self.fetch_due_lists(now);
     }
 
     pub(super) fn list_expires(
@@ -325,41 +288,27 @@ impl Machine {
         after: Duration,
     ) {
         if self.live(generation).is_some() {
-            self.discovery.expires(list, later(now.at, after));
+            self.lists.set_expiry(list, later(now.at, after));
         } else {
             self.drop_late();
         }
     }
 
-    /// What is no longer good is fetched again, because somebody wants it.
+    /// Fetches expired lists again, because they are in use.
     pub(super) fn lists_used(&mut self, now: Now) {
-        if self.discovery.next_expiry().is_some_and(|at| at <= now.at) {
-            self.discovery.used(now.at);
-            self.poll_discovery(now);
+        if self.lists.next_expiry().is_some_and(|at| at <= now.at) {
+            self.lists.refresh_expired(now.at);
+            self.fetch_due_lists(now);
         }
     }
 
-    pub(super) fn poll_discovery(&mut self, now: Now) {
+    pub(super) fn fetch_due_lists(&mut self, now: Now) {
         let State::Connected(live) = &self.state else {
             return;
         };
         let generation = live.generation;
-        while let Some(list) = self.discovery.poll(now.at) {
+        while let Some(list) = self.lists.poll(now.at) {
             self.emit(Effect::FetchList { generation, list });
         }
-    }
-}
-
-fn unanswered_ping(timeout: Duration) -> Fault {
-    let message = format!("did not answer a ping within {timeout:?}");
-    Fault::new(FaultClass::Timeout, message)
-}
-
-/// Whether a check of an idle connection was overtaken by traffic: it is not idle any more, and what
-/// answers calls needs no check. A suspicion is decided by the ping alone.
-fn overtaken(check: &Check, last_heard: Instant, timeout: Duration) -> bool {
-    match check.reason {
-        CheckReason::Idle => later(last_heard, timeout) > check.deadline,
-        CheckReason::Suspicion => false,
     }
 }

@@ -1,105 +1,106 @@
-//! The way to a connection: waiting, asking, opening, closing, and the budget that paces it.
+//! The way to a connection: backing off, waiting for a permit, opening and closing, paced by the budget.
 //!
-//! Every path that leads to another connect goes through [`Machine::pace`], so nothing retries
-//! outside the budget.
+//! Every path to another connect goes through [`Machine::schedule_connect`], so nothing retries outside
+//! the budget.
 
 use std::time::{Duration, Instant};
 
-use super::call_requeue::GiveUp;
 use super::fault::{Fault, FaultClass};
 use super::io::{ConnectionEnd, Effect, NotSent};
-use super::state::{Attempt, LiveConnection, PermanentFailure, ReconnectTiming, State, StateName};
+use super::state::{
+    Attempt, LiveConnection, PermanentFailure, ReconnectTiming, SleepPhase, State, StateName,
+    TeardownPhase,
+};
 use super::{DesiredState, Machine, Now, later};
 use crate::ids::Generation;
 use crate::policy::budget::ConnectTiming;
 use crate::policy::listing::{FetchOutcome, ListKind};
 
 impl Machine {
-    /// The actor runs, for the first time or again after a crash, which the budget counts. Anything
-    /// but a machine at rest has started already: a second start would connect beside the first.
+    /// The actor runs, for the first time or again after a crash, which the budget counts. A machine
+    /// that has started already ignores it: a second start would open a second connection.
     pub(super) fn start(&mut self, now: Now) {
         if self.state != State::Disabled {
             return;
         }
-        let again = std::mem::replace(&mut self.durable.started, true);
-        if again {
+        let restarted = std::mem::replace(&mut self.durable.started, true);
+        if restarted {
             self.durable.budget.record(now.at);
         }
-        match self.durable.wanted.clone() {
+        match self.durable.desired.clone() {
             DesiredState::Disabled => self.state = State::Disabled,
             DesiredState::Failed(failure) => self.state = State::PermanentlyFailed(failure),
-            DesiredState::Enabled if again && self.durable.asleep && self.may_sleep() => {
-                self.stay_asleep();
+            DesiredState::Enabled if restarted && self.durable.asleep && self.may_sleep() => {
+                self.start_asleep();
             }
-            DesiredState::Enabled if again => self.resume(now),
-            // One that became lazy while it was shown as connecting connects all the same.
+            DesiredState::Enabled if restarted => self.resume_after_crash(now),
+            // A server that became lazy after its state was reported as connecting still connects.
             DesiredState::Enabled if self.announced == StateName::Sleeping && self.may_sleep() => {
-                self.stay_asleep();
+                self.start_asleep();
             }
-            DesiredState::Enabled => self.ask(),
+            DesiredState::Enabled => self.request_permit(),
         }
-        self.remember();
+        self.save_durable();
     }
 
-    /// Goes on after a crash, as after a lost connection.
-    fn resume(&mut self, now: Now) {
+    /// Continues after a crash of the actor as after a lost connection.
+    fn resume_after_crash(&mut self, now: Now) {
         self.durable.asleep = false;
-        // A crash ends the attempt that was under way.
-        self.durable.tried = true;
+        // The crash ended the attempt that was in progress.
+        self.durable.first_attempt_over = true;
         let proven = std::mem::take(&mut self.durable.proven);
         self.last_fault = Some(Fault::new(
             FaultClass::ActorCrashed,
             "the server's actor crashed and was restarted",
         ));
-        let retry_at = self.pace(now, proven, None);
-        self.wait(now, retry_at);
+        let retry_at = self.schedule_connect(now, proven, None);
+        self.back_off_until(now, retry_at);
     }
 
-    /// When the next connect may come; parks the server when the budget is spent, and tells those
-    /// who waited for the connection that failed. Who calls later wakes the server and waits anew.
-    pub(super) fn pace(
+    /// When the next connect may come. A spent budget parks the server and fails the calls that wait
+    /// for a connection; a later call wakes it.
+    pub(super) fn schedule_connect(
         &mut self,
         now: Now,
         proven: bool,
         retry_after: Option<Duration>,
     ) -> Instant {
-        let verdict = self
+        let timing = self
             .durable
             .budget
-            .next(now.at, now.chance, proven, retry_after);
-        self.remember();
-        match verdict {
+            .next(now.at, now.random, proven, retry_after);
+        self.save_durable();
+        match timing {
             ConnectTiming::RetryAt(at) => at,
             ConnectTiming::Spent { probe_at } => {
-                let fault = self.last_fault.clone();
-                self.give_up_waiting(&GiveUp(NotSent::Parked(fault)));
+                let reason = NotSent::Parked(self.last_fault.clone());
+                self.fail_waiting_calls(&reason);
                 probe_at
             }
         }
     }
 
-    /// Whether the budget is spent decides the name of the state, the attempt its data.
-    pub(super) fn enter(&mut self, attempt: Attempt) {
+    /// Enters the state of this attempt. Its name depends on the budget and on earlier attempts.
+    pub(super) fn enter_attempt(&mut self, attempt: Attempt) {
         self.state = if self.durable.budget.is_parked() {
             State::Disconnected(attempt)
-        } else if self.durable.tried {
+        } else if self.durable.first_attempt_over {
             State::Reconnecting(attempt)
         } else {
             State::Connecting(attempt)
         };
     }
 
-    pub(super) fn wait(&mut self, now: Now, retry_at: Instant) {
+    pub(super) fn back_off_until(&mut self, now: Now, retry_at: Instant) {
         if retry_at <= now.at {
-            self.ask();
+            self.request_permit();
         } else {
-            self.enter(Attempt::BackingOff { retry_at });
+            self.enter_attempt(Attempt::BackingOff { retry_at });
         }
     }
 
-    /// Asks the governor for a connect.
-    pub(super) fn ask(&mut self) {
-        self.enter(Attempt::AwaitingPermit);
+    pub(super) fn request_permit(&mut self) {
+        self.enter_attempt(Attempt::AwaitingPermit);
         self.emit(Effect::RequestPermit {
             reconnect: self.durable.generation != Generation::NONE,
         });
@@ -112,16 +113,16 @@ impl Machine {
         }
         let generation = self.durable.generation.next();
         self.durable.generation = generation;
-        if !std::mem::take(&mut self.free) {
+        if !std::mem::take(&mut self.next_connect_is_free) {
             self.durable.budget.record(now.at);
             self.attempts = self.attempts.saturating_add(1);
         }
         let deadline = later(now.at, self.settings.timeouts.connect);
-        self.enter(Attempt::Opening {
+        self.enter_attempt(Attempt::Opening {
             generation,
             deadline,
         });
-        self.remember();
+        self.save_durable();
         self.emit(Effect::Open { generation });
     }
 
@@ -133,6 +134,7 @@ impl Machine {
         }
     }
 
+    /// The generation of the connection that is being opened.
     fn opening(&self) -> Option<Generation> {
         match self.state.attempt()? {
             Attempt::Opening { generation, .. } => Some(*generation),
@@ -151,112 +153,105 @@ impl Machine {
         self.state = State::Connected(LiveConnection {
             generation,
             since: now.at,
-            proven: false,
-            last_heard: now.at,
+            last_received: now.at,
             check: None,
-            deaf: false,
-            unlisted: self.settings.listing.before_calls && lists.contains(&ListKind::Tools),
+            is_ending: false,
+            awaits_tools: self.settings.listing.before_calls && lists.contains(&ListKind::Tools),
             last_call: now.at,
         });
-        self.durable.met = true;
-        self.durable.tried = true;
+        self.durable.was_connected = true;
+        self.durable.first_attempt_over = true;
         self.durable.proven = false;
         self.other_era_tried = false;
         self.health.reset();
-        self.remember();
+        self.save_durable();
         self.emit(Effect::ReleasePermit);
         self.emit(Effect::Restore { generation });
-        self.discovery.connected(now.at, lists);
-        self.poll_discovery(now);
+        self.lists.connected(now.at, lists);
+        self.fetch_due_lists(now);
         if !lists.contains(&ListKind::Tools) {
-            self.release_held(now, generation, FetchOutcome::Refused);
+            self.release_tool_retries(now, generation, FetchOutcome::Refused);
         }
-        self.release_waiting(now);
+        self.lift_reconnect_wait(now);
     }
 
-    /// The connection task of a generation is done, whatever it was doing.
+    /// The connection task of a generation has ended.
     pub(super) fn connection_ended(
         &mut self,
         now: Now,
         generation: Generation,
         end: ConnectionEnd,
     ) {
-        match self.state.attempt() {
-            Some(Attempt::Opening {
-                generation: ours, ..
-            }) if *ours == generation => {
-                self.emit(Effect::ReleasePermit);
-                self.failed_to_open(now, end);
-            }
-            Some(Attempt::Closing {
-                generation: ours,
-                retry_at,
-            }) if *ours == generation => {
-                let retry_at = *retry_at;
-                self.lose_flight(generation);
-                self.note_close(end);
-                self.wait(now, retry_at);
-            }
-            Some(
-                Attempt::Opening { .. }
-                | Attempt::Closing { .. }
-                | Attempt::Draining { .. }
-                | Attempt::BackingOff { .. }
-                | Attempt::AwaitingPermit,
-            )
-            | None => self.ended_elsewhere(now, generation, end),
-        }
-    }
-
-    /// A connection ended that was up, or that is being torn down.
-    fn ended_elsewhere(&mut self, now: Now, generation: Generation, end: ConnectionEnd) {
-        if self.holds(generation) {
-            // Its loss was never reported, so its task died.
+        if self.is_up(generation) {
+            // The task reports a loss before it ends, so it panicked.
             let fault = Fault::new(FaultClass::ConnectionLost, "the connection task ended");
             self.connection_lost(now, generation, fault, &[]);
-            self.connection_ended(now, generation, end);
-        } else if self.tearing_down() == Some(generation) {
-            self.lose_flight(generation);
-            self.note_last_close(end);
-            self.torn_down();
-        } else if self.dozing() == Some(generation) {
-            self.asleep(end);
-        } else {
+        }
+        if self.current_generation() != Some(generation) {
             self.drop_late();
+            return;
+        }
+        match &self.state {
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => match *attempt {
+                Attempt::Opening { .. } => {
+                    self.emit(Effect::ReleasePermit);
+                    self.open_failed(now, end);
+                }
+                Attempt::Closing { retry_at, .. } => {
+                    self.forget_in_flight(generation);
+                    self.note_close_problem(end);
+                    self.back_off_until(now, retry_at);
+                }
+                Attempt::Draining { .. } | Attempt::BackingOff { .. } | Attempt::AwaitingPermit => {
+                }
+            },
+            State::Disabling(teardown) => match teardown.phase {
+                TeardownPhase::Closing { .. } => self.torn_down(generation, teardown.then, end),
+                TeardownPhase::Draining { .. } => {}
+            },
+            State::Sleeping(SleepPhase::Closing { .. }) => self.finish_falling_asleep(end),
+            State::Sleeping(SleepPhase::Asleep)
+            | State::Connected(_)
+            | State::Disabled
+            | State::PermanentlyFailed(_) => {}
         }
     }
 
-    fn failed_to_open(&mut self, now: Now, end: ConnectionEnd) {
+    fn open_failed(&mut self, now: Now, end: ConnectionEnd) {
         match end {
             ConnectionEnd::Permanent(failure) => self.fail_permanently(failure),
-            // The answer to a question, not a failure: the attempt goes on in the other era.
+            // This is the answer to a probe, not a failure: the attempt continues in the other era.
             ConnectionEnd::TryOtherEra(_) if !self.other_era_tried => {
                 self.other_era_tried = true;
-                self.free = true;
-                self.ask();
+                self.next_connect_is_free = true;
+                self.request_permit();
             }
-            ConnectionEnd::TryOtherEra(fault) => self.try_again(now, fault, None),
-            ConnectionEnd::Failed { fault, retry_after } => self.try_again(now, fault, retry_after),
+            ConnectionEnd::TryOtherEra(fault) => self.retry_connect(now, fault, None),
+            ConnectionEnd::Failed { fault, retry_after } => {
+                self.retry_connect(now, fault, retry_after);
+            }
             ConnectionEnd::Closed { problem } => {
                 let message = problem.unwrap_or_else(|| "the connection closed".to_owned());
-                self.try_again(now, Fault::new(FaultClass::ConnectFailed, message), None);
+                self.retry_connect(now, Fault::new(FaultClass::ConnectFailed, message), None);
             }
         }
     }
 
-    fn try_again(&mut self, now: Now, fault: Fault, retry_after: Option<Duration>) {
+    fn retry_connect(&mut self, now: Now, fault: Fault, retry_after: Option<Duration>) {
         let retry_at = self.attempt_failed(now, fault, retry_after);
-        self.wait(now, retry_at);
+        self.back_off_until(now, retry_at);
     }
 
-    /// An attempt failed. Calls that waited for the first one wait for a reconnect from now on. Returns
-    /// when the next attempt may come.
+    /// Records a failed attempt and returns when the next one may come. Calls that waited for the first
+    /// attempt wait for a reconnect from now on.
     fn attempt_failed(&mut self, now: Now, fault: Fault, retry_after: Option<Duration>) -> Instant {
         self.last_fault = Some(fault.clone());
-        if !std::mem::replace(&mut self.durable.tried, true) {
-            self.limit_waiting(now);
+        if !std::mem::replace(&mut self.durable.first_attempt_over, true) {
+            self.limit_reconnect_wait(now);
         }
-        let retry_at = self.pace(now, false, retry_after);
+        let retry_at = self.schedule_connect(now, false, retry_after);
         self.emit(Effect::AttemptFailed {
             attempt: self.attempts,
             fault,
@@ -265,18 +260,19 @@ impl Machine {
         retry_at
     }
 
-    /// A failing close costs no attempt; it is only shown, where nothing worse happened.
-    pub(super) fn note_close(&mut self, end: ConnectionEnd) {
+    /// Shows a failed close unless there is a worse fault. It costs no attempt.
+    pub(super) fn note_close_problem(&mut self, end: ConnectionEnd) {
         if self.last_fault.is_none() {
             self.last_fault = close_fault(end);
         }
     }
 
-    /// How a server was closed is what its owner wants to know of it then, whatever was before.
-    fn note_last_close(&mut self, end: ConnectionEnd) {
+    /// Shows how the last close went, since a disabled server has nothing more important to show. A
+    /// clean close clears only an earlier close fault.
+    pub(super) fn note_final_close(&mut self, end: ConnectionEnd) {
         let fault = close_fault(end);
-        let outdated = |last: &Fault| last.class == FaultClass::Close;
-        if fault.is_some() || self.last_fault.as_ref().is_some_and(outdated) {
+        let is_close_fault = |last: &Fault| last.class == FaultClass::Close;
+        if fault.is_some() || self.last_fault.as_ref().is_some_and(is_close_fault) {
             self.last_fault = fault;
         }
     }
@@ -288,98 +284,71 @@ impl Machine {
             fault: failure.fault.clone(),
             retry_at: None,
         });
-        self.durable.tried = true;
-        self.durable.wanted = DesiredState::Failed(failure.clone());
+        self.durable.first_attempt_over = true;
+        self.durable.desired = DesiredState::Failed(failure.clone());
         self.state = State::PermanentlyFailed(failure.clone());
-        self.remember();
-        self.give_up_waiting(&GiveUp(NotSent::Failed(failure)));
+        self.save_durable();
+        self.fail_waiting_calls(&NotSent::Failed(failure));
     }
 
-    /// The connection is gone. It goes on closing; the next connect is paced from now.
-    pub(super) fn lose(&mut self, now: Now, live: &LiveConnection, fault: Fault) {
+    /// The live connection is lost. Its task is closing it; the next connect is scheduled from now.
+    pub(super) fn lose_connection(&mut self, now: Now, generation: Generation, fault: Fault) {
         self.last_fault = Some(fault);
-        self.durable.proven = false;
-        self.discovery.disconnected();
-        let retry_at = self.pace(now, live.proven, None);
-        self.limit_waiting(now);
-        self.enter(Attempt::Closing {
-            generation: live.generation,
+        let proven = std::mem::take(&mut self.durable.proven);
+        self.lists.disconnected();
+        let retry_at = self.schedule_connect(now, proven, None);
+        self.limit_reconnect_wait(now);
+        self.enter_attempt(Attempt::Closing {
+            generation,
             retry_at,
         });
     }
 
-    /// Gives up a connection of its own accord: drains it, closes it, connects again.
-    pub(super) fn replace(
-        &mut self,
-        now: Now,
-        live: &LiveConnection,
-        drain: bool,
-        next: ReconnectTiming,
-    ) {
-        let generation = live.generation;
-        self.durable.proven = live.proven;
-        self.discovery.disconnected();
-        self.limit_waiting(now);
-        let until = later(now.at, self.settings.close.drain);
-        if drain && self.admission.in_flight() > 0 && until > now.at {
-            self.enter(Attempt::Draining {
-                generation,
-                until,
-                next,
-            });
-        } else {
-            self.close_drained(now, generation, next);
-        }
-    }
-
-    pub(super) fn close_drained(
+    /// Replaces the live connection: drains it if asked to, closes it, connects again.
+    pub(super) fn replace_connection(
         &mut self,
         now: Now,
         generation: Generation,
-        next: ReconnectTiming,
+        drain: bool,
+        timing: ReconnectTiming,
     ) {
-        let proven = std::mem::take(&mut self.durable.proven);
-        let retry_at = match next {
-            ReconnectTiming::Now => now.at,
-            ReconnectTiming::Paced => self.pace(now, proven, None),
-        };
-        self.close_until(generation, retry_at);
-    }
-
-    /// The deadline of an attempt.
-    pub(super) fn attempt_deadline(&self, attempt: &Attempt) -> Option<Instant> {
-        match attempt {
-            Attempt::Draining { until, .. } => Some(*until),
-            Attempt::BackingOff { retry_at } => Some(*retry_at),
-            Attempt::Opening { deadline, .. } => Some(*deadline),
-            Attempt::Closing { .. } | Attempt::AwaitingPermit => None,
-        }
-    }
-
-    pub(super) fn tick_attempt(&mut self, now: Now) {
-        let Some(attempt) = self.state.attempt() else {
-            return;
-        };
-        match *attempt {
-            Attempt::Draining {
+        self.lists.disconnected();
+        self.limit_reconnect_wait(now);
+        let until = later(now.at, self.settings.close.drain);
+        if drain && self.admission.in_flight() > 0 && until > now.at {
+            self.enter_attempt(Attempt::Draining {
                 generation,
                 until,
-                next,
-            } if until <= now.at => self.close_drained(now, generation, next),
-            Attempt::BackingOff { retry_at } if retry_at <= now.at => self.ask(),
-            Attempt::Opening {
-                generation,
-                deadline,
-            } if deadline <= now.at => self.open_timed_out(now, generation),
-            Attempt::Draining { .. }
-            | Attempt::BackingOff { .. }
-            | Attempt::Opening { .. }
-            | Attempt::Closing { .. }
-            | Attempt::AwaitingPermit => {}
+                timing,
+            });
+        } else {
+            self.close_replaced(now, generation, timing);
         }
     }
 
-    fn open_timed_out(&mut self, now: Now, generation: Generation) {
+    /// Closes a connection that is being replaced, drained or not.
+    pub(super) fn finish_replace_drain(&mut self, now: Now) {
+        if let Some(Attempt::Draining {
+            generation, timing, ..
+        }) = self.state.attempt()
+        {
+            self.close_replaced(now, *generation, *timing);
+        }
+    }
+
+    fn close_replaced(&mut self, now: Now, generation: Generation, timing: ReconnectTiming) {
+        let proven = std::mem::take(&mut self.durable.proven);
+        let retry_at = match timing {
+            ReconnectTiming::Now => now.at,
+            ReconnectTiming::Paced => self.schedule_connect(now, proven, None),
+        };
+        self.close_then_connect(generation, retry_at);
+    }
+
+    pub(super) fn connect_timed_out(&mut self, now: Now) {
+        let Some(generation) = self.opening() else {
+            return;
+        };
         let fault = Fault::new(
             FaultClass::Timeout,
             format!(
@@ -389,23 +358,25 @@ impl Machine {
         );
         self.emit(Effect::ReleasePermit);
         let retry_at = self.attempt_failed(now, fault, None);
-        self.close_until(generation, retry_at);
+        self.close_then_connect(generation, retry_at);
     }
 
-    /// A call wakes a parked server, but no faster than `wake_every`.
-    pub(super) fn wake(&mut self, now: Now) {
+    /// A call wakes a sleeping server, and a parked one no more often than `wake_every`.
+    pub(super) fn wake_for_call(&mut self, now: Now) {
         let soonest = self
             .durable
             .budget
             .last()
             .map_or(now.at, |at| later(at, self.settings.budget.wake_every));
         match &mut self.state {
-            State::Disconnected(Attempt::BackingOff { .. }) if soonest <= now.at => self.ask(),
+            State::Disconnected(Attempt::BackingOff { .. }) if soonest <= now.at => {
+                self.request_permit();
+            }
             State::Disconnected(
                 Attempt::BackingOff { retry_at } | Attempt::Closing { retry_at, .. },
             ) => *retry_at = (*retry_at).min(soonest),
-            State::Disconnected(Attempt::Draining { next, .. }) if soonest <= now.at => {
-                *next = ReconnectTiming::Now;
+            State::Disconnected(Attempt::Draining { timing, .. }) if soonest <= now.at => {
+                *timing = ReconnectTiming::Now;
             }
             State::Disconnected(
                 Attempt::AwaitingPermit | Attempt::Opening { .. } | Attempt::Draining { .. },
@@ -416,112 +387,115 @@ impl Machine {
             | State::Disabling(_)
             | State::Disabled
             | State::PermanentlyFailed(_) => {}
-            State::Sleeping(_) => self.rouse(now),
+            State::Sleeping(_) => self.wake(now),
         }
     }
 
-    /// A person wants a new connection.
+    /// The user asked for a new connection.
     pub(super) fn reconnect(&mut self, now: Now) {
         match self.state.clone() {
             State::Connected(live) => {
-                // Wanted, not caused by what went wrong before.
+                // The reconnect is requested, so an earlier fault is not its cause.
                 self.last_fault = None;
-                self.forgive();
-                self.replace(now, &live, true, ReconnectTiming::Now);
+                self.reset_budget();
+                self.replace_connection(now, live.generation, true, ReconnectTiming::Now);
             }
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => self.hurry(now, attempt),
-            State::PermanentlyFailed(_) => self.begin_again(),
+            | State::Disconnected(attempt) => self.connect_soon(now, attempt),
+            State::PermanentlyFailed(_) => self.start_over(),
             State::Sleeping(_) => {
-                self.forgive();
-                self.rouse(now);
+                self.reset_budget();
+                self.wake(now);
             }
-            // Refused by the shell with the reason; the machine stays as it is.
+            // The actor refuses it with the reason.
             State::Disabling(_) | State::Disabled => {}
         }
     }
 
-    /// The server is reached in another way. What was found out about the old one is no longer of
-    /// use, and neither is a connection that is being opened to it.
-    pub(super) fn renew(&mut self, now: Now) {
+    /// The server is reached in another way. What was learned about the old way does not apply, and a
+    /// connection that is being opened the old way is closed.
+    pub(super) fn transport_changed(&mut self, now: Now) {
         self.other_era_tried = false;
-        self.free = false;
+        self.next_connect_is_free = false;
         match self.opening() {
             Some(generation) => {
-                self.forgive();
+                self.reset_budget();
                 self.emit(Effect::ReleasePermit);
-                self.close_until(generation, now.at);
+                self.close_then_connect(generation, now.at);
             }
             None => self.reconnect(now),
         }
     }
 
     /// Closes a connection; the next connect comes no sooner than `retry_at`.
-    fn close_until(&mut self, generation: Generation, retry_at: Instant) {
+    fn close_then_connect(&mut self, generation: Generation, retry_at: Instant) {
         self.emit(Effect::Close {
             generation,
             grace: self.settings.close,
         });
-        self.enter(Attempt::Closing {
+        self.enter_attempt(Attempt::Closing {
             generation,
             retry_at,
         });
     }
 
-    /// A person asked: the budget starts afresh.
-    fn forgive(&mut self) {
-        self.durable.budget.forgive();
+    /// A request of the user resets the budget.
+    fn reset_budget(&mut self) {
+        self.durable.budget.reset();
         self.attempts = 0;
-        self.remember();
+        self.save_durable();
     }
 
-    /// Connects at once where nothing else has to end first.
-    fn hurry(&mut self, now: Now, attempt: Attempt) {
-        self.forgive();
+    /// Connects at once, or as soon as the old connection is closed.
+    fn connect_soon(&mut self, now: Now, attempt: Attempt) {
+        self.reset_budget();
         match attempt {
-            Attempt::BackingOff { .. } => self.ask(),
-            Attempt::Closing { generation, .. } => self.enter(Attempt::Closing {
+            Attempt::BackingOff { .. } => self.request_permit(),
+            Attempt::Closing { generation, .. } => self.enter_attempt(Attempt::Closing {
                 generation,
                 retry_at: now.at,
             }),
             Attempt::Draining {
                 generation, until, ..
-            } => self.enter(Attempt::Draining {
+            } => self.enter_attempt(Attempt::Draining {
                 generation,
                 until,
-                next: ReconnectTiming::Now,
+                timing: ReconnectTiming::Now,
             }),
-            // Merged with the connect that is under way.
-            attempt @ (Attempt::AwaitingPermit | Attempt::Opening { .. }) => self.enter(attempt),
+            // The connect in progress serves this request too.
+            attempt @ (Attempt::AwaitingPermit | Attempt::Opening { .. }) => {
+                self.enter_attempt(attempt);
+            }
         }
     }
 
-    /// A person wants it on.
+    /// The user enabled the server.
     pub(super) fn enable(&mut self, now: Now) {
         match self.state.clone() {
-            State::Disabled | State::PermanentlyFailed(_) => self.begin_again(),
+            State::Disabled | State::PermanentlyFailed(_) => self.start_over(),
             State::Disabling(_) => self.enable_after_teardown(),
-            State::Disconnected(attempt) => self.hurry(now, attempt),
+            State::Disconnected(attempt) => self.connect_soon(now, attempt),
             State::Sleeping(_) => {
-                self.forgive();
-                self.rouse(now);
+                self.reset_budget();
+                self.wake(now);
             }
             State::Connecting(_) | State::Connected(_) | State::Reconnecting(_) => {}
         }
     }
 
-    pub(super) fn begin_again(&mut self) {
-        self.durable.wanted = DesiredState::Enabled;
+    /// Connects as if the server had just been configured.
+    pub(super) fn start_over(&mut self) {
+        self.durable.desired = DesiredState::Enabled;
         self.durable.asleep = false;
-        self.durable.met = false;
-        self.durable.tried = false;
+        self.durable.was_connected = false;
+        self.durable.first_attempt_over = false;
         self.durable.proven = false;
-        self.free = false;
+        self.next_connect_is_free = false;
         self.other_era_tried = false;
         self.last_fault = None;
-        self.forgive();
-        self.ask();
+        self.reset_budget();
+        self.request_permit();
     }
 }
 

@@ -5,7 +5,7 @@ use crate::ids::Generation;
 use crate::policy::budget::ReconnectBudget;
 use crate::settings::ServerSettings;
 
-/// What survives a crash of the actor. It lives with the supervisor's child spec.
+/// What survives a crash of the actor. The supervisor stores it with the child spec.
 #[derive(Debug, Clone)]
 pub struct Durable {
     /// An actor of this server ran before.
@@ -14,26 +14,27 @@ pub struct Durable {
     pub generation: Generation,
     /// Connects and actor restarts so far.
     pub budget: ReconnectBudget,
-    /// The server was connected since it was configured or enabled.
-    pub met: bool,
-    /// The first attempt since it was configured, enabled or woken is over: it connected or failed.
-    pub tried: bool,
-    /// The last connection had proven itself.
+    /// The server was connected at least once since it was configured or enabled.
+    pub was_connected: bool,
+    /// The first attempt since it was configured, enabled or woken has connected or failed.
+    pub first_attempt_over: bool,
+    /// The current connection has proven itself. It stays set until the next connect is scheduled, so
+    /// that the budget knows how the last connection ended.
     pub proven: bool,
-    /// What a restarted actor should be.
-    pub wanted: DesiredState,
-    /// It sleeps until the next call.
+    /// What a restarted actor should bring about.
+    pub desired: DesiredState,
+    /// The server sleeps until the next call.
     pub asleep: bool,
 }
 
-/// What a server should be, as far as people decide it.
+/// The state that the user asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DesiredState {
     /// Connected.
     Enabled,
     /// Switched off.
     Disabled,
-    /// Connected, but a person has to act first.
+    /// Connected, but the user has to act first.
     Failed(PermanentFailure),
 }
 
@@ -44,10 +45,10 @@ impl Durable {
             started: false,
             generation: Generation::NONE,
             budget: ReconnectBudget::new(&settings.backoff, &settings.budget),
-            met: false,
-            tried: false,
+            was_connected: false,
+            first_attempt_over: false,
             proven: false,
-            wanted: if enabled {
+            desired: if enabled {
                 DesiredState::Enabled
             } else {
                 DesiredState::Disabled
@@ -56,9 +57,9 @@ impl Durable {
         }
     }
 
-    /// The state of a server before its actor first runs, with which its chain of events begins.
+    /// The state of a server before its actor first runs: the first one that its events report.
     pub fn first_state(&self, settings: &ServerSettings) -> StateName {
-        match self.wanted {
+        match self.desired {
             DesiredState::Enabled if settings.rest.lazy => StateName::Sleeping,
             DesiredState::Enabled => StateName::Connecting,
             DesiredState::Disabled => StateName::Disabled,

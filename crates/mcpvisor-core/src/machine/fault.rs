@@ -1,4 +1,4 @@
-//! What went wrong, in words that are kept and repeated.
+//! Faults: what went wrong, for status, errors and logs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,37 +6,37 @@ use std::sync::Arc;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// The longest message of a fault, in bytes. What a server says of a failure may be as long as a line,
-/// and every call that waits gets it.
+/// Bytes of the message of a fault. A server may send a long text, and the fault is copied to every
+/// waiting call.
 pub const MAX_FAULT_MESSAGE: usize = 2 * 1024;
 
-/// The end of stderr that a fault carries, in bytes.
+/// Bytes of stderr that a fault carries, the last ones.
 pub const MAX_FAULT_STDERR: usize = 2 * 1024;
 
-/// Lines of stderr that the text of a fault repeats, the last ones.
+/// Lines of stderr in the text of a fault, the last ones.
 const SHOWN_LINES: usize = 3;
 
-/// Bytes of stderr that the text of a fault repeats.
+/// Bytes of stderr in the text of a fault.
 const SHOWN_STDERR: usize = 300;
 
 /// What went wrong, for status, errors and logs.
 ///
-/// It is copied for every status and every call that it ends, so its message is short. As text, and in
-/// the JSON of a status, the message is followed by the last lines of [`Fault::stderr`], if there are any.
+/// It is copied to every status and to every call that fails with it, so the message is short. The text,
+/// and the JSON of a status, adds the last lines of [`Fault::stderr`] to the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// The kind of fault, one word in snake_case.
+    /// The kind of fault.
     pub class: FaultClass,
-    /// What happened, in a sentence fragment of at most [`MAX_FAULT_MESSAGE`] bytes, without the stderr.
+    /// What happened: a sentence fragment of at most [`MAX_FAULT_MESSAGE`] bytes, without stderr.
     pub message: String,
-    /// The end of what a child wrote on stderr, at most [`MAX_FAULT_STDERR`] bytes.
+    /// The end of the child's stderr, at most [`MAX_FAULT_STDERR`] bytes.
     pub stderr: Option<Arc<str>>,
 }
 
 impl Fault {
-    /// A fault of a class, with its message, which is cut if it is too long. Secrets must be hidden in
-    /// it before that, so that no part of one stays.
+    /// A fault with a message, which is truncated if it is too long. Redact secrets before that: half a
+    /// secret would not be recognized.
     pub fn new(class: FaultClass, message: impl Into<String>) -> Self {
         let mut message = message.into();
         truncate_text(&mut message, MAX_FAULT_MESSAGE);
@@ -47,16 +47,16 @@ impl Fault {
         }
     }
 
-    /// Adds the end of what the server wrote on stderr. Secrets must be hidden in it before that.
+    /// Adds the end of the server's stderr. Redact secrets before that.
     #[must_use]
-    pub fn with_stderr(mut self, written: &str) -> Self {
-        let end = tail(written.trim_end(), MAX_FAULT_STDERR);
+    pub fn with_stderr(mut self, stderr: &str) -> Self {
+        let end = tail(stderr.trim_end(), MAX_FAULT_STDERR);
         self.stderr = (!end.is_empty()).then(|| end.into());
         self
     }
 }
 
-/// The end of a text, at most so many bytes.
+/// The last `limit` bytes of a text.
 fn tail(text: &str, limit: usize) -> &str {
     let mut start = text.len().saturating_sub(limit);
     while !text.is_char_boundary(start) {
@@ -65,7 +65,7 @@ fn tail(text: &str, limit: usize) -> &str {
     &text[start..]
 }
 
-/// The last lines of stderr as part of a sentence: few, short and on one line.
+/// The last lines of stderr on one line, to append to a message.
 ///
 /// ```
 /// use mcpvisor_core::machine::summarize_stderr;
@@ -93,7 +93,7 @@ pub fn summarize_stderr(stderr: Option<&str>) -> String {
     }
 }
 
-/// Cuts a text to at most so many bytes, and marks that it was cut.
+/// Truncates a text to `limit` bytes and marks that it was truncated.
 pub fn truncate_text(text: &mut String, limit: usize) {
     const MARK: &str = "…";
     if text.len() <= limit {
@@ -105,7 +105,7 @@ pub fn truncate_text(text: &mut String, limit: usize) {
     }
     text.truncate(end);
     text.push_str(MARK);
-    // What was cut off may be most of a line of many megabytes.
+    // The removed part may be a line of many megabytes.
     text.shrink_to_fit();
 }
 
@@ -152,9 +152,9 @@ pub enum FaultClass {
     Refused,
     /// The server forgot the session.
     SessionExpired,
-    /// The server failed a request, or broke its answer off.
+    /// The server failed a request, or its answer broke off.
     ServerFault,
-    /// The server has to be authorized by a person.
+    /// The user has to authorize the server.
     Unauthorized,
     /// The server's listings cannot be read.
     Discovery,
@@ -169,12 +169,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_message_is_cut_between_characters_and_marked() {
+    fn a_long_message_is_truncated_between_characters_and_marked() {
         let fault = Fault::new(FaultClass::Refused, "é".repeat(10_000));
         assert_eq!(
             fault.message.len(),
             MAX_FAULT_MESSAGE - 1,
-            "no half of an é"
+            "no half of a character"
         );
         assert!(fault.message.ends_with("é…"));
         assert_eq!(fault.to_string(), fault.message);
@@ -183,22 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn the_text_repeats_only_the_last_lines_of_stderr_and_the_rest_is_kept_beside_it() {
+    fn the_text_shows_the_last_lines_of_stderr_and_the_field_has_more() {
         let traceback = (0..100).map(|line| format!("  line {line} of a traceback\n"));
         let stderr: String = traceback
             .chain(["ImportError: no b\n\n".to_owned()])
             .collect();
         let fault = Fault::new(FaultClass::Exited, "exited with code 1").with_stderr(&stderr);
         assert_eq!(fault.message, "exited with code 1");
-        let said = "exited with code 1; its stderr ends with: line 98 of a traceback | line 99 of a traceback | ImportError: no b";
-        assert_eq!(fault.to_string(), said);
-        let kept = fault.stderr.unwrap();
-        assert!(kept.len() <= MAX_FAULT_STDERR && kept.len() > MAX_FAULT_STDERR / 2);
-        assert!(kept.ends_with("ImportError: no b"));
+        let expected = "exited with code 1; its stderr ends with: line 98 of a traceback | line 99 of a traceback | ImportError: no b";
+        assert_eq!(fault.to_string(), expected);
+        let stderr = fault.stderr.unwrap();
+        assert!(stderr.len() <= MAX_FAULT_STDERR && stderr.len() > MAX_FAULT_STDERR / 2);
+        assert!(stderr.ends_with("ImportError: no b"));
     }
 
     #[test]
-    fn one_long_line_of_stderr_is_cut_at_its_beginning() {
+    fn one_long_line_of_stderr_is_truncated_at_its_start() {
         let fault = Fault::new(FaultClass::Exited, "exited").with_stderr(&"é".repeat(10_000));
         let text = fault.to_string();
         assert!(text.len() < 400, "{}", text.len());

@@ -1,7 +1,7 @@
-//! What goes into the machine and what comes out of it.
+//! The inputs and effects of the machine.
 //!
-//! Inputs are wishes in the imperative and facts in the past tense; a fact about a connection
-//! carries the generation that saw it. Effects are data: the shell performs them in order.
+//! Requests are imperative and facts are in the past tense; a fact about a connection carries the
+//! generation that saw it. The actor performs the effects in order.
 
 use std::time::{Duration, Instant};
 
@@ -13,49 +13,49 @@ use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::policy::retry::{Known, RequestFailure, RetryPolicy, Safety};
 use crate::settings::{CloseSettings, ServerSettings};
 
-/// One thing that happened, or that somebody wants.
+/// One request to the machine, or one fact.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// The actor runs: connect, unless the server is disabled.
     Start,
-    /// A caller wants an answer.
+    /// A new call.
     Call(NewCall),
     /// A caller dropped its future.
     CallCancelled {
         /// Which call.
         call: CallId,
     },
-    /// The server answered a call, readably or not.
+    /// A call ended on its connection.
     CallEnded {
-        /// The connection that it came on.
+        /// The connection that it was sent on.
         generation: Generation,
         /// Which call.
         call: CallId,
         /// How.
         end: CallEnd,
     },
-    /// A call met trouble, and came back, while its connection lives.
+    /// A call failed and was given back, while its connection lives.
     CallFailed {
         /// The connection that it was sent on.
         generation: Generation,
         /// Which call.
         call: CallId,
         /// What happened to it.
-        trouble: RequestFailure,
-        /// The same for people.
+        failure: RequestFailure,
+        /// The same, to show.
         fault: Fault,
     },
-    /// The server says that the session of this connection is gone, or that it no longer speaks the
+    /// The server reports that the session of this connection is lost, or that it no longer speaks the
     /// version of it.
     SessionLost {
-        /// The connection that holds the session.
+        /// The connection that has the session.
         generation: Generation,
-        /// What the server said.
+        /// What the server reported.
         fault: Fault,
     },
-    /// A call could not be handed to its connection, which is ending.
+    /// A call could not be passed to its connection, which is ending.
     CallUndelivered {
-        /// The connection that would have taken it.
+        /// The connection that should have sent it.
         generation: Generation,
         /// Which call.
         call: CallId,
@@ -67,7 +67,7 @@ pub enum Input {
         /// Which call.
         call: CallId,
     },
-    /// Something else arrived.
+    /// Any other message arrived.
     MessageReceived {
         /// The connection that it came on.
         generation: Generation,
@@ -86,30 +86,30 @@ pub enum Input {
         /// The lists that the server has.
         lists: Vec<ListKind>,
     },
-    /// The connection broke, or was told to close; what it had not answered comes back.
+    /// The connection broke or closes; it gives back the calls that it had not answered.
     ConnectionLost {
-        /// The connection that ended.
+        /// The connection.
         generation: Generation,
         /// Why.
         fault: Fault,
         /// The calls without an answer.
         returned: Vec<ReturnedCall>,
     },
-    /// The connection task is done; nothing of it is left.
+    /// The connection task has ended.
     ConnectionEnded {
-        /// The connection that ended.
+        /// The connection.
         generation: Generation,
-        /// How.
+        /// How it ended.
         end: ConnectionEnd,
     },
-    /// A check was answered, of whatever kind the answer was, or failed before its deadline.
+    /// A check was answered with anything, or failed before its deadline.
     CheckEnded {
         /// The connection that was checked.
         generation: Generation,
-        /// Why it failed; nothing if an answer came.
+        /// Why it failed; `None` if it was answered.
         failure: Option<Fault>,
     },
-    /// The server says that a list changed.
+    /// The server reports that a list changed.
     ListChanged {
         /// The connection that it came on.
         generation: Generation,
@@ -118,86 +118,85 @@ pub enum Input {
     },
     /// A fetch of a list ended.
     ListFetched {
-        /// The connection that was asked.
+        /// The connection that it was fetched on.
         generation: Generation,
         /// Which list.
         list: ListKind,
         /// How.
         outcome: FetchOutcome,
     },
-    /// A list that was fetched is good for so long; after that it is fetched again when it is used.
+    /// A fetched list expires. After that it is fetched again when it is used.
     ListExpires {
-        /// The connection that it came from.
+        /// The connection that it was fetched on.
         generation: Generation,
         /// Which list.
         list: ListKind,
-        /// How long it is good, from now on.
+        /// How long it is valid from now on.
         after: Duration,
     },
-    /// Somebody looks at the lists.
+    /// The lists were read.
     ListsUsed,
-    /// A caller holds that this connection is broken.
+    /// A caller reports that this connection is broken.
     ReportBroken {
         /// The connection that the caller used.
         generation: Generation,
     },
-    /// Switch it on.
+    /// Enable the server.
     Enable,
-    /// Switch it off.
+    /// Disable the server.
     Disable,
-    /// Replace the connection. A connect that is under way is as good as another.
+    /// Replace the connection. A connect in progress is enough.
     Reconnect,
-    /// Replace the connection: the server is reached in another way from now on, so a connect that
-    /// is under way is none of what is wanted.
+    /// The server is reached in another way: replace the connection, and a connect in progress too.
     TransportChanged,
     /// Close for good within the limit.
     Shutdown {
-        /// All steps together.
+        /// The limit of all steps together.
         limit: Duration,
     },
-    /// Go on with other settings: what is under way keeps its deadlines.
+    /// Use other settings. Deadlines that are set stay.
     Reconfigure {
-        /// All of them.
+        /// All settings.
         settings: Box<ServerSettings>,
     },
-    /// Somebody listens to the server, or nobody does any more: it does not sleep meanwhile.
+    /// Subscriptions began or ended. A server with subscriptions does not sleep.
     SubscriptionsChanged {
-        /// Whether there are subscriptions.
+        /// Whether there are any.
         active: bool,
     },
-    /// A deadline may have passed.
+    /// A timer may be due.
     Tick,
 }
 
 /// A call that asks to be admitted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
-    /// Its number.
+    /// Its id.
     pub call: CallId,
-    /// Who asks.
+    /// The client that makes it.
     pub client: ClientId,
-    /// Whether it may be repeated.
+    /// Whether it is safe to repeat.
     pub safety: Safety,
-    /// What the caller says about repeating it.
-    pub wish: RetryPolicy,
-    /// How urgent it is among the calls of its client.
+    /// Whether the caller allows a retry.
+    pub retry_policy: RetryPolicy,
+    /// Its priority among the calls of its client.
     pub priority: Priority,
     /// It calls a tool, whose definition must not change before a retry.
     pub is_tool: bool,
-    /// It is over then, wherever it stands.
+    /// It times out then, wherever it is.
     pub deadline: Instant,
-    /// It may be silent this long once it is sent.
+    /// It times out after this time without progress once it is sent.
     pub idle: Duration,
 }
 
 /// How a call ended on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {
-    /// With a result or an error of the server's.
+    /// With a result or an error of the server.
     Answered,
     /// With a reply that cannot be read.
     Unreadable,
-    /// By us: the server had no part in it, so it says nothing about the connection.
+    /// Locally, without the server: it shows nothing about the connection.
     Local,
 }
 
@@ -213,75 +212,74 @@ pub struct ReturnedCall {
 /// How a connection task ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConnectionEnd {
-    /// It never came up, and may next time.
+    /// The connection never came up; a retry may help.
     Failed {
         /// Why.
         fault: Fault,
-        /// The server's own wish when to come back.
+        /// When the server wants the next connect (`Retry-After`).
         retry_after: Option<Duration>,
     },
-    /// It never came up, and never will without a person.
+    /// The connection never came up; a retry cannot help.
     Permanent(PermanentFailure),
-    /// It ended when it was asked which protocol it speaks: the next connection asks otherwise, at
-    /// once and without a cost, but only once until a connection is up.
+    /// The server closed the connection when it was probed for its era. The next connect tries the other
+    /// era, at once and without using the budget, but only once until a connection is up.
     TryOtherEra(Fault),
-    /// It was up and is closed.
+    /// The connection was up and is closed.
     Closed {
-        /// What was not clean about the close.
+        /// What went wrong during the close.
         problem: Option<String>,
     },
 }
 
-/// One thing that the shell has to do.
+/// One thing that the actor has to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Ask the governor of connects.
+    /// Request a permit from the connect governor.
     RequestPermit {
-        /// Not the first connect of this server.
+        /// Whether the server connected before.
         reconnect: bool,
     },
-    /// The permit, or the question for it, is no longer needed.
+    /// Release the permit, or withdraw the request for it.
     ReleasePermit,
     /// Start the connection task of this generation.
     Open {
-        /// Its number.
+        /// Its generation.
         generation: Generation,
     },
     /// Tell the connection task to close.
     Close {
-        /// Its number.
+        /// Its generation.
         generation: Generation,
-        /// How long each step may take.
+        /// The time for each step.
         grace: CloseSettings,
     },
-    /// Hand a call to the connection.
+    /// Pass a call to the connection.
     StartCall {
         /// Which call.
         call: CallId,
-        /// The connection that takes it.
+        /// The connection that sends it.
         generation: Generation,
-        /// What is known of it from when it was sent before. Where it was, its tool must still be the
-        /// same.
+        /// What is known from sending it before. If it was sent, its tool must be unchanged.
         before: Known,
     },
-    /// Answer a call that waits with the shell.
+    /// Answer a call that the actor holds.
     Resolve {
         /// Which call.
         call: CallId,
         /// What the caller gets.
         outcome: Outcome,
     },
-    /// Give up a call that is in flight: cancel it at the server and answer it.
+    /// Give up a call in flight: cancel it at the server and answer it.
     Abandon {
         /// Which call.
         call: CallId,
-        /// The connection that has it.
+        /// The connection that sent it.
         generation: Generation,
         /// What the caller gets.
         outcome: Outcome,
     },
-    /// Forget a call that waits with the shell: its caller left, or it was given up before it came
-    /// back. Dropping it answers whoever still listens.
+    /// Drop a call that the actor holds: it was cancelled, or given up before it was given back.
+    /// Dropping it answers a caller that still waits.
     DropCall {
         /// Which call.
         call: CallId,
@@ -305,60 +303,60 @@ pub enum Effect {
     },
     /// An attempt to connect failed.
     AttemptFailed {
-        /// Which one since the last proven connection.
+        /// Its number since the last proven connection.
         attempt: u32,
         /// Why.
         fault: Fault,
-        /// When the next one comes; never by itself if a person has to act.
+        /// When the next one comes; `None` if the user has to act first.
         retry_at: Option<Instant>,
     },
-    /// The state has another name now.
+    /// The state changed.
     StateChanged {
-        /// What it was.
+        /// The old state.
         from: StateName,
-        /// What it is.
+        /// The new state.
         to: StateName,
     },
-    /// What survives a crash of the actor changed: keep it with the child spec.
+    /// Save what survives a crash of the actor with the child spec.
     SaveDurable,
-    /// The actor has nothing left to do.
+    /// Stop the actor.
     Stop,
 }
 
-/// What a caller gets when no server answered.
+/// What a caller gets if the server did not answer its call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The server never saw it.
     NotSent(NotSent),
-    /// Too many calls wait already.
+    /// The queue is full.
     Busy,
     /// The server may or may not have run it.
     Unknown(Fault),
     /// The server refused it before running it.
     Refused(Fault),
-    /// The server answered it, with nothing that helps the caller.
+    /// The server answered it, but the caller cannot use the answer.
     Answered(Fault),
-    /// The time is up.
+    /// It timed out.
     Deadline {
         /// Whether any of it may have reached the server.
         sent: bool,
-        /// It was silent too long, though the deadline had not passed.
+        /// It made no progress for too long, before its deadline.
         idle: bool,
     },
-    /// The caller left.
+    /// The caller cancelled it.
     Cancelled,
 }
 
 /// Why a call was not sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotSent {
-    /// The server is, or is being, switched off.
+    /// The server is disabled, or is being disabled.
     Disabled,
-    /// The runtime shuts down, or the server is removed.
+    /// The runtime shuts down, or the server was removed.
     Stopping,
-    /// A person has to act first.
+    /// The user has to act first.
     Failed(PermanentFailure),
-    /// The reconnect budget is spent and the last try failed.
+    /// The reconnect budget is spent and the last attempt failed.
     Parked(Option<Fault>),
     /// The connection did not come back in time.
     NoConnection(Option<Fault>),

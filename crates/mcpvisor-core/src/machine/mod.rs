@@ -14,6 +14,7 @@ mod lifecycle;
 mod sleep;
 mod state;
 mod teardown;
+mod timers;
 
 #[cfg(test)]
 mod tests;
@@ -28,5 +29,6 @@ pub use state::{
     AfterTeardown, Attempt, Check, CheckReason, CloseDeadline, LiveConnection, PermanentFailure,
     ReconnectTiming, SleepPhase, State, StateName, Teardown, TeardownPhase,
 };
+pub use timers::Timer;
 
 use lifecycle::{Now, later};

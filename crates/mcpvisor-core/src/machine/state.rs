@@ -1,6 +1,6 @@
 //! The states of one server, with their data.
 //!
-//! A state says only what is so. How one state follows another is in the modules beside this one.
+//! The transitions between them are in the modules beside this one.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use super::{Now, later};
 use crate::ids::Generation;
 use crate::settings::CloseSettings;
 
-/// The name of a state, as JSON and the command line spell it. There is no variant for states to come:
-/// whoever matches on it shall notice a new one, which is a breaking change.
+/// The name of a state, as JSON and the command line spell it. It is exhaustive on purpose: a new state
+/// is a breaking change that every `match` has to handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StateName {
@@ -25,13 +25,13 @@ pub enum StateName {
     Reconnecting,
     /// Calls in flight finish, then the connection is closed.
     Disabling,
-    /// Switched off by a person or the config.
+    /// Switched off by the user or the config.
     Disabled,
     /// The reconnect budget is spent: parked and probed slowly.
     Disconnected,
-    /// Nobody needs it at the moment: the next call connects it.
+    /// Not in use: the next call connects it.
     Sleeping,
-    /// Retrying cannot help; a person has to act.
+    /// Retrying cannot help; the user has to act.
     PermanentlyFailed,
 }
 
@@ -90,24 +90,24 @@ pub enum State {
     Connected(LiveConnection),
     /// On a later attempt.
     Reconnecting(Attempt),
-    /// Parked, with slow probes.
+    /// Parked: the reconnect budget is spent, and the server is probed slowly.
     Disconnected(Attempt),
-    /// On the way to [`State::Disabled`], or to the end.
+    /// On the way to [`State::Disabled`], or to the end of the actor.
     Disabling(Teardown),
     /// Without a connection until the next call.
     Sleeping(SleepPhase),
     /// Switched off.
     Disabled,
-    /// A person has to act.
+    /// The user has to act.
     PermanentlyFailed(PermanentFailure),
 }
 
-/// How deep a server sleeps.
+/// The phases of a server that sleeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SleepPhase {
     /// The connection is being closed.
     Closing {
-        /// The connection that is closed.
+        /// The connection that is being closed.
         generation: Generation,
     },
     /// There is no connection.
@@ -144,38 +144,38 @@ impl State {
     }
 }
 
-/// Where the way to the next connection stands. One step follows the other, so connects and closes
-/// of one server never overlap.
+/// The steps of an attempt to connect. One follows the other, so connects and closes of one server never
+/// overlap.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Attempt {
-    /// Calls in flight finish before the old connection is closed.
+    /// The old connection finishes its calls in flight before it is closed.
     Draining {
-        /// The connection that is given up.
+        /// The connection that is being replaced.
         generation: Generation,
-        /// It is closed then, whatever is still in flight.
+        /// It is closed then, even if calls are still in flight.
         until: Instant,
         /// When the next connect follows.
-        next: ReconnectTiming,
+        timing: ReconnectTiming,
     },
     /// The old connection is being closed.
     Closing {
-        /// The connection that is closed.
+        /// The connection that is being closed.
         generation: Generation,
         /// The next connect comes no sooner.
         retry_at: Instant,
     },
-    /// The backoff, or the rest before a probe.
+    /// Waiting for the backoff, or for the next probe.
     BackingOff {
-        /// The next connect is asked for then.
+        /// A permit is requested then.
         retry_at: Instant,
     },
-    /// The governor of connects was asked.
+    /// Waiting for a permit of the connect governor.
     AwaitingPermit,
-    /// The connection task opens the transport and shakes hands.
+    /// The connection task opens the transport and performs the handshake.
     Opening {
-        /// The connection that may come.
+        /// The connection that is being opened.
         generation: Generation,
-        /// It has failed if it is not up by then.
+        /// The attempt fails if the connection is not up by then.
         deadline: Instant,
     },
 }
@@ -183,41 +183,38 @@ pub enum Attempt {
 /// When the connect after a drained connection comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReconnectTiming {
-    /// At once: a person asked, or a call woke a parked server.
+    /// At once: the user asked for it, or a call woke a parked server.
     Now,
-    /// As the budget says: the connection was found sick.
+    /// As the budget says: the connection failed.
     Paced,
 }
 
-/// A connection that is up.
+/// A connection that is up. Whether it has proven itself is in [`super::Durable::proven`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveConnection {
-    /// Its number.
+    /// Its generation.
     pub generation: Generation,
-    /// Up since then.
+    /// When it came up.
     pub since: Instant,
-    /// A caller was answered, or it stayed up long enough.
-    pub proven: bool,
     /// When anything last arrived on it.
-    pub last_heard: Instant,
+    pub last_received: Instant,
     /// A check in progress.
     pub check: Option<Check>,
-    /// It no longer takes requests; the report of its loss is on the way.
-    pub deaf: bool,
-    /// Its tools have to be listed before it takes requests.
-    pub unlisted: bool,
-    /// When it came up, or a call last came or ended.
+    /// It rejected a call; the report of its loss is on the way.
+    pub is_ending: bool,
+    /// Its tools have to be listed before it accepts calls.
+    pub awaits_tools: bool,
+    /// When a call last arrived or ended, or else when it came up.
     pub last_call: Instant,
 }
 
 impl LiveConnection {
-    /// Whether it takes requests.
-    pub(super) fn is_open(&self) -> bool {
-        !self.deaf && !self.unlisted
+    pub(super) fn accepts_calls(&self) -> bool {
+        !self.is_ending && !self.awaits_tools
     }
 }
 
-/// One ping in progress.
+/// A check in progress: one ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Check {
     /// It must be answered by then.
@@ -229,34 +226,33 @@ pub struct Check {
 /// Why a connection is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckReason {
-    /// It was silent for the keepalive time. No answer: the transport is dead.
+    /// It was silent for the keepalive time. Without an answer the transport is dead.
     Idle,
-    /// Too many soft failures in a row. No answer: the server is sick.
-    Suspicion,
+    /// Too many soft failures in a row. Without an answer the server is unhealthy.
+    SoftFailures,
 }
 
-/// A server on its way to being switched off.
+/// A server that is being disabled or shut down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Teardown {
-    /// How far it is.
+    /// The current phase.
     pub phase: TeardownPhase,
     /// What follows.
     pub then: AfterTeardown,
-    /// How long it may take.
-    pub patience: CloseDeadline,
+    /// When it must be over.
+    pub close_by: CloseDeadline,
 }
 
-/// How long a teardown may take. A drain that ends early leaves its time to the steps after it.
+/// The time limit of a teardown. A drain that ends early leaves its time to the later steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CloseDeadline {
-    /// How long each step may take, as far as there is time.
+    /// The time for each step, if there is enough in total.
     pub steps: CloseSettings,
-    /// When all of it must be over.
+    /// When all steps must be over.
     pub due: Instant,
 }
 
 impl CloseDeadline {
-    /// The steps within a limit, from now on.
     pub(super) fn new(steps: CloseSettings, limit: Duration, now: Now) -> Self {
         Self {
             steps,
@@ -264,18 +260,17 @@ impl CloseDeadline {
         }
     }
 
-    /// When a drain that begins now is over: every step shrinks in proportion.
+    /// When a drain that begins now must end. All steps shrink in proportion.
     pub(super) fn drain_until(&self, now: Now) -> Instant {
         later(now.at, self.steps.fit(self.left(now)).drain)
     }
 
-    /// How a close that begins now goes.
+    /// The time for each step of a close that begins now.
     pub(super) fn close(&self, now: Now) -> CloseSettings {
         self.steps.fit_after_drain(self.left(now))
     }
 
-    /// Patience is only ever lost.
-    pub(super) fn least(self, other: Self) -> Self {
+    pub(super) fn earlier(self, other: Self) -> Self {
         if other.due < self.due { other } else { self }
     }
 
@@ -284,19 +279,19 @@ impl CloseDeadline {
     }
 }
 
-/// How far a teardown is.
+/// The phases of a teardown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TeardownPhase {
-    /// Calls in flight finish.
+    /// The connection finishes its calls in flight.
     Draining {
-        /// The connection that is given up.
+        /// The connection that is being drained.
         generation: Generation,
-        /// It is closed then, whatever is still in flight.
+        /// It is closed then, even if calls are still in flight.
         until: Instant,
     },
     /// The connection is being closed.
     Closing {
-        /// The connection that is closed.
+        /// The connection that is being closed.
         generation: Generation,
     },
 }
@@ -305,18 +300,18 @@ pub enum TeardownPhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterTeardown {
     /// The server stays disabled.
-    Stay,
+    StayDisabled,
     /// It was enabled meanwhile: connect again.
     Enable,
-    /// The server is removed or the runtime ends.
+    /// The server was removed or the runtime shuts down.
     Stop,
 }
 
-/// A failure that retrying cannot mend.
+/// A failure that retrying cannot fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermanentFailure {
     /// What happened.
     pub fault: Fault,
-    /// What a person should do about it.
+    /// What the user should do about it.
     pub action: String,
 }

@@ -1,11 +1,10 @@
-//! Switching a server off: detach, drain, close, and only then say so.
+//! Disabling a server or shutting it down: detach, drain, close, and only then report it.
 //!
 //! A close is never rolled back. Whatever it returns, the server ends disabled.
 
 use std::time::{Duration, Instant};
 
-use super::call_requeue::GiveUp;
-use super::io::{Effect, NotSent};
+use super::io::{ConnectionEnd, Effect, NotSent};
 use super::state::{
     AfterTeardown, Attempt, CloseDeadline, SleepPhase, State, Teardown, TeardownPhase,
 };
@@ -13,31 +12,29 @@ use super::{DesiredState, Machine, Now};
 use crate::ids::Generation;
 
 impl Machine {
-    /// A wish to switch it off within a limit, for now or for good. A second wish is merged with the
-    /// first.
+    /// Disables the server, or shuts it down, within a limit. A second request is merged with the first.
     pub(super) fn tear_down(&mut self, now: Now, then: AfterTeardown, limit: Duration) {
-        let patience = CloseDeadline::new(self.settings.close, limit, now);
-        if then == AfterTeardown::Stay {
-            self.durable.wanted = DesiredState::Disabled;
-            self.remember();
+        let close_by = CloseDeadline::new(self.settings.close, limit, now);
+        if then == AfterTeardown::StayDisabled {
+            self.durable.desired = DesiredState::Disabled;
+            self.save_durable();
         }
-        self.discovery.disconnected();
-        let reason = match then {
+        self.lists.disconnected();
+        self.fail_waiting_calls(&match then {
             AfterTeardown::Stop => NotSent::Stopping,
-            AfterTeardown::Stay | AfterTeardown::Enable => NotSent::Disabled,
-        };
-        self.give_up_waiting(&GiveUp(reason));
+            AfterTeardown::StayDisabled | AfterTeardown::Enable => NotSent::Disabled,
+        });
         match self.state.clone() {
             State::Connected(live) => {
-                let until = patience.drain_until(now);
-                self.begin_teardown(now, live.generation, until, then, patience);
+                let until = close_by.drain_until(now);
+                self.drain_for_teardown(now, live.generation, until, then, close_by);
             }
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, patience),
-            State::Disabling(teardown) => self.merge_teardown(now, teardown, then, patience),
+            | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, close_by),
+            State::Disabling(teardown) => self.merge_teardown(now, teardown, then, close_by),
             State::Sleeping(SleepPhase::Closing { generation }) => {
-                self.close_for_good(now, generation, then, patience);
+                self.close_for_teardown(now, generation, then, close_by);
             }
             State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
                 self.finish_teardown(then);
@@ -45,22 +42,22 @@ impl Machine {
         }
     }
 
-    fn begin_teardown(
+    fn drain_for_teardown(
         &mut self,
         now: Now,
         generation: Generation,
         until: Instant,
         then: AfterTeardown,
-        patience: CloseDeadline,
+        close_by: CloseDeadline,
     ) {
         let phase = TeardownPhase::Draining { generation, until };
         self.state = State::Disabling(Teardown {
             phase,
             then,
-            patience,
+            close_by,
         });
         if self.admission.in_flight() == 0 || until <= now.at {
-            self.close_teardown(now, generation);
+            self.finish_teardown_drain(now);
         }
     }
 
@@ -69,21 +66,21 @@ impl Machine {
         now: Now,
         attempt: &Attempt,
         then: AfterTeardown,
-        patience: CloseDeadline,
+        close_by: CloseDeadline,
     ) {
         match *attempt {
             Attempt::Draining {
                 generation, until, ..
             } => {
-                let until = until.min(patience.drain_until(now));
-                self.begin_teardown(now, generation, until, then, patience);
+                let until = until.min(close_by.drain_until(now));
+                self.drain_for_teardown(now, generation, until, then, close_by);
             }
             Attempt::Opening { generation, .. } => {
                 self.emit(Effect::ReleasePermit);
-                self.close_for_good(now, generation, then, patience);
+                self.close_for_teardown(now, generation, then, close_by);
             }
             Attempt::Closing { generation, .. } => {
-                self.close_for_good(now, generation, then, patience)
+                self.close_for_teardown(now, generation, then, close_by)
             }
             Attempt::AwaitingPermit => {
                 self.emit(Effect::ReleasePermit);
@@ -93,44 +90,44 @@ impl Machine {
         }
     }
 
-    fn close_for_good(
+    fn close_for_teardown(
         &mut self,
         now: Now,
         generation: Generation,
         then: AfterTeardown,
-        patience: CloseDeadline,
+        close_by: CloseDeadline,
     ) {
         let phase = TeardownPhase::Closing { generation };
         self.state = State::Disabling(Teardown {
             phase,
             then,
-            patience,
+            close_by,
         });
-        let grace = patience.close(now);
+        let grace = close_by.close(now);
         self.emit(Effect::Close { generation, grace });
     }
 
-    /// The later wish decides what follows, except that an end stays an end.
+    /// The later request decides what follows, except that a shutdown stays one.
     fn merge_teardown(
         &mut self,
         now: Now,
         teardown: Teardown,
         then: AfterTeardown,
-        patience: CloseDeadline,
+        close_by: CloseDeadline,
     ) {
         let then = match teardown.then {
             AfterTeardown::Stop => AfterTeardown::Stop,
-            AfterTeardown::Stay | AfterTeardown::Enable => then,
+            AfterTeardown::StayDisabled | AfterTeardown::Enable => then,
         };
-        let patience = teardown.patience.least(patience);
+        let close_by = teardown.close_by.earlier(close_by);
         let phase = match teardown.phase {
             TeardownPhase::Draining { generation, until } => TeardownPhase::Draining {
                 generation,
-                until: until.min(patience.drain_until(now)),
+                until: until.min(close_by.drain_until(now)),
             },
             TeardownPhase::Closing { generation } => {
                 if then == AfterTeardown::Stop {
-                    let grace = patience.close(now);
+                    let grace = close_by.close(now);
                     self.emit(Effect::Close { generation, grace });
                 }
                 TeardownPhase::Closing { generation }
@@ -139,67 +136,49 @@ impl Machine {
         self.state = State::Disabling(Teardown {
             phase,
             then,
-            patience,
+            close_by,
         });
     }
 
-    pub(super) fn close_teardown(&mut self, now: Now, generation: Generation) {
-        if let State::Disabling(teardown) = &mut self.state {
+    /// Closes the connection, drained or not.
+    pub(super) fn finish_teardown_drain(&mut self, now: Now) {
+        if let State::Disabling(teardown) = &mut self.state
+            && let TeardownPhase::Draining { generation, .. } = teardown.phase
+        {
             teardown.phase = TeardownPhase::Closing { generation };
-            let grace = teardown.patience.close(now);
+            let grace = teardown.close_by.close(now);
             self.emit(Effect::Close { generation, grace });
         }
     }
 
-    pub(super) fn tick_teardown(&mut self, now: Now) {
-        if let State::Disabling(teardown) = &self.state
-            && let TeardownPhase::Draining { generation, until } = teardown.phase
-            && until <= now.at
-        {
-            self.close_teardown(now, generation);
-        }
-    }
-
-    /// The connection whose close a teardown waits for.
-    pub(super) fn tearing_down(&self) -> Option<Generation> {
-        match &self.state {
-            State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Closing { generation } => Some(generation),
-                TeardownPhase::Draining { .. } => None,
-            },
-            State::Connecting(_)
-            | State::Connected(_)
-            | State::Reconnecting(_)
-            | State::Disconnected(_)
-            | State::Sleeping(_)
-            | State::Disabled
-            | State::PermanentlyFailed(_) => None,
-        }
-    }
-
-    pub(super) fn torn_down(&mut self) {
-        if let State::Disabling(teardown) = &self.state {
-            let then = teardown.then;
-            self.finish_teardown(then);
-        }
+    /// The connection of a server that is being torn down is closed.
+    pub(super) fn torn_down(
+        &mut self,
+        generation: Generation,
+        then: AfterTeardown,
+        end: ConnectionEnd,
+    ) {
+        self.forget_in_flight(generation);
+        self.note_final_close(end);
+        self.finish_teardown(then);
     }
 
     fn finish_teardown(&mut self, then: AfterTeardown) {
         self.state = State::Disabled;
         match then {
-            AfterTeardown::Stay => {}
-            AfterTeardown::Enable => self.begin_again(),
+            AfterTeardown::StayDisabled => {}
+            AfterTeardown::Enable => self.start_over(),
             AfterTeardown::Stop => self.emit(Effect::Stop),
         }
     }
 
     pub(super) fn enable_after_teardown(&mut self) {
         if let State::Disabling(teardown) = &mut self.state
-            && teardown.then == AfterTeardown::Stay
+            && teardown.then == AfterTeardown::StayDisabled
         {
             teardown.then = AfterTeardown::Enable;
-            self.durable.wanted = DesiredState::Enabled;
-            self.remember();
+            self.durable.desired = DesiredState::Enabled;
+            self.save_durable();
         }
     }
 }

@@ -1,19 +1,19 @@
-//! Which calls may run at a server, and the line of those that wait.
+//! The limit of calls in flight at a server, and the queue behind it.
 //!
-//! The line is fair between clients: each has a queue of its own, and they take turns. When it is full,
-//! room comes from the client with the largest share, so that a client within its share is never refused
-//! because of another. A priority orders the calls of one client and never takes another's turn.
-//! Deadlines of waiting calls and the calls themselves are the machine's; here they are only numbers.
+//! The queue is fair between clients: each has its own queue, and they take turns. A full queue evicts a
+//! call of the client with the largest share, so that a client within its share is never refused because
+//! of another. A priority orders the calls of one client and never takes the turn of another. The calls
+//! themselves and their deadlines belong to the machine; this file only knows their ids.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::ids::{CallId, ClientId};
 use crate::settings::AdmissionSettings;
 
-/// How urgent a call is among those of its own client.
+/// The priority of a call among those of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
-    /// After the others: it may wait for as long as others come.
+    /// After the others. It starves while others keep arriving.
     Low,
     /// In the order of arrival.
     #[default]
@@ -22,124 +22,125 @@ pub enum Priority {
     High,
 }
 
-/// What becomes of a call that wants to enter.
+/// Where a new call goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub enum Admitted {
     /// It is in flight: send it.
-    Start,
-    /// It waits; [`Admission::next`] will name it.
-    Wait,
-    /// It waits in place of a call of the client with the largest share, which is refused.
-    Replace {
+    InFlight,
+    /// It is queued; [`Admission::next`] will return it.
+    Queued,
+    /// It is queued in place of a call of the client with the largest share, which is refused.
+    QueuedInsteadOf {
         /// The call that is refused. It was never sent.
         evicted: CallId,
     },
-    /// The line is full: refuse it.
-    Full,
+    /// The queue is full: refuse it.
+    QueueFull,
 }
 
-/// The calls in flight, as a count, and the waiting line.
+/// The number of calls in flight, and the queue.
 #[derive(Debug, Clone)]
 pub struct Admission {
     in_flight: usize,
     /// The calls in flight of each client that has any.
-    flights: BTreeMap<ClientId, usize>,
+    in_flight_of: BTreeMap<ClientId, usize>,
     max_in_flight: usize,
-    /// The bound of calls that wait for their first place.
-    max_waiting: usize,
-    waiting: usize,
-    /// Those of them that had a place already: they are not bounded, and never evicted.
+    /// The limit of queued calls that were never in flight.
+    max_queued: usize,
+    queued: usize,
+    /// Queued calls that were in flight before: they are not limited and never evicted.
     returned: usize,
-    /// The waiting calls of each client that has any.
-    queues: BTreeMap<ClientId, VecDeque<Waiting>>,
-    /// The clients that have a queue, each once, whose turn is next in front.
+    /// The queued calls of each client that has any.
+    queues: BTreeMap<ClientId, VecDeque<QueuedCall>>,
+    /// The clients that have a queue, each once, the next turn first.
     turns: VecDeque<ClientId>,
 }
 
-/// A call in its client's queue.
+/// A call in the queue of its client.
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct QueuedCall {
     call: CallId,
-    /// None for a call that had its place already: nothing of its client goes before it.
+    /// `None` for a call that was in flight before: it goes before all others of its client.
     priority: Option<Priority>,
 }
 
-impl Waiting {
+impl QueuedCall {
     fn is_before(&self, priority: Priority) -> bool {
         self.priority.is_none_or(|mine| mine >= priority)
     }
 
-    /// It had its place already, and came before the other.
-    fn came_back_before(&self, other: CallId) -> bool {
+    /// Whether it was in flight before, and is older than the other call.
+    fn returned_before(&self, other: CallId) -> bool {
         self.priority.is_none() && self.call < other
     }
 }
 
 impl Admission {
-    /// Nothing in flight and nobody waits.
+    /// Nothing in flight and nothing queued.
     pub fn new(settings: &AdmissionSettings) -> Self {
         Self {
             in_flight: 0,
-            flights: BTreeMap::new(),
+            in_flight_of: BTreeMap::new(),
             max_in_flight: settings.in_flight.max(1),
-            max_waiting: settings.waiting,
-            waiting: 0,
+            max_queued: settings.waiting,
+            queued: 0,
             returned: 0,
             queues: BTreeMap::new(),
             turns: VecDeque::new(),
         }
     }
 
-    /// Takes other bounds. Who is in flight or waits beyond them stays.
+    /// Changes the limits. Calls in flight or queued beyond them stay.
     pub fn reconfigure(&mut self, settings: &AdmissionSettings) {
         self.max_in_flight = settings.in_flight.max(1);
-        self.max_waiting = settings.waiting;
+        self.max_queued = settings.waiting;
     }
 
-    /// A new call. It starts when the connection is `open`, a place is free and nobody waits.
-    /// Otherwise it waits behind those of its client that are as urgent.
+    /// Admits a new call. It starts if the connection is `open`, the limit of calls in flight is not
+    /// reached and the queue is empty. Otherwise it is queued behind the calls of its client with the
+    /// same or a higher priority.
     pub fn enter(
         &mut self,
         client: ClientId,
         call: CallId,
         priority: Priority,
         open: bool,
-    ) -> Entry {
-        if open && self.waiting == 0 && self.in_flight < self.max_in_flight {
-            self.fly(client);
-            return Entry::Start;
+    ) -> Admitted {
+        if open && self.queued == 0 && self.in_flight < self.max_in_flight {
+            self.count_in_flight(client);
+            return Admitted::InFlight;
         }
-        let evicted = if self.waiting - self.returned < self.max_waiting {
+        let evicted = if self.queued - self.returned < self.max_queued {
             None
         } else {
             match self.evict_for(client) {
                 Some(evicted) => Some(evicted),
-                None => return Entry::Full,
+                None => return Admitted::QueueFull,
             }
         };
         let queue = self.queues.entry(client).or_default();
         if queue.is_empty() {
             self.turns.push_back(client);
         }
-        // Most calls are as urgent as those before them, so the place is looked for from the end.
+        // Most calls have the same priority, so the search starts at the end.
         let ahead = queue
             .iter()
-            .rposition(|waiting| waiting.is_before(priority))
+            .rposition(|queued| queued.is_before(priority))
             .map_or(0, |last| last + 1);
         let priority = Some(priority);
-        queue.insert(ahead, Waiting { call, priority });
-        self.waiting += 1;
+        queue.insert(ahead, QueuedCall { call, priority });
+        self.queued += 1;
         match evicted {
-            Some(evicted) => Entry::Replace { evicted },
-            None => Entry::Wait,
+            Some(evicted) => Admitted::QueuedInsteadOf { evicted },
+            None => Admitted::Queued,
         }
     }
 
-    /// Takes the last call of the largest client out of the full line, if that client has more than its
-    /// share and more than the one that wants to enter.
+    /// Removes the last call of the client with the largest share from the full queue, if that client
+    /// has more than its fair share and more than the client of the new call.
     ///
-    /// Let W calls wait for their first place, of n clients with calls. One with fewer than W / n calls
-    /// always finds such a client: the others' W calls are more than W / n each on average.
+    /// With W queued calls of n clients, a client with fewer than W / n calls always finds such a client:
+    /// the others have more than W / n each on average.
     fn evict_for(&mut self, client: ClientId) -> Option<CallId> {
         let entering = self.share(client);
         let (largest, share) = self
@@ -149,63 +150,64 @@ impl Admission {
             .map(|(other, _)| (*other, self.share(*other)))
             .max_by_key(|(other, share)| (*share, *other))?;
         let active = self.active(client);
-        if share <= entering || share.saturating_mul(active) <= self.max_waiting {
+        if share <= entering || share.saturating_mul(active) <= self.max_queued {
             return None;
         }
         let call = self.queues.get(&largest)?.back()?.call;
         self.remove(largest, call).then_some(call)
     }
 
-    /// The calls of a client, waiting and in flight.
+    /// The calls of a client, queued and in flight.
     fn share(&self, client: ClientId) -> usize {
-        let waiting = self.queues.get(&client).map_or(0, VecDeque::len);
-        waiting + self.flights.get(&client).copied().unwrap_or_default()
+        let queued = self.queues.get(&client).map_or(0, VecDeque::len);
+        queued + self.in_flight_of.get(&client).copied().unwrap_or_default()
     }
 
-    /// The clients with calls, and the one that wants to enter.
+    /// The number of clients with calls, including the client of the new call.
     fn active(&self, entering: ClientId) -> usize {
-        let flying = self.flights.keys();
-        let flying = flying.filter(|client| !self.queues.contains_key(client));
-        let known = self.queues.contains_key(&entering) || self.flights.contains_key(&entering);
-        self.queues.len() + flying.count() + usize::from(!known)
+        let clients = self.in_flight_of.keys();
+        let not_queued = clients.filter(|client| !self.queues.contains_key(client));
+        let known =
+            self.queues.contains_key(&entering) || self.in_flight_of.contains_key(&entering);
+        self.queues.len() + not_queued.count() + usize::from(!known)
     }
 
-    fn fly(&mut self, client: ClientId) {
+    fn count_in_flight(&mut self, client: ClientId) {
         self.in_flight += 1;
-        *self.flights.entry(client).or_default() += 1;
+        *self.in_flight_of.entry(client).or_default() += 1;
     }
 
-    /// A call that had its place already (a retry, or one that was returned unsent) waits in front
-    /// of its client's queue, and its client's turn is next.
+    /// Queues a call that was in flight before (a retry, or one that was returned unsent) in front of its
+    /// client's queue, and gives its client the next turn.
     ///
-    /// The cap of the line does not apply: the call was admitted before, so that there are never
-    /// more of these than places. Several of them, of one client or of many, wait in the order in
-    /// which they first came, whichever is given back first.
+    /// The limit of the queue does not apply: the call was admitted before, so there are never more of
+    /// these than calls in flight. Several of them, of one client or of many, are queued in the order of
+    /// their ids, whichever is returned first.
     pub fn enter_front(&mut self, client: ClientId, call: CallId) {
         let queue = self.queues.entry(client).or_default();
         if !queue.is_empty() {
             self.turns.retain(|turn| *turn != client);
         }
-        let earlier = queue.iter().take_while(|it| it.came_back_before(call));
+        let earlier = queue.iter().take_while(|it| it.returned_before(call));
         let place = earlier.count();
         let priority = None;
-        queue.insert(place, Waiting { call, priority });
+        queue.insert(place, QueuedCall { call, priority });
         let first = queue.front().map_or(call, |it| it.call);
         let earlier = self.turns.iter().take_while(|turn| {
             let next = self.queues.get(turn).and_then(VecDeque::front);
-            next.is_some_and(|it| it.came_back_before(first))
+            next.is_some_and(|it| it.returned_before(first))
         });
         self.turns.insert(earlier.count(), client);
-        self.waiting += 1;
+        self.queued += 1;
         self.returned += 1;
     }
 
-    /// Takes the next waiting call if a place is free; it is in flight then.
+    /// Takes the next call from the queue if the limit of calls in flight allows it. It is in flight then.
     ///
-    /// To be called only while the connection is open, until there is none.
+    /// Call it only while the connection is open, until it returns `None`.
     #[expect(
         clippy::should_implement_trait,
-        reason = "no iterator: after none there may be more"
+        reason = "not an iterator: after `None` there may be more"
     )]
     pub fn next(&mut self) -> Option<(ClientId, CallId)> {
         if self.in_flight >= self.max_in_flight {
@@ -213,24 +215,24 @@ impl Admission {
         }
         let client = self.turns.pop_front()?;
         let queue = self.queues.get_mut(&client)?;
-        let Waiting { call, priority } = queue.pop_front()?;
+        let QueuedCall { call, priority } = queue.pop_front()?;
         if queue.is_empty() {
             self.queues.remove(&client);
         } else {
             self.turns.push_back(client);
         }
-        self.waiting -= 1;
+        self.queued -= 1;
         self.returned -= usize::from(priority.is_none());
-        self.fly(client);
+        self.count_in_flight(client);
         Some((client, call))
     }
 
-    /// A waiting call leaves the line; false when it was not in it.
+    /// Removes a call from the queue; false if it was not queued.
     pub fn remove(&mut self, client: ClientId, call: CallId) -> bool {
         let Some(queue) = self.queues.get_mut(&client) else {
             return false;
         };
-        let Some(place) = queue.iter().position(|waiting| waiting.call == call) else {
+        let Some(place) = queue.iter().position(|queued| queued.call == call) else {
             return false;
         };
         let removed = queue.remove(place);
@@ -238,19 +240,19 @@ impl Admission {
             self.queues.remove(&client);
             self.turns.retain(|turn| *turn != client);
         }
-        self.waiting -= 1;
+        self.queued -= 1;
         self.returned -= usize::from(removed.is_some_and(|it| it.priority.is_none()));
         true
     }
 
-    /// One call of a client in flight ended.
+    /// A call in flight of this client ended.
     pub fn finish(&mut self, client: ClientId) {
-        let Some(flying) = self.flights.get_mut(&client) else {
+        let Some(count) = self.in_flight_of.get_mut(&client) else {
             return;
         };
-        *flying -= 1;
-        if *flying == 0 {
-            self.flights.remove(&client);
+        *count -= 1;
+        if *count == 0 {
+            self.in_flight_of.remove(&client);
         }
         self.in_flight -= 1;
     }
@@ -258,23 +260,18 @@ impl Admission {
     /// All calls in flight ended with their connection.
     pub fn lose_all(&mut self) {
         self.in_flight = 0;
-        self.flights.clear();
+        self.in_flight_of.clear();
     }
 
-    /// The calls in flight.
+    /// The number of calls in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    /// The calls that wait.
-    pub fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// Takes new bounds; calls that are in already stay.
-    pub fn resize(&mut self, settings: &AdmissionSettings) {
-        self.max_in_flight = settings.in_flight.max(1);
-        self.max_waiting = settings.waiting;
+    /// The number of queued calls.
+    #[cfg(test)]
+    fn queued(&self) -> usize {
+        self.queued
     }
 }
 
@@ -304,58 +301,91 @@ mod tests {
     }
 
     #[test]
-    fn a_call_starts_only_when_open_with_a_free_place_and_nobody_waiting() {
+    fn a_call_starts_only_if_open_below_the_limit_with_an_empty_queue() {
         let mut admission = admission(1, 8);
-        assert_eq!(admission.enter(A, CallId(1), Normal, false), Entry::Wait);
-        assert_eq!(admission.enter(A, CallId(2), Normal, true), Entry::Wait);
+        assert_eq!(
+            admission.enter(A, CallId(1), Normal, false),
+            Admitted::Queued
+        );
+        assert_eq!(
+            admission.enter(A, CallId(2), Normal, true),
+            Admitted::Queued
+        );
         assert_eq!(drain(&mut admission), [1, 2]);
-        assert_eq!(admission.enter(A, CallId(3), Normal, true), Entry::Start);
-        assert_eq!(admission.enter(A, CallId(4), Normal, true), Entry::Wait);
+        assert_eq!(
+            admission.enter(A, CallId(3), Normal, true),
+            Admitted::InFlight
+        );
+        assert_eq!(
+            admission.enter(A, CallId(4), Normal, true),
+            Admitted::Queued
+        );
         assert_eq!(admission.next(), None);
         admission.finish(A);
         assert_eq!(admission.next(), Some((A, CallId(4))));
     }
 
     #[test]
-    fn a_full_line_refuses_at_once_and_takes_again_when_one_leaves() {
+    fn a_full_queue_refuses_at_once_and_accepts_again_when_a_call_leaves() {
         let mut admission = admission(1, 2);
-        assert_eq!(admission.enter(A, CallId(1), Normal, false), Entry::Wait);
-        assert_eq!(admission.enter(B, CallId(2), Normal, false), Entry::Wait);
-        assert_eq!(admission.enter(A, CallId(3), Normal, false), Entry::Full);
+        assert_eq!(
+            admission.enter(A, CallId(1), Normal, false),
+            Admitted::Queued
+        );
+        assert_eq!(
+            admission.enter(B, CallId(2), Normal, false),
+            Admitted::Queued
+        );
+        assert_eq!(
+            admission.enter(A, CallId(3), Normal, false),
+            Admitted::QueueFull
+        );
         assert!(admission.remove(A, CallId(1)));
         assert!(!admission.remove(A, CallId(1)));
-        assert_eq!(admission.enter(A, CallId(4), Normal, false), Entry::Wait);
-        assert_eq!(admission.waiting(), 2);
+        assert_eq!(
+            admission.enter(A, CallId(4), Normal, false),
+            Admitted::Queued
+        );
+        assert_eq!(admission.queued(), 2);
     }
 
     #[test]
-    fn room_in_a_full_line_comes_from_the_client_with_the_largest_share() {
+    fn a_full_queue_evicts_a_call_of_the_client_with_the_largest_share() {
         let mut admission = admission(1, 4);
         for call in 0..4 {
             admission.enter(A, CallId(call), Normal, false);
         }
-        let replace = |evicted| Entry::Replace {
+        let replace = |evicted| Admitted::QueuedInsteadOf {
             evicted: CallId(evicted),
         };
         assert_eq!(admission.enter(B, CallId(10), Normal, false), replace(3));
         assert_eq!(admission.enter(B, CallId(11), Normal, false), replace(2));
-        assert_eq!(admission.enter(B, CallId(12), Normal, false), Entry::Full);
-        assert_eq!(admission.enter(A, CallId(13), Normal, false), Entry::Full);
+        assert_eq!(
+            admission.enter(B, CallId(12), Normal, false),
+            Admitted::QueueFull
+        );
+        assert_eq!(
+            admission.enter(A, CallId(13), Normal, false),
+            Admitted::QueueFull
+        );
         assert_eq!(drain(&mut admission), [0, 10, 1, 11]);
     }
 
     #[test]
-    fn a_call_that_had_its_place_is_never_evicted_and_takes_no_room() {
+    fn a_returned_call_is_never_evicted_and_does_not_count_against_the_limit() {
         let mut admission = admission(2, 1);
         admission.enter_front(A, CallId(1));
         admission.enter_front(A, CallId(2));
-        assert_eq!(admission.enter(A, CallId(3), Normal, false), Entry::Wait);
+        assert_eq!(
+            admission.enter(A, CallId(3), Normal, false),
+            Admitted::Queued
+        );
         let evicted = CallId(3);
         let entry = admission.enter(B, CallId(4), Normal, false);
-        assert_eq!(entry, Entry::Replace { evicted });
+        assert_eq!(entry, Admitted::QueuedInsteadOf { evicted });
         let third = ClientId(3);
         let refused = admission.enter(third, CallId(5), Normal, false);
-        assert_eq!(refused, Entry::Replace { evicted: CallId(4) });
+        assert_eq!(refused, Admitted::QueuedInsteadOf { evicted: CallId(4) });
         assert_eq!(drain(&mut admission), [1, 5, 2]);
     }
 
@@ -383,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_so_urgent_that_it_goes_before_a_call_that_comes_back() {
+    fn no_priority_goes_before_a_returned_call() {
         let mut admission = admission(1, 100);
         admission.enter(A, CallId(1), Normal, false);
         admission.enter_front(A, CallId(2));
@@ -392,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_come_back_one_by_one_keep_the_order_in_which_they_came() {
+    fn returned_calls_keep_the_order_of_their_ids() {
         for back in [[1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3]] {
             let mut admission = admission(4, 8);
             admission.enter(A, CallId(9), High, false);
@@ -405,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_returned_call_is_next_even_when_the_line_is_full() {
+    fn a_returned_call_is_next_even_if_the_queue_is_full() {
         let mut admission = admission(2, 2);
         admission.enter(A, CallId(1), Normal, true);
         admission.enter(B, CallId(2), Normal, true);
@@ -414,34 +444,33 @@ mod tests {
         admission.lose_all();
         admission.enter_front(B, CallId(2));
         admission.enter_front(A, CallId(1));
-        assert_eq!((admission.in_flight(), admission.waiting()), (0, 4));
+        assert_eq!((admission.in_flight(), admission.queued()), (0, 4));
         assert_eq!(drain(&mut admission), [1, 2, 3, 4]);
     }
 
     #[test]
-    fn new_bounds_hold_for_what_enters_from_then_on() {
+    fn new_limits_apply_to_later_calls() {
         let mut admission = admission(2, 2);
         admission.enter(A, CallId(1), Normal, true);
         admission.enter(A, CallId(2), Normal, true);
-        admission.resize(&AdmissionSettings {
+        admission.reconfigure(&AdmissionSettings {
             in_flight: 1,
             waiting: 1,
         });
-        assert_eq!(admission.enter(A, CallId(3), Normal, true), Entry::Wait);
+        assert_eq!(
+            admission.enter(A, CallId(3), Normal, true),
+            Admitted::Queued
+        );
         admission.finish(A);
         assert_eq!(admission.next(), None);
         admission.finish(A);
         assert_eq!(admission.next(), Some((A, CallId(3))));
         admission.finish(A);
         admission.finish(A);
-        assert_eq!(
-            admission.in_flight(),
-            0,
-            "one finish too many changes nothing"
-        );
+        assert_eq!(admission.in_flight(), 0, "an extra finish changes nothing");
     }
 
-    /// The same promises said plainly: one list per client, a list of whose turn it is.
+    /// A simple model of the same rules: one list per client, in the order of their turns.
     struct Model {
         in_flight: Vec<ClientId>,
         line: Vec<(ClientId, Vec<(u8, CallId)>)>,
@@ -452,7 +481,7 @@ mod tests {
             self.line.iter().map(|(_, calls)| calls.len()).sum()
         }
 
-        /// Those that never had a place.
+        /// Calls that were never in flight.
         fn fresh(&self) -> usize {
             let calls = self.line.iter().flat_map(|(_, calls)| calls);
             calls.filter(|(rank, _)| *rank > 0).count()
@@ -476,12 +505,12 @@ mod tests {
             call: CallId,
             priority: Priority,
             open: bool,
-        ) -> Entry {
-            if open && self.in_flight.len() < PLACES && self.line.is_empty() {
+        ) -> Admitted {
+            if open && self.in_flight.len() < LIMIT && self.line.is_empty() {
                 self.in_flight.push(client);
-                Entry::Start
-            } else if self.fresh() >= LINE {
-                Entry::Full
+                Admitted::InFlight
+            } else if self.fresh() >= QUEUE {
+                Admitted::QueueFull
             } else {
                 let rank = [Low, Normal, High].iter().position(|p| *p == priority);
                 let call = (3 - u8::try_from(rank.unwrap()).unwrap(), call);
@@ -493,7 +522,7 @@ mod tests {
                     }
                     None => self.line.push((client, vec![call])),
                 }
-                Entry::Wait
+                Admitted::Queued
             }
         }
 
@@ -501,7 +530,7 @@ mod tests {
             let mut calls = vec![(0, call)];
             if let Some(place) = self.line.iter().position(|(owner, _)| *owner == client) {
                 calls.extend(self.line.remove(place).1);
-                // Those that came back first, in the order in which they came.
+                // Returned calls first, in the order of their ids.
                 let back = calls.iter().filter(|(rank, _)| *rank == 0).count();
                 calls[..back].sort();
             }
@@ -512,7 +541,7 @@ mod tests {
         }
 
         fn next(&mut self) -> Option<(ClientId, CallId)> {
-            if self.in_flight.len() >= PLACES || self.line.is_empty() {
+            if self.in_flight.len() >= LIMIT || self.line.is_empty() {
                 return None;
             }
             let (client, mut calls) = self.line.remove(0);
@@ -534,8 +563,8 @@ mod tests {
         }
     }
 
-    const PLACES: usize = 3;
-    const LINE: usize = 6;
+    const LIMIT: usize = 3;
+    const QUEUE: usize = 6;
 
     #[derive(Debug, Clone)]
     enum Step {
@@ -563,8 +592,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
         #[test]
-        fn the_line_does_what_the_plain_model_does(steps in prop::collection::vec(step(), 1..80)) {
-            let mut line = admission(PLACES, LINE);
+        fn the_queue_behaves_like_the_simple_model(steps in prop::collection::vec(step(), 1..80)) {
+            let mut line = admission(LIMIT, QUEUE);
             let mut model = Model { in_flight: Vec::new(), line: Vec::new() };
             for (number, step) in (0_u64..).zip(steps) {
                 let call = CallId(number);
@@ -573,7 +602,7 @@ mod tests {
                         let client = ClientId(client);
                         let (share, active) = (model.share(client), model.active(client));
                         match line.enter(client, call, priority, open) {
-                            Entry::Replace { evicted } => {
+                            Admitted::QueuedInsteadOf { evicted } => {
                                 let of_evicted = |calls: &[(u8, CallId)]| {
                                     calls.last().is_some_and(|(rank, last)| *rank > 0 && *last == evicted)
                                 };
@@ -582,13 +611,13 @@ mod tests {
                                 prop_assert!(victim.is_some(), "{evicted} was sent, or is not the last");
                                 let victim = victim.unwrap();
                                 prop_assert!(model.share(victim) > share);
-                                prop_assert!(model.share(victim) * active > LINE, "within its share");
+                                prop_assert!(model.share(victim) * active > QUEUE, "within its share");
                                 model.remove(victim, evicted);
-                                prop_assert_eq!(model.enter(client, call, priority, open), Entry::Wait);
+                                prop_assert_eq!(model.enter(client, call, priority, open), Admitted::Queued);
                             }
-                            Entry::Full => {
-                                prop_assert!(share * active >= LINE, "refused within its share");
-                                prop_assert_eq!(model.enter(client, call, priority, open), Entry::Full);
+                            Admitted::QueueFull => {
+                                prop_assert!(share * active >= QUEUE, "refused within its share");
+                                prop_assert_eq!(model.enter(client, call, priority, open), Admitted::QueueFull);
                             }
                             entry => prop_assert_eq!(entry, model.enter(client, call, priority, open)),
                         }
@@ -612,9 +641,9 @@ mod tests {
                         model.in_flight.clear();
                     }
                 }
-                prop_assert_eq!(line.waiting(), model.waiting());
+                prop_assert_eq!(line.queued(), model.waiting());
                 prop_assert_eq!(line.in_flight(), model.in_flight.len());
-                prop_assert!(line.in_flight() <= PLACES);
+                prop_assert!(line.in_flight() <= LIMIT);
                 prop_assert_eq!(line.turns.len(), line.queues.len());
             }
         }

@@ -1,7 +1,7 @@
 //! How many connects a server may use, and when the next one may happen.
 //!
-//! A lost connection and a crashed actor draw from the same budget. What counts as proven, and
-//! performing the connects, is left to the machine and its driver.
+//! Lost connections and actor crashes use the same budget. The machine decides what proves a connection,
+//! and the actor performs the connects.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::settings::{BackoffSettings, BudgetSettings};
 /// When the next connect may happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectTiming {
-    /// The budget has room: connect at this moment.
+    /// The budget is not spent: connect at this moment.
     RetryAt(Instant),
     /// The budget is spent: the server is parked, and probed at this moment.
     Spent {
@@ -25,7 +25,7 @@ pub enum ConnectTiming {
 /// A sliding window of connects, the backoff between them, and the parking when it is full.
 #[derive(Debug, Clone)]
 pub struct ReconnectBudget {
-    /// The newest connects, at most `attempts` of them, and of those before the window only the last.
+    /// The newest connects within the window, at most `attempts`, or else the last one before it.
     connects: VecDeque<Instant>,
     attempts: u32,
     within: Duration,
@@ -38,7 +38,7 @@ pub struct ReconnectBudget {
 }
 
 impl ReconnectBudget {
-    /// A budget of which nothing is used.
+    /// An unused budget.
     pub fn new(backoff: &BackoffSettings, budget: &BudgetSettings) -> Self {
         Self {
             connects: VecDeque::new(),
@@ -55,17 +55,17 @@ impl ReconnectBudget {
 
     /// Counts one connect, or one restart of the actor.
     pub fn record(&mut self, now: Instant) {
-        self.forget_before(now);
+        self.evict_expired(now);
         self.connects.push_back(now);
-        self.forget_surplus();
+        self.evict_surplus();
     }
 
-    /// Whether `attempts` connects lie within the window.
+    /// Whether the window holds `attempts` connects.
     pub fn is_spent(&self, now: Instant) -> bool {
         self.used(now) >= self.attempts
     }
 
-    /// The connects within the window.
+    /// The number of connects within the window.
     pub fn used(&self, now: Instant) -> u32 {
         let used = self
             .connects
@@ -75,58 +75,57 @@ impl ReconnectBudget {
         u32::try_from(used).unwrap_or(u32::MAX)
     }
 
-    /// The newest connect or restart since everything was last given back.
+    /// The newest connect or restart since the budget was last restored.
     pub fn last(&self) -> Option<Instant> {
         self.connects.back().copied()
     }
 
-    /// The connects that the window may hold.
+    /// The number of connects that the window may hold.
     pub fn limit(&self) -> u32 {
         self.attempts
     }
 
     /// Decides after a failed connect or a lost connection.
     ///
-    /// `proven` says that the connection that was lost had proven itself: it is retried at once,
-    /// though not more often than the settings allow. `retry_after` is the server's own wish, which
-    /// wins over a shorter delay of ours.
+    /// A connection that had `proven` itself is retried at once, but not more often than the settings
+    /// allow. `retry_after` is what the server asked for; it replaces a shorter delay.
     ///
-    /// Once the answer was [`ConnectTiming::Spent`] it stays so, with growing probes, until [`prove`] or
-    /// [`forgive`], even when the window slides empty: a dead server gets no new burst of connects.
+    /// Once the answer is [`ConnectTiming::Spent`] it stays so, with growing probe intervals, until
+    /// [`prove`] or [`reset`], even when the window is empty: a dead server gets no new burst of connects.
     ///
     /// [`prove`]: Self::prove
-    /// [`forgive`]: Self::forgive
+    /// [`reset`]: Self::reset
     pub fn next(
         &mut self,
         now: Instant,
-        chance: Random,
+        random: Random,
         proven: bool,
         retry_after: Option<Duration>,
     ) -> ConnectTiming {
-        let wish = retry_after.unwrap_or_default().min(self.max_retry_after);
+        let least = retry_after.unwrap_or_default().min(self.max_retry_after);
         self.parked |= self.is_spent(now);
         if self.parked {
-            let delay = self.probes.next_delay(chance).max(wish);
+            let delay = self.probes.next_delay(random).max(least);
             return ConnectTiming::Spent {
                 probe_at: now + delay,
             };
         }
-        if proven && wish.is_zero() && self.may_retry_at_once(now) {
+        if proven && least.is_zero() && self.may_retry_at_once(now) {
             self.last_immediate = Some(now);
             return ConnectTiming::RetryAt(now);
         }
-        ConnectTiming::RetryAt(now + self.backoff.next_delay(chance).max(wish))
+        ConnectTiming::RetryAt(now + self.backoff.next_delay(random).max(least))
     }
 
-    /// Whether the server is parked: its budget was found spent, and nothing gave it back since.
+    /// Whether the server is parked: the budget was spent and has not been restored since.
     pub fn is_parked(&self) -> bool {
         self.parked
     }
 
-    /// The connection proved itself: everything is given back, the window, the curve, the parking.
+    /// The connection proved itself: clears the window, the backoff and the parking.
     ///
-    /// When the last immediate retry was is remembered, so that a server which answers one call and
-    /// dies is not connected in a tight loop.
+    /// The time of the last immediate retry stays, so that a server which answers one call and dies is
+    /// not reconnected in a tight loop.
     pub fn prove(&mut self) {
         self.connects.clear();
         self.backoff.reset();
@@ -134,13 +133,13 @@ impl ReconnectBudget {
         self.parked = false;
     }
 
-    /// A person asked for the server: everything is forgotten.
-    pub fn forgive(&mut self) {
+    /// The user asked for a connect: clears everything.
+    pub fn reset(&mut self) {
         self.prove();
         self.last_immediate = None;
     }
 
-    /// Takes new settings; what was used and the parking stay.
+    /// Applies new settings; the used connects and the parking stay.
     pub fn reconfigure(&mut self, backoff: &BackoffSettings, budget: &BudgetSettings) {
         self.attempts = budget.attempts;
         self.within = budget.within;
@@ -148,7 +147,7 @@ impl ReconnectBudget {
         self.max_retry_after = backoff.max_retry_after.min(LONGEST_DELAY);
         self.backoff.reconfigure(backoff);
         self.probes.reconfigure(&probe_curve(backoff, budget));
-        self.forget_surplus();
+        self.evict_surplus();
     }
 
     fn may_retry_at_once(&self, now: Instant) -> bool {
@@ -156,23 +155,22 @@ impl ReconnectBudget {
             .is_none_or(|last| now.saturating_duration_since(last) >= self.immediate_every)
     }
 
-    /// What has left the window does not come back, however many connects a budget allows.
-    fn forget_before(&mut self, now: Instant) {
-        let has_left = |at: &Instant| now.saturating_duration_since(*at) >= self.within;
-        while self.connects.front().is_some_and(has_left) {
+    fn evict_expired(&mut self, now: Instant) {
+        let is_expired = |at: &Instant| now.saturating_duration_since(*at) >= self.within;
+        while self.connects.front().is_some_and(is_expired) {
             self.connects.pop_front();
         }
     }
 
-    /// Older connects than the newest `attempts` never change an answer.
-    fn forget_surplus(&mut self) {
+    /// Connects older than the newest `attempts` never change an answer.
+    fn evict_surplus(&mut self) {
         while self.connects.len() > self.attempts as usize {
             self.connects.pop_front();
         }
     }
 }
 
-/// Probes are a curve of their own with the jitter of the other.
+/// The backoff of probes, with the jitter of the other backoff.
 fn probe_curve(backoff: &BackoffSettings, budget: &BudgetSettings) -> BackoffSettings {
     BackoffSettings {
         initial: budget.first_probe,
@@ -198,7 +196,7 @@ mod tests {
         ReconnectBudget::new(&BackoffSettings::default(), &BudgetSettings::default())
     }
 
-    /// Connects that all fail, each made when the budget says so, for `lasting`.
+    /// The connects of a server that never answers, each at the moment that the budget allows.
     fn connects_of_a_dead_server(budget: &mut ReconnectBudget, lasting: Duration) -> Vec<Duration> {
         let begin = Instant::now();
         let mut now = begin;
@@ -266,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_window_is_forgotten_but_for_the_last_one() {
+    fn only_the_last_connect_outside_the_window_is_remembered() {
         let settings = BudgetSettings {
             attempts: 1_000_000,
             ..BudgetSettings::default()
@@ -285,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn only_prove_and_forgive_give_the_budget_back() {
-        for give_back in [ReconnectBudget::prove, ReconnectBudget::forgive] {
+    fn only_prove_and_reset_restore_the_budget() {
+        for restore in [ReconnectBudget::prove, ReconnectBudget::reset] {
             let mut budget = budget();
             let now = Instant::now();
             for _ in 0..10 {
@@ -294,7 +292,7 @@ mod tests {
             }
             budget.next(now, MIDDLE, true, None);
             assert!(budget.is_spent(now) && budget.is_parked());
-            give_back(&mut budget);
+            restore(&mut budget);
             assert_eq!((budget.used(now), budget.is_parked()), (0, false));
             assert_eq!(
                 budget.next(now, MIDDLE, false, None),
@@ -316,26 +314,26 @@ mod tests {
         budget.prove();
         let later = now + secs(5);
         assert_eq!(next(&mut budget, later), ConnectTiming::RetryAt(later));
-        budget.forgive();
+        budget.reset();
         assert_eq!(next(&mut budget, later), ConnectTiming::RetryAt(later));
     }
 
     #[test]
-    fn a_longer_wish_of_the_server_wins_up_to_its_cap() {
+    fn a_longer_retry_after_is_honoured_up_to_its_limit() {
         let mut budget = budget();
         let now = Instant::now();
-        let mut next = |wish| budget.next(now, MIDDLE, true, Some(wish));
+        let mut next = |retry_after| budget.next(now, MIDDLE, true, Some(retry_after));
         assert_eq!(next(secs(7)), ConnectTiming::RetryAt(now + secs(7)));
         assert_eq!(next(secs(9_999)), ConnectTiming::RetryAt(now + secs(120)));
         assert_eq!(
             budget.next(now, MIDDLE, false, Some(secs(1))),
             ConnectTiming::RetryAt(now + secs(2)),
-            "a shorter wish does not hurry the third delay"
+            "a shorter one does not shorten the third delay"
         );
     }
 
     #[test]
-    fn new_settings_keep_what_was_used_and_the_parking() {
+    fn new_settings_keep_the_used_connects_and_the_parking() {
         let mut budget = budget();
         let now = Instant::now();
         for _ in 0..8 {
@@ -353,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_setting_and_no_wish_overflows_the_clock() {
+    fn no_setting_and_no_retry_after_overflows_the_clock() {
         let backoff = BackoffSettings {
             initial: Duration::MAX,
             max: Duration::MAX,
@@ -378,7 +376,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever a server does short of proving itself, and however long its connections last.
         #[test]
         fn an_unproven_server_never_gets_more_connects_than_its_budget_within_the_window(
             attempts in 1_u32..6,
@@ -391,9 +388,9 @@ mod tests {
             let mut connects = Vec::new();
             budget.record(now);
             connects.push(now);
-            for (up_for, rolled, proven, wish) in losses {
+            for (up_for, random, proven, retry_after) in losses {
                 now += Duration::from_millis(up_for);
-                let at = match budget.next(now, Random::new(rolled), proven, Some(secs(wish))) {
+                let at = match budget.next(now, Random::new(random), proven, Some(secs(retry_after))) {
                     ConnectTiming::RetryAt(at) => at,
                     ConnectTiming::Spent { .. } => break,
                 };

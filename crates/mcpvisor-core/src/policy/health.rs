@@ -1,32 +1,32 @@
 //! Counts of consecutive soft failures.
 //!
-//! Calls and discovery are counted apart, so that a working tool does not hide a broken listing.
-//! What is a soft failure, and the ping that decides at the threshold, is left to the machine.
+//! Calls and listings are counted separately, so that a working tool does not hide a broken listing. The
+//! machine decides what is a soft failure, and sends the ping when the threshold is reached.
 
 /// The consecutive soft failures of one connection.
 #[derive(Debug, Clone)]
 pub struct Health {
     threshold: u32,
     calls: u32,
-    discovery: u32,
+    listings: u32,
 }
 
 impl Health {
-    /// Nothing failed yet. A threshold of 0 is taken as 1.
+    /// No failures yet. A threshold of 0 counts as 1.
     pub fn new(threshold: u32) -> Self {
         Self {
             threshold: threshold.max(1),
             calls: 0,
-            discovery: 0,
+            listings: 0,
         }
     }
 
-    /// Takes another threshold; what failed stays counted.
+    /// Changes the threshold; the counts stay.
     pub fn reconfigure(&mut self, threshold: u32) {
         self.threshold = threshold.max(1);
     }
 
-    /// A call was answered, be it with an error of the server's.
+    /// A call was answered, with a result or an error of the server.
     pub fn call_answered(&mut self) {
         self.calls = 0;
     }
@@ -37,36 +37,33 @@ impl Health {
         self.calls >= self.threshold
     }
 
-    /// A listing was answered, be it with an error of the server's.
-    pub fn discovery_answered(&mut self) {
-        self.discovery = 0;
+    /// A listing was answered, with a result or an error of the server.
+    pub fn listing_answered(&mut self) {
+        self.listings = 0;
     }
 
     /// A listing failed softly; true when the threshold is reached.
-    pub fn discovery_failed(&mut self) -> bool {
-        self.discovery = self.discovery.saturating_add(1);
-        self.discovery >= self.threshold
+    pub fn listing_failed(&mut self) -> bool {
+        self.listings = self.listings.saturating_add(1);
+        self.listings >= self.threshold
     }
 
-    /// Forgets all failures: the connection is new, or a ping was answered.
+    /// Clears the counts: the connection is new, or a ping was answered.
     pub fn reset(&mut self) {
         self.calls = 0;
-        self.discovery = 0;
+        self.listings = 0;
     }
 
-    /// The calls that failed since one was answered.
-    pub fn call_failures(&self) -> u32 {
+    /// Failed calls since one was answered.
+    #[cfg(test)]
+    pub(crate) fn call_failures(&self) -> u32 {
         self.calls
     }
 
-    /// The listings that failed since one was answered.
-    pub fn discovery_failures(&self) -> u32 {
-        self.discovery
-    }
-
-    /// Changes the threshold; the counts stay. 0 is taken as 1.
-    pub fn set_threshold(&mut self, threshold: u32) {
-        self.threshold = threshold.max(1);
+    /// Failed listings since one was answered.
+    #[cfg(test)]
+    pub(crate) fn listing_failures(&self) -> u32 {
+        self.listings
     }
 }
 
@@ -83,22 +80,22 @@ mod tests {
         assert!(!health.call_failed());
         assert!(!health.call_failed());
         assert!(health.call_failed());
-        assert!(health.call_failed(), "and stays reached");
+        assert!(health.call_failed(), "it stays reached");
     }
 
     #[test]
     fn a_working_tool_does_not_hide_a_broken_listing() {
         let mut health = Health::new(2);
-        assert!(!health.discovery_failed());
+        assert!(!health.listing_failed());
         health.call_answered();
-        assert!(health.discovery_failed());
+        assert!(health.listing_failed());
     }
 
     #[test]
     fn a_working_listing_does_not_hide_broken_calls() {
         let mut health = Health::new(2);
         assert!(!health.call_failed());
-        health.discovery_answered();
+        health.listing_answered();
         assert!(health.call_failed());
     }
 
@@ -106,28 +103,22 @@ mod tests {
     fn a_success_after_recovery_clears_the_counts() {
         let mut health = Health::new(2);
         health.call_failed();
-        health.discovery_failed();
+        health.listing_failed();
         health.reset();
-        assert_eq!(
-            (health.call_failures(), health.discovery_failures()),
-            (0, 0)
-        );
+        assert_eq!((health.call_failures(), health.listing_failures()), (0, 0));
         health.call_failed();
-        health.discovery_failed();
+        health.listing_failed();
         health.call_answered();
-        health.discovery_answered();
-        assert_eq!(
-            (health.call_failures(), health.discovery_failures()),
-            (0, 0)
-        );
+        health.listing_answered();
+        assert_eq!((health.call_failures(), health.listing_failures()), (0, 0));
     }
 
     #[test]
-    fn a_threshold_of_zero_needs_a_failure_still() {
+    fn a_threshold_of_zero_counts_as_one() {
         let mut health = Health::new(0);
         assert_eq!(health.call_failures(), 0);
         assert!(health.call_failed());
-        health.set_threshold(2);
+        health.reconfigure(2);
         assert!(health.call_failed());
     }
 }

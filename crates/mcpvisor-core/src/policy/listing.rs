@@ -1,8 +1,8 @@
 //! Which lists of a server need fetching, and when.
 //!
-//! Bursts of changes are coalesced and none is lost: a change during a fetch leads to another one.
-//! On a new connection the tools come first, alone: calls may wait for them, and nobody for the rest.
-//! Fetching and publishing is left to others, as is dropping what an older generation reports.
+//! Bursts of changes are coalesced and none is lost: a change during a fetch leads to another fetch. On a
+//! new connection the tools are fetched first and alone, because calls may wait for them. The actor
+//! fetches and publishes; the machine drops reports of older generations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::policy::backoff::{Backoff, LONGEST_DELAY};
 use crate::random::Random;
 use crate::settings::{BackoffSettings, ListingSettings};
 
-/// One of the lists that a server may have. Another one would be a breaking change, so that whoever
-/// matches on it notices.
+/// One of the lists that a server may have. It is exhaustive on purpose: a new list is a breaking change
+/// that every `match` has to handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListKind {
@@ -61,34 +61,34 @@ pub enum FetchOutcome {
     Failed,
 }
 
-/// What is wanted of each list of the current connection.
+/// When each list of the current connection is fetched.
 #[derive(Debug, Clone)]
 pub struct ListSchedule {
     refresh_every: Duration,
     retry: Backoff,
     /// The lists that the connected server has; none while disconnected.
     lists: Option<BTreeMap<ListKind, List>>,
-    /// The tools have not been asked for on this connection, or not answered; the rest waits.
+    /// The first fetch of the tools on this connection has not ended; the other lists wait for it.
     tools_first: bool,
-    /// When the first of them is no longer good.
+    /// When the first of them expires.
     next_expiry: Option<Instant>,
 }
 
-/// The state of one list. A list may be wanted while a fetch of it runs.
+/// The state of one list. It may be due again while a fetch of it runs.
 #[derive(Debug, Clone)]
 struct List {
-    wanted_at: Option<Instant>,
+    due_at: Option<Instant>,
     running: bool,
     last_start: Option<Instant>,
     /// Whether it was ever fetched on this connection.
     fetched: bool,
-    /// When it is no longer good, if its server said so.
+    /// When it expires, if the server set a time.
     expires_at: Option<Instant>,
     retry: Backoff,
 }
 
 impl ListSchedule {
-    /// Disconnected: nothing is wanted.
+    /// Disconnected: nothing to fetch.
     pub fn new(settings: &ListingSettings) -> Self {
         Self {
             refresh_every: settings.refresh_every.min(LONGEST_DELAY),
@@ -99,18 +99,18 @@ impl ListSchedule {
         }
     }
 
-    /// Takes other settings; what is wanted and runs stays so.
+    /// Applies new settings; due and running fetches stay.
     pub fn reconfigure(&mut self, settings: &ListingSettings) {
         self.refresh_every = settings.refresh_every.min(LONGEST_DELAY);
         self.retry = retry_curve(settings);
     }
 
-    /// A new connection, of a server that has these lists: all are wanted now, and fetches that
-    /// still run on an older connection are forgotten.
+    /// A new connection of a server that has these lists: all are due now. Fetches that still run on an
+    /// older connection are forgotten.
     pub fn connected(&mut self, now: Instant, lists: &[ListKind]) {
-        let wanted = |kind: &ListKind| {
+        let new_list = |kind: &ListKind| {
             let list = List {
-                wanted_at: Some(now),
+                due_at: Some(now),
                 running: false,
                 last_start: None,
                 fetched: false,
@@ -119,19 +119,19 @@ impl ListSchedule {
             };
             (*kind, list)
         };
-        self.lists = Some(lists.iter().map(wanted).collect());
+        self.lists = Some(lists.iter().map(new_list).collect());
         self.tools_first = lists.contains(&ListKind::Tools);
         self.next_expiry = None;
     }
 
-    /// The connection is gone, and what was wanted or ran with it.
+    /// The connection is gone, with all due and running fetches.
     pub fn disconnected(&mut self) {
         self.lists = None;
         self.next_expiry = None;
     }
 
-    /// The server says that a list changed. Ignored while disconnected, and for a list that the
-    /// server does not have.
+    /// The server reports that a list changed. Ignored while disconnected, and for a list that the server
+    /// does not have.
     pub fn changed(&mut self, now: Instant, kind: ListKind) {
         let refresh_every = self.refresh_every;
         if let Some(list) = self.list(kind) {
@@ -139,26 +139,26 @@ impl ListSchedule {
                 Some(last) => now.max(last + refresh_every),
                 None => now,
             };
-            list.want(earliest);
+            list.schedule(earliest);
         }
     }
 
-    /// A list that was just fetched is good until then.
-    pub fn expires(&mut self, kind: ListKind, at: Instant) {
+    /// A list that was just fetched expires at this moment.
+    pub fn set_expiry(&mut self, kind: ListKind, at: Instant) {
         if let Some(list) = self.list(kind) {
             list.expires_at = Some(at);
         }
         self.find_next_expiry();
     }
 
-    /// When the first list is no longer good.
+    /// When the first list expires.
     pub fn next_expiry(&self) -> Option<Instant> {
         self.next_expiry
     }
 
-    /// Somebody uses the lists: those that are no longer good are wanted, but no sooner than any
-    /// other refresh. A list that nobody uses is not fetched, however short its time is.
-    pub fn used(&mut self, now: Instant) {
+    /// Schedules a fetch of every expired list, at most once per `refresh_every`. Call it when the lists
+    /// are used: an unused list is not fetched, however soon it expires.
+    pub fn refresh_expired(&mut self, now: Instant) {
         let mut expired = Vec::new();
         for (kind, list) in self.lists.iter_mut().flatten() {
             if list.expires_at.is_some_and(|at| at <= now) {
@@ -177,8 +177,8 @@ impl ListSchedule {
         self.next_expiry = lists.filter_map(|(_, list)| list.expires_at).min();
     }
 
-    /// A fetch ended. What did not succeed is wanted again, later each time.
-    pub fn ended(&mut self, now: Instant, kind: ListKind, outcome: FetchOutcome) {
+    /// A fetch ended. A failed one is retried with a growing delay.
+    pub fn fetch_ended(&mut self, now: Instant, kind: ListKind, outcome: FetchOutcome) {
         let Some(list) = self.list(kind).filter(|list| list.running) else {
             return;
         };
@@ -190,7 +190,7 @@ impl ListSchedule {
             }
             FetchOutcome::Refused | FetchOutcome::Failed => {
                 let delay = list.retry.next_delay(Random::MIDDLE);
-                list.want(now + delay);
+                list.schedule(now + delay);
             }
         }
         if kind == ListKind::Tools {
@@ -198,16 +198,15 @@ impl ListSchedule {
         }
     }
 
-    /// The next list whose fetch should start now; it runs from then on until it
-    /// [`ended`](Self::ended).
+    /// The next list whose fetch should start now. It runs until [`fetch_ended`](Self::fetch_ended).
     pub fn poll(&mut self, now: Instant) -> Option<ListKind> {
         let tools_first = self.tools_first;
         let (kind, list) = self.lists.as_mut()?.iter_mut().find(|(kind, list)| {
             let waits = tools_first && **kind != ListKind::Tools;
-            !waits && list.due_at().is_some_and(|at| at <= now)
+            !waits && list.starts_at().is_some_and(|at| at <= now)
         })?;
         let kind = *kind;
-        list.wanted_at = None;
+        list.due_at = None;
         list.running = true;
         list.last_start = Some(now);
         if list.expires_at.take().is_some() {
@@ -216,30 +215,30 @@ impl ListSchedule {
         Some(kind)
     }
 
-    /// When [`poll`](Self::poll) has the next list, if nothing else happens.
+    /// When [`poll`](Self::poll) returns the next list, if nothing else happens.
     pub fn next_deadline(&self) -> Option<Instant> {
         let lists = self.lists.as_ref()?;
         match lists.get(&ListKind::Tools) {
-            Some(tools) if self.tools_first => tools.due_at(),
-            _ => lists.values().filter_map(List::due_at).min(),
+            Some(tools) if self.tools_first => tools.starts_at(),
+            _ => lists.values().filter_map(List::starts_at).min(),
         }
     }
 
-    /// Whether every list was fetched on this connection, and none is wanted or running.
+    /// Whether every list was fetched on this connection, and no fetch is due or running.
     pub fn is_fresh(&self) -> bool {
         self.lists
             .as_ref()
             .is_some_and(|lists| lists.values().all(List::is_fresh))
     }
 
-    /// Whether one list was fetched on this connection, and is neither wanted nor running; nothing if
-    /// the server has no such list, or is disconnected.
+    /// Whether a list was fetched on this connection, and no fetch of it is due or running; `None` if the
+    /// server has no such list, or is disconnected.
     pub fn is_list_fresh(&self, kind: ListKind) -> Option<bool> {
         let list = self.lists.as_ref()?.get(&kind)?;
         Some(list.is_fresh())
     }
 
-    /// Whether a list was fetched on this connection; nothing if the server has no such list.
+    /// Whether a list was fetched on this connection; `None` if the server has no such list.
     pub fn was_fetched(&self, kind: ListKind) -> Option<bool> {
         let list = self.lists.as_ref()?.get(&kind)?;
         Some(list.fetched)
@@ -261,19 +260,19 @@ fn retry_curve(settings: &ListingSettings) -> Backoff {
 }
 
 impl List {
-    /// Wanted at this moment, or sooner if it was before.
-    fn want(&mut self, at: Instant) {
-        self.wanted_at = Some(self.wanted_at.map_or(at, |wanted| wanted.min(at)));
+    /// Makes a fetch due at this moment, unless one is due sooner.
+    fn schedule(&mut self, at: Instant) {
+        self.due_at = Some(self.due_at.map_or(at, |due| due.min(at)));
     }
 
-    /// Fetched on this connection, and neither wanted nor running.
+    /// Fetched on this connection, and no fetch due or running.
     fn is_fresh(&self) -> bool {
-        self.fetched && !self.running && self.wanted_at.is_none()
+        self.fetched && !self.running && self.due_at.is_none()
     }
 
-    /// When a fetch should start; none while one runs.
-    fn due_at(&self) -> Option<Instant> {
-        self.wanted_at.filter(|_| !self.running)
+    /// When the next fetch should start; `None` while one runs.
+    fn starts_at(&self) -> Option<Instant> {
+        self.due_at.filter(|_| !self.running)
     }
 }
 
@@ -291,140 +290,137 @@ mod tests {
 
     /// Connected, and the tools fetched at the returned moment.
     fn with_tools_fetched() -> (ListSchedule, Instant) {
-        let mut discovery = ListSchedule::new(&ListingSettings::default());
+        let mut lists = ListSchedule::new(&ListingSettings::default());
         let now = Instant::now();
-        discovery.connected(now, &[Tools]);
-        assert_eq!(discovery.poll(now), Some(Tools));
-        discovery.ended(now, Tools, Fetched);
-        (discovery, now)
+        lists.connected(now, &[Tools]);
+        assert_eq!(lists.poll(now), Some(Tools));
+        lists.fetch_ended(now, Tools, Fetched);
+        (lists, now)
     }
 
     #[test]
-    fn a_new_connection_wants_every_list_that_the_server_has_and_no_other() {
-        let mut discovery = ListSchedule::new(&ListingSettings::default());
+    fn a_new_connection_fetches_every_list_of_the_server_and_no_other() {
+        let mut lists = ListSchedule::new(&ListingSettings::default());
         let now = Instant::now();
-        assert!(!discovery.is_fresh());
-        discovery.connected(now, &[Resources, Tools]);
-        assert_eq!(discovery.next_deadline(), Some(now));
-        assert_eq!(discovery.poll(now), Some(Tools));
-        assert_eq!(discovery.poll(now), None, "the tools come first, alone");
-        assert_eq!(discovery.next_deadline(), None);
-        assert_eq!(discovery.is_list_fresh(Tools), Some(false));
-        discovery.ended(now, Tools, Fetched);
-        assert_eq!(discovery.next_deadline(), Some(now));
-        assert_eq!(discovery.poll(now), Some(Resources));
-        assert_eq!(discovery.poll(now), None);
-        assert!(!discovery.is_fresh());
-        assert_eq!(discovery.is_list_fresh(Tools), Some(true));
-        assert_eq!(discovery.is_list_fresh(Resources), Some(false));
-        assert_eq!(discovery.is_list_fresh(Prompts), None);
-        discovery.ended(now, Resources, Fetched);
-        assert!(discovery.is_fresh());
-        discovery.changed(now, Prompts);
-        assert!(discovery.is_fresh());
-        assert_eq!(discovery.next_deadline(), None);
+        assert!(!lists.is_fresh());
+        lists.connected(now, &[Resources, Tools]);
+        assert_eq!(lists.next_deadline(), Some(now));
+        assert_eq!(lists.poll(now), Some(Tools));
+        assert_eq!(lists.poll(now), None, "the tools are fetched first, alone");
+        assert_eq!(lists.next_deadline(), None);
+        assert_eq!(lists.is_list_fresh(Tools), Some(false));
+        lists.fetch_ended(now, Tools, Fetched);
+        assert_eq!(lists.next_deadline(), Some(now));
+        assert_eq!(lists.poll(now), Some(Resources));
+        assert_eq!(lists.poll(now), None);
+        assert!(!lists.is_fresh());
+        assert_eq!(lists.is_list_fresh(Tools), Some(true));
+        assert_eq!(lists.is_list_fresh(Resources), Some(false));
+        assert_eq!(lists.is_list_fresh(Prompts), None);
+        lists.fetch_ended(now, Resources, Fetched);
+        assert!(lists.is_fresh());
+        lists.changed(now, Prompts);
+        assert!(lists.is_fresh());
+        assert_eq!(lists.next_deadline(), None);
     }
 
     #[test]
     fn a_server_without_lists_is_fresh_when_connected() {
-        let mut discovery = ListSchedule::new(&ListingSettings::default());
-        discovery.connected(Instant::now(), &[]);
-        assert!(discovery.is_fresh());
-        discovery.disconnected();
-        assert!(!discovery.is_fresh());
+        let mut lists = ListSchedule::new(&ListingSettings::default());
+        lists.connected(Instant::now(), &[]);
+        assert!(lists.is_fresh());
+        lists.disconnected();
+        assert!(!lists.is_fresh());
     }
 
     #[test]
     fn a_burst_of_changes_leads_to_one_fetch_not_too_soon() {
-        let (mut discovery, begin) = with_tools_fetched();
+        let (mut lists, begin) = with_tools_fetched();
         for at in 0..50 {
-            discovery.changed(begin + millis(at), Tools);
+            lists.changed(begin + millis(at), Tools);
         }
-        assert!(!discovery.is_fresh());
-        assert_eq!(discovery.next_deadline(), Some(begin + millis(100)));
-        assert_eq!(discovery.poll(begin + millis(99)), None);
-        assert_eq!(discovery.poll(begin + millis(100)), Some(Tools));
-        discovery.ended(begin + millis(110), Tools, Fetched);
-        assert!(discovery.is_fresh());
+        assert!(!lists.is_fresh());
+        assert_eq!(lists.next_deadline(), Some(begin + millis(100)));
+        assert_eq!(lists.poll(begin + millis(99)), None);
+        assert_eq!(lists.poll(begin + millis(100)), Some(Tools));
+        lists.fetch_ended(begin + millis(110), Tools, Fetched);
+        assert!(lists.is_fresh());
     }
 
     #[test]
     fn a_change_long_after_the_last_fetch_is_fetched_at_once() {
-        let (mut discovery, begin) = with_tools_fetched();
+        let (mut lists, begin) = with_tools_fetched();
         let later = begin + millis(5_000);
-        discovery.changed(later, Tools);
-        assert_eq!(discovery.poll(later), Some(Tools));
+        lists.changed(later, Tools);
+        assert_eq!(lists.poll(later), Some(Tools));
     }
 
     #[test]
     fn a_change_during_a_fetch_is_not_lost() {
-        let (mut discovery, begin) = with_tools_fetched();
+        let (mut lists, begin) = with_tools_fetched();
         let second = begin + millis(1_000);
-        discovery.changed(second, Tools);
-        assert_eq!(discovery.poll(second), Some(Tools));
-        discovery.changed(second + millis(150), Tools);
-        assert_eq!(discovery.poll(second + millis(150)), None, "one at a time");
-        assert_eq!(discovery.next_deadline(), None);
-        discovery.ended(second + millis(200), Tools, Fetched);
-        assert!(!discovery.is_fresh());
-        assert_eq!(discovery.poll(second + millis(200)), Some(Tools));
+        lists.changed(second, Tools);
+        assert_eq!(lists.poll(second), Some(Tools));
+        lists.changed(second + millis(150), Tools);
+        assert_eq!(lists.poll(second + millis(150)), None, "one at a time");
+        assert_eq!(lists.next_deadline(), None);
+        lists.fetch_ended(second + millis(200), Tools, Fetched);
+        assert!(!lists.is_fresh());
+        assert_eq!(lists.poll(second + millis(200)), Some(Tools));
     }
 
     #[test]
-    fn what_fails_is_tried_again_later_each_time_until_it_succeeds() {
-        let (mut discovery, mut now) = with_tools_fetched();
-        discovery.changed(now, Tools);
+    fn a_failed_fetch_is_retried_with_growing_delays_until_it_succeeds() {
+        let (mut lists, mut now) = with_tools_fetched();
+        lists.changed(now, Tools);
         let mut waits = Vec::new();
         for outcome in [
             Failed, Refused, Failed, Failed, Failed, Failed, Failed, Failed,
         ] {
-            now = discovery.next_deadline().unwrap();
-            assert_eq!(discovery.poll(now), Some(Tools));
-            discovery.ended(now, Tools, outcome);
-            waits.push((discovery.next_deadline().unwrap() - now).as_secs());
-            assert!(!discovery.is_fresh());
+            now = lists.next_deadline().unwrap();
+            assert_eq!(lists.poll(now), Some(Tools));
+            lists.fetch_ended(now, Tools, outcome);
+            waits.push((lists.next_deadline().unwrap() - now).as_secs());
+            assert!(!lists.is_fresh());
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        now = discovery.next_deadline().unwrap();
-        discovery.poll(now);
-        discovery.ended(now, Tools, Fetched);
-        assert!(discovery.is_fresh());
-        discovery.changed(now, Tools);
-        now = discovery.next_deadline().unwrap();
-        discovery.poll(now);
-        discovery.ended(now, Tools, Failed);
-        assert_eq!(discovery.next_deadline(), Some(now + millis(1_000)));
+        now = lists.next_deadline().unwrap();
+        lists.poll(now);
+        lists.fetch_ended(now, Tools, Fetched);
+        assert!(lists.is_fresh());
+        lists.changed(now, Tools);
+        now = lists.next_deadline().unwrap();
+        lists.poll(now);
+        lists.fetch_ended(now, Tools, Failed);
+        assert_eq!(lists.next_deadline(), Some(now + millis(1_000)));
     }
 
     #[test]
-    fn a_change_hurries_the_next_try_of_a_failed_list() {
-        let (mut discovery, begin) = with_tools_fetched();
-        discovery.changed(begin, Tools);
+    fn a_change_brings_the_retry_of_a_failed_list_forward() {
+        let (mut lists, begin) = with_tools_fetched();
+        lists.changed(begin, Tools);
         let start = begin + millis(100);
-        discovery.poll(start);
-        discovery.ended(start, Tools, Failed);
-        discovery.changed(start + millis(1), Tools);
-        assert_eq!(discovery.next_deadline(), Some(start + millis(100)));
+        lists.poll(start);
+        lists.fetch_ended(start, Tools, Failed);
+        lists.changed(start + millis(1), Tools);
+        assert_eq!(lists.next_deadline(), Some(start + millis(100)));
     }
 
     #[test]
     fn an_expired_list_is_fetched_when_it_is_used_and_not_too_soon() {
-        let (mut discovery, begin) = with_tools_fetched();
-        discovery.expires(Tools, begin + millis(10));
-        assert_eq!(discovery.next_expiry(), Some(begin + millis(10)));
-        discovery.used(begin + millis(9));
-        assert!(discovery.is_fresh(), "it is still good");
-        assert_eq!(discovery.next_deadline(), None, "nobody is waiting for it");
-        discovery.used(begin + millis(10));
-        assert_eq!(discovery.next_expiry(), None);
-        assert_eq!(discovery.next_deadline(), Some(begin + millis(100)));
-        assert_eq!(discovery.poll(begin + millis(100)), Some(Tools));
-        discovery.ended(begin + millis(100), Tools, Fetched);
-        discovery.used(begin + secs_later(60));
-        assert!(
-            discovery.is_fresh(),
-            "nothing is known of its time any more"
-        );
+        let (mut lists, begin) = with_tools_fetched();
+        lists.set_expiry(Tools, begin + millis(10));
+        assert_eq!(lists.next_expiry(), Some(begin + millis(10)));
+        lists.refresh_expired(begin + millis(9));
+        assert!(lists.is_fresh(), "it has not expired");
+        assert_eq!(lists.next_deadline(), None, "an unused list is not fetched");
+        lists.refresh_expired(begin + millis(10));
+        assert_eq!(lists.next_expiry(), None);
+        assert_eq!(lists.next_deadline(), Some(begin + millis(100)));
+        assert_eq!(lists.poll(begin + millis(100)), Some(Tools));
+        lists.fetch_ended(begin + millis(100), Tools, Fetched);
+        lists.refresh_expired(begin + secs_later(60));
+        assert!(lists.is_fresh(), "the new fetch has no expiry");
     }
 
     fn secs_later(seconds: u64) -> Duration {
@@ -432,35 +428,35 @@ mod tests {
     }
 
     #[test]
-    fn a_change_before_the_time_is_up_makes_it_void() {
-        let (mut discovery, begin) = with_tools_fetched();
-        discovery.expires(Tools, begin + millis(500));
-        discovery.changed(begin + millis(200), Tools);
-        assert_eq!(discovery.poll(begin + millis(200)), Some(Tools));
-        assert_eq!(discovery.next_expiry(), None);
-        discovery.disconnected();
-        discovery.expires(Tools, begin);
-        assert_eq!(discovery.next_expiry(), None);
+    fn a_change_before_the_expiry_clears_it() {
+        let (mut lists, begin) = with_tools_fetched();
+        lists.set_expiry(Tools, begin + millis(500));
+        lists.changed(begin + millis(200), Tools);
+        assert_eq!(lists.poll(begin + millis(200)), Some(Tools));
+        assert_eq!(lists.next_expiry(), None);
+        lists.disconnected();
+        lists.set_expiry(Tools, begin);
+        assert_eq!(lists.next_expiry(), None);
     }
 
     #[test]
-    fn a_lost_connection_forgets_what_was_wanted_and_what_ran() {
-        let (mut discovery, begin) = with_tools_fetched();
+    fn a_lost_connection_clears_due_and_running_fetches() {
+        let (mut lists, begin) = with_tools_fetched();
         let later = begin + millis(1_000);
-        discovery.changed(later, Tools);
-        discovery.poll(later);
-        discovery.disconnected();
-        discovery.changed(later, Tools);
-        assert_eq!(discovery.next_deadline(), None);
-        assert_eq!(discovery.poll(later), None);
-        discovery.connected(later, &[Tools]);
-        discovery.ended(later, Tools, Failed);
-        assert_eq!(discovery.poll(later), Some(Tools));
-        discovery.ended(later, Tools, Failed);
+        lists.changed(later, Tools);
+        lists.poll(later);
+        lists.disconnected();
+        lists.changed(later, Tools);
+        assert_eq!(lists.next_deadline(), None);
+        assert_eq!(lists.poll(later), None);
+        lists.connected(later, &[Tools]);
+        lists.fetch_ended(later, Tools, Failed);
+        assert_eq!(lists.poll(later), Some(Tools));
+        lists.fetch_ended(later, Tools, Failed);
         assert_eq!(
-            discovery.next_deadline(),
+            lists.next_deadline(),
             Some(later + millis(1_000)),
-            "the failure of the old connection's fetch does not count"
+            "the failed fetch of the old connection does not count"
         );
     }
 
@@ -471,7 +467,7 @@ mod tests {
         fn after_the_last_change_there_is_always_one_more_whole_fetch(
             steps in prop::collection::vec((0_u64..120, 0_u64..4), 1..60),
         ) {
-            let (mut discovery, mut now) = with_tools_fetched();
+            let (mut lists, mut now) = with_tools_fetched();
             let mut last_start = now;
             let mut running = false;
             // Whether a fetch began after the last change, or one is due to.
@@ -480,29 +476,29 @@ mod tests {
                 now += millis(gap);
                 match step {
                     0 => {
-                        discovery.changed(now, Tools);
+                        lists.changed(now, Tools);
                         seen = false;
                     }
                     1 if running => {
-                        discovery.ended(now, Tools, Fetched);
+                        lists.fetch_ended(now, Tools, Fetched);
                         running = false;
                     }
                     2 if running => {
-                        discovery.ended(now, Tools, Failed);
+                        lists.fetch_ended(now, Tools, Failed);
                         running = false;
                         seen = false;
                     }
                     _ => {
-                        if discovery.poll(now).is_some() {
+                        if lists.poll(now).is_some() {
                             prop_assert!(!running, "two fetches of one list");
                             prop_assert!(now - last_start >= millis(100));
                             (last_start, running, seen) = (now, true, true);
                         }
                     }
                 }
-                prop_assert_eq!(discovery.is_fresh(), seen && !running);
+                prop_assert_eq!(lists.is_fresh(), seen && !running);
                 if !seen && !running {
-                    prop_assert!(discovery.next_deadline().is_some(), "a change was lost");
+                    prop_assert!(lists.next_deadline().is_some(), "a change was lost");
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! What is known about a request that met trouble, and what may be done about it.
+//! The retry table: what is known about a request that failed, and what may be done about it.
 //!
-//! The whole decision table is one function over plain values. Which trouble it was is said by the
-//! transports; waiting, reconnecting and repeating is left to the machine.
+//! The whole table is one function over plain values. The links say which failure it was; waiting,
+//! reconnecting and sending again is up to the machine.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use crate::settings::{RetrySettings, ServerSettings};
 
-/// A request is repeated at most this often, all layers together.
+/// Retries of one request, all layers together.
 pub const MAX_RETRIES: u8 = 1;
 
-/// A server's wish (`Retry-After`) is honoured up to this, unless the settings say otherwise.
+/// The default of [`BackoffSettings::max_retry_after`](crate::settings::BackoffSettings).
 pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
-/// The pause before a repeat at a busy server that did not say how long.
+/// The pause before a retry at a busy server that sent no `Retry-After`.
 pub const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known about a request.
@@ -39,22 +39,24 @@ pub enum Safety {
     Repeatable,
     /// It calls a tool, which may have effects.
     Effectful,
-    /// It calls a tool that the config trusts as read-only or idempotent.
+    /// It calls a tool that the config trusts to be read-only or idempotent.
     TrustedTool,
 }
 
 impl Safety {
-    /// The safety of a tool, of which the server says that it is `read_only` or `idempotent`.
-    ///
-    /// A server's word counts only when the config trusts that server.
+    /// The safety of a tool call. The hints of the server count, and are looked up, only if the config
+    /// trusts the server.
     pub fn of_tool(
         name: &str,
-        read_only: bool,
-        idempotent: bool,
         settings: &RetrySettings,
+        hints: impl FnOnce() -> ToolHints,
     ) -> Self {
+        let is_hinted = || {
+            let hints = hints();
+            hints.read_only || hints.idempotent
+        };
         let by_name = settings.idempotent_tools.iter().any(|tool| tool == name);
-        if by_name || (settings.trusted && (read_only || idempotent)) {
+        if by_name || (settings.trusted && is_hinted()) {
             Self::TrustedTool
         } else {
             Self::Effectful
@@ -62,57 +64,54 @@ impl Safety {
     }
 }
 
-/// What the caller wishes about retries.
+/// The annotations of a tool that concern retries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ToolHints {
+    /// The tool does not change anything.
+    pub read_only: bool,
+    /// Calling it twice has the effect of calling it once.
+    pub idempotent: bool,
+}
+
+/// Whether the caller allows a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RetryPolicy {
-    /// Repeat what is safe to repeat.
+    /// Retry what is safe to repeat.
     #[default]
     Default,
     /// Never send it twice.
     Never,
-    /// The caller says that repeating is safe.
+    /// The caller declares it safe to repeat.
     Always,
 }
 
-/// What happened to a request.
+/// What happened to a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RequestFailure {
-    /// It was queued when the connection went, or the connect failed: nothing was written.
+    /// It was queued when the connection ended, or the connect failed: nothing was written.
     NotWritten,
-    /// No connection could be opened for it in time, and the link lives on with what is in flight:
+    /// No connection could be opened for it in time, while the link stays up for the requests in flight:
     /// nothing was written.
     ConnectTimedOut,
-    /// Writing it failed; a part may have arrived.
-    WriteFailed,
     /// The connection was lost after it was written.
     ConnectionLost,
-    /// The server says that the session is gone, by status or by a known text, or that it no longer
+    /// The server reports, by status or by a known text, that the session is lost, or that it no longer
     /// speaks the version of the connection.
     SessionLost,
-    /// The server wants authorization (401).
+    /// The server requires authorization (401).
     Unauthorized,
     /// The server refuses it for good (403 and most other 4xx).
     Denied,
     /// The server is busy (429, 503).
     Busy {
-        /// When it wants to be asked again (`Retry-After`).
+        /// When to retry (`Retry-After`).
         retry_after: Option<Duration>,
     },
     /// Another 5xx, a broken stream, a stalled body.
     ServerFault,
-    /// Its deadline passed after it was written.
-    DeadlinePassed,
-    /// The caller cancelled it after it was written.
-    Cancelled,
-    /// The answer is too large or cannot be read.
-    Unreadable,
-    /// The server answered, be it with an error.
-    Answered,
-    /// The server does not know the method (404 in the protocol of 2026-07-28).
-    MethodGone,
 }
 
-/// What to do with a request that met trouble.
+/// What to do with a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RetryAction {
     /// Send it again as soon as there is a connection.
@@ -123,94 +122,92 @@ pub enum RetryAction {
     ReconnectThenRetry,
     /// Refresh the authorization, then send it again.
     RefreshThenRetry,
-    /// Tell the caller.
+    /// Answer the caller.
     Fail,
 }
 
-/// What is known, and what to do.
+/// What is known about a request that failed, and what to do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RetryDecision {
     /// What is known about the request.
     pub known: Known,
     /// What to do with it.
-    pub decision: RetryAction,
+    pub action: RetryAction,
 }
 
-/// Rules what becomes of a request that was repeated `retries_used` times before.
+/// Decides what happens to a request that was retried `retries_used` times before.
 ///
 /// ```
-/// use mcpvisor_core::retry::{RetryAction, Known, RetryPolicy, Safety, RequestFailure, rule};
+/// use mcpvisor_core::retry::{Known, RequestFailure, RetryAction, RetryPolicy, Safety, decide};
 /// use mcpvisor_core::settings::ServerSettings;
 ///
 /// let settings = ServerSettings::default();
-/// let ruling = rule(RequestFailure::ConnectionLost, Safety::Effectful, RetryPolicy::Default, 0, &settings);
-/// assert_eq!((ruling.known, ruling.decision), (Known::Unknown, RetryAction::Fail));
+/// let lost = RequestFailure::ConnectionLost;
+/// let decision = decide(lost, Safety::Effectful, RetryPolicy::Default, 0, &settings);
+/// assert_eq!((decision.known, decision.action), (Known::Unknown, RetryAction::Fail));
 /// ```
-pub fn rule(
-    trouble: RequestFailure,
+pub fn decide(
+    failure: RequestFailure,
     safety: Safety,
-    wish: RetryPolicy,
+    policy: RetryPolicy,
     retries_used: u8,
     settings: &ServerSettings,
 ) -> RetryDecision {
-    let (known, decision) = by_table(trouble, safety, wish, settings);
-    // Sending what was never sent is no retry: no wish forbids it and it uses nothing up.
+    let (known, action) = first_retry(failure, safety, policy, settings);
+    // Sending what was never sent is not a retry: no policy forbids it and it is not counted.
     let first_sending = known == Known::NotSent;
-    let allowed = wish != RetryPolicy::Never && retries_used < MAX_RETRIES;
+    let allowed = policy != RetryPolicy::Never && retries_used < MAX_RETRIES;
     RetryDecision {
         known,
-        decision: if first_sending || allowed {
-            decision
+        action: if first_sending || allowed {
+            action
         } else {
             RetryAction::Fail
         },
     }
 }
 
-/// The table itself, for a request that may be retried once.
-fn by_table(
-    trouble: RequestFailure,
+/// The table, for a request that may still be retried.
+fn first_retry(
+    failure: RequestFailure,
     safety: Safety,
-    wish: RetryPolicy,
+    policy: RetryPolicy,
     settings: &ServerSettings,
 ) -> (Known, RetryAction) {
-    let if_safe = |decision| match (safety, wish) {
-        (Safety::Repeatable | Safety::TrustedTool, _) => decision,
-        (Safety::Effectful, RetryPolicy::Always) => decision,
+    let if_safe = |action| match (safety, policy) {
+        (Safety::Repeatable | Safety::TrustedTool, _) => action,
+        (Safety::Effectful, RetryPolicy::Always) => action,
         (Safety::Effectful, RetryPolicy::Default | RetryPolicy::Never) => RetryAction::Fail,
     };
-    match trouble {
+    match failure {
         RequestFailure::NotWritten => (Known::NotSent, RetryAction::Retry),
         // The link has tried for as long as a call waits for a reconnect.
         RequestFailure::ConnectTimedOut => (Known::NotSent, RetryAction::Fail),
-        RequestFailure::WriteFailed
-        | RequestFailure::ConnectionLost
-        | RequestFailure::ServerFault => (Known::Unknown, if_safe(RetryAction::Retry)),
-        RequestFailure::SessionLost => (Known::Refused, if_expired(safety, &settings.retry)),
+        RequestFailure::ConnectionLost | RequestFailure::ServerFault => {
+            (Known::Unknown, if_safe(RetryAction::Retry))
+        }
+        RequestFailure::SessionLost => {
+            (Known::Refused, after_session_loss(safety, &settings.retry))
+        }
         RequestFailure::Unauthorized => (Known::Refused, RetryAction::RefreshThenRetry),
         RequestFailure::Denied => (Known::Refused, RetryAction::Fail),
         RequestFailure::Busy {
-            retry_after: Some(wish),
+            retry_after: Some(pause),
         } => (
             Known::Refused,
-            RetryAction::RetryAfter(wish.min(settings.backoff.max_retry_after)),
+            RetryAction::RetryAfter(pause.min(settings.backoff.max_retry_after)),
         ),
-        // Without Retry-After it may as well be a gateway whose upstream broke off in the middle:
-        // another 5xx, and only what is safe is repeated.
+        // Without Retry-After it may be a gateway whose upstream broke off while running the request,
+        // so it is treated like another 5xx.
         RequestFailure::Busy { retry_after: None } => {
             (Known::Unknown, if_safe(RetryAction::RetryAfter(BUSY_PAUSE)))
-        }
-        RequestFailure::DeadlinePassed | RequestFailure::Cancelled => {
-            (Known::Unknown, RetryAction::Fail)
-        }
-        RequestFailure::Unreadable | RequestFailure::Answered | RequestFailure::MethodGone => {
-            (Known::Answered, RetryAction::Fail)
         }
     }
 }
 
-/// A session that expired refuses before running; the switch is for servers that run first.
-fn if_expired(safety: Safety, settings: &RetrySettings) -> RetryAction {
+/// A server normally refuses a request of an expired session before running it. The setting is for
+/// servers that run it first.
+fn after_session_loss(safety: Safety, settings: &RetrySettings) -> RetryAction {
     match safety {
         Safety::Repeatable => RetryAction::ReconnectThenRetry,
         Safety::Effectful | Safety::TrustedTool if settings.retry_expired_calls => {
@@ -226,7 +223,7 @@ mod tests {
     use RetryAction::{Fail, ReconnectThenRetry, RefreshThenRetry, Retry, RetryAfter};
     use Safety::{Effectful, Repeatable, TrustedTool};
 
-    const WISHES: [RetryPolicy; 3] = [
+    const POLICIES: [RetryPolicy; 3] = [
         RetryPolicy::Default,
         RetryPolicy::Never,
         RetryPolicy::Always,
@@ -239,16 +236,14 @@ mod tests {
     /// What happened; what is known; list, read, get; tools/call; a trusted tool.
     #[rustfmt::skip]
     fn table() -> Vec<Row> {
-        use Known::{Answered, NotSent, Refused, Unknown};
+        use Known::{NotSent, Refused, Unknown};
         let busy = |secs| RequestFailure::Busy { retry_after: Some(Duration::from_secs(secs)) };
         let after = |secs| RetryAfter(Duration::from_secs(secs));
         vec![
             (RequestFailure::NotWritten,     NotSent,  Retry,              Retry,              Retry),
             (RequestFailure::ConnectTimedOut,     NotSent,  Fail,               Fail,               Fail),
-            (RequestFailure::WriteFailed,    Unknown,  Retry,              Fail,               Retry),
             (RequestFailure::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
             (RequestFailure::SessionLost,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
-            (RequestFailure::MethodGone,     Answered, Fail,               Fail,               Fail),
             (RequestFailure::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
             (RequestFailure::Denied,         Refused,  Fail,               Fail,               Fail),
             (busy(7),                 Refused,  after(7),           after(7),           after(7)),
@@ -256,56 +251,57 @@ mod tests {
             (RequestFailure::Busy { retry_after: None },
                                       Unknown,  after(1),           Fail,               after(1)),
             (RequestFailure::ServerFault,    Unknown,  Retry,              Fail,               Retry),
-            (RequestFailure::DeadlinePassed, Unknown,  Fail,               Fail,               Fail),
-            (RequestFailure::Cancelled,      Unknown,  Fail,               Fail,               Fail),
-            (RequestFailure::Unreadable,     Answered, Fail,               Fail,               Fail),
-            (RequestFailure::Answered,       Answered, Fail,               Fail,               Fail),
         ]
     }
 
-    fn decide(trouble: RequestFailure, safety: Safety, wish: RetryPolicy, used: u8) -> RetryAction {
-        rule(trouble, safety, wish, used, &ServerSettings::default()).decision
+    fn action(
+        failure: RequestFailure,
+        safety: Safety,
+        policy: RetryPolicy,
+        used: u8,
+    ) -> RetryAction {
+        decide(failure, safety, policy, used, &ServerSettings::default()).action
     }
 
     #[test]
     fn the_table_of_the_documentation_holds() {
-        for (trouble, known, repeatable, effectful, trusted) in table() {
-            for (safety, decision) in SAFETIES.into_iter().zip([repeatable, effectful, trusted]) {
+        for (failure, known, repeatable, effectful, trusted) in table() {
+            for (safety, action) in SAFETIES.into_iter().zip([repeatable, effectful, trusted]) {
                 let settings = ServerSettings::default();
                 assert_eq!(
-                    rule(trouble, safety, RetryPolicy::Default, 0, &settings),
-                    RetryDecision { known, decision },
-                    "{trouble:?} {safety:?}"
+                    decide(failure, safety, RetryPolicy::Default, 0, &settings),
+                    RetryDecision { known, action },
+                    "{failure:?} {safety:?}"
                 );
             }
         }
     }
 
     #[test]
-    fn a_servers_wish_is_honoured_as_far_as_the_settings_say() {
+    fn retry_after_is_honoured_up_to_the_setting() {
         let busy = RequestFailure::Busy {
             retry_after: Some(Duration::from_secs(600)),
         };
         for most in [5, 300] {
             let mut settings = ServerSettings::default();
             settings.backoff.max_retry_after = Duration::from_secs(most);
-            let ruling = rule(busy, Effectful, RetryPolicy::Default, 0, &settings);
-            assert_eq!(ruling.decision, RetryAfter(Duration::from_secs(most)));
+            let decision = decide(busy, Effectful, RetryPolicy::Default, 0, &settings);
+            assert_eq!(decision.action, RetryAfter(Duration::from_secs(most)));
         }
     }
 
     #[test]
-    fn there_is_one_retry_in_total_but_an_unsent_request_uses_none_up() {
-        for (trouble, ..) in table() {
+    fn there_is_one_retry_in_total_and_an_unsent_request_does_not_use_it() {
+        for (failure, ..) in table() {
             for safety in SAFETIES {
-                for wish in WISHES {
-                    let unsent = trouble == RequestFailure::NotWritten;
+                for policy in POLICIES {
+                    let unsent = failure == RequestFailure::NotWritten;
                     let expected = if unsent { Retry } else { Fail };
-                    assert_eq!(decide(trouble, safety, wish, 1), expected, "{trouble:?}");
+                    assert_eq!(action(failure, safety, policy, 1), expected, "{failure:?}");
                     assert_eq!(
-                        decide(trouble, safety, wish, u8::MAX),
+                        action(failure, safety, policy, u8::MAX),
                         expected,
-                        "{trouble:?}"
+                        "{failure:?}"
                     );
                 }
             }
@@ -313,39 +309,40 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_wishes_no_retry_gets_none() {
-        for (trouble, ..) in table() {
+    fn the_policy_never_allows_no_retry() {
+        for (failure, ..) in table() {
             for safety in SAFETIES {
-                let unsent = trouble == RequestFailure::NotWritten;
+                let unsent = failure == RequestFailure::NotWritten;
                 let expected = if unsent { Retry } else { Fail };
                 assert_eq!(
-                    decide(trouble, safety, RetryPolicy::Never, 0),
+                    action(failure, safety, RetryPolicy::Never, 0),
                     expected,
-                    "{trouble:?}"
+                    "{failure:?}"
                 );
             }
         }
     }
 
     #[test]
-    fn a_caller_who_says_that_repeating_is_safe_gets_what_a_trusted_tool_gets() {
-        for (trouble, _, _, _, trusted) in table() {
+    fn the_policy_always_treats_a_tool_like_a_trusted_one() {
+        for (failure, _, _, _, trusted) in table() {
             assert_eq!(
-                decide(trouble, Effectful, RetryPolicy::Always, 0),
+                action(failure, Effectful, RetryPolicy::Always, 0),
                 trusted,
-                "{trouble:?}"
+                "{failure:?}"
             );
         }
     }
 
     #[test]
-    fn what_is_known_depends_on_the_trouble_alone() {
-        for (trouble, known, ..) in table() {
+    fn what_is_known_depends_on_the_failure_alone() {
+        for (failure, known, ..) in table() {
             for safety in SAFETIES {
-                for wish in WISHES {
+                for policy in POLICIES {
                     for used in [0, 1] {
-                        let ruling = rule(trouble, safety, wish, used, &ServerSettings::default());
-                        assert_eq!(ruling.known, known, "{trouble:?}");
+                        let decision =
+                            decide(failure, safety, policy, used, &ServerSettings::default());
+                        assert_eq!(decision.known, known, "{failure:?}");
                     }
                 }
             }
@@ -353,11 +350,11 @@ mod tests {
     }
 
     #[test]
-    fn the_switch_turns_off_the_retry_of_expired_tool_calls_only() {
+    fn the_setting_disables_the_retry_of_expired_tool_calls_only() {
         let mut settings = ServerSettings::default();
         settings.retry.retry_expired_calls = false;
         let expired = |safety| {
-            rule(
+            decide(
                 RequestFailure::SessionLost,
                 safety,
                 RetryPolicy::Default,
@@ -365,21 +362,28 @@ mod tests {
                 &settings,
             )
         };
-        assert_eq!(expired(Repeatable).decision, ReconnectThenRetry);
-        assert_eq!(expired(Effectful).decision, Fail);
-        assert_eq!(expired(TrustedTool).decision, Fail);
+        assert_eq!(expired(Repeatable).action, ReconnectThenRetry);
+        assert_eq!(expired(Effectful).action, Fail);
+        assert_eq!(expired(TrustedTool).action, Fail);
     }
 
     #[test]
-    fn a_servers_word_about_its_tools_counts_only_when_the_config_trusts_it() {
+    fn hints_of_a_tool_count_only_if_the_config_trusts_the_server() {
         let mut settings = RetrySettings::default();
-        assert_eq!(Safety::of_tool("get", true, true, &settings), Effectful);
+        let safety = |name, read_only, idempotent, settings: &RetrySettings| {
+            let hints = ToolHints {
+                read_only,
+                idempotent,
+            };
+            Safety::of_tool(name, settings, || hints)
+        };
+        assert_eq!(safety("get", true, true, &settings), Effectful);
         settings.idempotent_tools.push("get".into());
-        assert_eq!(Safety::of_tool("get", false, false, &settings), TrustedTool);
-        assert_eq!(Safety::of_tool("put", false, true, &settings), Effectful);
+        assert_eq!(safety("get", false, false, &settings), TrustedTool);
+        assert_eq!(safety("put", false, true, &settings), Effectful);
         settings.trusted = true;
-        assert_eq!(Safety::of_tool("put", false, true, &settings), TrustedTool);
-        assert_eq!(Safety::of_tool("put", true, false, &settings), TrustedTool);
-        assert_eq!(Safety::of_tool("put", false, false, &settings), Effectful);
+        assert_eq!(safety("put", false, true, &settings), TrustedTool);
+        assert_eq!(safety("put", true, false, &settings), TrustedTool);
+        assert_eq!(safety("put", false, false, &settings), Effectful);
     }
 }

@@ -155,7 +155,7 @@ fn is_closing(state: &State) -> bool {
 /// The connection that a state is about, and whether it may be given calls.
 fn about(state: &State) -> (Option<Generation>, bool) {
     match state {
-        State::Connected(live) => (Some(live.generation), !live.deaf),
+        State::Connected(live) => (Some(live.generation), !live.is_ending),
         State::Connecting(attempt)
         | State::Reconnecting(attempt)
         | State::Disconnected(attempt) => match attempt {

@@ -307,7 +307,7 @@ impl Model {
 
 /// Whether a call that may have run may be sent again.
 pub fn may_repeat(call: &NewCall) -> bool {
-    match (call.wish, call.safety) {
+    match (call.retry_policy, call.safety) {
         (RetryPolicy::Never, _) | (RetryPolicy::Default, Safety::Effectful) => false,
         (RetryPolicy::Always, _)
         | (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
@@ -315,35 +315,29 @@ pub fn may_repeat(call: &NewCall) -> bool {
 }
 
 /// Whether a call that met trouble on a connection that goes on may be sent again.
-pub fn may_repeat_after(trouble: RequestFailure, call: &NewCall, expired_too: bool) -> bool {
-    if call.wish == RetryPolicy::Never {
+pub fn may_repeat_after(failure: RequestFailure, call: &NewCall, expired_too: bool) -> bool {
+    if call.retry_policy == RetryPolicy::Never {
         return false;
     }
-    match trouble {
+    match failure {
         RequestFailure::NotWritten
         | RequestFailure::Busy {
             retry_after: Some(_),
         } => true,
         RequestFailure::SessionLost => expired_too || call.safety == Safety::Repeatable,
-        RequestFailure::WriteFailed
-        | RequestFailure::ConnectionLost
+        RequestFailure::ConnectionLost
         | RequestFailure::ServerFault
         | RequestFailure::Busy { retry_after: None } => may_repeat(call),
-        // Nobody refreshes an authorization yet.
-        RequestFailure::Unauthorized
-        | RequestFailure::ConnectTimedOut
-        | RequestFailure::Denied
-        | RequestFailure::DeadlinePassed
-        | RequestFailure::Cancelled
-        | RequestFailure::Unreadable
-        | RequestFailure::Answered
-        | RequestFailure::MethodGone => false,
+        // Refreshing an authorization is not implemented.
+        RequestFailure::Unauthorized | RequestFailure::ConnectTimedOut | RequestFailure::Denied => {
+            false
+        }
     }
 }
 
 /// What a trouble says about a call.
-pub fn known_of(trouble: RequestFailure) -> Known {
-    match trouble {
+pub fn known_of(failure: RequestFailure) -> Known {
+    match failure {
         RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => Known::NotSent,
         RequestFailure::SessionLost
         | RequestFailure::Unauthorized
@@ -351,15 +345,9 @@ pub fn known_of(trouble: RequestFailure) -> Known {
         | RequestFailure::Busy {
             retry_after: Some(_),
         } => Known::Refused,
-        RequestFailure::WriteFailed
-        | RequestFailure::ConnectionLost
+        RequestFailure::ConnectionLost
         | RequestFailure::ServerFault
-        | RequestFailure::Busy { retry_after: None }
-        | RequestFailure::DeadlinePassed
-        | RequestFailure::Cancelled => Known::Unknown,
-        RequestFailure::Unreadable | RequestFailure::Answered | RequestFailure::MethodGone => {
-            Known::Answered
-        }
+        | RequestFailure::Busy { retry_after: None } => Known::Unknown,
     }
 }
 

@@ -255,9 +255,9 @@ impl Model {
             Input::CallFailed {
                 generation,
                 call,
-                trouble,
+                failure,
                 ..
-            } => self.call_failed(step, *generation, *call, *trouble),
+            } => self.call_failed(step, *generation, *call, *failure),
             Input::CallUndelivered { generation, call } => {
                 if self.flies(*call, *generation) {
                     self.come_back(now, *call, false);
@@ -351,7 +351,7 @@ impl Model {
         step: &mut Step<'_>,
         on: Generation,
         id: CallId,
-        trouble: RequestFailure,
+        failure: RequestFailure,
     ) {
         if !self.flies(id, on) {
             if self.over.contains(&id) {
@@ -359,7 +359,7 @@ impl Model {
             }
             return;
         }
-        let known = known_of(trouble);
+        let known = known_of(failure);
         if known == Known::NotSent {
             self.come_back(step.now, id, false);
             if let Some(connection) = &mut self.connection {
@@ -375,9 +375,9 @@ impl Model {
         if call.known != Known::Unknown {
             call.known = known;
         }
-        call.may_repeat = may_repeat_after(trouble, &call.new, settings.retry_expired_calls);
+        call.may_repeat = may_repeat_after(failure, &call.new, settings.retry_expired_calls);
         call.failed_on = Some(on);
-        call.paused_until = match trouble {
+        call.paused_until = match failure {
             RequestFailure::Busy { retry_after } => {
                 let most = self.settings.backoff.max_retry_after;
                 let pause = retry_after.map_or(BUSY_PAUSE, |wish| wish.min(most));

@@ -40,7 +40,7 @@ impl World {
             Safety::Effectful,
             Safety::TrustedTool,
         ]);
-        let wish = self.dice.choose(&[
+        let retry_policy = self.dice.choose(&[
             RetryPolicy::Default,
             RetryPolicy::Default,
             RetryPolicy::Default,
@@ -60,7 +60,7 @@ impl World {
             call,
             client: ClientId(client),
             safety,
-            wish,
+            retry_policy,
             priority,
             is_tool: safety != Safety::Repeatable,
             deadline: self.now + limit,

@@ -95,7 +95,7 @@ impl Sabotage {
             ) => Some(Input::CallFailed {
                 generation,
                 call,
-                trouble: RequestFailure::SessionLost,
+                failure: RequestFailure::SessionLost,
                 fault,
             }),
             (Self::MissesTrouble, Input::CallFailed { .. }) => None,

@@ -223,7 +223,7 @@ impl World {
     /// A call comes back alone, with what happened to it.
     fn troubles(&mut self, generation: Generation, call: CallId) {
         let retry_after = Some(self.dice.millis(8_000));
-        let trouble = self.dice.choose(&[
+        let failure = self.dice.choose(&[
             RequestFailure::SessionLost,
             RequestFailure::SessionLost,
             RequestFailure::ServerFault,
@@ -233,7 +233,7 @@ impl World {
             RequestFailure::Denied,
             RequestFailure::ConnectionLost,
         ]);
-        if known_of(trouble) == Known::Refused {
+        if known_of(failure) == Known::Refused {
             self.replies.refuse(call);
         }
         self.replies
@@ -241,7 +241,7 @@ impl World {
         let failed = Input::CallFailed {
             generation,
             call,
-            trouble,
+            failure,
             fault: Fault::new(FaultClass::ServerFault, "trouble"),
         };
         self.report(generation, failed);

@@ -605,16 +605,11 @@ fn class_of(trouble: RequestFailure, status: Option<u16>) -> FaultClass {
         // It knows who asks, and does not let them: that is for a person too.
         RequestFailure::Denied if status == Some(403) => FaultClass::Unauthorized,
         RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => FaultClass::ConnectFailed,
-        RequestFailure::WriteFailed | RequestFailure::ConnectionLost => FaultClass::ConnectionLost,
+        RequestFailure::ConnectionLost => FaultClass::ConnectionLost,
         RequestFailure::SessionLost => FaultClass::SessionExpired,
         RequestFailure::Unauthorized => FaultClass::Unauthorized,
         RequestFailure::Busy { .. } | RequestFailure::ServerFault => FaultClass::ServerFault,
-        RequestFailure::DeadlinePassed => FaultClass::Timeout,
-        RequestFailure::Denied
-        | RequestFailure::MethodGone
-        | RequestFailure::Answered
-        | RequestFailure::Cancelled => FaultClass::Refused,
-        RequestFailure::Unreadable => FaultClass::Protocol,
+        RequestFailure::Denied => FaultClass::Refused,
     }
 }
 

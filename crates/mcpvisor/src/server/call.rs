@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::NewCall;
 use mcpvisor_core::settings::RetrySettings;
-use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy, Safety};
+use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy, Safety, ToolHints};
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ProgressNotificationParam};
 use tokio::sync::mpsc;
@@ -57,7 +57,7 @@ impl Call {
             call: self.id,
             client: self.client,
             safety,
-            wish: self.wish,
+            retry_policy: self.wish,
             priority: self.priority,
             is_tool,
             deadline: self.deadline,
@@ -90,18 +90,13 @@ impl Call {
     }
 }
 
-/// Annotations are hints, so they count only if the config trusts the server.
 fn tool_safety(name: &str, settings: &RetrySettings, catalog: &ServerCatalog) -> Safety {
-    if settings.idempotent_tools.iter().any(|tool| tool == name) {
-        return Safety::TrustedTool;
-    }
-    let annotated = || {
-        let annotations = catalog.tool(name)?.annotations.as_ref()?;
-        Some(annotations.read_only_hint == Some(true) || annotations.idempotent_hint == Some(true))
-    };
-    if settings.trusted && annotated() == Some(true) {
-        Safety::TrustedTool
-    } else {
-        Safety::Effectful
-    }
+    Safety::of_tool(name, settings, || {
+        let tool = catalog.tool(name);
+        let annotations = tool.and_then(|tool| tool.annotations.as_ref());
+        annotations.map_or_else(ToolHints::default, |hints| ToolHints {
+            read_only: hints.read_only_hint == Some(true),
+            idempotent: hints.idempotent_hint == Some(true),
+        })
+    })
 }

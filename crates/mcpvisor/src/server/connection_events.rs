@@ -32,7 +32,7 @@ impl ServerState {
 
     fn inbound(&mut self, generation: Generation, summary: InboundSummary) {
         // Confirmations count while the connection drains or closes: their callers know of them.
-        let current = self.machine.current() == Some(generation);
+        let current = self.machine.current_generation() == Some(generation);
         self.draft
             .count_dropped(summary.strays, summary.dropped_flood);
         for call in summary.progressed {
@@ -75,7 +75,7 @@ impl ServerState {
         self.step(Input::CallFailed {
             generation,
             call: id,
-            trouble,
+            failure: trouble,
             fault,
         });
     }

@@ -149,7 +149,7 @@ impl Bench {
             call: CallId(call),
             client: ClientId::DEFAULT,
             safety: Safety::Repeatable,
-            wish: RetryPolicy::Default,
+            retry_policy: RetryPolicy::Default,
             priority: Priority::Normal,
             is_tool: false,
             deadline: self.now + timeouts.call,
@@ -263,11 +263,11 @@ pub(super) fn call_ended(number: u64, call: u64, end: CallEnd) -> Input {
     }
 }
 
-pub(super) fn call_failed(number: u64, call: u64, trouble: RequestFailure) -> Input {
+pub(super) fn call_failed(number: u64, call: u64, failure: RequestFailure) -> Input {
     Input::CallFailed {
         generation: generation(number),
         call: CallId(call),
-        trouble,
+        failure,
         fault: gone(),
     }
 }

@@ -148,14 +148,14 @@ fn a_connection_that_stays_up_proves_itself() {
     let live = LiveConnection {
         generation: generation(1),
         since,
-        proven: true,
-        last_heard: since,
+        last_received: since,
         check: None,
-        deaf: false,
-        unlisted: false,
+        is_ending: false,
+        awaits_tools: false,
         last_call: since,
     };
     assert_eq!(*bench.state(), State::Connected(live));
+    assert!(bench.machine.durable().proven);
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn what_we_answer_ourselves_neither_proves_a_connection_nor_speaks_against_it() 
     let mut bench = Bench::connected();
     bench.step(Input::Call(bench.read(1)));
     let heard = |bench: &Bench| match bench.state() {
-        State::Connected(live) => live.last_heard,
+        State::Connected(live) => live.last_received,
         other => panic!("{other:?}"),
     };
     let before = heard(&bench);

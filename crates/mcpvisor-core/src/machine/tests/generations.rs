@@ -99,7 +99,7 @@ fn many_callers_that_report_one_connection_as_broken_cause_one_reconnect() {
         State::Reconnecting(Attempt::Draining {
             generation: generation(1),
             until: drain,
-            next: ReconnectTiming::Paced,
+            timing: ReconnectTiming::Paced,
         })
     );
     let mut effects = bench.step(answered(1, 1));

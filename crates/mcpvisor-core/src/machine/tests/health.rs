@@ -105,7 +105,7 @@ fn an_unanswered_ping_of_suspicion_drains_before_it_reconnects() {
         State::Reconnecting(Attempt::Draining {
             generation: generation(1),
             until: bench.now + secs(5),
-            next: ReconnectTiming::Paced,
+            timing: ReconnectTiming::Paced,
         })
     );
     assert_eq!(bench.machine.in_flight(), 1, "the patient call may finish");
@@ -312,7 +312,7 @@ fn a_suspicion_is_decided_by_the_ping_alone() {
     };
     let check = Check {
         deadline: bench.now + secs(9),
-        reason: CheckReason::Suspicion,
+        reason: CheckReason::SoftFailures,
     };
     assert_eq!(live.check, Some(check));
     bench.pass(secs(9));

@@ -35,12 +35,12 @@ fn unknown(call: u64) -> Effect {
 }
 
 /// Whether a call that was lost after it was written is sent again.
-fn sent_again(is_tool: bool, safety: Safety, wish: RetryPolicy) -> bool {
+fn sent_again(is_tool: bool, safety: Safety, retry_policy: RetryPolicy) -> bool {
     let mut bench = connected();
     let call = NewCall {
         is_tool,
         safety,
-        wish,
+        retry_policy,
         ..bench.read(1)
     };
     bench.call(call);
@@ -85,7 +85,7 @@ fn there_is_one_retry_in_total() {
 fn what_was_never_written_is_no_retry_however_often_it_comes_back() {
     let mut bench = connected();
     let careful = NewCall {
-        wish: RetryPolicy::Never,
+        retry_policy: RetryPolicy::Never,
         ..bench.tool(1)
     };
     bench.call(careful);

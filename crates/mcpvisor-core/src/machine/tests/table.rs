@@ -224,7 +224,7 @@ fn row(input: &Input) -> &'static str {
         Input::CallCancelled { .. } => "call left",
         Input::CallEnded { .. } => "call answered",
         Input::CallFailed {
-            trouble: RequestFailure::SessionLost,
+            failure: RequestFailure::SessionLost,
             ..
         } => "call expired",
         Input::CallFailed { .. } => "call failed",

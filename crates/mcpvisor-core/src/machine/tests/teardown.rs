@@ -47,8 +47,8 @@ fn a_teardown_detaches_then_drains_then_closes() {
                 generation: generation(1),
                 until: bench.now + secs(5),
             },
-            then: AfterTeardown::Stay,
-            patience: CloseDeadline {
+            then: AfterTeardown::StayDisabled,
+            close_by: CloseDeadline {
                 steps: grace,
                 due: bench.now + grace.total(),
             },

@@ -234,11 +234,11 @@ fn a_pause_that_outlives_its_connection_ends_on_the_next() {
 
 #[test]
 fn authorization_and_refusals_never_take_the_path_of_a_session() {
-    for trouble in [RequestFailure::Unauthorized, RequestFailure::Denied] {
+    for failure in [RequestFailure::Unauthorized, RequestFailure::Denied] {
         let mut bench = connected();
         bench.call(bench.read(1));
-        let effects = bench.step(call_failed(1, 1, trouble));
-        assert_eq!(about_calls(effects), [refused_by_server(1)], "{trouble:?}");
+        let effects = bench.step(call_failed(1, 1, failure));
+        assert_eq!(about_calls(effects), [refused_by_server(1)], "{failure:?}");
         assert_eq!(bench.name(), StateName::Connected);
     }
 }
@@ -258,7 +258,7 @@ fn a_server_that_wants_authorization_again_and_again_is_asked_with_a_ping() {
 fn a_caller_who_wants_no_retry_gets_the_error_and_the_session_is_replaced_all_the_same() {
     let mut bench = connected();
     let careful = NewCall {
-        wish: RetryPolicy::Never,
+        retry_policy: RetryPolicy::Never,
         ..bench.tool(1)
     };
     bench.call(careful);
