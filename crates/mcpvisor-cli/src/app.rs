@@ -1,6 +1,4 @@
-//! From the command line to an exit code.
-//!
-//! What each command does is in [`crate::commands`].
+//! Parses the command line and runs the command.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -32,7 +30,7 @@ pub(crate) fn run() -> Exit {
     match tokio::runtime::Runtime::new() {
         Ok(runtime) => {
             let exit = runtime.block_on(commands::run(args, &output));
-            // The fleet is down by now; nothing that is left may hold up the end.
+            // The fleet is down. Remaining blocking threads must not delay the exit.
             runtime.shutdown_background();
             exit
         }
@@ -54,7 +52,7 @@ fn parse() -> Result<Args, clap::Error> {
     Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Help and version are answers, everything else is a wrong use.
+/// Help and version are results; everything else is a usage error.
 fn refuse(error: clap::Error) -> Exit {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -63,7 +61,7 @@ fn refuse(error: clap::Error) -> Exit {
         }
         _ => {}
     }
-    // The arguments were not understood, so the wish for JSON has to be looked for.
+    // Parsing failed, so `--json` has to be found in the raw arguments.
     let json = std::env::args_os()
         .take_while(|arg| arg != OsStr::new("--"))
         .any(|arg| arg == OsStr::new("--json"));
@@ -74,7 +72,7 @@ fn refuse(error: clap::Error) -> Exit {
     Exit::Usage
 }
 
-/// What is wrong, with the names that are meant and without the usage.
+/// The error without the usage, as one line.
 fn in_one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text.split("\n\nUsage:").next().unwrap_or_default();
@@ -83,7 +81,7 @@ fn in_one_line(error: &clap::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Commands that are no person's business are neither listed nor suggested.
+/// Removes hidden commands from lists and suggestions.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let hidden: Vec<String> = Args::command()
         .get_subcommands()
@@ -94,14 +92,14 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
         ContextKind::ValidSubcommand,
         ContextKind::SuggestedSubcommand,
     ] {
-        let named = match error.get(kind) {
-            Some(ContextValue::Strings(named)) => named.clone(),
-            Some(ContextValue::String(one)) => vec![one.clone()],
+        let names = match error.get(kind) {
+            Some(ContextValue::Strings(names)) => names.clone(),
+            Some(ContextValue::String(name)) => vec![name.clone()],
             _ => continue,
         };
-        let shown: Vec<String> = named
+        let shown: Vec<String> = names
             .into_iter()
-            .filter(|one| !hidden.contains(one))
+            .filter(|name| !hidden.contains(name))
             .collect();
         match shown.is_empty() {
             true => drop(error.remove(kind)),

@@ -1,6 +1,6 @@
-//! The command line, as it is written.
+//! The command line.
 //!
-//! What the words mean is decided elsewhere: [`crate::request::target`], [`crate::request::arguments`].
+//! The words of `call` and `prompt` are parsed in [`crate::request`].
 
 mod examples;
 
@@ -15,7 +15,7 @@ use crate::demo::builtin::BuiltinServer;
 #[derive(Debug, Parser)]
 #[command(name = "mcpvisor", version, after_help = examples::EXIT_CODES)]
 pub(crate) struct Args {
-    /// The config with the servers ("mcpServers"); else the one of this folder, or of the user
+    /// Config file with "mcpServers" [default: found in this folder, then in the user's config folder]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -23,11 +23,11 @@ pub(crate) struct Args {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// The deadline of the command's requests, connecting included, such as 10s
+    /// Deadline for requests, connecting included, such as 10s
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
-    /// Log more, on stderr (-v, -vv, -vvv; RUST_LOG says it more precisely)
+    /// Log more to stderr (-v, -vv, -vvv; RUST_LOG takes precedence)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
@@ -37,85 +37,85 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show how a fleet survives: built-in servers crash and recover under load
+    /// Run built-in servers that crash and recover under load
     #[command(after_help = examples::DEMO)]
     Demo(DemoArgs),
-    /// List what is configured, starting nothing
+    /// List the configured servers without starting them
     #[command(after_help = examples::LIST)]
     List,
-    /// Show one entry of the config, starting nothing
+    /// Show one config entry without starting the server
     #[command(after_help = examples::GET)]
     Get {
-        /// Which server
+        /// Server name
         name: String,
     },
     /// Show the state of every server
     #[command(after_help = examples::STATUS)]
     Status(StatusArgs),
-    /// List the tools of all servers, or of one
+    /// List the tools of all servers or of one
     #[command(after_help = examples::TOOLS)]
     Tools(OneServer),
-    /// List the prompts of all servers, or of one
+    /// List the prompts of all servers or of one
     #[command(after_help = examples::PROMPTS)]
     Prompts(OneServer),
-    /// List the resources of all servers, or of one
+    /// List the resources of all servers or of one
     #[command(after_help = examples::RESOURCES)]
     Resources(OneServer),
-    /// List the templates of resources of all servers, or of one
+    /// List the resource templates of all servers or of one
     #[command(after_help = examples::TEMPLATES)]
     Templates(OneServer),
-    /// Call one tool
+    /// Call a tool
     #[command(
         override_usage = "mcpvisor call [OPTIONS] SERVER TOOL [KEY=VALUE]...",
         after_help = examples::CALL
     )]
     Call(CallArgs),
-    /// Get one prompt
+    /// Get a prompt
     #[command(
         override_usage = "mcpvisor prompt [OPTIONS] SERVER NAME [KEY=VALUE]...",
         after_help = examples::PROMPT
     )]
     Prompt(PromptArgs),
-    /// Read one resource
+    /// Read a resource
     #[command(after_help = examples::READ)]
     Read(ReadArgs),
-    /// Let the commands of the config in this folder run
+    /// Trust the config in this folder, so that its commands may run
     #[command(after_help = examples::TRUST)]
     Trust(TrustArgs),
-    /// Release tools that are held back because their definition changed
+    /// Approve tools that are held back because their definition changed
     #[command(after_help = examples::APPROVE)]
     Approve(ApproveArgs),
-    /// Check config, commands, servers and machine, and say what to do
+    /// Check config, commands, servers and machine
     #[command(after_help = examples::DOCTOR)]
     Doctor(OneServer),
-    /// Print the completions for a shell
+    /// Print shell completions
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
-    /// Print the names of the servers, one per line, for shell completions
+    /// Print server names, one per line, for shell completions
     #[command(hide = true)]
     ServerNames,
-    /// Write the manual pages into a folder
+    /// Write manual pages
     #[command(hide = true)]
     Man {
-        /// Where to; it is made if it is not there
+        /// Output folder; created if missing
         folder: PathBuf,
     },
-    /// Be the client that the protocol's conformance suite drives
+    /// Run as the client of the protocol's conformance suite
     #[command(hide = true)]
     ConformanceClient {
-        /// The suite's server
+        /// URL of the suite's server
         url: String,
     },
-    /// Be one of the demo's servers, on stdin and stdout
+    /// Run one of the demo's servers on stdin and stdout
     #[command(hide = true)]
     BuiltinServer(BuiltinServer),
 }
 
 impl Command {
-    /// Whether it may draw a live screen, which log lines on the same terminal would tear.
+    /// Whether it may draw a live screen. Log lines on the same terminal would corrupt it.
     pub(crate) fn is_screen(&self) -> bool {
         match self {
             Self::Demo(demo) => !demo.plain,
@@ -127,56 +127,56 @@ impl Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// One line per event instead of the live screen, without colors
+    /// Print one line per event, without colors, instead of the live screen
     #[arg(long)]
     pub(crate) plain: bool,
 
-    /// What chooses the faults of a long demo; the summary names it
+    /// Seed of the random faults of a long demo; shown in the summary
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// About how long it takes: shorter pauses, or more faults
+    /// Approximate length in seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: Option<u64>,
 
-    /// Shorter pauses between the acts
+    /// Shorten the pauses between acts
     #[arg(long, hide = true)]
     pub(crate) fast: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
-    /// A live screen; with --json one JSON line per change
+    /// Show a live screen; with --json, print one JSON line per change
     #[arg(long)]
     pub(crate) watch: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OneServer {
-    /// Only this server
+    /// Server name [default: all]
     pub(crate) server: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApproveArgs {
-    /// Which server
+    /// Server name
     pub(crate) name: String,
 
-    /// Only this tool; else all that are held back
+    /// Tool name [default: all that are held back]
     pub(crate) tool: Option<String>,
 
-    /// Only show what is held back, and what differs
+    /// List held-back tools and their changes without approving
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// Only if the tool is still as --list showed it, with this hash
+    /// Approve only the definition with this hash, as shown by --list
     #[arg(long, requires = "tool")]
     pub(crate) hash: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrustArgs {
-    /// Show which configs are trusted
+    /// List trusted configs
     #[arg(long, conflicts_with = "forget")]
     pub(crate) list: bool,
 
@@ -184,18 +184,18 @@ pub(crate) struct TrustArgs {
     #[arg(long)]
     pub(crate) forget: bool,
 
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long, short, conflicts_with_all = ["list", "forget"])]
     pub(crate) yes: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CallArgs {
-    /// SERVER TOOL or SERVER.TOOL, then KEY=VALUE (typed by the tool's schema) or KEY:=JSON
+    /// SERVER TOOL or SERVER.TOOL, then KEY=VALUE (typed by the schema) or KEY:=JSON
     #[arg(required = true, value_name = "WORDS")]
     pub(crate) words: Vec<String>,
 
-    /// All arguments as one JSON object; "-" reads it from stdin, "@FILE" from a file
+    /// Arguments as a JSON object; "-" reads stdin, "@FILE" reads a file
     #[arg(long, value_name = "JSON|-|@FILE", allow_hyphen_values = true)]
     pub(crate) args: Option<String>,
 
@@ -221,10 +221,10 @@ pub(crate) struct PromptArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReadArgs {
-    /// Which server
+    /// Server name
     pub(crate) server: String,
 
-    /// The resource's address, as "resources" lists it or a template makes it
+    /// Resource URI, from `resources` or a template
     pub(crate) uri: String,
 
     #[command(flatten)]
@@ -234,18 +234,18 @@ pub(crate) struct ReadArgs {
     pub(crate) input: InputArgs,
 }
 
-/// Whether a server may ask the person at the terminal.
+/// Whether servers may ask questions at the terminal.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InputArgs {
-    /// Decline whatever the server asks, instead of asking at the terminal
+    /// Decline all questions of the server
     #[arg(long)]
     pub(crate) no_input: bool,
 }
 
-/// What becomes of content that is no text.
+/// Where binary content goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutArgs {
-    /// Save images, audio and other binary content in this folder; nothing is overwritten
+    /// Save binary content in this folder; existing files are kept
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -253,7 +253,7 @@ pub(crate) struct OutArgs {
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = mcpvisor::config::parse_duration(text).map_err(|problem| problem.to_string())?;
     match duration.is_zero() {
-        true => Err("it must be longer than 0".to_owned()),
+        true => Err("must be longer than 0".to_owned()),
         false => Ok(duration),
     }
 }

@@ -1,25 +1,24 @@
-//! The exit codes, which scripts rely on.
+//! The exit codes. Scripts depend on them.
 
 use std::process::ExitCode;
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It worked.
     Ok = 0,
-    /// Wrong use, or something unexpected.
+    /// A usage error, or an unexpected failure.
     Usage = 1,
-    /// A person has to authorize first.
+    /// Authorization is needed.
     Authorization = 3,
     /// The server is unreachable, or the call was not sent.
     Unreachable = 4,
-    /// The tool failed or does not exist.
+    /// The tool, prompt or resource failed or does not exist.
     Failed = 5,
-    /// The call was sent and its answer is lost.
+    /// The call was sent, but its answer was lost.
     Unknown = 6,
-    /// The time was up.
+    /// The deadline passed.
     Deadline = 7,
-    /// Someone pressed Ctrl-C.
+    /// Interrupted by a signal.
     Interrupted = 130,
 }
 

@@ -1,5 +1,4 @@
-//! Whatever servers say and people type, nothing panics, nothing hides, and nothing is changed that
-//! was not meant to be.
+//! Property tests: no input of servers or users panics, hides text, or changes a value.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,17 +9,17 @@ use crate::output::{Table, TextFormat, printable, printable_json, printable_line
 use crate::request::arguments::Arguments;
 use crate::request::target::{NoTarget, Target};
 
-/// So many cases, or as many as the environment wants: `just fuzz`.
+/// The number of cases; `just fuzz` sets more through the environment.
 fn budget(cases: u32) -> ProptestConfig {
-    let wanted = std::env::var("MCPVISOR_FUZZ_CASES").ok();
-    let wanted = wanted.and_then(|cases| cases.parse().ok());
+    let requested = std::env::var("MCPVISOR_FUZZ_CASES").ok();
+    let requested = requested.and_then(|cases| cases.parse().ok());
     ProptestConfig {
-        cases: wanted.unwrap_or(cases),
+        cases: requested.unwrap_or(cases),
         ..ProptestConfig::default()
     }
 }
 
-/// Text with more than its share of characters that act on a terminal.
+/// Text with many characters that control a terminal.
 fn hostile() -> impl Strategy<Value = String> {
     let sharp = select(
         &[
@@ -52,8 +51,7 @@ fn hostile() -> impl Strategy<Value = String> {
     .prop_map(|parts| parts.concat())
 }
 
-/// A character that a terminal acts on, or that nobody sees. Apart from the emoji selector, which may
-/// stand in text.
+/// A control or invisible character. The emoji selector is allowed in text.
 fn acts(c: char) -> bool {
     c.is_control() || "\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{2028}".contains(c)
 }
@@ -93,10 +91,10 @@ proptest! {
     #![proptest_config(budget(500))]
 
     #[test]
-    fn nothing_acts_on_a_terminal(text in hostile()) {
+    fn no_output_controls_the_terminal(text in hostile()) {
         let line = printable(&text);
         prop_assert!(!line.chars().any(acts), "{line:?}");
-        prop_assert_eq!(printable(&line), line.clone(), "what is harmless stays as it is");
+        prop_assert_eq!(printable(&line), line.clone(), "printable text is unchanged");
         let lines = printable_lines(&text);
         prop_assert!(!lines.chars().any(|c| acts(c) && !matches!(c, '\n' | '\t')), "{lines:?}");
         let mut table = Table::new(["A", "B"]);
@@ -105,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn json_means_what_was_said(text in hostile()) {
+    fn escaped_json_keeps_its_value(text in hostile()) {
         for document in [json!([text]).to_string(), format!("{:#}", json!({ text.clone(): text }))] {
             let printed = printable_json(&document);
             prop_assert!(!printed.chars().any(|c| acts(c) && c != '\n'), "{printed:?}");
@@ -115,19 +113,19 @@ proptest! {
     }
 
     #[test]
-    fn no_words_make_the_reader_of_arguments_panic(
+    fn parsing_arguments_never_panics(
         words in vec(prop_oneof![any::<String>(), "[as]:?=[0-9a\\[\\]{}\",]{0,6}"], 0..4),
         whole in proptest::option::of(prop_oneof![any::<String>(), "\\{\"a\":[0-9\\[\\]]{0,4}\\}"]),
         schema in schema(),
     ) {
-        if let Ok(arguments) = Arguments::read(&words, whole.as_deref()) {
-            let _ = arguments.fitting(&schema);
+        if let Ok(arguments) = Arguments::parse(&words, whole.as_deref()) {
+            let _ = arguments.checked("tool", &schema);
         }
     }
 
     #[test]
-    fn a_text_is_sent_as_it_was_typed(text in any::<String>(), schema in schema()) {
-        let arguments = Arguments::read(&[format!("s={text}")], None);
+    fn a_string_is_sent_as_typed(text in any::<String>(), schema in schema()) {
+        let arguments = Arguments::parse(&[format!("s={text}")], None);
         let sent = arguments.and_then(|arguments| arguments.typed(&schema));
         prop_assert_eq!(sent.map(Value::Object), Ok(json!({ "s": text })));
     }
@@ -135,7 +133,7 @@ proptest! {
     #[test]
     fn a_target_is_made_of_the_words(words in vec("[ab._:/=]{0,6}", 0..4), servers in vec("[ab._]{1,3}", 0..3)) {
         let is_server = |name: &str| servers.iter().any(|server| server == name);
-        match Target::read(&words, is_server) {
+        match Target::parse(&words, is_server) {
             Ok(target) => {
                 prop_assert!(is_server(target.server));
                 prop_assert!(words[0].starts_with(target.server));

@@ -1,8 +1,7 @@
-//! Ctrl-C, and the polite signals that mean the same.
+//! Ctrl-C and the signals that ask the process to end.
 
-/// The wishes of a person, or of the system, that the process should end. From the moment when this
-/// is made the signals no longer kill the process, so that the fleet can be shut down: listen before
-/// anything is started.
+/// SIGINT, SIGTERM and SIGHUP. Once this exists they no longer kill the process, so the fleet can be
+/// shut down. Create it before starting any server.
 #[cfg(unix)]
 #[derive(Debug)]
 pub(crate) struct Interrupts(Option<[tokio::signal::unix::Signal; 3]>);
@@ -20,12 +19,12 @@ impl Interrupts {
             [Ok(interrupt), Ok(terminate), Ok(hangup)] => {
                 Self(Some([interrupt, terminate, hangup]))
             }
-            // A signal without a handler keeps its default: it ends the process.
+            // Without a handler a signal keeps its default: it ends the process.
             _ => Self(None),
         }
     }
 
-    /// Waits for the next one.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) {
         let Some([interrupt, terminate, hangup]) = &mut self.0 else {
             return std::future::pending().await;
@@ -38,7 +37,7 @@ impl Interrupts {
     }
 }
 
-/// The wishes of a person that the process should end.
+/// Ctrl-C.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub(crate) struct Interrupts;

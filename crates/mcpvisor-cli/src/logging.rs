@@ -1,7 +1,7 @@
-//! Logs, on stderr.
+//! Logs to stderr.
 //!
-//! They repeat what servers say, so every field is made printable, and the part of rmcp's log that
-//! shows whole messages is left out.
+//! Log fields may contain text of servers, so every field is made printable. The part of rmcp's log
+//! that prints whole messages is filtered out.
 
 use std::fmt::{self, Debug};
 
@@ -15,24 +15,24 @@ use tracing_subscriber::{Layer, filter::filter_fn};
 
 use crate::output::{ColorMode, printable};
 
-/// Starts logging: RUST_LOG if it is set, else by the number of `-v`.
+/// Starts logging at the level of `RUST_LOG`, else of the number of `-v`.
 pub(crate) fn start(verbose: u8) {
-    let wished = std::env::var("RUST_LOG").unwrap_or_default();
-    let filter = EnvFilter::builder().parse_lossy(wish(&wished, verbose));
+    let rust_log = std::env::var("RUST_LOG").unwrap_or_default();
+    let filter = EnvFilter::builder().parse_lossy(directives(&rust_log, verbose));
     let lines = tracing_subscriber::fmt::layer()
         .fmt_fields(debug_fn(field).delimited(" "))
         .with_writer(std::io::stderr)
         .with_ansi(ColorMode::of_stderr() == ColorMode::Colored)
-        // No directive, however it is written, gets around this one.
+        // No directive can override this filter.
         .with_filter(filter_fn(may_be_shown));
     let subscriber = tracing_subscriber::registry().with(lines).with(filter);
-    // Only fails if there is a subscriber already, and then that one logs.
+    // Fails only if a subscriber exists already.
     let _ = subscriber.try_init();
 }
 
-fn wish(wished: &str, verbose: u8) -> &str {
-    if !wished.trim().is_empty() {
-        return wished;
+fn directives(rust_log: &str, verbose: u8) -> &str {
+    if !rust_log.trim().is_empty() {
+        return rust_log;
     }
     match verbose {
         0 => "error",
@@ -42,13 +42,13 @@ fn wish(wished: &str, verbose: u8) -> &str {
     }
 }
 
-/// Below warn, rmcp logs messages with all that is in them.
-fn may_be_shown(what: &Metadata<'_>) -> bool {
-    let of_rmcp = what.target().split("::").next() == Some("rmcp");
-    !of_rmcp || *what.level() <= Level::WARN
+/// Below warn, rmcp logs whole messages, which may contain secrets.
+fn may_be_shown(event: &Metadata<'_>) -> bool {
+    let of_rmcp = event.target().split("::").next() == Some("rmcp");
+    !of_rmcp || *event.level() <= Level::WARN
 }
 
-/// One field, as a terminal may show it.
+/// Formats one field, safe for a terminal.
 fn field(writer: &mut Writer<'_>, field: &tracing::field::Field, value: &dyn Debug) -> fmt::Result {
     let value = printable(&format!("{value:?}"));
     match field.name() {
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn verbosity_sets_the_level_and_the_environment_wins() {
-        assert_eq!(wish("", 0), "error");
-        assert_eq!(wish(" ", 2), "debug");
-        assert_eq!(wish("mcpvisor=trace", 1), "mcpvisor=trace");
+        assert_eq!(directives("", 0), "error");
+        assert_eq!(directives(" ", 2), "debug");
+        assert_eq!(directives("mcpvisor=trace", 1), "mcpvisor=trace");
     }
 
     #[test]
-    fn what_rmcp_says_of_messages_cannot_be_switched_on() {
+    fn message_logs_of_rmcp_cannot_be_enabled() {
         let seen = Seen::default();
         let filter = EnvFilter::builder().parse_lossy("trace,rmcp=trace,[span]=trace");
         let layer = seen.clone().with_filter(filter_fn(may_be_shown));

@@ -1,25 +1,25 @@
-//! Examples for the help of each command, as one would type them.
+//! Examples and notes in the help of each command.
 
-/// Behind the help of the whole program.
+/// In the help of the program.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes:
   0    ok
-  1    wrong use, or something unexpected
+  1    usage error or unexpected failure
   3    authorization needed
-  4    server unreachable, or the call was not sent
-  5    the tool, prompt or resource failed or does not exist
-  6    outcome unknown: the call was sent and its answer is lost
-  7    deadline
+  4    server unreachable, or call not sent
+  5    tool, prompt or resource failed or does not exist
+  6    outcome unknown: sent, but the answer was lost
+  7    deadline exceeded
   130  interrupted
 
 Start with \"mcpvisor demo\", then \"mcpvisor --config mcp.json status\".";
 
 pub(super) const DEMO: &str = "\
 Examples:
-  mcpvisor demo                 the live screen, about 20 seconds
+  mcpvisor demo                 live screen, about 20 seconds
   mcpvisor demo --plain         one line per event
-  mcpvisor demo --seconds 60    agents and faults for a minute
-  mcpvisor demo --json          only the summary, for a program";
+  mcpvisor demo --seconds 60    random faults for a minute
+  mcpvisor demo --json          only the summary";
 
 pub(super) const LIST: &str = "\
 Examples:
@@ -33,15 +33,15 @@ Examples:
 
 pub(super) const STATUS: &str = "\
 Examples:
-  mcpvisor status                       connect to all, show what became of it
-  mcpvisor status --watch               a live screen; ? shows its keys
+  mcpvisor status                       connect to all servers and show their state
+  mcpvisor status --watch               live screen; ? shows its keys
   mcpvisor status --watch --json        one JSON line per change";
 
 pub(super) const TOOLS: &str = "\
 Examples:
   mcpvisor tools
   mcpvisor tools files
-  mcpvisor tools files --json           with the schemas";
+  mcpvisor tools files --json           with schemas";
 
 pub(super) const PROMPTS: &str = "\
 Examples:
@@ -59,8 +59,8 @@ Examples:
   mcpvisor templates files --json";
 
 pub(super) const CALL: &str = "\
-A value gets its type from the tool's schema; KEY:=JSON says it exactly and is not checked. A key
-that is there twice makes a list. Words win over --args.
+Values are typed by the tool's schema. KEY:=JSON is sent as written. Repeat a key to build a list.
+KEY=VALUE overrides --args.
 
 Examples:
   mcpvisor call files read_text_file path=README.md
@@ -81,8 +81,8 @@ Examples:
   mcpvisor read camera camera://front --out pictures";
 
 pub(super) const DOCTOR: &str = "\
-Exits with 0 if every enabled server works, with 3 if one needs authorization, else with 4.
-Warnings do not change the exit code.
+Exit codes: 0 if every enabled server works, 3 if one needs authorization, else 4. Warnings do not
+change the exit code.
 
 Examples:
   mcpvisor doctor
@@ -90,26 +90,26 @@ Examples:
   mcpvisor doctor --json";
 
 pub(super) const TRUST: &str = "\
-A config that was found in the working folder, not named with --config, may come with a cloned
-repository. Its commands do not run before you trust it; a changed config has to be trusted again.
-What it runs is shown first, with its arguments and with what changed since it was last trusted.
+A config found in the working folder may come from a cloned repository, so its commands run only
+after you trust it. Its commands are shown first, with changes since it was last trusted. Editing the
+config revokes trust. A config passed with --config needs no trust.
 
 Examples:
-  mcpvisor trust                        review the config of this folder, then confirm
-  mcpvisor trust --yes                  without asking, for scripts
+  mcpvisor trust                        review the config of this folder and confirm
+  mcpvisor trust --yes                  skip the confirmation
   mcpvisor trust --list
   mcpvisor trust --forget";
 
 pub(super) const APPROVE: &str = "\
-With \"pin\": true in a server's entry, tools whose definition changed since they were approved are
-held back until they are approved again. What a server offers when it is first seen is approved.
+With \"pin\": true in a server's entry, a tool whose definition changed is held back until you approve
+it. Tools of the first connection are approved.
 
 Examples:
-  mcpvisor approve files --list         what is held back, and what differs
-  mcpvisor approve files write_file     release this one
+  mcpvisor approve files --list         show held-back tools and their changes
+  mcpvisor approve files write_file     approve one tool
   mcpvisor approve files write_file --hash 0123456789abcdef0123456789abcdef
-                                        only if it is still what --list showed
-  mcpvisor approve files                release all of them";
+                                        only the definition that --list showed
+  mcpvisor approve files                approve all";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

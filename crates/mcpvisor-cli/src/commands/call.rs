@@ -37,7 +37,7 @@ pub(super) async fn run(
         Some(text) => Some(args_input::read_object(text, deadline, &pending).await?),
         None => None,
     };
-    let arguments = Arguments::read(target.rest, whole.as_deref()).map_err(Failure::usage)?;
+    let arguments = Arguments::parse(target.rest, whole.as_deref()).map_err(Failure::usage)?;
     let attachments = Attachments::new(call.out.out.as_deref(), target.tool)?;
     let deadlines = RequestDeadlines::new(&config, deadline);
     let bar = SharedBar::default();
@@ -102,7 +102,7 @@ async fn ready(
         Some(held) => return Err(held_back(target, held)),
         None => found?,
     };
-    let arguments = arguments.fitting(&schema).map_err(|problem| {
+    let arguments = arguments.checked(&tool, &schema).map_err(|problem| {
         let message = format!("{tool} of {}: {problem}", target.server);
         Failure::invalid_arguments(message).at(target.server)
     })?;
@@ -187,8 +187,8 @@ fn explained(error: CallError, schema: &Map<String, Value>, server: &ServerHandl
     );
     let mut failure = single_request::refine(error.into(), server);
     if about_arguments && !schema.is_empty() {
-        let takes = arguments::usage(schema);
-        failure.message.push_str(&format!("\nit takes: {takes}"));
+        let usage = arguments::usage("", schema);
+        failure.message.push_str(&format!("\nUsage:{usage}"));
     }
     failure
 }

@@ -29,7 +29,7 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
     let target = single_request::target(&config, &prompt.words, "prompt")?;
-    let arguments = Arguments::read(target.rest, None).map_err(Failure::usage)?;
+    let arguments = Arguments::parse(target.rest, None).map_err(Failure::usage)?;
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
     let attachments = Attachments::new(prompt.out.out.as_deref(), target.tool)?;

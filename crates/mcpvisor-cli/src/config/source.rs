@@ -1,7 +1,7 @@
 //! Where a config comes from, and whether its commands may run.
 //!
-//! One that was only found in the working folder may have come with a cloned repository: nothing of
-//! it is started before a person has trusted it.
+//! A config found in the working folder may come from a cloned repository: no server of it starts
+//! before the user trusts it.
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +25,8 @@ impl Source {
         }
         Config::find("").map(Self::Found).ok_or_else(|| {
             Failure::config(
-                "there is no config here (mcpvisor.json, mcpvisor.toml or .mcp.json) nor in the \
-                 user's config folder; name one with --config FILE",
+                "no config found (mcpvisor.json, mcpvisor.toml or .mcp.json). Create one, or pass \
+                 `--config FILE`.",
             )
         })
     }
@@ -43,28 +43,27 @@ impl Source {
         matches!(self, Self::Named(_))
     }
 
-    /// Reads it in order to show it.
+    /// Reads the config without starting anything.
     pub(crate) fn read(&self) -> Result<Config, Failure> {
         parse(&self.text()?)
     }
 
-    /// Reads it in order to look at it, and says whether what was read may be started too: of a file
-    /// that is read twice, the one text may be trusted and the other started.
-    pub(crate) fn read_to_judge(&self) -> Result<(Config, bool), Failure> {
+    /// Reads the config and whether it is trusted. Both come from one read, because the file may
+    /// change between two.
+    pub(crate) fn read_with_trust(&self) -> Result<(Config, bool), Failure> {
         let text = self.text()?;
-        let trusted = self.standing(&text) == Trust::Trusted;
+        let trusted = self.trust_of(&text) == Trust::Trusted;
         Ok((parse(&text)?, trusted))
     }
 
-    /// Reads it in order to start what it says: what was trusted is what is started, whatever
-    /// happens to the file meanwhile.
+    /// Reads the config in order to start its servers. Fails unless the text that was read is trusted.
     pub(crate) fn read_to_start(&self) -> Result<Config, Failure> {
         let text = self.text()?;
-        match self.standing(&text) {
+        match self.trust_of(&text) {
             Trust::Trusted => parse(&text),
-            standing => {
+            trust => {
                 let path = self.path().display();
-                let why = match standing {
+                let why = match trust {
                     Trust::Changed => "changed since it was trusted",
                     _ => "is not trusted",
                 };
@@ -75,7 +74,7 @@ impl Source {
         }
     }
 
-    /// What it says, secrets included.
+    /// The text of the config, secrets included.
     pub(crate) fn text(&self) -> Result<ConfigSource, Failure> {
         let read = match self {
             Self::Named(path) => ConfigSource::read(path),
@@ -84,8 +83,8 @@ impl Source {
         read.map_err(|error| Failure::unreadable(&error))
     }
 
-    /// Whoever names a file, or wrote it into the own config folder, means it.
-    fn standing(&self, text: &ConfigSource) -> Trust {
+    /// Only a config found in the working folder needs trust.
+    fn trust_of(&self, text: &ConfigSource) -> Trust {
         match self {
             Self::Found(found) if found.needs_trust() => {
                 state_dir::trust_store().map_or(Trust::Unknown, |store| store.check(text))
@@ -95,7 +94,7 @@ impl Source {
     }
 }
 
-/// Reads the text of a config.
+/// Parses the text of a config.
 pub(crate) fn parse(text: &ConfigSource) -> Result<Config, Failure> {
     let config = Config::from_source(text).map_err(|error| Failure::unreadable(&error))?;
     Ok(match state_dir::dir_for(&config) {
@@ -104,8 +103,8 @@ pub(crate) fn parse(text: &ConfigSource) -> Result<Config, Failure> {
     })
 }
 
-/// Without a folder nobody knows what was approved, and every tool of a pinned server would be
-/// released: such a server cannot be used.
+/// Disables pinned servers if there is no state folder: without the approved definitions every tool
+/// would be released.
 fn without_pinned(mut config: Config) -> Config {
     let (pinned, servers) = config
         .servers
@@ -113,8 +112,8 @@ fn without_pinned(mut config: Config) -> Config {
         .partition(|server| server.pin && server.enabled);
     config.servers = servers;
     let pinned: Vec<ServerConfig> = pinned;
-    let message = "is pinned, but there is no folder in which its approved tools are remembered; \
-                   set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR, or write \"stateDir\"";
+    let message = "\"pin\" needs a state folder for approved tools. Set HOME, XDG_STATE_HOME or \
+                   MCPVISOR_STATE_DIR, or \"stateDir\" in the config.";
     let problem =
         |server: ServerConfig| ConfigProblem::of(&server.name, Severity::LeftOut, message);
     let problems = pinned.into_iter().map(problem);

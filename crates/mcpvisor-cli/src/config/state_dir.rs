@@ -1,14 +1,14 @@
-//! The folder in which things are kept from one run to the next.
+//! The folder for state that survives a run.
 
 use std::path::PathBuf;
 
 use mcpvisor::Config;
 use mcpvisor::config::{TrustStore, UserFolders};
 
-/// The variable that names another one.
+/// Overrides the default folder and the config's.
 const VARIABLE: &str = "MCPVISOR_STATE_DIR";
 
-/// The folder of this user: as the environment says, else after the XDG base directories.
+/// The user's state folder: the variable, else the XDG base directory.
 pub(crate) fn default_dir() -> Option<PathBuf> {
     let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty());
     named
@@ -16,7 +16,7 @@ pub(crate) fn default_dir() -> Option<PathBuf> {
         .or_else(|| UserFolders::of_environment().state)
 }
 
-/// The folder of a fleet: the environment wins over the config, which wins over the default.
+/// The state folder of a fleet: the variable, else the config, else the default.
 pub(crate) fn dir_for(config: &Config) -> Option<PathBuf> {
     match std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         Some(path) => Some(path.into()),
@@ -24,7 +24,7 @@ pub(crate) fn dir_for(config: &Config) -> Option<PathBuf> {
     }
 }
 
-/// Which configs are trusted. A config has no say in where that is written down.
+/// The store of trusted configs. A config cannot choose where it is.
 pub(crate) fn trust_store() -> Option<TrustStore> {
     default_dir().map(TrustStore::open)
 }

@@ -1,4 +1,4 @@
-//! The object of `--args`: from the command line, from stdin or from a file.
+//! Reads the JSON object of `--args`: from the command line, stdin or a file.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -8,18 +8,16 @@ use crate::interrupt::Interrupts;
 use crate::request::deadlines::Deadline;
 use crate::request::single_request::PendingRequest;
 
-/// No more is read.
+/// Bytes read at most.
 const MAX_ARGS: u64 = 16 * 1024 * 1024;
 
-/// Where it is read from.
 #[derive(Debug, Clone)]
 enum Place {
     Stdin,
     File(PathBuf),
 }
 
-/// The text of the object. Whoever should write it may never do so, so a signal or the deadline ends
-/// the reading.
+/// The text of the object. A signal or the deadline ends the read, because stdin may never close.
 pub(crate) async fn read_object(
     text: &str,
     deadline: Deadline,
@@ -31,7 +29,7 @@ pub(crate) async fn read_object(
         None => return Ok(text.to_owned()),
     };
     let mut interrupts = Interrupts::listen();
-    // Reading cannot be given up, so a thread of its own does it, and is left behind.
+    // A blocking read cannot be cancelled, so a thread does it and is abandoned.
     let reading = tokio::task::spawn_blocking(move || place.read());
     tokio::select! {
         read = reading => read
@@ -39,7 +37,7 @@ pub(crate) async fn read_object(
             .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
         () = interrupts.next() => Err(pending.interrupted()),
         () = deadline.passed() => Err(pending.too_late(format!(
-            "--args did not come from {shown} in time; nothing was sent"
+            "timed out reading --args from {shown}; nothing was sent"
         ))),
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn target<'w>(
         "prompt" => ("prompt", "prompt"),
         _ => ("tool", "call"),
     };
-    let read = Target::read(words, |name| configured(name) || left_out(name));
+    let read = Target::parse(words, |name| configured(name) || left_out(name));
     if let (Err(NoTarget::NoServer(_)), "call", Some(target)) =
         (&read, command, exposed(config, words))
     {

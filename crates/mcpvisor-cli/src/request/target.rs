@@ -1,35 +1,34 @@
-//! Which server and tool the words of `call` mean.
+//! Parses the server and tool of `call` and `prompt`.
 //!
-//! People write `srv tool`, `srv.tool`, `srv:tool`, `srv/tool` and `srv__tool`; all are accepted
-//! where only one server can be meant.
+//! `srv tool`, `srv.tool`, `srv:tool`, `srv/tool` and `srv__tool` are accepted unless ambiguous.
 
-/// What may stand between server and tool in one word.
+/// Separators between server and tool in one word.
 const SEPARATORS: [&str; 4] = ["__", ".", ":", "/"];
 
-/// One tool of one server, and the words that follow.
+/// A tool of a server, and the words that follow.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target<'w> {
     pub(crate) server: &'w str,
     pub(crate) tool: &'w str,
-    /// The one word that it was written as, which may be the tool's exposed name.
+    /// The word it was written as, which may be the tool's exposed name.
     pub(crate) exposed: Option<&'w str>,
     pub(crate) rest: &'w [String],
 }
 
-/// Why the words name no tool.
+/// Why the words name no target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoTarget<'w> {
-    /// The server is there, the tool is not.
+    /// The server exists, but no tool follows.
     NoTool(&'w str),
-    /// Several servers may be meant.
+    /// Several readings name an existing server.
     Ambiguous(Vec<(&'w str, &'w str)>),
-    /// No server of this name is there.
+    /// There is no server of this name.
     NoServer(&'w str),
 }
 
 impl<'w> Target<'w> {
-    /// Reads the words, given which names are servers.
-    pub(crate) fn read(
+    /// Parses the words; `is_server` knows the server names.
+    pub(crate) fn parse(
         words: &'w [String],
         is_server: impl Fn(&str) -> bool,
     ) -> Result<Self, NoTarget<'w>> {
@@ -52,7 +51,7 @@ impl<'w> Target<'w> {
                 rest,
             }),
             (_, []) if named => Err(NoTarget::NoTool(first)),
-            (_, []) => Err(match unfinished(first, &is_server) {
+            (_, []) => Err(match server_without_tool(first, &is_server) {
                 Some(server) => NoTarget::NoTool(server),
                 None => NoTarget::NoServer(server_part(first)),
             }),
@@ -61,7 +60,7 @@ impl<'w> Target<'w> {
     }
 }
 
-/// Every way to split one word into a server that exists and a tool.
+/// Every way to split a word into an existing server and a tool.
 fn readings<'w>(word: &'w str, is_server: &impl Fn(&str) -> bool) -> Vec<(&'w str, &'w str)> {
     let mut readings = Vec::new();
     for separator in SEPARATORS {
@@ -75,8 +74,8 @@ fn readings<'w>(word: &'w str, is_server: &impl Fn(&str) -> bool) -> Vec<(&'w st
     readings
 }
 
-/// The server of a word that ends before the tool begins.
-fn unfinished<'w>(word: &'w str, is_server: &impl Fn(&str) -> bool) -> Option<&'w str> {
+/// The server of a word that ends after its separator.
+fn server_without_tool<'w>(word: &'w str, is_server: &impl Fn(&str) -> bool) -> Option<&'w str> {
     let mut servers = SEPARATORS
         .iter()
         .filter_map(|separator| word.strip_suffix(separator));
@@ -87,7 +86,7 @@ fn is_pair(word: &str) -> bool {
     word.contains('=')
 }
 
-/// What was probably meant as the server in a word that names none.
+/// The part before the first separator of a word that names no known server.
 fn server_part(word: &str) -> &str {
     let ends = SEPARATORS
         .iter()
@@ -106,7 +105,7 @@ mod tests {
     #[track_caller]
     fn means(text: &str, servers: &[&str], server: &str, tool: &str, rest: usize) {
         let words = words(text);
-        let target = Target::read(&words, |name| servers.contains(&name)).unwrap();
+        let target = Target::parse(&words, |name| servers.contains(&name)).unwrap();
         assert_eq!(
             (target.server, target.tool, target.rest.len()),
             (server, tool, rest)
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn all_habits_are_understood() {
+    fn every_separator_is_accepted() {
         for text in [
             "git search q=1",
             "git.search q=1",
@@ -136,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_says_why() {
+    fn words_without_a_target_give_the_reason() {
         let read = |text: &str, servers: &[&str]| {
             let words = words(text);
-            let found = Target::read(&words, |name| servers.contains(&name));
+            let found = Target::parse(&words, |name| servers.contains(&name));
             format!("{:?}", found.unwrap_err())
         };
         assert_eq!(read("git k=v", &["git"]), r#"NoTool("git")"#);

@@ -37,7 +37,7 @@ async fn examine(
     output: &Output,
 ) -> Result<Report, Failure> {
     let mut checks = Vec::new();
-    let read = Source::locate(named).and_then(|source| Ok((source.read_to_judge()?, source)));
+    let read = Source::locate(named).and_then(|source| Ok((source.read_with_trust()?, source)));
     let ((mut config, may_start), source) = match read {
         Ok(read) => read,
         Err(failure) => {

@@ -1,14 +1,14 @@
-//! The arguments of a call: `KEY=VALUE`, `KEY:=JSON` and a whole JSON object.
+//! Arguments of a call: `KEY=VALUE`, `KEY:=JSON` and a whole JSON object.
 //!
-//! A plain value gets its type from the tool's schema; what cannot be read as its type stays the text
-//! that it is. Whether the whole fits is looked at in [`schema_check`].
+//! A plain value is typed by the tool's schema; if it does not parse as that type, it stays a string.
+//! [`schema_check`] checks the result.
 
 use serde_json::{Map, Value};
 
 use super::typed_value::{Rounded, Schema};
 use super::{exact_integers, schema_check};
 
-/// What was written, before the tool's schema is known.
+/// Parsed arguments, before the tool's schema is known.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     whole: Map<String, Value>,
@@ -30,8 +30,8 @@ impl Pair {
 }
 
 impl Arguments {
-    /// Reads the words after the tool, and the object of `--args`; the words win.
-    pub(crate) fn read(words: &[String], whole: Option<&str>) -> Result<Self, String> {
+    /// Parses the words after the tool and the object of `--args`; the words take precedence.
+    pub(crate) fn parse(words: &[String], whole: Option<&str>) -> Result<Self, String> {
         Ok(Self {
             whole: whole.map_or_else(|| Ok(Map::new()), object)?,
             pairs: words
@@ -41,20 +41,24 @@ impl Arguments {
         })
     }
 
-    /// Whether an argument of this name was written.
+    /// Whether there is an argument of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.whole.contains_key(name) || self.pairs.iter().any(|pair| pair.key() == name)
     }
 
-    /// Whether a schema is needed to say what was meant: a plain value is a text or a number.
+    /// Whether a schema is needed: a plain value may be a string or a number.
     pub(crate) fn need_types(&self) -> bool {
         let mut pairs = self.pairs.iter();
         pairs.any(|pair| matches!(pair, Pair::Text { .. }))
     }
 
-    /// The object to send, typed by the tool's schema and checked against it. What does not fit is
-    /// named, with the schema in short.
-    pub(crate) fn fitting(self, schema: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    /// The object to send, typed by the tool's schema and checked against it. The error names every
+    /// problem and the usage of the tool.
+    pub(crate) fn checked(
+        self,
+        tool: &str,
+        schema: &Map<String, Value>,
+    ) -> Result<Map<String, Value>, String> {
         let exact = self.pairs.iter().filter_map(|pair| match pair {
             Pair::Json { key, .. } => Some(key.clone()),
             Pair::Text { .. } => None,
@@ -65,15 +69,11 @@ impl Arguments {
         if problems.is_empty() {
             return Ok(arguments);
         }
-        Err(format!(
-            "{}; it takes: {}",
-            problems.join("; "),
-            schema_check::usage(schema)
-        ))
+        let usage = schema_check::usage(tool, schema);
+        Err(format!("{}. Usage: {usage}", problems.join("; ")))
     }
 
-    /// The object to send where every argument is a text, as those of prompts are: what was written
-    /// as JSON is its text.
+    /// The object to send for a prompt, whose arguments are strings. JSON values become their text.
     pub(crate) fn texts(self) -> Result<Map<String, Value>, String> {
         let arguments = self.typed(&Map::new())?.into_iter();
         let text = |value| match value {
@@ -102,10 +102,10 @@ impl Arguments {
                 arguments.insert(key, value);
                 continue;
             }
-            // A key that is written twice is a list that grows.
+            // A repeated key appends to a list.
             match (arguments.get_mut(&key), value) {
                 (Some(Value::Array(list)), Value::Array(more)) => list.extend(more),
-                _ => return Err(format!("{key:?} is there twice, and is no list")),
+                _ => return Err(format!("{key:?} is given twice and is not a list")),
             }
         }
         Ok(arguments)
@@ -124,12 +124,11 @@ fn object(text: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Refuses what would be rounded.
+/// Rejects integers that would be rounded.
 fn exactly(json: &str) -> Result<(), String> {
     match exact_integers::too_large(json) {
         Some(number) => Err(format!(
-            "{number} is too large to be sent exactly; write it as a text in quotes, or with a point \
-             if it may be rounded"
+            "{number} is too large to be sent exactly. Quote it, or add \".0\" if it may be rounded."
         )),
         None => Ok(()),
     }
@@ -138,7 +137,7 @@ fn exactly(json: &str) -> Result<(), String> {
 fn pair(word: &str) -> Result<Pair, String> {
     let Some((key, value)) = word.split_once('=') else {
         return Err(format!(
-            "{word:?} is no argument; write KEY=VALUE or KEY:=JSON"
+            "invalid argument {word:?}: expected KEY=VALUE or KEY:=JSON"
         ));
     };
     let (key, json) = match key.strip_suffix(':') {
@@ -146,7 +145,7 @@ fn pair(word: &str) -> Result<Pair, String> {
         None => (key, false),
     };
     if key.is_empty() {
-        return Err(format!("{word:?} has no key; write KEY=VALUE"));
+        return Err(format!("invalid argument {word:?}: expected KEY=VALUE"));
     }
     let key = key.to_owned();
     if !json {
@@ -155,7 +154,7 @@ fn pair(word: &str) -> Result<Pair, String> {
     }
     match serde_json::from_str(value) {
         Ok(read) => exactly(value).map(|()| Pair::Json { key, value: read }),
-        Err(error) => Err(format!("the value of {key:?} is not valid JSON: {error}")),
+        Err(error) => Err(format!("{key:?} is not valid JSON: {error}")),
     }
 }
 
@@ -169,7 +168,7 @@ mod tests {
             "n": { "type": "integer" }, "tags": { "type": "array", "items": { "type": "string" } },
         } });
         let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        let arguments = Arguments::read(&words, whole)?;
+        let arguments = Arguments::parse(&words, whole)?;
         arguments
             .typed(schema.as_object().unwrap())
             .map(Value::Object)
@@ -188,15 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn where_all_are_texts_json_is_one_too() {
+    fn json_arguments_of_a_prompt_become_strings() {
         let words = ["a=5", "b:=5", "c:=\"x\"", "d:={\"y\":[1]}"].map(str::to_owned);
-        let texts = Arguments::read(&words, None).unwrap().texts().unwrap();
+        let texts = Arguments::parse(&words, None).unwrap().texts().unwrap();
         let expected = json!({"a": "5", "b": "5", "c": "x", "d": "{\"y\":[1]}"});
         assert_eq!(Value::Object(texts), expected);
     }
 
     #[test]
-    fn a_list_grows_with_every_word_and_other_keys_may_stand_once() {
+    fn a_repeated_key_extends_a_list_and_is_an_error_otherwise() {
         assert_eq!(
             typed(&["tags=a", "tags=b"], None).unwrap(),
             json!({"tags": ["a", "b"]})
@@ -205,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_argument_is_refused_before_anything_starts() {
+    fn invalid_arguments_are_rejected() {
         for (words, whole) in [
             (vec!["word"], None),
             (vec!["=x"], None),

@@ -1,7 +1,7 @@
-//! Whole numbers that would not arrive as they were written.
+//! Integers that JSON parsing would round.
 
-/// The first whole number in a JSON text that is too large to be kept exactly. What has a point or
-/// an exponent is a fraction, which nobody expects to be exact.
+/// The first integer in a JSON text that fits neither `i64` nor `u64`. Numbers with a point or an
+/// exponent are not expected to be exact.
 pub(super) fn too_large(json: &str) -> Option<&str> {
     let mut rest = json;
     while let Some(at) = rest.find(|c: char| c == '"' || c.is_ascii_digit()) {
@@ -26,7 +26,7 @@ pub(super) fn too_large(json: &str) -> Option<&str> {
     None
 }
 
-/// What follows a text, given what follows its opening quote.
+/// The rest after a string, given the text after its opening quote.
 fn after_text(text: &str) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices() {
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_numbers_can_be_too_large() {
+    fn only_integers_can_be_too_large() {
         for good in [
             "1",
             "18446744073709551615",

@@ -1,20 +1,18 @@
-//! Whether arguments fit a tool's schema, as far as a person can be told in a line.
+//! Checks arguments against a tool's schema: missing, unknown, wrong type, not in the enum.
 //!
-//! Only what is plain is checked: what is missing, of the wrong type, or not among the choices.
-//! Everything else is the server's business.
+//! The server checks everything else.
 
 use serde_json::{Map, Value};
 
 use crate::output::nearest;
 
-/// So many arguments are named in the short form of a schema.
+/// Arguments named in a usage line.
 const MAX_NAMED: usize = 20;
 
-/// So many choices of one argument are named.
+/// Enum values named for one argument.
 const MAX_CHOICES: usize = 8;
 
-/// What does not fit, one short sentence each. `exact` are keys that were written as JSON: whoever
-/// writes `KEY:=JSON` means it.
+/// The problems of the arguments. Keys in `exact` were written as `KEY:=JSON` and are not checked.
 pub(super) fn problems(
     arguments: &Map<String, Value>,
     exact: &[String],
@@ -22,14 +20,16 @@ pub(super) fn problems(
 ) -> Vec<String> {
     let mut problems = Vec::new();
     let properties = schema.get("properties").and_then(Value::as_object);
-    for name in required(schema) {
-        if !arguments.contains_key(name) {
-            problems.push(format!("{name:?} is missing"));
-        }
+    let missing = required(schema).filter(|name| !arguments.contains_key(*name));
+    let missing: Vec<&str> = missing.collect();
+    match missing.as_slice() {
+        [] => {}
+        [name] => problems.push(format!("missing argument: {name}")),
+        names => problems.push(format!("missing arguments: {}", names.join(", "))),
     }
     for (key, value) in arguments.iter().filter(|(key, _)| !exact.contains(key)) {
         match properties.and_then(|properties| properties.get(key)) {
-            Some(part) => problems.extend(misfit(key, value, part)),
+            Some(part) => problems.extend(type_problem(key, value, part)),
             None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
                 let known = properties
                     .into_iter()
@@ -37,8 +37,8 @@ pub(super) fn problems(
                     .map(String::as_str);
                 let hint = nearest(key, known);
                 let hint =
-                    hint.map_or_else(String::new, |near| format!("; did you mean {near:?}?"));
-                problems.push(format!("{key:?} is unknown{hint}"));
+                    hint.map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
+                problems.push(format!("unknown argument {key:?}{hint}"));
             }
             None => {}
         }
@@ -46,21 +46,19 @@ pub(super) fn problems(
     problems
 }
 
-/// The schema in short: `text: string, [count: integer], [mode: "a"|"b"]`; what is in brackets may
-/// be left out.
-pub(crate) fn usage(schema: &Map<String, Value>) -> String {
+/// The usage of a tool, such as `order text=STRING [count=INT] [mode="a"|"b"]`; arguments in brackets
+/// are optional.
+pub(crate) fn usage(tool: &str, schema: &Map<String, Value>) -> String {
     let properties = schema.get("properties").and_then(Value::as_object);
     let required: Vec<&str> = required(schema).collect();
     let mut parts: Vec<(bool, String)> = Vec::new();
     for (name, part) in properties.into_iter().flatten() {
         let needed = required.contains(&name.as_str());
-        let shown = match kind(part) {
-            Some(kind) => format!("{name}: {kind}"),
-            None => name.clone(),
-        };
+        let kind = kind(part).map_or_else(|| "VALUE".to_owned(), |kind| placeholder(&kind));
+        let shown = format!("{name}={kind}");
         parts.push((!needed, if needed { shown } else { format!("[{shown}]") }));
     }
-    // What is needed comes first, else the order is the schema's.
+    // Required arguments come first.
     parts.sort_by_key(|(optional, _)| *optional);
     let more = parts.len().saturating_sub(MAX_NAMED);
     let mut shown: Vec<String> = parts
@@ -69,12 +67,21 @@ pub(crate) fn usage(schema: &Map<String, Value>) -> String {
         .map(|(_, part)| part)
         .collect();
     if more > 0 {
-        shown.push(format!("{more} more"));
+        shown.push(format!("({more} more)"));
     }
-    if shown.is_empty() {
-        return "no arguments".to_owned();
+    shown.insert(0, tool.to_owned());
+    shown.join(" ")
+}
+
+/// A type as a placeholder of the usage; enum values stay as they are.
+fn placeholder(kind: &str) -> String {
+    match kind {
+        "integer" => "INT".to_owned(),
+        "number" => "NUM".to_owned(),
+        "boolean" => "BOOL".to_owned(),
+        _ if kind.contains('"') => kind.to_owned(),
+        kind => kind.to_uppercase().replace(" OR ", "|"),
     }
-    shown.join(", ")
 }
 
 fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
@@ -82,7 +89,7 @@ fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What a value should be, in a word.
+/// The expected type or enum values.
 fn kind(part: &Value) -> Option<String> {
     if let Some(choices) = part.get("enum").and_then(Value::as_array) {
         let mut shown: Vec<String> = choices
@@ -105,7 +112,7 @@ fn kind(part: &Value) -> Option<String> {
     }
 }
 
-fn misfit(key: &str, value: &Value, part: &Value) -> Option<String> {
+fn type_problem(key: &str, value: &Value, part: &Value) -> Option<String> {
     let fits = match (part.get("enum"), part.get("type")) {
         (Some(Value::Array(choices)), _) => choices.contains(value),
         (_, Some(Value::String(kind))) => is(value, kind),
@@ -115,11 +122,11 @@ fn misfit(key: &str, value: &Value, part: &Value) -> Option<String> {
         }
         _ => true,
     };
-    let wanted = kind(part).filter(|_| !fits)?;
-    Some(format!("{key:?} must be {wanted}, not {value}"))
+    let expected = kind(part).filter(|_| !fits)?;
+    Some(format!("{key:?} must be {expected}, not {value}"))
 }
 
-/// Whether a value is of a type; one that nobody knows fits everything.
+/// Whether a value is of a type. Any value fits an unknown type.
 fn is(value: &Value, kind: &str) -> bool {
     match kind {
         "string" => value.is_string(),
@@ -163,30 +170,30 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_has_no_problems() {
+    fn valid_arguments_have_no_problems() {
         let good = json!({ "text": "a", "count": 2.0, "mode": "fast", "size": null, "any": [] });
         assert_eq!(problems(good, &[]), [""; 0]);
     }
 
     #[test]
-    fn what_does_not_fit_says_which() {
+    fn each_problem_names_its_argument() {
         assert_eq!(
             problems(
                 json!({ "count": "x", "mode": "x", "size": "x", "txt": 1 }),
                 &[]
             ),
             [
-                "\"text\" is missing",
+                "missing argument: text",
                 "\"count\" must be integer, not \"x\"",
                 "\"mode\" must be \"fast\"|\"slow\", not \"x\"",
                 "\"size\" must be number or null, not \"x\"",
-                "\"txt\" is unknown; did you mean \"text\"?",
+                "unknown argument \"txt\" (did you mean \"text\"?)",
             ]
         );
     }
 
     #[test]
-    fn what_was_written_as_json_is_meant() {
+    fn json_arguments_are_not_checked() {
         assert_eq!(
             problems(json!({ "text": 1, "new": 2 }), &["text", "new"]),
             [""; 0]
@@ -194,11 +201,18 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_in_short_begins_with_what_is_needed() {
+    fn the_usage_begins_with_required_arguments() {
         assert_eq!(
-            usage(&schema()),
-            "text: string, [any], [count: integer], [mode: \"fast\"|\"slow\"], [size: number or null]"
+            usage("order", &schema()),
+            "order text=STRING [any=VALUE] [count=INT] [mode=\"fast\"|\"slow\"] [size=NUMBER|NULL]"
         );
-        assert_eq!(usage(&Map::new()), "no arguments");
+        assert_eq!(usage("ping", &Map::new()), "ping");
+    }
+
+    #[test]
+    fn missing_arguments_are_listed_together() {
+        let schema = json!({ "required": ["i", "f"] });
+        let missing = super::problems(&Map::new(), &[], schema.as_object().unwrap());
+        assert_eq!(missing, ["missing arguments: i, f"]);
     }
 }

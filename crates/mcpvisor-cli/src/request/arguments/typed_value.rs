@@ -1,6 +1,6 @@
-//! As much of JSON Schema as is needed to read a word as a value.
+//! Parses a word as the value that a JSON Schema expects.
 //!
-//! A schema comes from a server and may be anything: what is not understood reads as text.
+//! Schemas come from servers and may be anything. Words of unsupported schemas are strings.
 
 use std::cell::Cell;
 
@@ -8,30 +8,30 @@ use serde_json::{Map, Value};
 
 use super::exact_integers;
 
-/// References and alternatives are followed this deep, so that a circle ends.
+/// Depth of references and alternatives, so that cycles end.
 const MAX_DEPTH: usize = 8;
 
-/// So many parts of a schema are looked at for one word, so that alternatives of alternatives end.
+/// Schema parts visited for one word, so that nested alternatives end.
 const MAX_PARTS: usize = 1_000;
 
-/// A schema, or a part of one, with the document that its references point into.
+/// A part of a schema, with the document that its references point into.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schema<'s> {
     document: &'s Map<String, Value>,
     part: Option<&'s Value>,
     depth: usize,
-    /// Parts that may still be looked at.
+    /// Parts that may still be visited.
     parts: &'s Cell<usize>,
-    /// The word fits, but would be rounded.
+    /// The word matches, but would be rounded.
     rounded: &'s Cell<bool>,
 }
 
-/// A word that fits, but would not arrive as it was written.
+/// The word matches, but would not be sent as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rounded;
 
 impl<'s> Schema<'s> {
-    /// Reads a word as the argument of this name wants it; what it does not want is text.
+    /// Parses a word as the type of this argument, else as a string.
     pub(super) fn read_argument(
         document: &Map<String, Value>,
         key: &str,
@@ -75,7 +75,7 @@ impl<'s> Schema<'s> {
         }
         match part.get("type") {
             Some(Value::String(kind)) => self.read_as(kind, word),
-            // Where text is allowed too, a word is text.
+            // If strings are allowed, a word is a string.
             Some(Value::Array(kinds)) if kinds.iter().any(|kind| kind == "string") => None,
             Some(Value::Array(kinds)) => kinds
                 .iter()
@@ -108,14 +108,14 @@ impl<'s> Schema<'s> {
         }
     }
 
-    /// Whether a word of JSON arrives as it was written; else that is noted.
+    /// Whether a JSON word is sent as written; sets `rounded` otherwise.
     fn exactly(&self, word: &str) -> bool {
         let exact = exact_integers::too_large(word).is_none();
         self.rounded.set(self.rounded.get() || !exact);
         exact
     }
 
-    /// A list is written as JSON, or as its only item.
+    /// A list is written as JSON or as a single item.
     fn read_list(&self, word: &str) -> Option<Value> {
         if let Ok(list @ Value::Array(_)) = serde_json::from_str(word) {
             return self.exactly(word).then_some(list);
@@ -150,15 +150,15 @@ impl<'s> Schema<'s> {
     }
 }
 
-/// A fraction that is none, such as 5.0, which is an integer to JSON Schema.
+/// The integer value of a float such as 5.0, which JSON Schema counts as an integer.
 fn whole(value: &Value) -> Option<i64> {
-    /// Up to here every whole number is exact.
+    /// Up to here every integer is exact in an `f64`.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let number = value.as_f64().filter(|_| value.is_f64())?;
     (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
-/// Whether a word is how a value of an enumeration is written.
+/// Whether a word denotes an enum value.
 fn is_written(value: &Value, word: &str) -> bool {
     match value {
         Value::String(text) => text == word,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_rounded_is_refused_unless_it_may_be_a_text() {
+    fn integers_that_would_be_rounded_are_rejected_unless_strings_are_allowed() {
         let large = "12345678901234567890123";
         let (object, list) = (format!(r#"{{"id":{large}}}"#), format!("[{large}]"));
         for (schema, word) in [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_takes_the_type_of_the_schema() {
+    fn a_word_is_parsed_as_the_type_of_the_schema() {
         reads(json!({"type": "string"}), "5", json!("5"));
         reads(json!({"type": "integer"}), "5", json!(5));
         reads(json!({"type": "integer"}), "5.0", json!(5));
@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_that_lead_to_each_other_come_to_an_end() {
+    fn cyclic_alternatives_end() {
         let again = vec![json!({"$ref": "#/properties/key"}); 100];
-        // Without a bound these are 100 ^ 4 parts.
+        // Without a limit these are 100 ^ 4 parts.
         reads(json!({"anyOf": again}), "5", json!("5"));
     }
 
     #[test]
-    fn what_is_not_understood_is_text() {
+    fn a_word_of_an_unsupported_schema_is_a_string() {
         reads(json!({"type": "integer"}), "many", json!("many"));
         reads(json!({"type": "boolean"}), "yes", json!("yes"));
         reads(json!({"$ref": "https://example.com/s"}), "5", json!("5"));
