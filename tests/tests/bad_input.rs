@@ -11,8 +11,8 @@ mod fleet;
 
 use fleet::*;
 use mcpvisor::{
-    CallError, FaultClass, Known, NotSentReason, Runtime, ServerConfig, ServerHandle, StartError,
-    StateName, Transport,
+    Action, CallError, FaultClass, Known, NotSentReason, Runtime, ServerConfig, ServerHandle,
+    StartError, StateName, Transport,
 };
 use mcpvisor_testkit::eventually::{eventually, eventually_in};
 use mcpvisor_testkit::in_own_process;
@@ -69,7 +69,7 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
             Transport::stdio(missing.join("server")),
             FaultClass::CommandNotFound,
             "mcpvisor-no-such-directory",
-            "install it or correct the path",
+            "install it, or correct the path",
         ),
         (
             Transport::stdio(&directory),
@@ -104,7 +104,7 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
         let fault = status.last_error.unwrap();
         assert_eq!(fault.class, class);
         says(&fault, &[problem]);
-        says(&status.action.unwrap(), &[action]);
+        says(&status.action.unwrap().to_string(), &[action]);
         assert_eq!(status.generation.get(), 1, "tried once");
 
         let (error, took) = fails(&handle, secs(60)).await;
@@ -170,7 +170,7 @@ async fn a_command_that_exits_until_it_is_parked_still_says_why() {
         &["exits", "disconnected", "code 3", "no licence found"],
     );
     assert_eq!(handle.status().state, StateName::Disconnected);
-    says(&handle.status().action.unwrap(), &["mend the server"]);
+    assert_eq!(handle.status().action, Some(Action::FixServer));
     runtime.shutdown(secs(5)).await;
     assert_eq!(marker.processes(), []);
 }
@@ -304,7 +304,7 @@ async fn another_protocol_version_fails_for_good_and_names_both_sides() {
     let fault = status.last_error.unwrap();
     assert_eq!(fault.class, FaultClass::IncompatibleVersion);
     says(&fault, &["1999-01-01", "2025-11-25", "2024-11-05"]);
-    says(&status.action.unwrap(), &["update the server"]);
+    assert_eq!(status.action, Some(Action::UpdateServer));
     let (error, _) = fails(&handle, secs(60)).await;
     says(
         &error,

@@ -1,36 +1,34 @@
-//! Why a command failed: the exit code, and what is shown.
-//!
-//! The words of a failed call are the library's; here they get their code.
+//! Why a command failed: the exit code, and the message.
 
 use mcpvisor::config::{ConfigError, ConfigProblem};
-use mcpvisor::{CallError, Fault, FaultClass, Known, ServerStatus};
+use mcpvisor::{Action, CallError, Fault, FaultClass, Known, ServerStatus};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::exit::Exit;
-use crate::output::hints;
-use crate::output::suggest_command;
-use crate::output::{Diagnostic, Output};
+use crate::output::{Diagnostic, Output, action_text, after_command, suggest_command};
 use crate::request::deadlines::Deadline;
 
-/// The code of what a person has to authorize first.
+/// The code of a failure that needs authorization.
 const AUTHORIZATION: &str = "authorization_needed";
 
 /// A failed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// One word for programs.
+    /// For programs.
     pub(crate) code: &'static str,
     /// What happened and what to do, for people.
     pub(crate) message: String,
-    /// Which server, if it is about one.
     pub(crate) server: Option<String>,
-    /// Whether the server may have seen the request, where the code does not say it.
+    /// Whether the server may have received the request, if the code does not say it.
     pub(crate) sent: Option<bool>,
-    /// How it is shown to people instead, if it is about a line of a config.
+    /// The `data` of the server's JSON-RPC error.
+    pub(crate) data: Option<Value>,
+    /// Shown to people instead of the message, for a problem at a line of a config.
     pub(crate) diagnostic: Option<Diagnostic>,
     /// It was shown already.
-    pub(crate) told: bool,
+    pub(crate) shown: bool,
 }
 
 impl Failure {
@@ -50,7 +48,7 @@ impl Failure {
         }
     }
 
-    /// An entry of a config that cannot be used.
+    /// A config entry that cannot be used.
     pub(crate) fn unusable(problem: &ConfigProblem) -> Self {
         Self {
             diagnostic: Some(Diagnostic::from(problem)),
@@ -58,7 +56,6 @@ impl Failure {
         }
     }
 
-    /// A config that may not be started yet.
     pub(crate) fn untrusted(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "untrusted_config", message)
     }
@@ -79,7 +76,7 @@ impl Failure {
         Self::new(Exit::Failed, "unknown_prompt", message)
     }
 
-    /// What was written cannot be the arguments of what was meant; nothing was sent.
+    /// The arguments do not match the tool or prompt; nothing was sent.
     pub(crate) fn invalid_arguments(message: impl Into<String>) -> Self {
         Self::new(Exit::Usage, "invalid_arguments", message)
     }
@@ -88,47 +85,47 @@ impl Failure {
         Self::new(Exit::Deadline, "deadline", message)
     }
 
-    /// A server was not ready in time: the deadline passed if the command has one (7), else a limit of
-    /// the server's entry did (4).
+    /// A server was not ready in time: exit 7 if `--timeout` passed, 4 if a limit of its entry did.
     pub(crate) fn late(server: &str, message: impl Into<String>, deadline: &Deadline) -> Self {
         let message = message.into();
         match deadline.timeout() {
-            Some(_) => Self::deadline(format!("{message}; allow more with --timeout")),
+            Some(_) => Self::deadline(format!("{message}. Allow more with `--timeout`.")),
             None => Self::new(Exit::Unreachable, "unreachable", message),
         }
-        .at(server)
+        .with_server(server)
     }
 
     pub(crate) fn interrupted() -> Self {
         Self::new(Exit::Interrupted, "interrupted", "interrupted")
     }
 
-    /// An interrupt while a request was prepared, or ran.
+    /// An interrupt before a request was sent, or while it ran.
     pub(crate) fn interrupted_at(server: &str, method: &str, sent: bool) -> Self {
         let message = match sent {
-            true => format!(
-                "interrupted: {method} of {server} was cancelled; it was sent, so it may have taken \
-                 effect"
-            ),
+            true => {
+                format!(
+                    "interrupted: {method} of {server} was cancelled, but may have taken effect"
+                )
+            }
             false => format!("interrupted: {method} of {server} was not sent"),
         };
-        let failure = Self::new(Exit::Interrupted, "interrupted", message).at(server);
+        let failure = Self::new(Exit::Interrupted, "interrupted", message);
         Self {
             sent: Some(sent),
-            ..failure
+            ..failure.with_server(server)
         }
     }
 
-    /// Shows it, unless that was done before.
-    pub(crate) fn told(mut self, output: &Output) -> Self {
-        if !self.told {
+    /// Shows it, unless it was shown before.
+    pub(crate) fn show_once(mut self, output: &Output) -> Self {
+        if !self.shown {
             output.failure(&self);
         }
-        self.told = true;
+        self.shown = true;
         self
     }
 
-    /// The interrupt of someone who has read it and waits no longer.
+    /// The same failure, interrupted while the fleet was shutting down.
     pub(crate) fn then_interrupted(self) -> Self {
         Self {
             exit: Exit::Interrupted,
@@ -136,46 +133,48 @@ impl Failure {
         }
     }
 
-    /// A list of a server that is connected cannot be fetched.
+    /// The server is connected, but a list cannot be fetched.
     pub(crate) fn listing_failed(server: &str, fault: &Fault) -> Self {
-        let message = format!("{server} is connected, but not listed: {fault}");
-        Self::new(Exit::Unreachable, "listing_failed", message).at(server)
+        let message = format!("{server} is connected, but listing failed: {fault}");
+        Self::new(Exit::Unreachable, "listing_failed", message).with_server(server)
     }
 
-    /// A tool that a person has to look at first; nothing was sent.
+    /// A tool that has to be approved first; nothing was sent.
     pub(crate) fn held_back(message: impl Into<String>) -> Self {
         Self::new(Exit::Unreachable, "held_back", message)
     }
 
-    /// A server that its entry switches off; nothing was sent.
-    pub(crate) fn disabled(server: &str) -> Self {
-        let message = format!(
-            "{server}: not sent: the server is disabled; write \"enabled\": true in its entry, or \
-             remove \"disabled\" from it"
-        );
-        Self::new(Exit::Unreachable, "not_sent", message).at(server)
+    /// A call of a tool that has to be approved first; nothing was sent.
+    pub(crate) fn tool_held_back(server: &str, tool: &str, reason: &str) -> Self {
+        let approve = suggest_command(&["approve", server, tool]);
+        let message =
+            format!("{server} holds {tool:?} back: {reason}. Review it, then run `{approve}`.");
+        Self::held_back(message).with_server(server)
     }
 
-    /// A server that could not be connected, or waits for a person.
+    /// A disabled server; nothing was sent.
+    pub(crate) fn disabled(server: &str) -> Self {
+        let action = action_text(&Action::Enable);
+        let message = format!("{server}: not sent: the server is disabled. {action}");
+        Self::new(Exit::Unreachable, "not_sent", message).with_server(server)
+    }
+
+    /// A server that could not be connected, or needs a person.
     pub(crate) fn unreachable(status: &ServerStatus) -> Self {
         let (exit, code) = match needs_authorization(status) {
             true => (Exit::Authorization, AUTHORIZATION),
             false => (Exit::Unreachable, "unreachable"),
         };
-        let fault = status.last_error.as_ref().map(ToString::to_string);
-        let mut message = format!("{}: cannot be reached ({})", status.name, status.state);
-        let action = hints::of(status);
-        for (before, part) in [(": ", fault.as_deref()), ("; ", action.as_deref())] {
-            if let Some(part) = part {
-                message.push_str(before);
-                message.push_str(part);
-            }
-        }
-        Self::new(exit, code, message).at(status.name.as_str())
+        let problem = match &status.last_error {
+            Some(fault) => fault.to_string(),
+            None => status.state.to_string(),
+        };
+        let message = format!("{}: {problem}", status.name);
+        let message = join_sentences([Some(message), after_command(status)]);
+        Self::new(exit, code, message).with_server(status.name.as_str())
     }
 
-    /// Names the server.
-    pub(crate) fn at(mut self, server: &str) -> Self {
+    pub(crate) fn with_server(mut self, server: &str) -> Self {
         self.server = Some(server.to_owned());
         self
     }
@@ -187,10 +186,25 @@ impl Failure {
             message: message.into(),
             server: None,
             sent: None,
+            data: None,
             diagnostic: None,
-            told: false,
+            shown: false,
         }
     }
+}
+
+/// Joins a problem and what to do about it. A last fragment has no period.
+pub(crate) fn join_sentences(parts: impl IntoIterator<Item = Option<String>>) -> String {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let (last, before) = match parts.split_last() {
+        Some((last, before)) => (last.as_str(), before),
+        None => ("", &[][..]),
+    };
+    let before = before.iter().map(|part| match part.ends_with(['.', '?']) {
+        true => format!("{part} "),
+        false => format!("{part}. "),
+    });
+    before.chain([last.to_owned()]).collect()
 }
 
 pub(crate) fn needs_authorization(status: &ServerStatus) -> bool {
@@ -200,41 +214,50 @@ pub(crate) fn needs_authorization(status: &ServerStatus) -> bool {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        let (exit, code) = match &error {
-            CallError::Refused {
-                class: FaultClass::Unauthorized,
-                ..
-            } => (Exit::Authorization, AUTHORIZATION),
-            other => (exit_of(other), other.code()),
-        };
-        let mut message = match &error {
+        let action = || error.action().as_ref().map(action_text);
+        let (exit, code, message) = match &error {
             CallError::HeldBack {
                 server,
                 tool,
                 reason,
-            } => {
-                let approve = suggest_command(&["approve", server.as_str(), tool]);
-                format!("{server} holds {tool:?} back: {reason}; look at it, then: {approve}")
+            } => return Self::tool_held_back(server.as_str(), tool, reason),
+            CallError::NotSent { server, reason } => {
+                let message = format!("{server}: not sent: {}", reason.cause());
+                let message = join_sentences([Some(message), action()]);
+                (exit_of(&error), error.code(), message)
             }
-            other => hints::here(&other.to_string()),
+            CallError::Refused {
+                class: FaultClass::Unauthorized,
+                ..
+            } => {
+                let message = join_sentences([Some(error.to_string()), action()]);
+                (Exit::Authorization, AUTHORIZATION, message)
+            }
+            CallError::Deadline { idle: true, .. } => {
+                let action = "Raise \"timeouts.idle\" in its entry to allow more.".to_owned();
+                let message = join_sentences([Some(error.to_string()), Some(action)]);
+                (exit_of(&error), error.code(), message)
+            }
+            other => (exit_of(other), other.code(), other.to_string()),
         };
-        if let CallError::Deadline { idle: true, .. } = &error {
-            message.push_str(
-                "; a server may be silent longer with \"timeouts\": { \"idle\": \"…\" } in its entry",
-            );
-        }
         let sent = match &error {
             CallError::Deadline { sent, .. } => Some(*sent),
             _ => None,
         };
+        let failure = Self::new(exit, code, message).with_server(error.server().as_str());
+        let data = match error {
+            CallError::Answered { error, .. } => error.data,
+            _ => None,
+        };
         Self {
             sent,
-            ..Self::new(exit, code, message).at(error.server().as_str())
+            data,
+            ..failure
         }
     }
 }
 
-/// What is known of a request as an exit code.
+/// The exit code of a failed request.
 fn exit_of(error: &CallError) -> Exit {
     match error {
         CallError::Deadline { .. } => Exit::Deadline,
@@ -248,8 +271,8 @@ fn exit_of(error: &CallError) -> Exit {
     }
 }
 
-/// As JSON: `{"error":{"code":"…","message":"…","server":"…"}}`, and `sent` where the code leaves it
-/// open.
+/// As JSON: `{"error":{"code":"…","message":"…","server":"…"}}`, with `sent` if the code leaves it
+/// open, and `data` of a JSON-RPC error.
 impl Serialize for Failure {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -264,12 +287,15 @@ impl Serialize for Failure {
             server: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
             sent: Option<bool>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            data: Option<&'a Value>,
         }
         let error = Body {
             code: self.code,
             message: &self.message,
             server: self.server.as_deref(),
             sent: self.sent,
+            data: self.data.as_ref(),
         };
         Envelope { error }.serialize(serializer)
     }

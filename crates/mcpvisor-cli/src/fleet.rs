@@ -1,44 +1,40 @@
-//! A fleet for the time of one command: started, waited for, always shut down.
+//! The fleet of one command: started, waited for, always shut down.
 
 use std::time::Duration;
 
+use mcpvisor::config::nearest_name;
 use mcpvisor::{
     Callbacks, Config, ListKind, Runtime, ServerHandle, ServerStatus, StartMode, StateName,
 };
 use tokio::time::Instant;
 
 use crate::config::state_dir;
-use crate::config::unusable_entry;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
 use crate::output::Output;
-use crate::output::nearest;
 use crate::request::deadlines::Deadline;
 
-/// The end of a command waits this long for the servers to close.
+/// Limit for closing the servers at the end of a command.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
-/// Servers get this long to close even if the deadline has passed.
-const LEAST_SHUTDOWN: Duration = Duration::from_millis(100);
+/// Servers get this long to close even after the deadline.
+const MIN_SHUTDOWN: Duration = Duration::from_millis(100);
 
-/// No command takes so long, so a server whose one attempt failed is not probed.
+/// Longer than any command, so that a server whose one attempt failed is not probed.
 const NO_PROBE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Says what is odd in a config.
+/// Prints the problems of a config.
 pub(crate) fn warn(config: &Config, output: &Output) {
     for problem in &config.problems {
         output.problem(problem);
     }
 }
 
-/// Keeps one server of a config and what is odd about it, or says why it is not there.
+/// Reduces a config to one server and its problems.
 pub(crate) fn only(mut config: Config, server: &str) -> Result<Config, Failure> {
-    if !config
-        .servers
-        .iter()
-        .any(|known| known.name.as_str() == server)
-    {
-        return Err(not_there(&config, server));
+    let mut servers = config.servers.iter();
+    if !servers.any(|known| known.name.as_str() == server) {
+        return Err(unknown_server(&config, server));
     }
     config.servers.retain(|known| known.name.as_str() == server);
     config
@@ -47,29 +43,31 @@ pub(crate) fn only(mut config: Config, server: &str) -> Result<Config, Failure> 
     Ok(config)
 }
 
-/// A server that was left out has a reason; one that never was has neighbours.
-pub(crate) fn not_there(config: &Config, server: &str) -> Failure {
-    let mut left_out = unusable_entry::of(config).into_iter();
-    if let Some(entry) = left_out.find(|entry| entry.name == server) {
-        return entry.failure();
+/// Why a server is not in the config: its entry cannot be used, or there is none.
+pub(crate) fn unknown_server(config: &Config, server: &str) -> Failure {
+    let unusable = config.unusable_servers();
+    if let Some(status) = unusable.iter().find(|it| it.name.as_str() == server) {
+        let mut problems = config.problems.iter();
+        let problem = problems.find(|problem| problem.excluded_server() == Some(server));
+        match problem {
+            Some(problem) if status.state != StateName::Disabled => {
+                return Failure::unusable(problem).with_server(server);
+            }
+            _ => return Failure::disabled(server),
+        }
     }
-    let names: Vec<&str> = config
-        .servers
-        .iter()
-        .map(|known| known.name.as_str())
-        .collect();
-    let left_out = unusable_entry::of(config);
-    let all = names.iter().copied();
-    let all = all.chain(left_out.iter().map(|entry| entry.name));
-    let known = match (nearest(server, all), names.as_slice()) {
+    let names: Vec<&str> = config.servers.iter().map(|it| it.name.as_str()).collect();
+    let unusable = unusable.iter().map(|it| it.name.as_str());
+    let all = names.iter().copied().chain(unusable);
+    let hint = match (nearest_name(server, all), names.as_slice()) {
         (Some(near), _) => format!(" (did you mean {near:?}?)"),
         (None, []) => "; the config has no servers".to_owned(),
         (None, names) => format!("; servers: {}", names.join(", ")),
     };
-    Failure::unknown_server(format!("unknown server {server:?}{known}")).at(server)
+    Failure::unknown_server(format!("unknown server {server:?}{hint}")).with_server(server)
 }
 
-/// Runs a command on a fleet whose servers may ask nothing, and are started once.
+/// Runs a command on a fleet whose servers are started once and may not ask questions.
 pub(crate) async fn with<T>(
     config: Config,
     deadline: Deadline,
@@ -80,7 +78,7 @@ pub(crate) async fn with<T>(
     with_callbacks(config, deadline, output, callbacks, interrupted, command).await
 }
 
-/// Runs a command on a fleet whose servers are started once: a person reads why one failed, and runs
+/// Runs a command on a fleet whose servers are started once: the user reads why one failed, and runs
 /// the command again.
 pub(crate) async fn with_callbacks<T>(
     mut config: Config,
@@ -100,7 +98,7 @@ pub(crate) async fn with_callbacks<T>(
     run(config, deadline, output, callbacks, interrupted, command).await
 }
 
-/// Runs a command that goes on, on a fleet that is supervised as its entries say.
+/// Runs a long-lived command on a fleet that is supervised as configured.
 pub(crate) async fn supervised<T>(
     config: Config,
     output: &Output,
@@ -111,9 +109,9 @@ pub(crate) async fn supervised<T>(
     run(config, deadline, output, callbacks, interrupted, command).await
 }
 
-/// Runs a command on a fleet. Whatever happens, an interrupt included, the fleet is shut down: the
-/// first interrupt cancels what runs at the servers, a second one no longer waits for them to close.
-/// A failure is shown before that, because servers that will not close take their time.
+/// Runs a command on a fleet, and always shuts it down. The first interrupt cancels running requests;
+/// a second one stops waiting for the servers to close. A failure is shown before the shutdown,
+/// because that can take long.
 async fn run<T>(
     mut config: Config,
     deadline: Deadline,
@@ -124,7 +122,7 @@ async fn run<T>(
 ) -> Result<T, Failure> {
     config.state_dir = state_dir::dir_for(&config);
     for server in &mut config.servers {
-        // A command is short, and what it is about has to be there.
+        // A command needs its servers at once.
         server.start = StartMode::Eager;
         server.sleep_after = None;
     }
@@ -138,10 +136,10 @@ async fn run<T>(
         outcome = command(&runtime) => outcome,
         () = interrupts.next() => Err(interrupted()),
     };
-    let outcome = outcome.map_err(|failure| failure.told(output));
-    // What the command did not use is left for closing; then the children are killed.
-    let left = deadline.left().unwrap_or(SHUTDOWN);
-    let limit = left.clamp(LEAST_SHUTDOWN, SHUTDOWN);
+    let outcome = outcome.map_err(|failure| failure.show_once(output));
+    // The rest of the deadline is for closing; then the children are killed.
+    let remaining = deadline.remaining().unwrap_or(SHUTDOWN);
+    let limit = remaining.clamp(MIN_SHUTDOWN, SHUTDOWN);
     tokio::select! {
         _ = runtime.shutdown(limit) => outcome,
         // The children end with the async runtime, or with this process.
@@ -152,22 +150,22 @@ async fn run<T>(
     }
 }
 
-/// Waits until a server is connected and these of its lists are fetched or cannot be, or until it has
-/// another verdict. `None`: the time was up.
+/// Waits until a server is connected and these lists are fetched or failed, or until its connect
+/// failed. `None`: the time is up.
 pub(crate) async fn settled(
     server: &ServerHandle,
     lists: &[ListKind],
     until: Instant,
 ) -> Option<ServerStatus> {
     let mut status = server.watch();
-    let verdict = status.wait_for(|status| has_verdict(status, lists));
-    let settled = tokio::time::timeout_at(until, verdict).await.ok()?;
-    // An error means that the server's actor is gone for good; its last status is the verdict.
+    let settled = status.wait_for(|status| is_settled(status, lists));
+    let settled = tokio::time::timeout_at(until, settled).await.ok()?;
+    // An error means that the server's actor is gone; its last status is final.
     Some(settled.map_or_else(|_| server.status(), |status| status.clone()))
 }
 
 /// Whether the one attempt of a command ended, and these lists are settled.
-fn has_verdict(status: &ServerStatus, lists: &[ListKind]) -> bool {
+fn is_settled(status: &ServerStatus, lists: &[ListKind]) -> bool {
     match status.state {
         StateName::Connected => lists.iter().all(|list| status.list(*list).is_settled()),
         StateName::Connecting => false,

@@ -18,7 +18,8 @@ use std::panic;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{
-    CallEnd, ConnectionEnd, Durable, Fault, FaultClass, NewCall, PermanentFailure, ReturnedCall,
+    Action, CallEnd, ConnectionEnd, Durable, Fault, FaultClass, NewCall, PermanentFailure,
+    ReturnedCall,
 };
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{
@@ -342,7 +343,7 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
             options.push(up(generation));
             let hopeless = PermanentFailure {
                 fault: fault(),
-                action: "install it".to_owned(),
+                action: Action::UpdateServer,
             };
             options.push(ended(generation, ConnectionEnd::Permanent(hopeless)));
         }

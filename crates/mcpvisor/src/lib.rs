@@ -34,7 +34,7 @@ mod secret;
 mod server;
 mod state;
 
-pub use mcpvisor_core::machine::{Fault, FaultClass};
+pub use mcpvisor_core::machine::{Action, Fault, FaultClass};
 pub use mcpvisor_core::settings;
 pub use mcpvisor_core::{
     ClientId, Generation, GovernorSettings, InvalidServerName, InvalidSetting, Known, ListKind,

@@ -200,7 +200,7 @@ async fn a_pinned_version_is_the_only_one() {
         let fault = status.last_error.unwrap();
         assert_eq!(fault.class, FaultClass::IncompatibleVersion);
         assert!(fault.message.contains(pin), "{fault}");
-        assert!(status.action.unwrap().contains("protocol"));
+        assert!(status.action.unwrap().to_string().contains("protocol"));
     }
 }
 

@@ -8,12 +8,12 @@ use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::nearest;
 use crate::output::suggest_command;
 use crate::output::{Output, TextFormat, printable, quote_server_line};
 use crate::request::deadlines::Deadline;
 use crate::request::deadlines::RequestDeadlines;
-use crate::request::single_request::{self, Offer};
+use crate::request::server_ready::{self, Listing};
+use mcpvisor::config::nearest_name;
 
 /// So many digits of a hash are shown, and needed.
 const HASH_DIGITS: usize = 32;
@@ -32,15 +32,15 @@ pub(super) async fn run(
             "{} has no \"pin\": true in its entry, so none of its tools is held back",
             wish.name
         );
-        return Err(Failure::usage(message).at(&wish.name));
+        return Err(Failure::usage(message).with_server(&wish.name));
     }
     let deadlines = RequestDeadlines::new(&config, deadline);
     fleet::with(config, deadline, output, async |runtime| {
-        let server = single_request::server(runtime, &wish.name)?;
-        match single_request::offer(&server, ListKind::Tools, &deadlines).await? {
-            Offer::Listed(_) => {}
-            Offer::Unlisted(failure) => return Err(failure),
-            Offer::Refused => return Err(Failure::unreachable(&server.status())),
+        let server = server_ready::server(runtime, &wish.name)?;
+        match server_ready::listing(&server, ListKind::Tools, &deadlines).await? {
+            Listing::Available(_) => {}
+            Listing::Failed(failure) => return Err(failure),
+            Listing::NotConnected => return Err(Failure::unreachable(&server.status())),
         }
         let held = runtime
             .held(&wish.name)
@@ -73,12 +73,12 @@ fn chosen<'h>(held: &'h [HeldTool], wish: &ApproveArgs) -> Result<Vec<&'h HeldTo
         };
     }
     let names = held.iter().map(|held| held.tool.as_str());
-    let hint = match nearest(wanted, names) {
+    let hint = match nearest_name(wanted, names) {
         Some(near) => format!("; did you mean {near:?}?"),
         None => format!("; see: mcpvisor approve {} --list", wish.name),
     };
     let message = format!("{} holds back no tool {wanted:?}{hint}", wish.name);
-    Err(Failure::unknown_tool(message).at(&wish.name))
+    Err(Failure::unknown_tool(message).with_server(&wish.name))
 }
 
 /// The hash as it is shown. A server makes both the definition that is looked at and the one that is
@@ -108,7 +108,7 @@ fn another(held: &HeldTool, wish: &ApproveArgs) -> Failure {
         short(held),
         suggest_command(&["approve", &wish.name, "--list"])
     );
-    Failure::held_back(message).at(&wish.name)
+    Failure::held_back(message).with_server(&wish.name)
 }
 
 fn not_approved(error: ControlError, held: &HeldTool, wish: &ApproveArgs) -> Failure {

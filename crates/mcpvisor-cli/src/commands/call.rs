@@ -1,212 +1,154 @@
-//! `call`: one call of one tool, with one honest outcome.
+//! `call`: calls one tool.
 
-use mcpvisor::rmcp::model::{CallToolResult, ErrorCode};
-use mcpvisor::{CallError, HeldTool, ListKind, Runtime, ServerCatalog, ServerHandle, exposed_name};
+use mcpvisor::config::nearest_name;
+use mcpvisor::rmcp::model::CallToolResult;
+use mcpvisor::{ListKind, ServerCatalog, ServerHandle, exposed_name};
 use serde_json::{Map, Value};
 
 use crate::args::CallArgs;
 use crate::config::source::Source;
-use crate::elicit::Prompter;
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, join_sentences};
 use crate::fleet;
-use crate::output::content;
-use crate::output::nearest;
-use crate::output::progress::{Progress, SharedBar};
-use crate::output::suggest_command;
-use crate::output::{Attachments, Output, printable_lines};
+use crate::output::{Attachments, Output, content, printable_lines, suggest_command};
 use crate::request::args_input;
 use crate::request::arguments::{self, Arguments};
-use crate::request::deadlines::Deadline;
-use crate::request::deadlines::RequestDeadlines;
-use crate::request::single_request::{self, Offer, PendingRequest};
-use crate::request::target::Target;
+use crate::request::deadlines::{Deadline, RequestDeadlines};
+use crate::request::server_ready::{self, Listing};
+use crate::request::single_request::{Context, PendingRequest, Prepared, SingleRequest};
+use crate::request::target::{self, Target, TargetKind};
 
 pub(super) async fn run(
     source: &Source,
-    call: &CallArgs,
+    args: &CallArgs,
     deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
-    let target = single_request::target(&config, &call.words, "tool")?;
+    let target = target::resolve(&config, &args.words, TargetKind::Tool)?;
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
     let pending = PendingRequest::new(target.server, "tools/call");
-    let whole = match &call.args {
+    let whole = match &args.args {
         Some(text) => Some(args_input::read_object(text, deadline, &pending).await?),
         None => None,
     };
     let arguments = Arguments::parse(target.rest, whole.as_deref()).map_err(Failure::usage)?;
-    let attachments = Attachments::new(call.out.out.as_deref(), target.tool)?;
-    let deadlines = RequestDeadlines::new(&config, deadline);
-    let bar = SharedBar::default();
-    let person = Prompter::new(&bar, !call.input.no_input);
-    let interrupted = || pending.interrupted();
-    fleet::with_callbacks(
+    let request = SingleRequest {
         config,
+        pending: &pending,
+        attachments: Attachments::new(args.out.out.as_deref(), target.tool)?,
+        no_input: args.input.no_input,
         deadline,
         output,
-        person.callbacks(),
-        interrupted,
-        async |runtime| {
-            let (progress, sink) = Progress::new(output, &bar, runtime.events());
-            let Ready {
-                server,
-                tool,
-                schema,
-                arguments,
-            } = ready(runtime, &target, arguments, &deadlines).await?;
-            let request = server
-                .call_tool(tool, Value::Object(arguments))
-                .on_progress(sink);
-            let request = deadlines.terms(request, person.is_there());
-            pending.sent();
-            let answer = progress.during(request.into_future()).await;
-            let answer = answer.map_err(|error| deadlines.in_their_words(error));
-            let result = answer.map_err(|error| explained(error, &schema, &server))?;
-            let failed = result.is_error == Some(true);
-            let output = *output;
-            attachments
-                .aside(move |attachments| show(&result, attachments, &output))
-                .await?;
-            Ok(if failed { Exit::Failed } else { Exit::Ok })
-        },
-    )
-    .await
+    };
+    let prepare = async |context: Context<'_>| prepare(context, &target, arguments).await;
+    request.run(prepare, show).await
 }
 
-/// A call that can be sent.
-struct Ready {
-    server: ServerHandle,
-    /// By the name that its server gives it.
-    tool: String,
-    schema: Map<String, Value>,
-    arguments: Map<String, Value>,
-}
-
-/// The server when it is connected, the tool's schema, and the arguments that fit it.
-async fn ready(
-    runtime: &Runtime,
+/// The call, once the server is connected and the arguments match the tool's schema.
+async fn prepare(
+    context: Context<'_>,
     target: &Target<'_>,
     arguments: Arguments,
-    deadlines: &RequestDeadlines,
-) -> Result<Ready, Failure> {
-    let server = single_request::server(runtime, target.server)?;
-    let found = found(&server, target, &arguments, deadlines).await;
-    let held = runtime.held(target.server).unwrap_or_default();
-    let (tool, schema) = match held
-        .iter()
-        .find(|held| is_meant(&server, target, &held.tool))
-    {
-        Some(held) => return Err(held_back(target, held)),
-        None => found?,
-    };
+) -> Result<Prepared<CallToolResult>, Failure> {
+    let server = context.server;
+    let found = find_tool(server, target, &arguments, context.deadlines).await;
+    let held = context.runtime.held(target.server).unwrap_or_default();
+    let mut held = held.iter();
+    if let Some(held) = held.find(|held| matches_target(server, target, &held.tool)) {
+        let reason = held.reason.to_string();
+        return Err(Failure::tool_held_back(target.server, &held.tool, &reason));
+    }
+    let (tool, schema) = found?;
     let arguments = arguments.checked(&tool, &schema).map_err(|problem| {
-        let message = format!("{tool} of {}: {problem}", target.server);
-        Failure::invalid_arguments(message).at(target.server)
+        let message = format!("{}.{tool}: {problem}", target.server);
+        Failure::invalid_arguments(message).with_server(target.server)
     })?;
-    Ok(Ready {
-        server,
-        tool,
-        schema,
-        arguments,
+    let usage = (!schema.is_empty()).then(|| arguments::usage(&tool, &schema));
+    let request = server.call_tool(tool, Value::Object(arguments));
+    Ok(Prepared {
+        request: request.on_progress(context.progress),
+        usage,
     })
 }
 
-/// The tool that is meant and its schema, once the server has listed its tools. If they cannot be
-/// listed, what a word means is not known: then only what needs no schema is sent.
-async fn found(
+/// The tool and its schema, once the server has listed its tools. If they cannot be listed, only
+/// arguments that need no schema are sent.
+async fn find_tool(
     server: &ServerHandle,
     target: &Target<'_>,
     arguments: &Arguments,
     deadlines: &RequestDeadlines,
 ) -> Result<(String, Map<String, Value>), Failure> {
-    let catalog = match single_request::offer(server, ListKind::Tools, deadlines).await? {
-        Offer::Listed(catalog) => catalog,
-        Offer::Unlisted(failure) if arguments.need_types() => return Err(untyped(failure)),
-        Offer::Unlisted(_) | Offer::Refused => return Ok((target.tool.to_owned(), Map::new())),
+    let catalog = match server_ready::listing(server, ListKind::Tools, deadlines).await? {
+        Listing::Available(catalog) => catalog,
+        Listing::Failed(failure) if arguments.need_types() => return Err(untyped(failure)),
+        Listing::Failed(_) | Listing::NotConnected => {
+            return Ok((target.tool.to_owned(), Map::new()));
+        }
     };
     let mut tools = catalog.tools.iter();
     let tool = match catalog.tool(target.tool) {
         Some(tool) => Some(tool),
-        None => tools.find(|tool| is_meant(server, target, &tool.name)),
+        None => tools.find(|tool| matches_target(server, target, &tool.name)),
     };
     match tool {
         Some(tool) => Ok((tool.name.to_string(), tool.input_schema.as_ref().clone())),
-        None => Err(missing(server, &catalog, target.tool)),
+        None => Err(unknown_tool(server, &catalog, target.tool)),
     }
 }
 
-/// Whether a tool is meant: by its own name, or by the one that it is exposed with.
-fn is_meant(server: &ServerHandle, target: &Target<'_>, tool: &str) -> bool {
+/// Whether the target names this tool, by its own or its exposed name.
+fn matches_target(server: &ServerHandle, target: &Target<'_>, tool: &str) -> bool {
     let exposed = || exposed_name(server.name(), tool);
     tool == target.tool || target.exposed == Some(exposed().as_str())
 }
 
-/// Words without a schema would all be texts, which is not what was meant.
-fn untyped(mut failure: Failure) -> Failure {
-    failure.message.push_str(
-        "; so KEY=VALUE has no type and was not sent: write KEY:=JSON or --args, which need none",
-    );
-    failure
+/// Without a schema every `KEY=VALUE` would be a string, so the call is not sent.
+fn untyped(failure: Failure) -> Failure {
+    let action = "Use KEY:=JSON or --args, which need no schema.".to_owned();
+    Failure {
+        message: join_sentences([Some(failure.message), Some(action)]),
+        ..failure
+    }
 }
 
-/// A tool that a person has to look at first.
-fn held_back(target: &Target<'_>, held: &HeldTool) -> Failure {
-    let (server, tool) = (target.server, &held.tool);
-    let approve = suggest_command(&["approve", server, tool]);
-    let message = format!(
-        "{server} holds {tool:?} back: {}; look at it, then: {approve}",
-        held.reason
-    );
-    Failure::held_back(message).at(server)
-}
-
-/// A tool that is not in the catalog: a filter hides it, or it is not there.
-fn missing(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> Failure {
+/// A tool that is hidden by a filter or does not exist.
+fn unknown_tool(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> Failure {
     let name = server.name().as_str();
     let names = catalog.tools.iter().map(|tool| tool.name.as_ref());
-    let near = nearest(tool, names).map(|near| format!("did you mean {near:?}?"));
+    let near = nearest_name(tool, names).map(|near| format!(" (did you mean {near:?}?)"));
     if let Some(hidden) = server.hidden(tool) {
         let mut failure = Failure::from(hidden);
-        if let Some(near) = near {
-            failure.message.push_str(&format!("; {near}"));
-        }
+        failure.message.push_str(&near.unwrap_or_default());
         return failure;
     }
-    let hint = near.unwrap_or_else(|| format!("see: {}", suggest_command(&["tools", name])));
-    Failure::unknown_tool(format!("{name} has no tool {tool:?}; {hint}")).at(name)
-}
-
-/// A server that did not like the arguments is answered with what it said it takes.
-fn explained(error: CallError, schema: &Map<String, Value>, server: &ServerHandle) -> Failure {
-    let about_arguments = matches!(
-        &error,
-        CallError::Answered { error, .. } if error.code == ErrorCode::INVALID_PARAMS
-    );
-    let mut failure = single_request::refine(error.into(), server);
-    if about_arguments && !schema.is_empty() {
-        let usage = arguments::usage("", schema);
-        failure.message.push_str(&format!("\nUsage:{usage}"));
-    }
-    failure
+    let hint = near.unwrap_or_else(|| {
+        let tools = suggest_command(&["tools", name]);
+        format!(". Run `{tools}` to list its tools.")
+    });
+    Failure::unknown_tool(format!("{name} has no tool {tool:?}{hint}")).with_server(name)
 }
 
 fn show(
     result: &CallToolResult,
     attachments: &Attachments,
     output: &Output,
-) -> Result<(), Failure> {
+) -> Result<Exit, Failure> {
     let blocks = result.content.iter();
-    let mut text: Vec<String> = blocks
-        .map(|block| content::block(block, attachments))
-        .collect();
+    let text = blocks.map(|block| content::block(block, attachments));
+    let mut text: Vec<String> = text.collect();
     if output.json() {
-        return output.document(result);
+        output.document(result)?;
+    } else {
+        if let (true, Some(structured)) = (text.is_empty(), &result.structured_content) {
+            text.push(printable_lines(&format!("{structured:#}")));
+        }
+        output.text(&text.join("\n"))?;
     }
-    if let (true, Some(structured)) = (text.is_empty(), &result.structured_content) {
-        text.push(printable_lines(&format!("{structured:#}")));
-    }
-    output.text(&text.join("\n"))
+    Ok(match result.is_error {
+        Some(true) => Exit::Failed,
+        _ => Exit::Ok,
+    })
 }

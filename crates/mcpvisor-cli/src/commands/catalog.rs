@@ -1,4 +1,4 @@
-//! `tools`, `prompts`, `resources` and `templates`: what the servers offer.
+//! `tools`, `prompts`, `resources` and `templates`: the catalogs of the servers.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::config::source::Source;
-use crate::config::unusable_entry;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::output::server_notes;
 use crate::output::{Output, Table, cut};
 use crate::request::deadlines::Deadline;
-use crate::request::single_request;
+use crate::request::server_ready;
 
-/// A description is cut here in the table, in columns; the JSON has all of it.
+/// Columns of a description in the table; JSON has all of it.
 const MAX_DESCRIPTION: usize = 240;
 
 /// Which list.
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// How long the servers are waited for.
+/// How long to wait for the servers.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     deadline: Deadline,
@@ -50,7 +50,7 @@ struct Wait {
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     server: &'a str,
-    /// The name of a tool among those of all servers.
+    /// The name of a tool across servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     exposed_name: Option<String>,
     #[serde(flatten)]
@@ -81,11 +81,12 @@ pub(super) async fn run(
         }
     }
     fleet::warn(&config, output);
-    // Without a server that can be asked there is no answer, only what was said just now.
+    // If every entry is unusable, the printed problems are the result: exit 1.
     let nobody = config.servers.is_empty()
-        && unusable_entry::of(&config)
+        && config
+            .unusable_servers()
             .iter()
-            .any(|entry| !entry.is_off());
+            .any(|entry| entry.state != StateName::Disabled);
     let wait = Wait {
         deadline,
         until: deadline.ready_until(&config),
@@ -102,25 +103,24 @@ pub(super) async fn run(
             output.table(&table(kind, &listed))?;
         }
         if matches!(kind, Kind::Tools) {
-            tell_held(runtime, output);
+            warn_of_held_tools(runtime, output);
         }
         Ok(if nobody { Exit::Usage } else { Exit::Ok })
     })
     .await
 }
 
-/// Tools that are held back are in no list, so who misses one is told where it is.
-fn tell_held(runtime: &Runtime, output: &Output) {
+/// Held-back tools are in no list, so a warning says where they are.
+fn warn_of_held_tools(runtime: &Runtime, output: &Output) {
     for status in runtime.status() {
         let name = status.name.as_str();
-        if let Some(held) = single_request::held(name, status.held) {
-            output.warning(&format!("{name}: {held}"));
+        if let Some(held) = server_notes::held_tools(name, status.held) {
+            output.warning(&format!("{name}: {}", held.into_sentence()));
         }
     }
 }
 
-/// The catalogs of all servers that have one. A server without one is a warning beside others, and
-/// a failure alone.
+/// The catalogs of all servers. A server without one is a warning, or a failure if no other has one.
 async fn catalogs(
     runtime: &Runtime,
     list: ListKind,
@@ -136,7 +136,7 @@ async fn catalogs(
             Err(failure) => failures.push(failure),
         }
     }
-    let alone = if catalogs.is_empty() {
+    let failure = if catalogs.is_empty() {
         failures.pop()
     } else {
         None
@@ -144,11 +144,11 @@ async fn catalogs(
     for failure in failures {
         output.partly(&failure);
     }
-    alone.map_or(Ok(catalogs), Err)
+    failure.map_or(Ok(catalogs), Err)
 }
 
-/// The catalog of one server, in which this list is of now; a disabled one has none, and that is how
-/// it should be. How its other lists are does not matter.
+/// The catalog of one server, in which this list belongs to the present connection; `None` for a
+/// disabled server. Its other lists may fail.
 async fn catalog(
     runtime: &Runtime,
     name: &ServerName,
@@ -160,14 +160,14 @@ async fn catalog(
         .map_err(|error| Failure::unexpected(error.to_string()))?;
     let Some(status) = fleet::settled(&server, &[list], wait.until).await else {
         let status = server.status();
-        let (late, hints) = match status.state {
+        let (late, clues) = match status.state {
             StateName::Connected => (format!("did not list its {list}"), String::new()),
             _ => (
                 "did not connect".to_owned(),
-                single_request::hints_of(&server, &status),
+                server_notes::startup_clues(&server, &status),
             ),
         };
-        let message = format!("{name} {late} {}{hints}", wait.deadline.words());
+        let message = format!("{name} {late} {}{clues}", wait.deadline.describe());
         return Err(Failure::late(name.as_str(), message, &wait.deadline));
     };
     match (status.state, status.list(list)) {
@@ -176,7 +176,7 @@ async fn catalog(
         }
         (StateName::Connected, _) => Ok(Some(server.catalog())),
         (StateName::Disabled, _) => Ok(None),
-        _ => Err(single_request::unreachable(&server, &status)),
+        _ => Err(server_ready::unreachable(&server, &status)),
     }
 }
 
@@ -241,7 +241,7 @@ fn table(kind: Kind, listed: &[Listed<'_>]) -> Table {
     table
 }
 
-/// The arguments of a prompt; those that may be left out are in brackets.
+/// The arguments of a prompt; optional ones are in brackets.
 fn arguments(prompt: &Prompt) -> String {
     let arguments = prompt.arguments.iter().flatten();
     let shown = arguments.map(|argument| match argument.required {
@@ -251,7 +251,7 @@ fn arguments(prompt: &Prompt) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// The first paragraph of a description as one line, at most [`MAX_DESCRIPTION`] columns of it.
+/// The first paragraph of a description as one line, cut at [`MAX_DESCRIPTION`].
 fn headline(description: Option<&str>) -> String {
     let lines = description.unwrap_or_default().trim().lines();
     let paragraph = lines.map(str::trim).take_while(|line| !line.is_empty());

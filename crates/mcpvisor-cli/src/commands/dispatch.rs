@@ -16,7 +16,7 @@ use crate::request::deadlines::Deadline;
 pub(crate) async fn run(args: Args, output: &Output) -> Exit {
     match dispatch(args, output).await {
         Ok(exit) => exit,
-        Err(failure) => failure.told(output).exit,
+        Err(failure) => failure.show_once(output).exit,
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) fn run(source: &Source, name: &str, output: &Output) -> Result<Exit, 
     let review = Review::of(&text).map_err(|error| Failure::unreadable(&error))?;
     fleet::warn(&config, output);
     let Some(server) = config.servers.first() else {
-        return Err(fleet::not_there(&config, name));
+        return Err(fleet::unknown_server(&config, name));
     };
     let entry = Entry::of(server, &review, source);
     if output.json() {

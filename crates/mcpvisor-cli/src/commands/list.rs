@@ -1,65 +1,63 @@
-//! `list`: what is configured, starting nothing.
+//! `list`: the configured servers, without starting them.
 
-use mcpvisor::ServerConfig;
+use mcpvisor::{Fault, ServerConfig, ServerStatus, StateName};
 use serde::Serialize;
 
 use crate::config::source::Source;
-use crate::config::unusable_entry::{self, Fault, LeftOut};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Output, Table};
+use crate::output::{Output, Table, after_command};
 
-/// One configured server. Neither its command nor its environment is shown: they may hold secrets.
+/// A configured server, without its command and environment, which may hold secrets.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     name: &'a str,
-    /// Nothing if nobody knows.
+    /// `None` if the entry cannot be used.
     transport: Option<&'static str>,
     enabled: bool,
     required: bool,
-    /// Of an entry that cannot be used.
     #[serde(flatten)]
     unusable: Option<Unusable<'a>>,
 }
 
+/// Why an entry cannot be used.
 #[derive(Debug, Serialize)]
 struct Unusable<'a> {
-    state: &'static str,
-    last_error: Fault<'a>,
-    action: String,
+    state: StateName,
+    last_error: Option<&'a Fault>,
+    action: Option<String>,
 }
 
 pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
     let config = source.read()?;
     fleet::warn(&config, output);
-    let left_out = unusable_entry::of(&config);
-    let listed = config.servers.iter().map(Listed::of);
-    let listed = listed.chain(left_out.iter().map(Listed::unusable));
+    let unusable = config.unusable_servers();
+    let listed = config.servers.iter().map(Listed::configured);
+    let listed = listed.chain(unusable.iter().map(Listed::unusable));
     let listed: Vec<Listed<'_>> = listed.collect();
     if output.json() {
         output.document(&listed)?;
         return Ok(Exit::Ok);
     }
     let mut table = Table::new(["NAME", "TRANSPORT", "ENABLED", "REQUIRED"]);
-    let word = |flag| if flag { "yes" } else { "no" }.to_owned();
+    let yes_no = |flag| if flag { "yes" } else { "no" }.to_owned();
     for server in &listed {
         table.row([
             server.name.to_owned(),
             server.transport.unwrap_or("-").to_owned(),
             match &server.unusable {
-                Some(entry) if entry.state != "disabled" => "unusable".to_owned(),
-                _ => word(server.enabled),
+                Some(entry) if entry.state != StateName::Disabled => "unusable".to_owned(),
+                _ => yes_no(server.enabled),
             },
-            word(server.required),
+            yes_no(server.required),
         ]);
     }
     output.table(&table)?;
     Ok(Exit::Ok)
 }
 
-/// The names alone, for the completions of a shell. They are harmless there: no name holds a line
-/// break or a control character.
+/// Prints the names, for shell completions. Names contain no line breaks or control characters.
 pub(super) fn names(source: &Source, output: &Output) -> Result<Exit, Failure> {
     let config = source.read()?;
     let names = config.servers.iter();
@@ -69,7 +67,7 @@ pub(super) fn names(source: &Source, output: &Output) -> Result<Exit, Failure> {
 }
 
 impl<'a> Listed<'a> {
-    fn of(server: &'a ServerConfig) -> Self {
+    fn configured(server: &'a ServerConfig) -> Self {
         Self {
             name: server.name.as_str(),
             transport: Some(server.transport.label()),
@@ -79,16 +77,16 @@ impl<'a> Listed<'a> {
         }
     }
 
-    fn unusable(entry: &LeftOut<'a>) -> Self {
+    fn unusable(status: &'a ServerStatus) -> Self {
         Self {
-            name: entry.name,
+            name: status.name.as_str(),
             transport: None,
             enabled: false,
             required: false,
             unusable: Some(Unusable {
-                state: entry.state(),
-                last_error: entry.fault(),
-                action: entry.action(),
+                state: status.state,
+                last_error: status.last_error.as_ref(),
+                action: after_command(status),
             }),
         }
     }

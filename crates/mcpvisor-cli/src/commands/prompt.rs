@@ -1,137 +1,126 @@
-//! `prompt`: one prompt, filled in by its server.
+//! `prompt`: gets one prompt.
 
+use mcpvisor::config::nearest_name;
 use mcpvisor::rmcp::model::{GetPromptResult, Prompt};
-use mcpvisor::{ListKind, ServerCatalog, ServerHandle};
+use mcpvisor::{ListKind, ServerCatalog};
 use serde_json::Value;
 
 use crate::args::PromptArgs;
 use crate::config::source::Source;
-use crate::elicit::Prompter;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::content;
-use crate::output::nearest;
-use crate::output::progress::SharedBar;
-use crate::output::suggest_command;
-use crate::output::{Attachments, ColorMode, Output, paint};
+use crate::output::{Attachments, ColorMode, Output, content, paint, suggest_command};
 use crate::request::arguments::Arguments;
 use crate::request::deadlines::Deadline;
-use crate::request::deadlines::RequestDeadlines;
-use crate::request::single_request::{self, Offer, PendingRequest};
-use crate::request::target::Target;
+use crate::request::server_ready::{self, Listing};
+use crate::request::single_request::{Context, PendingRequest, Prepared, SingleRequest};
+use crate::request::target::{self, Target, TargetKind};
 
 pub(super) async fn run(
     source: &Source,
-    prompt: &PromptArgs,
+    args: &PromptArgs,
     deadline: Deadline,
     output: &Output,
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
-    let target = single_request::target(&config, &prompt.words, "prompt")?;
+    let target = target::resolve(&config, &args.words, TargetKind::Prompt)?;
     let arguments = Arguments::parse(target.rest, None).map_err(Failure::usage)?;
     let config = fleet::only(config.clone(), target.server)?;
     fleet::warn(&config, output);
-    let attachments = Attachments::new(prompt.out.out.as_deref(), target.tool)?;
-    let deadlines = RequestDeadlines::new(&config, deadline);
-    let person = Prompter::new(&SharedBar::default(), !prompt.input.no_input);
     let pending = PendingRequest::new(target.server, "prompts/get");
-    let interrupted = || pending.interrupted();
-    fleet::with_callbacks(
+    let request = SingleRequest {
         config,
+        pending: &pending,
+        attachments: Attachments::new(args.out.out.as_deref(), target.tool)?,
+        no_input: args.input.no_input,
         deadline,
         output,
-        person.callbacks(),
-        interrupted,
-        async |runtime| {
-            let server = single_request::server(runtime, target.server)?;
-            let arguments = ready(&server, &target, arguments, &deadlines).await?;
-            let request = server.get_prompt(target.tool, arguments);
-            let request = deadlines.terms(request, person.is_there());
-            pending.sent();
-            let result = request.await;
-            let result = result.map_err(|error| deadlines.in_their_words(error));
-            let result = result.map_err(|error| single_request::refine(error.into(), &server))?;
-            let output = *output;
-            attachments
-                .aside(move |attachments| show(&result, attachments, &output))
-                .await?;
-            Ok(Exit::Ok)
-        },
-    )
-    .await
+    };
+    let prepare = async |context: Context<'_>| prepare(context, &target, arguments).await;
+    request.run(prepare, show).await
 }
 
-/// The arguments, once the server is there. A prompt has no schema, its arguments are texts: where the
-/// prompts cannot be listed, the server decides what exists.
-async fn ready(
-    server: &ServerHandle,
+/// The request, once the server is connected. A prompt has no schema, so without a list the server
+/// decides whether the prompt exists.
+async fn prepare(
+    context: Context<'_>,
     target: &Target<'_>,
     arguments: Arguments,
-    deadlines: &RequestDeadlines,
-) -> Result<Value, Failure> {
-    if let Offer::Listed(catalog) =
-        single_request::offer(server, ListKind::Prompts, deadlines).await?
-    {
+) -> Result<Prepared<GetPromptResult>, Failure> {
+    let server = context.server;
+    let listing = server_ready::listing(server, ListKind::Prompts, context.deadlines).await?;
+    if let Listing::Available(catalog) = listing {
         let Some(prompt) = catalog.prompt(target.tool) else {
-            return Err(unknown(target, &catalog));
+            return Err(unknown_prompt(target, &catalog));
         };
-        check(target, prompt, &arguments)?;
+        check_required(target, prompt, &arguments)?;
     }
     let arguments = arguments.texts().map_err(Failure::usage)?;
-    Ok(match arguments.is_empty() {
+    let arguments = match arguments.is_empty() {
         true => Value::Null,
         false => Value::Object(arguments),
+    };
+    Ok(Prepared {
+        request: server.get_prompt(target.tool, arguments),
+        usage: None,
     })
 }
 
-fn unknown(target: &Target<'_>, catalog: &ServerCatalog) -> Failure {
+fn unknown_prompt(target: &Target<'_>, catalog: &ServerCatalog) -> Failure {
     let (server, name) = (target.server, target.tool);
     let names = catalog.prompts.iter().map(|prompt| prompt.name.as_str());
-    let hint = match nearest(name, names) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => format!("see: {}", suggest_command(&["prompts", server])),
+    let hint = match nearest_name(name, names) {
+        Some(near) => format!(" (did you mean {near:?}?)"),
+        None => {
+            let prompts = suggest_command(&["prompts", server]);
+            format!(". Run `{prompts}` to list its prompts.")
+        }
     };
-    Failure::unknown_prompt(format!("{server} has no prompt {name:?}; {hint}")).at(server)
+    Failure::unknown_prompt(format!("{server} has no prompt {name:?}{hint}")).with_server(server)
 }
 
-/// What a prompt needs is known, so a server need not be asked in vain.
-fn check(target: &Target<'_>, prompt: &Prompt, arguments: &Arguments) -> Result<(), Failure> {
-    let required = prompt.arguments.iter().flatten();
-    let required = required.filter(|argument| argument.required == Some(true));
-    let missing = required.filter(|argument| !arguments.has(&argument.name));
-    let missing: Vec<String> = missing
-        .map(|argument| format!("{:?}", argument.name))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let message = format!(
-        "the prompt {:?} of {} needs {}; write KEY=VALUE",
-        target.tool,
-        target.server,
-        missing.join(" and ")
-    );
-    Err(Failure::invalid_arguments(message).at(target.server))
+/// Checks required arguments before anything is sent.
+fn check_required(
+    target: &Target<'_>,
+    prompt: &Prompt,
+    arguments: &Arguments,
+) -> Result<(), Failure> {
+    let all = prompt.arguments.iter().flatten();
+    let (required, optional): (Vec<_>, Vec<_>) =
+        all.partition(|argument| argument.required == Some(true));
+    let missing = required.iter().map(|argument| argument.name.as_str());
+    let missing: Vec<&str> = missing.filter(|name| !arguments.has(name)).collect();
+    let missing = match missing.as_slice() {
+        [] => return Ok(()),
+        [name] => format!("missing argument: {name}"),
+        names => format!("missing arguments: {}", names.join(", ")),
+    };
+    let required = required.iter().map(|it| format!(" {}=TEXT", it.name));
+    let optional = optional.iter().map(|it| format!(" [{}=TEXT]", it.name));
+    let usage: String = required.chain(optional).collect();
+    let (server, name) = (target.server, target.tool);
+    let message = format!("{server}.{name}: {missing}. Usage: {name}{usage}");
+    Err(Failure::invalid_arguments(message).with_server(server))
 }
 
-/// The messages, each under its role.
+/// Prints the messages, each under its role.
 fn show(
     result: &GetPromptResult,
     attachments: &Attachments,
     output: &Output,
-) -> Result<(), Failure> {
+) -> Result<Exit, Failure> {
     let mut text = Vec::new();
     for message in &result.messages {
         let role = format!("{:?}:", message.role).to_lowercase();
+        let role = paint(ColorMode::of_stdout(), "2", &role);
         let content = content::block(&message.content, attachments);
-        text.push(format!(
-            "{}\n{content}",
-            paint(ColorMode::of_stdout(), "2", &role)
-        ));
+        text.push(format!("{role}\n{content}"));
     }
     if output.json() {
-        return output.document(result);
+        output.document(result)?;
+    } else {
+        output.text(&text.join("\n"))?;
     }
-    output.text(&text.join("\n"))
+    Ok(Exit::Ok)
 }

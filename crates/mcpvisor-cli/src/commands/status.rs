@@ -1,29 +1,18 @@
-//! `status`: the state of every server, once each has one worth showing.
+//! `status`: the state of every server, once its connect succeeded or failed.
 
 use mcpvisor::{ListKind, ListState, Runtime, ServerStatus, StateName};
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::config::source::Source;
-use crate::config::unusable_entry::{self, LeftOut};
 use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::failure::{Failure, join_sentences};
 use crate::fleet;
-use crate::output::hints;
-use crate::output::{Output, Table, state_color};
+use crate::output::server_notes::{self, Note};
+use crate::output::{Output, Table, action_text, after_command, state_color, with_action_text};
 use crate::request::deadlines::Deadline;
-use crate::request::single_request;
 
-/// A narrower terminal shows the name, the state, the tools and the note alone.
-const ROOM: usize = 70;
-
-/// A server of the config, whether its entry can be used or not.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Server<'a> {
-    Running(&'a ServerStatus),
-    LeftOut(LeftOut<'a>),
-}
+/// Terminals narrower than this show name, state, tools and note only.
+const FULL_WIDTH: usize = 70;
 
 pub(super) async fn run(
     source: &Source,
@@ -32,27 +21,23 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = source.read_to_start()?;
     fleet::warn(&config, output);
-    let entries = config.clone();
+    let unusable = config.unusable_servers();
     let until = deadline.ready_until(&config);
     fleet::with(config, deadline, output, async |runtime| {
-        let status = settled(runtime, until).await?;
-        let within = deadline.words();
-        let left_out = unusable_entry::of(&entries)
-            .into_iter()
-            .map(Server::LeftOut);
-        let all = status.iter().map(Server::Running).chain(left_out);
-        let all: Vec<Server<'_>> = all.collect();
+        let mut servers = settled(runtime, until).await?;
+        servers.extend(unusable);
+        let servers: Vec<ServerStatus> = servers.into_iter().map(final_status).collect();
         if output.json() {
-            output.document(&all)?;
+            output.document(&servers)?;
         } else {
-            output.table(&table(&all, &within))?;
+            output.table(&table(&servers, &deadline.describe()))?;
         }
         Ok(Exit::Ok)
     })
     .await
 }
 
-/// The status of all servers, each when it settled or when the time was up.
+/// The status of all servers, once each settled or the time is up.
 async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>, Failure> {
     for name in runtime.servers() {
         let server = runtime
@@ -60,17 +45,17 @@ async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>,
             .map_err(|error| Failure::unexpected(error.to_string()))?;
         fleet::settled(&server, &ListKind::ALL, until).await;
     }
-    let here = |mut status: ServerStatus| {
-        status.action = hints::of(&status);
-        // The command ends before another attempt.
-        status.retry_at = None;
-        status
-    };
-    Ok(runtime.status().into_iter().map(here).collect())
+    Ok(runtime.status())
 }
 
-/// The servers, of which some did not answer within this time.
-fn table(all: &[Server<'_>], within: &str) -> Table {
+/// A status without the next attempt, which would come after the command.
+fn final_status(mut status: ServerStatus) -> ServerStatus {
+    status.retry_at = None;
+    let action = after_command(&status);
+    with_action_text(status, action)
+}
+
+fn table(servers: &[ServerStatus], within: &str) -> Table {
     let mut table = Table::new([
         "NAME",
         "STATE",
@@ -83,22 +68,9 @@ fn table(all: &[Server<'_>], within: &str) -> Table {
         "NOTE",
     ])
     .colored(1, state_color)
-    .roomy(ROOM, &[2, 4, 5, 6, 7]);
-    for server in all {
-        table.row(match server {
-            Server::Running(status) => row(status, within),
-            Server::LeftOut(entry) => [
-                entry.name.to_owned(),
-                entry.state().to_owned(),
-                "0".to_owned(),
-                "-".to_owned(),
-                "-".to_owned(),
-                "-".to_owned(),
-                String::new(),
-                String::new(),
-                entry.note(),
-            ],
-        });
+    .only_if_wide(FULL_WIDTH, &[2, 4, 5, 6, 7]);
+    for status in servers {
+        table.row(row(status, within));
     }
     table
 }
@@ -109,9 +81,9 @@ fn row(status: &ServerStatus, within: &str) -> [String; 9] {
         status.name.to_string(),
         status.state.to_string(),
         status.generation.to_string(),
-        counted(status.tools, status.list(ListKind::Tools)),
-        counted(status.prompts, status.list(ListKind::Prompts)),
-        counted(status.resources, status.list(ListKind::Resources)),
+        count(status.tools, status.list(ListKind::Tools)),
+        count(status.prompts, status.list(ListKind::Prompts)),
+        count(status.resources, status.list(ListKind::Resources)),
         status.transport.to_owned(),
         server.map_or_else(String::new, |server| {
             format!("{} {}", server.name, server.version)
@@ -120,9 +92,9 @@ fn row(status: &ServerStatus, within: &str) -> [String; 9] {
     ]
 }
 
-/// A number that is not confirmed on the present connection has a question mark; where nothing was
-/// ever listed there is no number.
-fn counted(count: usize, list: &ListState) -> String {
+/// A count that is not confirmed on the present connection ends with a question mark. A list that was
+/// never fetched has no count.
+fn count(count: usize, list: &ListState) -> String {
     match (list, count) {
         (ListState::Fresh | ListState::Missing, count) => count.to_string(),
         (_, 0) => "-".to_owned(),
@@ -133,14 +105,17 @@ fn counted(count: usize, list: &ListState) -> String {
 /// What went wrong, and what to do.
 fn note(status: &ServerStatus, within: &str) -> String {
     let fault = status.last_error.as_ref().map(ToString::to_string);
-    let late = match (status.state, single_request::pending(status)) {
+    let late = match (status.state, server_notes::pending_list(status)) {
         (StateName::Connecting, _) => Some(format!("no answer {within}")),
         (_, Some(list)) => Some(format!("{list} not listed {within}")),
         _ => None,
     };
-    let strays = single_request::strays(status).filter(|_| status.state != StateName::Connected);
-    let held = single_request::held(status.name.as_str(), status.held);
-    let findings = single_request::findings(status.name.as_str(), status.findings);
-    let parts = [late, fault, strays, status.action.clone(), held, findings];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let strays = server_notes::stray_lines(status).filter(|_| status.state != StateName::Connected);
+    let name = status.name.as_str();
+    let held = server_notes::held_tools(name, status.held).map(Note::into_sentence);
+    let findings = server_notes::findings(name, status.findings).map(Note::into_sentence);
+    let problems: Vec<String> = [late, fault, strays].into_iter().flatten().collect();
+    let problems = Some(problems.join("; ")).filter(|problems| !problems.is_empty());
+    let action = status.action.as_ref().map(action_text);
+    join_sentences([problems, action, held, findings])
 }

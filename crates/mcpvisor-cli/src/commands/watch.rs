@@ -8,15 +8,13 @@ use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::source::Source;
-use crate::config::unusable_entry;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::hints;
-use crate::output::{Output, stdout_closed};
+use crate::output::{Output, action_text, stdout_closed, with_action_text};
 use crate::screen;
 
-/// How often the states are looked at for what no event tells.
+/// How often states are polled for changes that have no event.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
@@ -28,89 +26,91 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
     let config = source.read_to_start()?;
     fleet::warn(&config, output);
     let title = format!("mcpvisor  {}", source.path().display());
-    let entries = config.clone();
+    let unusable = config.unusable_servers();
     fleet::supervised(config, output, async |runtime| {
         if output.json() {
-            for entry in unusable_entry::of(&entries) {
-                output.json_line(&entry)?;
-            }
-            lines(runtime, output).await
+            print_changes(runtime, &unusable, output).await
         } else {
-            screen::watch(runtime, &title, &unusable_entry::of(&entries)).await
+            screen::watch(runtime, &title, &unusable).await
         }
     })
     .await
 }
 
-/// Every server once, then the server of every change, until nobody reads any more.
-async fn lines(runtime: &Runtime, output: &Output) -> Result<Exit, Failure> {
+/// Prints every server once, then the server of every change, until stdout is closed.
+async fn print_changes(
+    runtime: &Runtime,
+    unusable: &[ServerStatus],
+    output: &Output,
+) -> Result<Exit, Failure> {
     let mut events = runtime.events();
-    let mut lines = Lines {
+    let mut printer = ChangePrinter {
         output,
         last: BTreeMap::new(),
     };
-    let mut looks = interval(POLL_INTERVAL);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stdout_closed = std::pin::pin!(stdout_closed());
+    printer.print_all(unusable)?;
+    let mut polls = interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut closed = std::pin::pin!(stdout_closed());
     loop {
-        let read = tokio::select! {
+        let open = tokio::select! {
             biased;
-            // A fleet at rest has nothing to write, so no write would notice it.
-            () = &mut stdout_closed => false,
-            // Events come first, so that no state is skipped and none is told too late.
+            // An idle fleet writes nothing, so no write would fail.
+            () = &mut closed => false,
+            // Events come before polls, so that no state is skipped.
             event = events.recv() => match event {
-                Ok(event) => match changed(runtime, &event) {
-                    Some(status) => lines.tell(&status)?,
+                Ok(event) => match changed_status(runtime, &event) {
+                    Some(status) => printer.print(&status)?,
                     None => true,
                 },
                 Err(EventsError::Lagged(_)) => true,
                 Err(_) => return Ok(Exit::Ok),
             },
             // An event may come a moment before the status has it.
-            _ = looks.tick() => lines.tell_all(&runtime.status())?,
+            _ = polls.tick() => printer.print_all(&runtime.status())?,
         };
-        if !read {
+        if !open {
             return Ok(Exit::Ok);
         }
     }
 }
 
-/// What was told last of each server.
-struct Lines<'o> {
+/// Prints changed statuses, and remembers the last one of each server.
+struct ChangePrinter<'o> {
     output: &'o Output,
     last: BTreeMap<String, Value>,
 }
 
-impl Lines<'_> {
-    fn tell_all(&mut self, all: &[ServerStatus]) -> Result<bool, Failure> {
-        let mut read = true;
-        for status in all {
-            read &= self.tell(status)?;
+impl ChangePrinter<'_> {
+    fn print_all(&mut self, statuses: &[ServerStatus]) -> Result<bool, Failure> {
+        let mut open = true;
+        for status in statuses {
+            open &= self.print(status)?;
         }
-        Ok(read)
+        Ok(open)
     }
 
-    /// Prints a status unless it says the same as the last one, and says whether someone reads.
-    fn tell(&mut self, status: &ServerStatus) -> Result<bool, Failure> {
+    /// Prints a status unless it equals the last one. Returns whether stdout is still open.
+    fn print(&mut self, status: &ServerStatus) -> Result<bool, Failure> {
         let mut value =
             serde_json::to_value(status).map_err(|error| Failure::unexpected(error.to_string()))?;
-        // What moves all the time is no change.
-        for moving in ["since", "retry_in_ms", "in_flight"] {
-            value[moving] = Value::Null;
+        // These change all the time.
+        for field in ["since", "retry_in_ms", "in_flight"] {
+            value[field] = Value::Null;
         }
         let last = self.last.insert(status.name.to_string(), value.clone());
         if last.is_some_and(|last| last == value) {
             return Ok(true);
         }
-        let mut status = status.clone();
-        status.action = status.action.as_deref().map(hints::here);
-        self.output.json_line(&status)
+        let action = status.action.as_ref().map(action_text);
+        self.output
+            .json_line(&with_action_text(status.clone(), action))
     }
 }
 
-/// The status of the server that an event changed, with the state that the event tells: a quick
-/// server may have another one by now, and that one has an event of its own.
-fn changed(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
+/// The status of the server that an event changed, with the state of the event: the server may have
+/// another state by now, which has its own event.
+fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
     let mut status = runtime
         .server(event.server.as_ref()?.as_str())
         .ok()?

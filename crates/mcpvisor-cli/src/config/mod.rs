@@ -3,4 +3,3 @@
 
 pub(crate) mod source;
 pub(crate) mod state_dir;
-pub(crate) mod unusable_entry;

@@ -56,7 +56,7 @@ impl Prompter {
     }
 
     /// Whether someone can answer, however long it takes.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn can_ask(&self) -> bool {
         self.there
     }
 

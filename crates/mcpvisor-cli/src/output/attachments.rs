@@ -13,6 +13,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::printable;
+use crate::exit::Exit;
 use crate::failure::Failure;
 
 /// Files of one name in one folder; whoever has more should look at them.
@@ -69,20 +70,16 @@ impl Attachments {
 
     /// Shows a result, and fails if something of it could not be saved. Disks and readers may be slow,
     /// and meanwhile the person may want to leave: no async worker waits for them.
-    pub(crate) async fn aside(
+    pub(crate) async fn show(
         self,
-        show: impl FnOnce(&Self) -> Result<(), Failure> + Send + 'static,
-    ) -> Result<(), Failure> {
+        show: impl FnOnce(&Self) -> Result<Exit, Failure> + Send + 'static,
+    ) -> Result<Exit, Failure> {
         let shown = tokio::task::spawn_blocking(move || {
-            show(&self)?;
-            self.finish()
+            let exit = show(&self)?;
+            self.failure.into_inner().map_or(Ok(exit), Err)
         });
         let shown = shown.await;
         shown.unwrap_or_else(|error| Err(Failure::unexpected(error.to_string())))
-    }
-
-    fn finish(self) -> Result<(), Failure> {
-        self.failure.into_inner().map_or(Ok(()), Err)
     }
 
     /// Saves content, and says in a line what it was and where it is.

@@ -1,12 +1,13 @@
 //! Output of a command: results on stdout, everything else on stderr.
 
+mod action_text;
 mod attachments;
 pub(crate) mod content;
 mod diagnostic;
-pub(crate) mod hints;
-mod nearest;
+
 mod printable;
 pub(crate) mod progress;
+pub(crate) mod server_notes;
 mod server_text;
 mod stdout_closed;
 mod streams;
@@ -15,9 +16,10 @@ mod table;
 mod text_format;
 mod wrap;
 
+pub(crate) use action_text::{action_text, after_command, with_action_text};
 pub(crate) use attachments::{Attachments, probe_writable};
 pub(crate) use diagnostic::Diagnostic;
-pub(crate) use nearest::nearest;
+
 pub(crate) use printable::{printable, printable_json, printable_lines};
 pub(crate) use server_text::{hanging_indent, quote_server_line};
 pub(crate) use stdout_closed::stdout_closed;

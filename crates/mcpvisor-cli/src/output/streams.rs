@@ -86,7 +86,7 @@ impl Output {
         if self.json && problem.severity == Severity::LeftOut {
             let failure = Failure::unusable(problem);
             self.failure(&match &problem.server {
-                Some(server) => failure.at(server),
+                Some(server) => failure.with_server(server),
                 None => failure,
             });
         } else if self.json {

@@ -26,7 +26,7 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     colored: Option<(usize, Color)>,
     /// Columns that are shown only on terminals of this width and more.
-    roomy: Option<(usize, &'static [usize])>,
+    wide_only: Option<(usize, &'static [usize])>,
 }
 
 impl Table {
@@ -34,7 +34,7 @@ impl Table {
         Self {
             rows: vec![header.map(str::to_owned).into()],
             colored: None,
-            roomy: None,
+            wide_only: None,
         }
     }
 
@@ -49,8 +49,8 @@ impl Table {
     }
 
     /// Leaves columns out where the terminal is narrower than this.
-    pub(crate) fn roomy(mut self, width: usize, columns: &'static [usize]) -> Self {
-        self.roomy = Some((width, columns));
+    pub(crate) fn only_if_wide(mut self, width: usize, columns: &'static [usize]) -> Self {
+        self.wide_only = Some((width, columns));
         self
     }
 
@@ -68,13 +68,13 @@ impl Table {
         Self {
             rows: self.rows.iter().map(kept).collect(),
             colored: moved,
-            roomy: None,
+            wide_only: None,
         }
     }
 
     /// The rows as lines; the last column is not padded.
     pub(crate) fn render(&self, screen: TextFormat) -> String {
-        if let (Some((least, columns)), Some(width)) = (self.roomy, screen.width)
+        if let (Some((least, columns)), Some(width)) = (self.wide_only, screen.width)
             && width < least
         {
             return self.without(columns).render(screen);
@@ -273,7 +273,7 @@ github  up\\u{1b}[0m
     fn a_narrow_terminal_has_no_room_for_all_columns() {
         let mut table = Table::new(["NAME", "GEN", "STATE", "NOTE"])
             .colored(2, |_| "32")
-            .roomy(30, &[1]);
+            .only_if_wide(30, &[1]);
         table.row(["a", "7", "up", "well"].map(str::to_owned));
         assert_eq!(
             table.render(screen(29)),

@@ -36,7 +36,7 @@ pub(crate) async fn read_object(
             .map_err(|error| Failure::unexpected(error.to_string()))?
             .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
         () = interrupts.next() => Err(pending.interrupted()),
-        () = deadline.passed() => Err(pending.too_late(format!(
+        () = deadline.passed() => Err(pending.timed_out(format!(
             "timed out reading --args from {shown}; nothing was sent"
         ))),
     }

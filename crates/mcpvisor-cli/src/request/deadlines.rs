@@ -10,34 +10,34 @@ use tokio::time::Instant;
 
 use crate::failure::Failure;
 
-/// The deadline of one command, from when it began.
+/// The deadline of a command, counted from its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
-    begun: Instant,
+    started: Instant,
     timeout: Option<Duration>,
 }
 
 impl Deadline {
-    /// The command begins now.
+    /// The command starts now.
     pub(crate) fn new(timeout: Option<Duration>) -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             timeout,
         }
     }
 
-    /// What `--timeout` said.
+    /// The value of `--timeout`.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
 
-    /// When the command has to end, if `--timeout` was given.
+    /// When the command must end, if `--timeout` was given.
     pub(crate) fn at(&self) -> Option<Instant> {
-        Some(self.begun + self.timeout?)
+        Some(self.started + self.timeout?)
     }
 
-    /// The time that is left, if it is limited.
-    pub(crate) fn left(&self) -> Option<Duration> {
+    /// The remaining time, if it is limited.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
         Some(self.at()?.saturating_duration_since(Instant::now()))
     }
 
@@ -49,20 +49,20 @@ impl Deadline {
         }
     }
 
-    /// Until when the servers may connect and list what they have. Without `--timeout` their entries
-    /// say it: both eras of the protocol may be tried, and then a list is fetched.
+    /// Until when servers may connect and list. Without `--timeout` the entries limit it: two
+    /// connects, because both protocol eras may be tried, and one listing.
     pub(crate) fn ready_until(&self, config: &Config) -> Instant {
-        let of_entries = config.servers.iter().map(|server| {
+        let limits = config.servers.iter().map(|server| {
             let timeouts = &server.settings.timeouts;
             let connect = timeouts.connect.saturating_mul(2);
             connect.saturating_add(timeouts.listing)
         });
-        let longest = || of_entries.max().unwrap_or_default();
+        let longest = || limits.max().unwrap_or_default();
         self.at().unwrap_or_else(|| Instant::now() + longest())
     }
 
-    /// The time that a server did not keep to.
-    pub(crate) fn words(&self) -> String {
+    /// "within 10s", or "in time" without `--timeout`.
+    pub(crate) fn describe(&self) -> String {
         match self.timeout {
             Some(timeout) => format!("within {timeout:?}"),
             None => "in time".to_owned(),
@@ -70,52 +70,50 @@ impl Deadline {
     }
 }
 
-/// The time of one command.
+/// The deadlines of a command with one request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestDeadlines {
-    /// What `--timeout` said: it is for everything.
+    /// Limits everything.
     deadline: Deadline,
-    /// Until when the server may connect and list what it has.
+    /// Until when the server may connect and list.
     ready_until: Instant,
-    /// What the entry gives a request, once the server is there.
+    /// The call timeout of the server's entry.
     call: Duration,
 }
 
 impl RequestDeadlines {
-    /// Without a deadline of the command's own the request pays for nothing but itself: connecting and
-    /// listing have their own limits in the entry.
+    /// Without `--timeout`, connecting and listing do not count against the call timeout.
     pub(crate) fn new(config: &Config, deadline: Deadline) -> Self {
-        let timeouts = config
-            .servers
-            .first()
-            .map(|server| &server.settings.timeouts);
+        let server = config.servers.first();
+        let call = server.map(|server| server.settings.timeouts.call);
         Self {
             deadline,
             ready_until: deadline.ready_until(config),
-            call: timeouts.map(|it| it.call).unwrap_or_default(),
+            call: call.unwrap_or_default(),
         }
     }
 
-    /// Until when the server may connect and list what it has.
     pub(crate) fn ready_until(&self) -> Instant {
         self.ready_until
     }
 
-    /// The terms of a request that is sent now. Whoever says how long a command may take means the
-    /// silence of the server too; and people think, during which it is silent.
-    pub(crate) fn terms<R>(&self, request: Request<R>, person: bool) -> Request<R> {
-        match self.deadline.left() {
-            Some(left) => {
-                let left = in_millis(left);
-                request.deadline(left).idle_timeout(left)
+    /// Sets the timeouts of a request that is sent now. `--timeout` replaces the idle timeout too, and
+    /// a server may be silent while the user answers its question.
+    pub(crate) fn apply<R>(&self, request: Request<R>, may_ask_user: bool) -> Request<R> {
+        match self.deadline.remaining() {
+            Some(remaining) => {
+                // Whole milliseconds, because messages show the value.
+                let millis = u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX);
+                let remaining = Duration::from_millis(millis);
+                request.deadline(remaining).idle_timeout(remaining)
             }
-            None if person => request.idle_timeout(self.call),
+            None if may_ask_user => request.idle_timeout(self.call),
             None => request,
         }
     }
 
-    /// An error with the number that somebody wrote, instead of what was left of it.
-    pub(crate) fn in_their_words(&self, mut error: CallError) -> CallError {
+    /// Shows the value of `--timeout` in an error, instead of the remaining time that passed.
+    pub(crate) fn restore_timeout(&self, mut error: CallError) -> CallError {
         if let (Some(timeout), CallError::Deadline { after, idle, .. }) =
             (self.deadline.timeout(), &mut error)
         {
@@ -124,18 +122,13 @@ impl RequestDeadlines {
         error
     }
 
-    /// The time was up before a request could be sent.
-    pub(crate) fn too_late(&self, server: &str, did_not: &str, cause: &str) -> Failure {
-        let within = self.deadline.words();
-        let message = format!("{server} did not {did_not} {within}{cause}");
+    /// The deadline passed before the request was sent.
+    pub(crate) fn expired(&self, server: &str, did_not: &str, clues: &str) -> Failure {
+        let within = self.deadline.describe();
+        let message = format!("{server} did not {did_not} {within}{clues}");
         Failure {
             sent: Some(false),
             ..Failure::late(server, message, &self.deadline)
         }
     }
-}
-
-/// In milliseconds: nobody reads nanoseconds.
-fn in_millis(duration: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

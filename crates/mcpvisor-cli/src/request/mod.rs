@@ -3,5 +3,6 @@
 pub(crate) mod args_input;
 pub(crate) mod arguments;
 pub(crate) mod deadlines;
+pub(crate) mod server_ready;
 pub(crate) mod single_request;
 pub(crate) mod target;

@@ -2,6 +2,11 @@
 //!
 //! `srv tool`, `srv.tool`, `srv:tool`, `srv/tool` and `srv__tool` are accepted unless ambiguous.
 
+use mcpvisor::{Config, may_expose};
+
+use crate::failure::Failure;
+use crate::fleet;
+
 /// Separators between server and tool in one word.
 const SEPARATORS: [&str; 4] = ["__", ".", ":", "/"];
 
@@ -58,6 +63,66 @@ impl<'w> Target<'w> {
             (_, _) => Err(NoTarget::Ambiguous(joined)),
         }
     }
+}
+
+/// The kind of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TargetKind {
+    Tool,
+    Prompt,
+}
+
+/// Finds the target of a command in its config.
+pub(crate) fn resolve<'w>(
+    config: &'w Config,
+    words: &'w [String],
+    kind: TargetKind,
+) -> Result<Target<'w>, Failure> {
+    let is_server = |name: &str| {
+        let mut servers = config.servers.iter();
+        let mut problems = config.problems.iter();
+        servers.any(|server| server.name.as_str() == name)
+            || problems.any(|problem| problem.server.as_deref() == Some(name))
+    };
+    let reason = match Target::parse(words, is_server) {
+        Ok(target) => return Ok(target),
+        Err(reason) => reason,
+    };
+    Err(match reason {
+        NoTarget::NoTool(server) => {
+            let (noun, usage) = match kind {
+                TargetKind::Tool => ("tool", format!("call {server} TOOL")),
+                TargetKind::Prompt => ("prompt", format!("prompt {server} NAME")),
+            };
+            Failure::usage(format!("missing {noun}. Usage: mcpvisor {usage}")).with_server(server)
+        }
+        NoTarget::Ambiguous(readings) => {
+            let readings = readings.iter();
+            let readings = readings.map(|(server, tool)| format!("\"{server} {tool}\""));
+            let readings = readings.collect::<Vec<_>>().join(" or ");
+            Failure::usage(format!(
+                "ambiguous: could be {readings}. Separate server and tool with a space."
+            ))
+        }
+        NoTarget::NoServer(server) => match exposed(config, words) {
+            Some(target) if kind == TargetKind::Tool => return Ok(target),
+            _ => fleet::unknown_server(config, server),
+        },
+    })
+}
+
+/// The target of an exposed tool name, in which the server's name may be altered. The server's list
+/// tells which tool it is.
+fn exposed<'w>(config: &'w Config, words: &'w [String]) -> Option<Target<'w>> {
+    let (word, rest) = words.split_first()?;
+    let mut servers = config.servers.iter().map(|server| &server.name);
+    let server = servers.find(|server| may_expose(server, word))?;
+    Some(Target {
+        server: server.as_str(),
+        tool: word,
+        exposed: Some(word),
+        rest,
+    })
 }
 
 /// Every way to split a word into an existing server and a tool.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mcpvisor::{Event, EventKind, Known, Runtime, StateName};
+use mcpvisor::{Event, EventKind, Known, Runtime, ServerStatus, StateName};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -19,7 +19,6 @@ use super::model::{Mode, Model, ScreenCommand, StoryLine, Tone};
 use super::server_row::Row;
 use super::terminal::TerminalGuard;
 use super::view;
-use crate::config::unusable_entry::LeftOut;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::ColorMode;
@@ -75,8 +74,8 @@ pub(crate) struct LiveScreen {
     story: Option<mpsc::Receiver<ScreenUpdate>>,
     pings: JoinSet<(String, Option<Duration>)>,
     pinged: BTreeSet<String>,
-    /// Servers that are none of the runtime's: their entries cannot be used.
-    fixed: Vec<Row>,
+    /// Config entries that cannot be used, which the runtime does not know.
+    unusable: Vec<Row>,
     commands: JoinSet<String>,
 }
 
@@ -84,10 +83,10 @@ pub(crate) struct LiveScreen {
 pub(crate) async fn watch(
     runtime: &Runtime,
     title: &str,
-    left_out: &[LeftOut<'_>],
+    unusable: &[ServerStatus],
 ) -> Result<Exit, Failure> {
     let mut live = LiveScreen::open(runtime, title, None)?;
-    live.fixed = left_out.iter().map(Row::from).collect();
+    live.unusable = unusable.iter().map(Row::from).collect();
     live.run().await
 }
 
@@ -110,7 +109,7 @@ impl LiveScreen {
             story,
             pings: JoinSet::new(),
             pinged: BTreeSet::new(),
-            fixed: Vec::new(),
+            unusable: Vec::new(),
             commands: JoinSet::new(),
         })
     }
@@ -159,7 +158,7 @@ impl LiveScreen {
         #[cfg(debug_assertions)]
         panic_if_asked();
         let mut rows: Vec<Row> = self.runtime.status().iter().map(Row::from).collect();
-        rows.extend(self.fixed.iter().cloned());
+        rows.extend(self.unusable.iter().cloned());
         self.model.statuses(rows);
         if self.model.mode == Mode::Detail {
             self.look();

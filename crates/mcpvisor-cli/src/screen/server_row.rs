@@ -1,22 +1,22 @@
-//! One server of the screen: its status as plain values, and what was measured of it.
+//! One server of the screen: its status as plain values, and its latency.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mcpvisor::ServerStatus;
 
-use crate::config::unusable_entry::LeftOut;
+use crate::output::action_text;
 
-/// Measurements that are kept of a server, one column of the sparkline each.
+/// Latency samples of a server; one column of the sparkline each.
 pub(super) const SAMPLES: usize = 12;
 
-/// The heights of a sparkline, from fast to slow.
+/// The bars of a sparkline, from fast to slow.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A measurement without an answer.
+/// A ping without an answer.
 const LOST: char = '×';
 
-/// A server, as it is shown.
+/// A server as shown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -62,28 +62,14 @@ impl From<&ServerStatus> for Row {
                 .last_error
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),
-            action: status.action.clone().unwrap_or_default(),
+            action: status.action.as_ref().map(action_text).unwrap_or_default(),
             restarts: status.restarts,
         }
     }
 }
 
-/// An entry that cannot be used: it stays as it is until a person mends it.
-impl From<&LeftOut<'_>> for Row {
-    fn from(entry: &LeftOut<'_>) -> Self {
-        Self {
-            name: entry.name.to_owned(),
-            state: entry.state().to_owned(),
-            stale: true,
-            last_error: entry.message().to_owned(),
-            action: entry.action(),
-            ..Self::default()
-        }
-    }
-}
-
 impl Row {
-    /// How much of the budget is used, and when the next attempt comes.
+    /// Used attempts of the budget, and the time until the next one, for the table.
     pub(super) fn attempts(&self, now: Instant) -> String {
         let used = match self.attempts_used {
             0 => String::new(),
@@ -112,7 +98,7 @@ impl Row {
         parts.join(", ")
     }
 
-    /// Calls in flight, and those that wait.
+    /// Calls in flight, and queued calls.
     pub(super) fn calls(&self) -> String {
         match self.waiting {
             0 => self.in_flight.to_string(),
@@ -120,7 +106,7 @@ impl Row {
         }
     }
 
-    /// How much the server offers; a question mark where it is not confirmed.
+    /// The number of tools; a question mark if it is not confirmed.
     pub(super) fn catalog(&self) -> String {
         match (self.stale, self.tools) {
             (false, tools) => tools.to_string(),
@@ -130,7 +116,7 @@ impl Row {
     }
 }
 
-/// The last round trips to a server; `None` is one without an answer.
+/// The last round trips to a server; `None` for one without an answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Latency(VecDeque<Option<Duration>>);
 
@@ -142,7 +128,7 @@ impl Latency {
         self.0.push_back(sample);
     }
 
-    /// The samples as bars, the slowest the highest, and the last one as a number.
+    /// The samples as bars, and the last one as a number.
     pub(super) fn shown(&self) -> String {
         let slowest = self.0.iter().flatten().max().copied().unwrap_or_default();
         let bar = |sample: &Option<Duration>| match sample {

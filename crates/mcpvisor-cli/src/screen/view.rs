@@ -251,7 +251,7 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
     let plain = Style::new();
     fact("state", row.state.clone(), paint.state(&row.state));
     fact("connection", row.generation.to_string(), plain);
-    fact("attempts", row.attempts_in_words(now), plain);
+    fact("attempt", row.attempts_in_words(now), plain);
     fact(
         "calls",
         format!("{} in flight, {} waiting", row.in_flight, row.waiting),

@@ -130,6 +130,8 @@ impl Serialize for Fault {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultClass {
+    /// The entry of the config cannot be used.
+    Config,
     /// The command does not exist.
     CommandNotFound,
     /// The command, its folder or its arguments cannot be used.

@@ -1,6 +1,7 @@
 //! The lifecycle of one server as a pure state machine. [`Machine::handle`] takes an input and appends
 //! effects; the actor in the `mcpvisor` crate performs them.
 
+mod action;
 mod call_admit;
 mod call_failure;
 mod call_requeue;
@@ -19,6 +20,7 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
+pub use action::Action;
 pub use durable::{DesiredState, Durable};
 pub use fault::{
     Fault, FaultClass, MAX_FAULT_MESSAGE, MAX_FAULT_STDERR, summarize_stderr, truncate_text,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::action::Action;
 use super::fault::Fault;
 use super::{Now, later};
 use crate::ids::Generation;
@@ -313,5 +314,5 @@ pub struct PermanentFailure {
     /// What happened.
     pub fault: Fault,
     /// What the user should do about it.
-    pub action: String,
+    pub action: Action,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{
-    CallEnd, ConnectionEnd, Fault, FaultClass, PermanentFailure, ReturnedCall,
+    Action, CallEnd, ConnectionEnd, Fault, FaultClass, PermanentFailure, ReturnedCall,
 };
 use mcpvisor_core::retry::{Known, RequestFailure};
 use mcpvisor_core::settings::CloseSettings;
@@ -325,7 +325,7 @@ impl World {
         match self.dice.number(0..40) {
             0 if opening => ConnectionEnd::Permanent(PermanentFailure {
                 fault,
-                action: "install it".to_owned(),
+                action: Action::UpdateServer,
             }),
             1..=4 => ConnectionEnd::Closed {
                 problem: Some("not cleanly".to_owned()),

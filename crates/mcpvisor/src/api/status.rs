@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use mcpvisor_core::machine::Fault;
+use mcpvisor_core::machine::{Action, Fault, FaultClass};
 use mcpvisor_core::{Generation, ListKind, ServerName, StateName};
 use rmcp::model::Implementation;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
+
+use crate::config::{ConfigProblem, Severity};
 
 /// A snapshot of one server.
 ///
@@ -38,7 +40,7 @@ pub struct ServerStatus {
     pub protocol: Option<String>,
     /// The name and version that the server reports.
     pub server: Option<Implementation>,
-    /// The kind of transport.
+    /// The kind of transport; empty for a config entry that cannot be used.
     pub transport: &'static str,
     /// Published tools.
     pub tools: usize,
@@ -57,7 +59,7 @@ pub struct ServerStatus {
     /// The last fault, until a connection is proven.
     pub last_error: Option<Fault>,
     /// How to fix it.
-    pub action: Option<String>,
+    pub action: Option<Action>,
     /// Whether [`crate::Runtime::ready`] waits for it.
     pub required: bool,
     /// How often its actor was restarted.
@@ -120,6 +122,56 @@ pub enum Verdict {
 }
 
 impl ServerStatus {
+    /// The status before anything happened.
+    pub(crate) fn initial(name: ServerName, state: StateName, transport: &'static str) -> Self {
+        Self {
+            name,
+            instance: 0,
+            state,
+            generation: Generation::NONE,
+            since: SystemTime::now(),
+            attempt: 0,
+            attempts_used: 0,
+            attempts_limit: 0,
+            retry_at: None,
+            protocol: None,
+            server: None,
+            transport,
+            tools: 0,
+            prompts: 0,
+            resources: 0,
+            templates: 0,
+            stale: true,
+            in_flight: 0,
+            waiting: 0,
+            last_error: None,
+            action: None,
+            required: false,
+            restarts: 0,
+            dropped_late: 0,
+            strays: 0,
+            dropped_flood: 0,
+            findings: 0,
+            held: 0,
+            lists: Default::default(),
+        }
+    }
+
+    /// The status of a config entry that cannot be used. Its transport is unknown, so
+    /// [`ServerStatus::transport`] is empty.
+    pub(crate) fn unusable(name: &str, problem: &ConfigProblem) -> Self {
+        let state = match problem.severity {
+            Severity::Off => StateName::Disabled,
+            Severity::Warning | Severity::LeftOut => StateName::PermanentlyFailed,
+        };
+        let place = problem.location.as_ref().map(ToString::to_string);
+        Self {
+            last_error: Some(Fault::new(FaultClass::Config, &*problem.message)),
+            action: Some(Action::FixEntry(place)),
+            ..Self::initial(ServerName::unchecked(name), state, "")
+        }
+    }
+
     /// Whether the server is usable.
     pub fn verdict(&self) -> Verdict {
         match self.state {
@@ -187,7 +239,9 @@ impl Serialize for ServerStatus {
         status.serialize_field("instance", &self.instance)?;
         status.serialize_field("state", &self.state)?;
         status.serialize_field("generation", &self.generation)?;
-        status.serialize_field("since", &rfc3339(self.since))?;
+        // An entry that cannot be used has no transport, and no history.
+        let usable = !self.transport.is_empty();
+        status.serialize_field("since", &usable.then(|| rfc3339(self.since)))?;
         status.serialize_field("attempt", &self.attempt)?;
         let retry_in = self.retry_in().map(|wait| wait.as_millis() as u64);
         status.serialize_field("retry_in_ms", &retry_in)?;
@@ -197,7 +251,7 @@ impl Serialize for ServerStatus {
             version: &server.version,
         });
         status.serialize_field("server", &server)?;
-        status.serialize_field("transport", &self.transport)?;
+        status.serialize_field("transport", &usable.then_some(self.transport))?;
         status.serialize_field("tools", &self.tools)?;
         status.serialize_field("prompts", &self.prompts)?;
         status.serialize_field("resources", &self.resources)?;

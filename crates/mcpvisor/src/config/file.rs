@@ -50,6 +50,7 @@ use variables::Variables;
 pub use duration::{InvalidDuration, MAX_DURATION, parse_duration};
 pub(super) use encoding::text_of;
 pub use error::ConfigError;
+pub use reader::nearest_name;
 pub use schema::schema;
 pub use written::Arguments;
 
@@ -404,7 +405,7 @@ fn doubts<'n>(top: &'n [Member], text: &Text<'_>) -> Vec<ConfigProblem> {
     let mut doubt = |member: &'n Member| {
         let shown = reader::shown(&member.key);
         let message = if !known(&member.key) {
-            let near = reader::nearest(&member.key, ours.into_iter())?;
+            let near = reader::nearest_name(&member.key, ours.into_iter())?;
             format!("{shown:?} is ignored; did you mean {near:?}?")
         } else if member.node.is_null() || seen.insert(member.key.as_str()) {
             return None;
@@ -424,7 +425,7 @@ fn doubts<'n>(top: &'n [Member], text: &Text<'_>) -> Vec<ConfigProblem> {
 fn missing_servers(top: &[Member]) -> String {
     let ours = keys::SERVERS[0];
     let there = top.iter().filter(|member| !member.node.is_null());
-    match reader::nearest(ours, there.map(|member| member.key.as_str())) {
+    match reader::nearest_name(ours, there.map(|member| member.key.as_str())) {
         Some(near) => format!("has no {ours:?}; did you mean that by {near:?}?"),
         None => format!("has no {ours:?} object; write {{ {ours:?}: {{ … }} }}"),
     }

@@ -46,10 +46,13 @@ use mcpvisor_core::{
 
 use rmcp::model::ProtocolVersion;
 
+use crate::api::status::ServerStatus;
 use crate::api::transport::Transport;
 
 #[cfg(feature = "config-files")]
 pub use crate::state::trust::{Trust, TrustStore, Trusted};
+#[cfg(feature = "config-files")]
+pub use file::nearest_name;
 #[cfg(feature = "config-files")]
 pub use file::{
     Arguments, ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration, schema,
@@ -99,6 +102,22 @@ impl Config {
     pub fn server(mut self, server: ServerConfig) -> Self {
         self.servers.push(server);
         self
+    }
+
+    /// The entries that cannot be used, each once, as servers that need a person. An entry that a later
+    /// one of the same name replaces is not among them.
+    pub fn unusable_servers(&self) -> Vec<ServerStatus> {
+        let mut found: Vec<ServerStatus> = Vec::new();
+        for problem in &self.problems {
+            let Some(name) = problem.excluded_server() else {
+                continue;
+            };
+            let configured = self.servers.iter().any(|s| s.name.as_str() == name);
+            if !configured && !found.iter().any(|s| s.name.as_str() == name) {
+                found.push(ServerStatus::unusable(name, problem));
+            }
+        }
+        found
     }
 
     /// Bounds how many servers connect at once.
@@ -425,6 +444,14 @@ impl ConfigProblem {
             message: message.into(),
             severity,
             location: None,
+        }
+    }
+
+    /// The server that is not in the fleet because of this problem.
+    pub fn excluded_server(&self) -> Option<&str> {
+        match self.severity {
+            Severity::LeftOut | Severity::Off => self.server.as_deref(),
+            Severity::Warning => None,
         }
     }
 }

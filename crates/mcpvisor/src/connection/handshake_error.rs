@@ -1,6 +1,6 @@
 //! Why a handshake led to no session, and what that means for the next connect.
 
-use mcpvisor_core::machine::{ConnectionEnd, Fault, FaultClass, PermanentFailure};
+use mcpvisor_core::machine::{Action, ConnectionEnd, Fault, FaultClass, PermanentFailure};
 use mcpvisor_core::retry::RequestFailure;
 use rmcp::ErrorData;
 
@@ -79,7 +79,7 @@ fn trouble_at_the_door(
     if unauthorized {
         return ConnectionEnd::Permanent(PermanentFailure {
             fault: fault(FaultClass::Unauthorized),
-            action: "give the server's entry a valid token (headers or bearerTokenEnvVar), then reconnect it".to_owned(),
+            action: Action::Authorize,
         });
     }
     let retry_after = match trouble {
@@ -114,11 +114,11 @@ fn incompatible(task: &Task, theirs: &str) -> ConnectionEnd {
     let (ours, action) = match &task.slot.config().protocol {
         Some(pinned) => (
             format!("its config wants {pinned} alone"),
-            "take `protocol` out of its entry or set it to a version that both speak, then reconnect it",
+            Action::ChangeProtocol,
         ),
         None => (
             format!("we speak {}", era::names(&era::spoken())),
-            "update the server to one of these versions, then reconnect it",
+            Action::UpdateServer,
         ),
     };
     ConnectionEnd::Permanent(PermanentFailure {
@@ -126,6 +126,6 @@ fn incompatible(task: &Task, theirs: &str) -> ConnectionEnd {
             FaultClass::IncompatibleVersion,
             format!("no protocol version in common: {theirs}, {ours}"),
         ),
-        action: action.to_owned(),
+        action,
     })
 }

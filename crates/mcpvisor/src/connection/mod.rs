@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{ConnectionEnd, Fault, FaultClass, Outcome, PermanentFailure};
+use mcpvisor_core::machine::{Action, ConnectionEnd, Fault, FaultClass, Outcome, PermanentFailure};
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, Generation};
 use ractor::ActorRef;
@@ -339,9 +339,7 @@ impl Task {
         };
         ConnectionEnd::Permanent(PermanentFailure {
             fault: Fault::new(class, message),
-            action: failure
-                .action
-                .unwrap_or_else(|| "mend the server's entry, then enable it again".to_owned()),
+            action: failure.action.unwrap_or(Action::FixEntry(None)),
         })
     }
 

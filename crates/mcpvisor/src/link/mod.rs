@@ -25,6 +25,7 @@ pub(crate) mod stdio;
 
 use std::future::Future;
 
+use mcpvisor_core::machine::Action;
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, ListKind};
@@ -363,7 +364,7 @@ pub(crate) struct OpenFailure {
     /// A fragment that says it to a person.
     pub(crate) message: String,
     /// What a person should do about it.
-    pub(crate) action: Option<String>,
+    pub(crate) action: Option<Action>,
 }
 
 /// The kinds of failures to open a link.

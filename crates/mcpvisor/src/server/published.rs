@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mcpvisor_core::{Generation, ServerInstance, ServerName, StateName};
+use mcpvisor_core::{ServerInstance, ServerName, StateName};
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::watch;
 
@@ -179,34 +179,9 @@ pub(super) fn initial_status(
     state: StateName,
 ) -> ServerStatus {
     ServerStatus {
-        name: id.server.clone(),
         instance: id.instance,
-        state,
-        generation: Generation::NONE,
-        since: SystemTime::now(),
-        attempt: 0,
-        attempts_used: 0,
         attempts_limit: config.settings.budget.attempts,
-        retry_at: None,
-        protocol: None,
-        server: None,
-        transport: config.transport.label(),
-        tools: 0,
-        prompts: 0,
-        resources: 0,
-        templates: 0,
-        stale: true,
-        in_flight: 0,
-        waiting: 0,
-        last_error: None,
-        action: None,
         required: config.required,
-        restarts: 0,
-        dropped_late: 0,
-        strays: 0,
-        dropped_flood: 0,
-        findings: 0,
-        held: 0,
-        lists: Default::default(),
+        ..ServerStatus::initial(id.server.clone(), state, config.transport.label())
     }
 }

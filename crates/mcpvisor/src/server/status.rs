@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use mcpvisor_core::machine::Fault;
+use mcpvisor_core::machine::{Action, Fault};
 use mcpvisor_core::{Generation, ListKind, State, StateName};
 
 use super::actor::{ServerState, now};
@@ -74,10 +74,10 @@ impl ServerState {
         let config = self.slot.config();
         let action = match machine.state() {
             State::PermanentlyFailed(failure) => Some(failure.action.clone()),
-            State::Disconnected(_) => {
-                Some("mend the server; it is probed slowly, or reconnect it".to_owned())
+            State::Disconnected(_) => Some(Action::FixServer),
+            State::Connected(_) if config.pin => {
+                self.slot.pins.problem().map(Action::RepairApprovals)
             }
-            State::Connected(_) if config.pin => self.slot.pins.problem(),
             State::Connecting(_)
             | State::Connected(_)
             | State::Reconnecting(_)

@@ -74,7 +74,7 @@ async fn examine(
     if may_start {
         let until = deadline.ready_until(&config);
         fleet::with(config, deadline, output, async |runtime| {
-            connect(runtime, &mut servers, until, &deadline.words()).await
+            connect(runtime, &mut servers, until, &deadline.describe()).await
         })
         .await?;
     }

@@ -9,7 +9,6 @@ use mcpvisor::config::ConfigProblem;
 use super::report::Check;
 use crate::config::source::Source;
 use crate::config::state_dir;
-use crate::config::unusable_entry::costs_its_server;
 use crate::output::probe_writable;
 
 /// The config, and whether its commands may run.
@@ -33,7 +32,7 @@ pub(super) fn doubts(config: &Config, source: &Source) -> Vec<Check> {
     let of_a_server = |problem: &&ConfigProblem| match &problem.server {
         Some(name) => {
             let mut servers = config.servers.iter();
-            costs_its_server(problem) || servers.any(|s| s.name.as_str() == name)
+            problem.excluded_server().is_some() || servers.any(|s| s.name.as_str() == name)
         }
         None => false,
     };

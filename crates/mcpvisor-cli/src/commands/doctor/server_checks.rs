@@ -12,12 +12,10 @@ use tokio::time::Instant;
 use super::command_check;
 use super::report::{Check, ServerReport};
 use crate::config::source::Source;
-use crate::config::unusable_entry::costs_its_server;
 use crate::failure::needs_authorization;
 use crate::fleet;
 use crate::output::counted;
-use crate::output::hints;
-use crate::request::single_request;
+use crate::output::{after_command, server_notes};
 
 /// So many lines of stderr say enough.
 const MAX_STDERR_LINES: usize = 10;
@@ -37,16 +35,12 @@ pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
         .map(|server| entry(config, server, &path))
         .collect();
     for problem in &config.problems {
-        let Some(name) = problem
-            .server
-            .as_ref()
-            .filter(|_| costs_its_server(problem))
-        else {
+        let Some(name) = problem.excluded_server() else {
             continue;
         };
         let off = problem.severity == Severity::Off;
         reports.push(ServerReport {
-            name: name.clone(),
+            name: name.to_owned(),
             config: path.clone(),
             state: off.then(|| "disabled".to_owned()),
             checks: vec![Check::problem("entry", problem, &path)],
@@ -61,7 +55,7 @@ fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
     let doubts = config
         .problems
         .iter()
-        .filter(|problem| !costs_its_server(problem) && problem.server.as_deref() == Some(name));
+        .filter(|it| it.excluded_server().is_none() && it.server.as_deref() == Some(name));
     let doubts: Vec<Check> = doubts
         .map(|doubt| Check::problem("entry", doubt, path))
         .collect();
@@ -179,7 +173,7 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
         Some(fault) => format!("{fault} ({state})"),
         None => state.to_string(),
     };
-    if let Some(strays) = single_request::strays(status) {
+    if let Some(strays) = server_notes::stray_lines(status) {
         detail.push_str(&format!("; {strays}"));
     }
     let usual = match (outcome.in_time, transport) {
@@ -188,7 +182,7 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
         (true, _) => "Fix the error below, then rerun `mcpvisor doctor`.",
         (false, _) => SILENT,
     };
-    let action = hints::of(status).unwrap_or_else(|| usual.to_owned());
+    let action = after_command(status).unwrap_or_else(|| usual.to_owned());
     Check::bad("connection", detail, action)
 }
 
@@ -209,9 +203,8 @@ fn stdout(status: &ServerStatus) -> Option<Check> {
 
 /// Tools that wait for a person.
 fn held(status: &ServerStatus) -> Option<Check> {
-    let said = single_request::held(status.name.as_str(), status.held)?;
-    let (detail, action) = said.split_once("; ").unwrap_or((&said, ""));
-    Some(Check::bad("tools", detail, action))
+    let note = server_notes::held_tools(status.name.as_str(), status.held)?;
+    Some(Check::bad("tools", note.text, note.action))
 }
 
 /// What a person should look at. It is no problem by itself: nobody but a person knows.
@@ -228,7 +221,7 @@ fn findings(findings: &[Finding]) -> Vec<Check> {
 }
 
 fn catalog(status: &ServerStatus, within: &str) -> Check {
-    if let Some(list) = single_request::pending(status) {
+    if let Some(list) = server_notes::pending_list(status) {
         let detail = format!("its {list} were not listed {within}");
         return Check::bad("catalog", detail, SILENT);
     }

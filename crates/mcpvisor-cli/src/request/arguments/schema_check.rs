@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::output::nearest;
+use mcpvisor::config::nearest_name;
 
 /// Arguments named in a usage line.
 const MAX_NAMED: usize = 20;
@@ -35,7 +35,7 @@ pub(super) fn problems(
                     .into_iter()
                     .flat_map(Map::keys)
                     .map(String::as_str);
-                let hint = nearest(key, known);
+                let hint = nearest_name(key, known);
                 let hint =
                     hint.map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
                 problems.push(format!("unknown argument {key:?}{hint}"));

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::ids::{CallId, ClientId, Generation};
 use crate::machine::{
-    CallEnd, ConnectionEnd, Durable, Effect, Fault, FaultClass, Input, Machine, NewCall, NotSent,
-    Outcome, PermanentFailure, ReturnedCall, State, StateName,
+    Action, CallEnd, ConnectionEnd, Durable, Effect, Fault, FaultClass, Input, Machine, NewCall,
+    NotSent, Outcome, PermanentFailure, ReturnedCall, State, StateName,
 };
 use crate::policy::admission::Priority;
 use crate::policy::listing::{FetchOutcome, ListKind};
@@ -205,7 +205,9 @@ pub(super) fn refused() -> Fault {
 pub(super) fn not_found() -> PermanentFailure {
     PermanentFailure {
         fault: Fault::new(FaultClass::CommandNotFound, "no such command"),
-        action: "install it".to_owned(),
+        action: Action::InstallCommand {
+            searched_path: true,
+        },
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mcpvisor_core::ServerName;
 use mcpvisor_core::glob::FilterRejection;
-use mcpvisor_core::machine::{Fault, FaultClass, NotSent, summarize_stderr};
+use mcpvisor_core::machine::{Action, Fault, FaultClass, NotSent, summarize_stderr};
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 
@@ -183,7 +183,8 @@ pub enum CallError {
     },
     /// The tool needs a person's approval; nothing was sent.
     #[error(
-        "{server}: the tool {tool} is held back: {reason}; review it, then: mcpvisor approve {server} {tool}"
+        "{server}: the tool {tool} is held back: {reason}; {}",
+        Action::ApproveTool
     )]
     HeldBack {
         /// Which server.
@@ -220,44 +221,84 @@ impl fmt::Display for ArgumentProblem {
     }
 }
 
-/// Why a request was not sent, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a request was not sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotSentReason {
     /// The server is disabled.
-    #[error("the server is disabled; enable it first")]
     Disabled,
-    /// The server or the runtime is being shut down.
-    #[error("the server is shutting down")]
+    /// The server or the runtime is shutting down.
     Stopping,
     /// The server was removed.
-    #[error("the server was removed; take a new handle after adding it again")]
     Removed,
     /// A person has to act first.
-    #[error("{fault}{}; {action}", summarize_stderr(.stderr.as_deref()))]
     Failed {
         /// What is wrong.
         fault: String,
         /// What to do about it.
-        action: String,
-        /// The end of what the server wrote on stderr.
+        action: Action,
+        /// The end of what the server wrote to stderr.
         stderr: Option<Arc<str>>,
     },
-    /// The reconnect budget is spent and the last attempt failed too.
-    #[error("the server is disconnected after too many failed connects{}; fix it, then call again or reconnect it", cause(.0.as_ref()))]
+    /// The reconnect budget is spent, and the last attempt failed too.
     Parked(Option<Fault>),
     /// The connection did not come back in time.
-    #[error("no connection in time{}; try again, or see the server's status", cause(.0.as_ref()))]
     NoConnection(Option<Fault>),
     /// The server does not read its input, and the send buffer is full.
-    #[error(
-        "the server does not read its input, and the send buffer is full; try again later, or reconnect it"
-    )]
     NotRead,
-    /// The server's actor crashed while the request was queued.
-    #[error("the server's actor restarted while the request was queued; try again")]
+    /// The actor of the server crashed while the request was queued.
     ActorRestarted,
 }
+
+impl NotSentReason {
+    /// What happened, without what to do about it.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Disabled => "the server is disabled".to_owned(),
+            Self::Stopping => "the server is shutting down".to_owned(),
+            Self::Removed => "the server was removed".to_owned(),
+            Self::Failed { fault, stderr, .. } => {
+                format!("{fault}{}", summarize_stderr(stderr.as_deref()))
+            }
+            Self::Parked(fault) => {
+                let cause = cause(fault.as_ref());
+                format!("the server is disconnected after too many failed connects{cause}")
+            }
+            Self::NoConnection(fault) => format!("no connection in time{}", cause(fault.as_ref())),
+            Self::NotRead => {
+                "the server does not read its input, and the send buffer is full".to_owned()
+            }
+            Self::ActorRestarted => {
+                "the server's actor restarted while the request was queued".to_owned()
+            }
+        }
+    }
+
+    /// What a person should do about it.
+    pub fn action(&self) -> Option<Action> {
+        match self {
+            Self::Disabled => Some(Action::Enable),
+            Self::Stopping => None,
+            Self::Removed => Some(Action::AddServer),
+            Self::Failed { action, .. } => Some(action.clone()),
+            Self::Parked(_) => Some(Action::FixServer),
+            Self::NoConnection(_) | Self::ActorRestarted => Some(Action::Retry),
+            Self::NotRead => Some(Action::RetryLater),
+        }
+    }
+}
+
+impl fmt::Display for NotSentReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause())?;
+        match self.action() {
+            Some(action) => write!(f, "; {action}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for NotSentReason {}
 
 fn join(problems: &[ArgumentProblem]) -> String {
     let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -320,6 +361,19 @@ impl CallError {
             Self::Answered { .. } | Self::Unreadable { .. } | Self::InputRequired { .. } => {
                 Known::Answered
             }
+        }
+    }
+
+    /// What a person should do about it, if that is more than the text says.
+    pub fn action(&self) -> Option<Action> {
+        match self {
+            Self::NotSent { reason, .. } => reason.action(),
+            Self::HeldBack { .. } => Some(Action::ApproveTool),
+            Self::Refused {
+                class: FaultClass::Unauthorized,
+                ..
+            } => Some(Action::Authorize),
+            _ => None,
         }
     }
 

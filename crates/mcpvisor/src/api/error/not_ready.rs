@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mcpvisor_core::machine::FaultClass;
+use mcpvisor_core::machine::{Action, FaultClass};
 use mcpvisor_core::{ServerName, StateName};
 
 /// The servers that failed, are disabled, or were not ready before the timeout.
@@ -27,7 +27,7 @@ pub struct ServerNotReady {
     /// The last fault.
     pub problem: Option<String>,
     /// How to fix it.
-    pub action: Option<String>,
+    pub action: Option<Action>,
 }
 
 impl fmt::Display for ServerNotReady {

@@ -480,7 +480,7 @@ fn unknown_key<'k>(
     key: &str,
     known: impl Iterator<Item = &'k Key>,
 ) -> String {
-    match nearest(key, known.map(|key| key.name)) {
+    match nearest_name(key, known.map(|key| key.name)) {
         Some(near) => format!("{path:?} is unknown and ignored; did you mean \"{prefix}{near}\"?"),
         None => format!("{path:?} is unknown and ignored"),
     }
@@ -494,14 +494,21 @@ pub(super) fn shown(key: &str) -> String {
     }
 }
 
-/// The likeliest of some names for one that is unknown, if any is close.
-pub(super) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    /// Closer than a third of the letters is a slip of the fingers.
+/// The name closest to a misspelled one, if any is close enough.
+///
+/// ```
+/// let names = ["search_issues", "echo"];
+/// assert_eq!(mcpvisor::config::nearest_name("searchIssue", names), Some("search_issues"));
+/// assert_eq!(mcpvisor::config::nearest_name("delete", names), None);
+/// ```
+pub fn nearest_name<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    /// Minimum similarity: a third of the characters may differ.
     const CLOSE: f64 = 0.66;
-    /// No key is so long, in bytes, and comparing such names takes long.
+    /// Longer names, in bytes, are not compared: that takes long.
     const MAX_LENGTH: usize = 200;
     let plain = |text: &str| text.replace(['_', '-'], "").to_lowercase();
     names
+        .into_iter()
         .filter(|known| name.len().max(known.len()) <= MAX_LENGTH)
         .map(|known| {
             (

@@ -12,6 +12,7 @@ use http::header::{
 };
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use hyper_util::client::proxy::matcher::Intercept;
+use mcpvisor_core::machine::Action;
 use tokio_rustls::rustls::ClientConfig;
 
 use super::endpoint::HttpEndpoint;
@@ -286,10 +287,7 @@ pub(super) fn invalid(message: impl Into<String>) -> OpenFailure {
     OpenFailure {
         class: OpenFailureClass::InvalidAddress,
         message: message.into(),
-        action: Some(
-            "mend the url, headers or certificates of the server's entry, then enable it again"
-                .to_owned(),
-        ),
+        action: Some(Action::FixKeys("url, headers or certificates".to_owned())),
     }
 }
 
@@ -297,16 +295,13 @@ pub(super) fn invalid(message: impl Into<String>) -> OpenFailure {
 fn no_token(variable: Option<&str>) -> OpenFailure {
     let (message, action) = match variable {
         Some(variable) => (
-            format!("the variable {variable}, which should hold the token, is not set"),
-            format!("set {variable} in the environment, then reconnect the server"),
+            format!("{variable} is not set (bearer token)"),
+            Action::SetVariable(variable.to_owned()),
         ),
         None => (
-            "the variable that should hold the token is not set, and does not look like the name \
-             of one"
+            "the variable named by \"bearerTokenEnvVar\" is not set, and its name looks like a token"
                 .to_owned(),
-            "put the token into a variable, and write the name of the variable as \
-             \"bearerTokenEnvVar\""
-                .to_owned(),
+            Action::NameTokenVariable,
         ),
     };
     OpenFailure {

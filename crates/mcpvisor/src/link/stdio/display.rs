@@ -39,7 +39,7 @@ impl StdioCommand {
         located
             .map_err(unanswered)?
             .map_err(|failure| match failure.action {
-                Some(action) => format!("{}; {action}", failure.message),
+                Some(action) => format!("{}; {}", failure.message, action.instruction()),
                 None => failure.message,
             })
     }

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use mcpvisor_core::machine::Action;
 use rustix::fs::{Access, access};
 
 use super::command::StdioCommand;
@@ -44,7 +45,7 @@ pub(super) fn resolve(
     Err(match found_but_locked {
         Some(file) => not_executable(
             format!("{} is not executable", command.shown(file)),
-            "make it executable with \"chmod +x\"",
+            Action::MakeExecutable,
         ),
         None => not_found(command),
     })
@@ -66,27 +67,27 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
                 "its working directory {} does not exist",
                 command.shown(cwd)
             ),
-            "create the directory or correct \"cwd\"",
+            Action::CreateWorkingDirectory,
         );
     }
     match error.kind() {
         ErrorKind::NotFound if in_directory(command, file).exists() => not_executable(
             format!("{program} names an interpreter that does not exist"),
-            "correct the first line of the script or install its interpreter",
+            Action::InstallInterpreter,
         ),
         ErrorKind::NotFound | ErrorKind::NotADirectory => not_found(command),
         ErrorKind::PermissionDenied => not_executable(
             format!("{program} may not be run: permission denied"),
-            "make it executable with \"chmod +x\", or correct \"command\"",
+            Action::MakeExecutable,
         ),
         ErrorKind::InvalidInput | ErrorKind::ArgumentListTooLong => not_executable(
             format!("{program} cannot be run as configured: {error}"),
-            "correct \"command\", \"args\" and \"env\"",
+            Action::FixKeys("\"command\", \"args\" or \"env\"".to_owned()),
         ),
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
             not_executable(
                 format!("{program} is in no format that this system can run"),
-                "use a build for this system, or begin the script with a \"#!\" line",
+                Action::UseNativeBuild,
             )
         }
         _ => OpenFailure {
@@ -100,8 +101,8 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
 /// Refuses what no program could be given.
 pub(super) fn check(command: &StdioCommand) -> Result<(), OpenFailure> {
     command.check_given().map_err(|problem| {
-        let action = format!("correct {:?} of the server's entry", problem.name);
-        not_executable(problem.to_string(), &action)
+        let action = Action::FixKeys(format!("{:?}", problem.name));
+        not_executable(problem.to_string(), action)
     })
 }
 
@@ -113,25 +114,21 @@ fn in_directory(command: &StdioCommand, file: &Path) -> PathBuf {
 }
 
 fn not_found(command: &StdioCommand) -> OpenFailure {
-    let searched = if command.program.as_bytes().contains(&b'/') {
-        "install it or correct the path in \"command\""
-    } else {
-        "install it or give the full path in \"command\"; PATH was searched"
-    };
+    let searched_path = !command.program.as_bytes().contains(&b'/');
     OpenFailure {
         class: OpenFailureClass::CommandNotFound,
         message: format!(
             "the command {:?} was not found",
             command.shown(&command.program)
         ),
-        action: Some(searched.to_owned()),
+        action: Some(Action::InstallCommand { searched_path }),
     }
 }
 
-fn not_executable(message: String, action: &str) -> OpenFailure {
+fn not_executable(message: String, action: Action) -> OpenFailure {
     OpenFailure {
         class: OpenFailureClass::NotExecutable,
         message,
-        action: Some(action.to_owned()),
+        action: Some(action),
     }
 }

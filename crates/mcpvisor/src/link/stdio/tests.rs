@@ -428,7 +428,12 @@ async fn a_command_that_cannot_start_says_why_and_what_to_do() {
         }
         assert_eq!(failure.class, class, "{failure:?}");
         assert!(
-            failure.action.as_ref().unwrap().contains(action),
+            failure
+                .action
+                .as_ref()
+                .unwrap()
+                .to_string()
+                .contains(action),
             "{failure:?}"
         );
     }

@@ -1,0 +1,56 @@
+//! What to do about a failure, in terms of the command line.
+
+use mcpvisor::{Action, ServerStatus, StateName};
+
+/// What to do about a server after a command that ends: it is not probed, and no call wakes it, so
+/// there is no action for a server whose one attempt failed.
+pub(crate) fn after_command(status: &ServerStatus) -> Option<String> {
+    match status.state {
+        StateName::Disconnected => None,
+        _ => status.action.as_ref().map(action_text),
+    }
+}
+
+/// An action as a sentence.
+pub(crate) fn action_text(action: &Action) -> String {
+    let instruction = match action {
+        Action::Enable => "set \"enabled\": true in its entry, or remove \"disabled\"".to_owned(),
+        Action::Authorize => "set \"headers\" or \"bearerTokenEnvVar\"".to_owned(),
+        Action::FixServer => "fix the server".to_owned(),
+        Action::Retry | Action::RetryLater => "try again".to_owned(),
+        other => other.instruction(),
+    };
+    sentence(&instruction)
+}
+
+/// A status as JSON shows it: with the action in terms of the command line.
+pub(crate) fn with_action_text(mut status: ServerStatus, action: Option<String>) -> ServerStatus {
+    status.action = action.map(Action::Custom);
+    status
+}
+
+/// A fragment as a sentence.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    let text: String = first.into_iter().chain(chars).collect();
+    match text.ends_with(['.', '?', '`']) {
+        true => text,
+        false => format!("{text}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_action_is_a_sentence_without_the_reconnect_of_an_embedding_program() {
+        let set = Action::SetVariable("TOKEN".to_owned());
+        assert_eq!(action_text(&set), "Set TOKEN in the environment.");
+        assert_eq!(
+            action_text(&Action::Enable),
+            "Set \"enabled\": true in its entry, or remove \"disabled\"."
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! What a person should do about a failure.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// What a person should do about a failure.
+///
+/// [`fmt::Display`] is a plain wording for embedding programs. A front end with commands of its own
+/// matches the variants, and uses [`Action::instruction`] for the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Install the command, or correct it in the server's entry.
+    InstallCommand {
+        /// `PATH` was searched, so a full path helps too.
+        searched_path: bool,
+    },
+    /// Create the working directory, or correct `cwd`.
+    CreateWorkingDirectory,
+    /// Install the interpreter of the script, or correct its first line.
+    InstallInterpreter,
+    /// Make the command executable, or correct it.
+    MakeExecutable,
+    /// Use a build for this system, or start the script with a `#!` line.
+    UseNativeBuild,
+    /// Correct these keys of the server's entry.
+    FixKeys(String),
+    /// Correct the server's entry, at this place of the config if it is known.
+    FixEntry(Option<String>),
+    /// Set this environment variable.
+    SetVariable(String),
+    /// Store the token in an environment variable, and name it as `bearerTokenEnvVar`.
+    NameTokenVariable,
+    /// Configure valid credentials.
+    Authorize,
+    /// Remove `protocol` from the server's entry, or set a version that both sides support.
+    ChangeProtocol,
+    /// Update the server to a supported protocol version.
+    UpdateServer,
+    /// Fix the server. It is probed at intervals, and on calls.
+    FixServer,
+    /// Enable the server.
+    Enable,
+    /// Add the server again.
+    AddServer,
+    /// Try again.
+    Retry,
+    /// Try again later, or reconnect.
+    RetryLater,
+    /// Review the held-back tool, and approve it.
+    ApproveTool,
+    /// Repair the file of approved tools: which one, what is wrong, and what to do.
+    RepairApprovals(String),
+    /// Other words, for example those of a front end.
+    Custom(String),
+}
+
+impl Action {
+    /// The instruction alone, without the reconnect that follows it.
+    pub fn instruction(&self) -> String {
+        match self {
+            Self::InstallCommand {
+                searched_path: true,
+            } => "install it, or set its full path as \"command\"; PATH was searched",
+            Self::InstallCommand {
+                searched_path: false,
+            } => "install it, or correct the path in \"command\"",
+            Self::CreateWorkingDirectory => "create it, or correct \"cwd\"",
+            Self::InstallInterpreter => {
+                "install the interpreter, or correct the first line of the script"
+            }
+            Self::MakeExecutable => "make it executable with \"chmod +x\", or correct \"command\"",
+            Self::UseNativeBuild => {
+                "use a build for this system, or start the script with a \"#!\" line"
+            }
+            Self::FixKeys(keys) => return format!("correct {keys} of the server's entry"),
+            Self::FixEntry(Some(place)) => return format!("fix it at {place}"),
+            Self::FixEntry(None) => "fix the server's entry",
+            Self::SetVariable(variable) => return format!("set {variable} in the environment"),
+            Self::NameTokenVariable => {
+                "store the token in a variable, and set \"bearerTokenEnvVar\" to its name"
+            }
+            Self::Authorize => "set a valid token in \"headers\" or \"bearerTokenEnvVar\"",
+            Self::ChangeProtocol => {
+                "remove \"protocol\" from its entry, or set a version that both sides support"
+            }
+            Self::UpdateServer => "update the server to one of these versions",
+            Self::FixServer => "fix the server, then call again or reconnect it",
+            Self::Enable => "enable it first",
+            Self::AddServer => "add it again and get a new handle",
+            Self::Retry => "try again",
+            Self::RetryLater => "try again later, or reconnect it",
+            Self::ApproveTool => "review and approve it",
+            Self::RepairApprovals(text) | Self::Custom(text) => text,
+        }
+        .to_owned()
+    }
+
+    /// Whether the server stays down until it is reconnected.
+    fn needs_reconnect(&self) -> bool {
+        match self {
+            Self::InstallCommand { .. }
+            | Self::CreateWorkingDirectory
+            | Self::InstallInterpreter
+            | Self::MakeExecutable
+            | Self::UseNativeBuild
+            | Self::FixKeys(_)
+            | Self::SetVariable(_)
+            | Self::NameTokenVariable
+            | Self::Authorize
+            | Self::ChangeProtocol
+            | Self::UpdateServer => true,
+            Self::FixEntry(_)
+            | Self::FixServer
+            | Self::Enable
+            | Self::AddServer
+            | Self::Retry
+            | Self::RetryLater
+            | Self::ApproveTool
+            | Self::RepairApprovals(_)
+            | Self::Custom(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.instruction())?;
+        match self.needs_reconnect() {
+            true => f.write_str(", then reconnect it"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// As its text.
+impl Serialize for Action {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permanent_failure_ends_with_the_reconnect_that_an_embedding_program_needs() {
+        assert_eq!(
+            Action::SetVariable("TOKEN".to_owned()).to_string(),
+            "set TOKEN in the environment, then reconnect it"
+        );
+        assert_eq!(Action::Enable.to_string(), "enable it first");
+        let place = Some("mcp.json:1:2".to_owned());
+        assert_eq!(
+            Action::FixEntry(place).to_string(),
+            "fix it at mcp.json:1:2"
+        );
+    }
+}
