@@ -79,7 +79,8 @@ pub use catalog::{
     ServerView,
 };
 pub use config::{Config, ServerConfig, StartMode, ToolFilter};
-pub use fleet::reload::{ReloadError, ReloadReport, ServerChange, ServerReload};
+pub use fleet::ServerChange;
+pub use fleet::reload::{ReloadError, ReloadReport, ServerReload};
 #[cfg(feature = "config-files")]
 pub use fleet::watch::{ConfigWatch, RejectedConfig};
 pub use fleet::{CloseOutcome, ServerClosed, ShutdownReport};

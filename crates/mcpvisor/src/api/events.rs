@@ -11,7 +11,7 @@ use rmcp::model::{CustomNotification, LoggingMessageNotificationParam, ProgressN
 use tokio::sync::broadcast;
 
 use crate::catalog::ListDiff;
-use crate::fleet::reload::ServerChange;
+use crate::fleet::ServerChange;
 
 /// Events that a slow reader may be behind before it misses some.
 pub const EVENT_BUFFER: usize = 1_024;

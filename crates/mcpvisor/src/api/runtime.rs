@@ -35,7 +35,8 @@ use crate::catalog::{CatalogChanges, CatalogMerger, ClientView, FleetCatalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
 use crate::fleet::{
-    CloseOutcome, LONGEST_SHUTDOWN, QUIET_SHUTDOWN, Registry, ShutdownReport, SupervisorMessage,
+    CloseOutcome, DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN, ServerRegistry, ShutdownReport,
+    SupervisorMessage,
 };
 use crate::server::message::ServerMessage;
 use crate::server::published::Readiness;
@@ -64,7 +65,7 @@ pub struct Runtime {
 /// What all handles of a runtime share. The last one to go asks for the shutdown.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) registry: Arc<ServerRegistry>,
     supervisor: ActorRef<SupervisorMessage>,
     events: Arc<EventBus>,
     host: Arc<Host>,
@@ -87,7 +88,7 @@ impl Drop for Lifeline {
     fn drop(&mut self) {
         // A supervisor that is gone has nothing left to shut down.
         let _ = self.supervisor.send_message(SupervisorMessage::Shutdown {
-            limit: QUIET_SHUTDOWN,
+            limit: DROP_SHUTDOWN_LIMIT,
             reply: None,
         });
     }
@@ -326,7 +327,7 @@ impl Runtime {
     /// ```
     pub async fn settled(&self, timeout: Duration) -> Vec<ServerStatus> {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
-        let due = Instant::now() + timeout.min(LONGEST_SHUTDOWN);
+        let due = Instant::now() + timeout.min(MAX_SHUTDOWN);
         let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
         // What is true by now, unless that is no verdict.
         let newest = slots.iter().map(|slot| slot.published.status()).zip(first);
@@ -459,7 +460,7 @@ impl Runtime {
         let server = slot.name().clone();
         self.ask_supervisor(|reply| SupervisorMessage::Remove { server, reply })
             .await?;
-        let due = Instant::now() + slot.config().settings.close.total().min(LONGEST_SHUTDOWN);
+        let due = Instant::now() + slot.config().settings.close.total().min(MAX_SHUTDOWN);
         end_connections(vec![slot], due).await;
         Ok(())
     }
@@ -476,7 +477,7 @@ impl Runtime {
         governed.connects.clone_from(&connects);
         let settings = connects.unwrap_or_else(default_governor);
         // One that is gone has nothing left to govern, and the reload says so.
-        let message = SupervisorMessage::Govern(settings);
+        let message = SupervisorMessage::ReconfigureGovernor(settings);
         let _ = self.lifeline.supervisor.send_message(message);
         true
     }
@@ -498,7 +499,7 @@ impl Runtime {
     /// step in proportion; what the drain does not use is left to the steps after it.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
-        let due = Instant::now() + limit.min(LONGEST_SHUTDOWN);
+        let due = Instant::now() + limit.min(MAX_SHUTDOWN);
         let (reply, answer) = oneshot::channel();
         let message = SupervisorMessage::Shutdown {
             limit,

@@ -1,4 +1,4 @@
-//! What all servers of a runtime share: who we say we are, what we offer, where things are kept.
+//! What all servers of a runtime share: client identity, callbacks, state folder, HTTP resources.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,30 +10,30 @@ use crate::link::http::HttpShared;
 use crate::state::file_ops::FileOps;
 use crate::state::state_dir::StateDir;
 
-/// The program around the servers.
+/// The embedding program, as its servers see it.
 #[derive(Debug)]
 pub(crate) struct Host {
-    /// Our side of the handshake.
+    /// The client's part of the handshake.
     pub(crate) client: InitializeRequestParams,
-    /// What servers may ask of us.
+    /// Answers requests of servers.
     pub(crate) callbacks: Callbacks,
-    /// Where things are kept from one run to the next, if anywhere.
+    /// The state folder, if there is one.
     pub(crate) state: Option<StateDir>,
-    /// Servers that were added at run time so far.
+    /// Servers added at run time so far.
     added: AtomicU32,
-    /// Bounds operations on files that are not in the state folder.
+    /// Bounds file operations outside the state folder.
     #[cfg_attr(
         not(feature = "config-files"),
         expect(dead_code, reason = "only watched configs need it")
     )]
     pub(crate) ops: FileOps,
-    /// What all connections over HTTP share.
+    /// Shared by all HTTP connections.
     #[cfg(feature = "http")]
     pub(crate) http: HttpShared,
 }
 
 impl Host {
-    /// A program that offers what its callbacks implement.
+    /// A host with the capabilities that its callbacks implement.
     pub(crate) fn new(
         name: &str,
         version: &str,
@@ -57,7 +57,7 @@ impl Host {
         }
     }
 
-    /// The instance number of a server that is added at run time. Those of the start have number 0.
+    /// The instance number of a server that is added at run time. Servers of the start have 0.
     pub(crate) fn next_instance(&self) -> u32 {
         self.added.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -1,4 +1,4 @@
-//! What is said to the supervisor.
+//! The messages to the supervisor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::ShutdownReport;
 use crate::api::error::ControlError;
 use crate::server::slot::ServerSlot;
 
-/// A message to the [`super::Supervisor`].
+/// A message to the [`super::SupervisorActor`].
 #[derive(Debug)]
 pub(crate) enum SupervisorMessage {
-    /// A server wants to connect.
+    /// Grant this server a connect permit when the governor allows it.
     RequestPermit {
         /// Which server.
         server: ServerName,
-        /// Not for the first time.
+        /// Not its first connect.
         reconnect: bool,
     },
-    /// A server no longer needs its permit, or no longer wants one.
+    /// Release the permit of this server, or withdraw its request.
     ReleasePermit {
         /// Which server.
         server: ServerName,
     },
-    /// The governor may have room again.
-    GovernorDue,
-    /// Other bounds on connects from now on.
-    Govern(GovernorSettings),
+    /// The governor may grant permits again.
+    PermitTimerFired,
+    /// Change the limits on connects.
+    ReconfigureGovernor(GovernorSettings),
     /// Add a server.
     Add {
         /// Its slot.
@@ -40,27 +40,27 @@ pub(crate) enum SupervisorMessage {
     Remove {
         /// Which server.
         server: ServerName,
-        /// Answered when nothing of it is left.
+        /// Answered when it is closed and forgotten.
         reply: oneshot::Sender<Result<(), ControlError>>,
     },
-    /// The actor of a server may be started again.
-    RestartDue {
+    /// Start the actor of a server again, after the pause that follows a crash.
+    RestartActor {
         /// Which server.
         server: ServerName,
     },
-    /// End everything within the limit.
+    /// Shut all servers down within the limit.
     Shutdown {
-        /// All servers together.
+        /// For all servers together.
         limit: Duration,
-        /// Who wants to hear of it; nobody when the last handle was dropped.
+        /// Receives the report; none when the last handle was dropped.
         reply: Option<oneshot::Sender<ShutdownReport>>,
     },
-    /// The time for the shutdown is up.
-    ShutdownDue,
-    /// Panic, to show what becomes of the handles.
+    /// The limit of the shutdown has passed.
+    ShutdownTimedOut,
+    /// Panic, to test what handles report then.
     Crash,
 }
 
-/// With ractor's cluster feature a message says whether it can leave the process. This one cannot.
+/// With ractor's cluster feature every message type states whether it is serializable; this one is not.
 #[cfg(feature = "cluster")]
 impl ractor::Message for SupervisorMessage {}

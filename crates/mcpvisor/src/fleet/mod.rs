@@ -2,6 +2,9 @@
 //!
 //! Nothing here touches a connection, and no handler waits for a server.
 
+mod child_exit;
+mod config_diff;
+mod connect_permits;
 pub(crate) mod host;
 mod message;
 mod registry;
@@ -11,9 +14,9 @@ mod supervisor;
 #[cfg(feature = "config-files")]
 pub(crate) mod watch;
 
+pub use config_diff::ServerChange;
 pub(crate) use message::SupervisorMessage;
-pub(crate) use registry::Registry;
+pub(crate) use registry::ServerRegistry;
 pub use shutdown::{CloseOutcome, ServerClosed, ShutdownReport};
-pub(crate) use supervisor::{
-    LONGEST_SHUTDOWN, QUIET_SHUTDOWN, SupervisorActor, SupervisorArguments,
-};
+pub(crate) use shutdown::{DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN};
+pub(crate) use supervisor::{SupervisorActor, SupervisorArguments};

@@ -8,5 +8,5 @@ use mcpvisor_core::ServerName;
 
 use crate::server::slot::ServerSlot;
 
-/// The servers of a runtime. The supervisor alone writes it; a reader pays one pointer load.
-pub(crate) type Registry = ArcSwap<BTreeMap<ServerName, Arc<ServerSlot>>>;
+/// The servers of a runtime. Only the supervisor writes it; a read costs one pointer load.
+pub(crate) type ServerRegistry = ArcSwap<BTreeMap<ServerName, Arc<ServerSlot>>>;

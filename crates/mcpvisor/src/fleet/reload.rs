@@ -1,7 +1,7 @@
-//! A new config for a running fleet: what differs is touched, what does not is left alone.
+//! Reloads the config of a running fleet. Servers whose entries did not change are not touched.
 //!
-//! Comparing is pure. What has to happen goes through the same doors as every other wish: the
-//! supervisor adds and removes, the actor of a server adjusts and restarts it.
+//! [`super::config_diff`] decides what changes. The supervisor adds and removes servers; the actor of
+//! a server adjusts and restarts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,16 +10,13 @@ use futures_util::future::join_all;
 use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerName};
 use serde::Serialize;
 
+use super::config_diff::{ServerChange, compare_active, connection_update};
 use crate::api::error::ControlError;
 use crate::api::events::EventKind;
 use crate::api::runtime::{Runtime, check_connects, check_drivers};
 use crate::config::{Config, ConfigProblem, ServerConfig, Severity};
-use crate::server::active_config::ActiveConfig;
 use crate::server::message::{ConnectionUpdate, ServerMessage};
 use crate::server::slot::ServerSlot;
-
-/// How a report names the headers of a server, with the token that is one of them.
-const HEADERS: &str = "headers";
 
 /// What a reload did, server by server.
 #[derive(Debug, Clone, Default)]
@@ -27,19 +24,19 @@ const HEADERS: &str = "headers";
 pub struct ReloadReport {
     /// Each server of the old config and of the new one, in the order of their names.
     pub servers: Vec<ServerReload>,
-    /// What differs for the fleet as a whole.
+    /// Settings of the fleet as a whole that changed.
     pub fleet: Vec<&'static str>,
-    /// What the reader of the new config had to say about it.
+    /// Problems in the new config.
     pub problems: Vec<ConfigProblem>,
 }
 
 impl ReloadReport {
-    /// What became of one server.
+    /// The result for one server.
     pub fn server(&self, name: &str) -> Option<&ServerReload> {
         self.servers.iter().find(|it| it.server.as_str() == name)
     }
 
-    /// Whether nothing was touched.
+    /// Whether nothing changed.
     pub fn is_unchanged(&self) -> bool {
         let untouched =
             |it: &ServerReload| matches!(it.change, ServerChange::Unchanged | ServerChange::Kept);
@@ -56,53 +53,28 @@ pub struct ServerReload {
     /// What was done.
     #[serde(flatten)]
     pub change: ServerChange,
-    /// Why it could not be done, if it could not.
+    /// Why it failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What a reload does with a server, and because of which settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "change", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum ServerChange {
-    /// It is new.
-    Added,
-    /// It is no longer there: calls in flight may finish, then it is closed and forgotten.
-    Removed,
-    /// It is reached in another way: its connection is replaced, calls in flight may finish first.
-    Restarted {
-        /// What differs.
-        why: Vec<&'static str>,
-    },
-    /// Its connection stays, and so do its calls.
-    Adjusted {
-        /// What differs.
-        what: Vec<&'static str>,
-    },
-    /// Its new entry cannot be used, so it goes on with the old one.
-    Kept,
-    /// Nothing differs.
-    Unchanged,
-}
-
-/// Why a new config was not taken. Nothing has changed then.
+/// Why a new config was rejected. Nothing has changed then.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
     /// Two servers have the same name.
-    #[error("the server {0} is configured twice; give one of them another name")]
+    #[error("the server {0} is configured twice; rename one of them")]
     DuplicateServer(ServerName),
-    /// A setting would make the runtime misbehave.
+    /// A setting of a server is invalid.
     #[error("{server}: {problem}")]
     InvalidSetting {
         /// Which server.
         server: ServerName,
-        /// Which setting, and what to write instead.
+        /// Which setting, and what is valid.
         #[source]
         problem: InvalidSetting,
     },
-    /// A bound on the connects of the fleet would make the runtime misbehave.
+    /// A limit on the connects of the fleet is invalid.
     #[error("{0}")]
     InvalidConnects(#[source] InvalidSetting),
     /// The runtime has ended.
@@ -110,81 +82,8 @@ pub enum ReloadError {
     RuntimeGone,
 }
 
-/// What differs between two configs of one server.
-pub(crate) fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
-    let mut why = old.transport.differences(&new.transport);
-    if old.protocol != new.protocol || old.prefer_older_protocol != new.prefer_older_protocol {
-        why.push("protocol");
-    }
-    if !why.is_empty() {
-        return ServerChange::Restarted { why };
-    }
-    let (before, after) = (&old.settings, &new.settings);
-    let differs = [
-        (
-            before.backoff != after.backoff || before.budget != after.budget,
-            "reconnect",
-        ),
-        (before.health != after.health, "health"),
-        (
-            before.admission != after.admission || before.messages != after.messages,
-            "limits",
-        ),
-        (before.timeouts != after.timeouts, "timeouts"),
-        (before.close != after.close, "close"),
-        (before.retry != after.retry, "retries"),
-        (before.listing != after.listing, "listing"),
-        (old.tools != new.tools, "tools"),
-        (
-            old.start != new.start || before.rest.lazy != after.rest.lazy,
-            "start",
-        ),
-        (
-            old.sleep_after != new.sleep_after || before.rest.sleep_after != after.rest.sleep_after,
-            "sleepAfter",
-        ),
-        (old.pin != new.pin, "pin"),
-        (old.check_arguments != new.check_arguments, "checkArguments"),
-        (old.required != new.required, "required"),
-        (old.enabled != new.enabled, "enabled"),
-        (old.transport.sends_otherwise(&new.transport), HEADERS),
-    ];
-    let what: Vec<&'static str> = differs
-        .into_iter()
-        .filter_map(|(differs, what)| differs.then_some(what))
-        .collect();
-    if what.is_empty() {
-        ServerChange::Unchanged
-    } else {
-        ServerChange::Adjusted { what }
-    }
-}
-
-/// The same for a server that runs: a token of the environment is no part of its entry.
-fn compare_now(old: &ActiveConfig, new: &ServerConfig) -> ServerChange {
-    match compare(old, new) {
-        ServerChange::Unchanged if old.has_new_token() => ServerChange::Adjusted {
-            what: vec![HEADERS],
-        },
-        ServerChange::Adjusted { mut what } if old.has_new_token() && !what.contains(&HEADERS) => {
-            what.push(HEADERS);
-            ServerChange::Adjusted { what }
-        }
-        change => change,
-    }
-}
-
-/// What the connection of a server cannot go on with.
-fn renewed(change: &ServerChange) -> ConnectionUpdate {
-    match change {
-        ServerChange::Restarted { .. } => ConnectionUpdate::Reconnect,
-        ServerChange::Adjusted { what } if what.contains(&HEADERS) => ConnectionUpdate::Headers,
-        _ => ConnectionUpdate::None,
-    }
-}
-
-/// The servers of a config by name, if all of it can be used.
-fn checked(servers: Vec<ServerConfig>) -> Result<BTreeMap<ServerName, ServerConfig>, ReloadError> {
+/// Validates the servers of a config and indexes them by name.
+fn validate(servers: Vec<ServerConfig>) -> Result<BTreeMap<ServerName, ServerConfig>, ReloadError> {
     let mut by_name = BTreeMap::new();
     for server in servers {
         let name = server.name.clone();
@@ -201,15 +100,15 @@ fn checked(servers: Vec<ServerConfig>) -> Result<BTreeMap<ServerName, ServerConf
     Ok(by_name)
 }
 
-/// Refuses another way to reach a server that this tokio runtime has no driver for.
-fn checked_drivers(config: &ServerConfig, change: &ServerChange) -> Result<(), ControlError> {
+/// Rejects a new transport that this tokio runtime has no driver for.
+fn check_new_transport(config: &ServerConfig, change: &ServerChange) -> Result<(), ControlError> {
     match change {
         ServerChange::Restarted { .. } => check_drivers(config),
         _ => Ok(()),
     }
 }
 
-/// One thing to do.
+/// One step of a reload.
 enum Step {
     Add(ServerConfig),
     Remove,
@@ -218,18 +117,17 @@ enum Step {
 }
 
 impl Runtime {
-    /// Takes another config: servers that are new are added, those that are gone removed, those that
-    /// are reached in another way restarted, and all other settings adjusted in place. New headers of
-    /// a server over HTTP are sent from the next request on. Servers whose
-    /// entries did not change notice nothing. A config that cannot be used as a whole changes nothing.
+    /// Applies a new config: adds new servers, removes missing ones, restarts those that are reached
+    /// in another way, and adjusts all other settings in place. New headers of a server over HTTP
+    /// are sent from the next request on. Servers whose entries did not change are not affected. A
+    /// config that is invalid as a whole changes nothing.
     ///
-    /// How many servers connect at once is taken too, unless [`crate::RuntimeBuilder::governor`] said
-    /// it.
+    /// The limits on connects are applied too, unless [`crate::RuntimeBuilder::governor`] set them.
     ///
-    /// Handles stay: those of a restarted server work on its new connection. A server that
-    /// [`Runtime::add`] brought and the config does not name is removed. Where things are kept
-    /// (`state_dir`) stays as it was at the start. Once it was begun it goes on to its end, also when
-    /// nobody waits for that any more.
+    /// Handles stay valid: those of a restarted server use its new connection. A server that was added
+    /// with [`Runtime::add`] is removed if the config does not name it. The state folder
+    /// (`state_dir`) stays the one of the start. A reload that has begun runs to its end, even if its
+    /// future is dropped.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -242,18 +140,19 @@ impl Runtime {
     /// # }
     /// ```
     pub async fn reload(&self, config: Config) -> Result<ReloadReport, ReloadError> {
-        let wanted = checked(config.servers)?;
+        let wanted = validate(config.servers)?;
         let (connects, problems) = (config.connects, config.problems);
         check_connects(connects.as_ref()).map_err(ReloadError::InvalidConnects)?;
         let runtime = self.clone();
-        // In a task of its own: given up half-way, servers would run on what their slots no longer say.
-        let reload = tokio::spawn(async move { runtime.take(wanted, connects, problems).await });
+        // A task, so that a dropped future does not leave actors with a config that their slots no
+        // longer have.
+        let reload = tokio::spawn(async move { runtime.apply(wanted, connects, problems).await });
         reload.await.unwrap_or(Err(ReloadError::RuntimeGone))
     }
 
-    /// Servers that run, and whose new entries cannot be used but for being switched off: that is
-    /// obeyed, and all else stays.
-    fn switched_off(&self, problems: &[ConfigProblem]) -> BTreeMap<ServerName, ServerConfig> {
+    /// Enabled servers whose new entries are invalid but say that they are disabled: they are disabled,
+    /// with their old settings.
+    fn disabled_entries(&self, problems: &[ConfigProblem]) -> BTreeMap<ServerName, ServerConfig> {
         let off = problems.iter().filter(|it| it.severity == Severity::Off);
         let slots = off.filter_map(|it| self.slot(it.server.as_deref()?).ok());
         let configs = slots.map(|slot| ServerConfig::clone(&slot.config()));
@@ -268,7 +167,7 @@ impl Runtime {
         disabled.collect()
     }
 
-    async fn take(
+    async fn apply(
         &self,
         mut wanted: BTreeMap<ServerName, ServerConfig>,
         connects: Option<GovernorSettings>,
@@ -279,16 +178,17 @@ impl Runtime {
             .filter(|problem| problem.severity != Severity::Warning)
             .filter_map(|problem| problem.server.as_deref())
             .collect();
-        let mut one_at_a_time = self.lifeline().reloading.lock().await;
-        let governed = self.govern(&mut one_at_a_time, connects);
+        // One reload at a time.
+        let mut reloading = self.lifeline().reloading.lock().await;
+        let governed = self.govern(&mut reloading, connects);
         let mut steps = Vec::new();
-        wanted.extend(self.switched_off(&problems));
+        wanted.extend(self.disabled_entries(&problems));
         for name in self.servers() {
             let Ok(slot) = self.slot(name.as_str()) else {
                 continue;
             };
             let (change, step) = match wanted.remove(&name) {
-                Some(new) => match compare_now(&slot.config(), &new) {
+                Some(new) => match compare_active(&slot.config(), &new) {
                     ServerChange::Unchanged => (ServerChange::Unchanged, Step::Nothing),
                     change => (change, Step::Change(slot, new)),
                 },
@@ -301,7 +201,7 @@ impl Runtime {
             .into_iter()
             .map(|(name, new)| (name, ServerChange::Added, Step::Add(new)));
         steps.extend(added);
-        // Each in its own time: one that is slow to close holds up no other.
+        // All at once: a server that is slow to close delays no other.
         let done = steps.into_iter().map(|step| self.perform(step));
         let mut servers = join_all(done).await;
         if servers.iter().any(|(_, gone)| *gone) {
@@ -315,7 +215,7 @@ impl Runtime {
         })
     }
 
-    /// Does one thing, and says whether the runtime ended meanwhile.
+    /// Performs one step. Also returns whether the runtime ended meanwhile.
     async fn perform(
         &self,
         (server, mut change, step): (ServerName, ServerChange, Step),
@@ -323,7 +223,7 @@ impl Runtime {
         let done = match step {
             Step::Add(config) => self.add(config).await,
             Step::Remove => self.remove(server.as_str()).await,
-            Step::Change(slot, config) => match checked_drivers(&config, &change) {
+            Step::Change(slot, config) => match check_new_transport(&config, &change) {
                 Ok(()) => self.change(&slot, config, &change).await,
                 Err(problem) => {
                     change = ServerChange::Kept;
@@ -342,8 +242,8 @@ impl Runtime {
         (reload, gone)
     }
 
-    /// The new config is in the slot before the actor hears of it, so an actor that crashes now comes
-    /// back with it.
+    /// The new config is in the slot before the actor is notified, so an actor that crashes now restarts
+    /// with it.
     async fn change(
         &self,
         slot: &Arc<ServerSlot>,
@@ -352,21 +252,21 @@ impl Runtime {
     ) -> Result<(), ControlError> {
         let name = slot.name().clone();
         let (before, enabled) = (slot.config().enabled, config.enabled);
-        let renew = match (before, enabled, renewed(change)) {
-            // It is switched off next, so nothing is opened for it.
+        let update = match (before, enabled, connection_update(change)) {
+            // It is disabled next, so it does not connect again.
             (true, false, ConnectionUpdate::Reconnect) => ConnectionUpdate::ForgetEra,
             (true, false, _) => ConnectionUpdate::None,
-            // A host may have switched it on, whatever the config says.
-            (_, _, renew) => renew,
+            // The embedding program may have enabled it, whatever the config says.
+            (_, _, update) => update,
         };
         if config.pin {
-            // Known before the rule holds, so that there is no moment in which it cannot be kept.
+            // Approvals are loaded before the pin takes effect, so that it can be enforced at once.
             slot.load_approvals().await;
         }
         slot.configure(config);
         let adjusted = self
             .control(name.as_str(), |reply| ServerMessage::Reconfigure {
-                update: renew,
+                update,
                 reply,
             })
             .await;
@@ -380,159 +280,6 @@ impl Runtime {
             (false, true) => self.enable(name.as_str()).await,
             (true, false) => self.disable(name.as_str()).await,
             (true, true) | (false, false) => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::{StartMode, ToolFilter, Transport};
-
-    fn server() -> ServerConfig {
-        let transport = Transport::channel(|_| async {});
-        ServerConfig::new("a", transport).unwrap()
-    }
-
-    #[test]
-    fn every_setting_that_differs_is_named_and_needs_no_restart() {
-        let old = server();
-        assert_eq!(compare(&old, &old.clone()), ServerChange::Unchanged);
-        type Change = (&'static str, fn(&mut ServerConfig));
-        let changes: [Change; 14] = [
-            ("reconnect", |it| it.settings.budget.attempts += 1),
-            ("health", |it| it.settings.health.threshold += 1),
-            ("limits", |it| it.settings.admission.in_flight += 1),
-            ("timeouts", |it| {
-                it.settings.timeouts.call += Duration::from_secs(1)
-            }),
-            ("close", |it| {
-                it.settings.close.drain += Duration::from_secs(1)
-            }),
-            ("retries", |it| it.settings.retry.trusted = true),
-            ("listing", |it| it.settings.listing.max_items += 1),
-            ("tools", |it| {
-                it.tools = ToolFilter {
-                    allow: Vec::new(),
-                    deny: vec!["x".to_owned()],
-                };
-            }),
-            ("start", |it| it.start = StartMode::Lazy),
-            ("sleepAfter", |it| {
-                it.sleep_after = Some(Duration::from_secs(1))
-            }),
-            ("pin", |it| it.pin = true),
-            ("checkArguments", |it| it.check_arguments = true),
-            ("required", |it| it.required = true),
-            ("enabled", |it| it.enabled = false),
-        ];
-        let mut all = old.clone();
-        for (name, change) in changes {
-            let mut new = old.clone();
-            change(&mut new);
-            let what = vec![name];
-            assert_eq!(compare(&old, &new), ServerChange::Adjusted { what });
-            change(&mut all);
-        }
-        let what = changes.map(|(name, _)| name).to_vec();
-        assert_eq!(compare(&old, &all), ServerChange::Adjusted { what });
-    }
-
-    #[cfg(feature = "http")]
-    #[test]
-    fn what_the_settings_say_of_rest_counts_as_what_the_server_says_of_it() {
-        let old = server();
-        let second = Some(Duration::from_secs(1));
-        let adjusted = |what| ServerChange::Adjusted { what: vec![what] };
-        let mut lazy = old.clone();
-        lazy.settings.rest.lazy = true;
-        assert_eq!(compare(&old, &lazy), adjusted("start"));
-        let mut larger = old.clone();
-        larger.settings.messages.max_bytes += 1;
-        assert_eq!(compare(&old, &larger), adjusted("limits"));
-        let mut sleepy = old.clone();
-        sleepy.settings.rest.sleep_after = second;
-        assert_eq!(compare(&old, &sleepy), adjusted("sleepAfter"));
-    }
-
-    #[test]
-    fn other_headers_need_no_restart_but_another_address_and_certificates_do() {
-        let server = |it: crate::HttpEndpoint| ServerConfig::new("a", it).unwrap();
-        let plain = || Transport::http("http://localhost").header("K", "v");
-        let old = server(plain());
-        let adjusted = || ServerChange::Adjusted {
-            what: vec![HEADERS],
-        };
-        for other in [
-            Transport::http("http://localhost"),
-            plain().header("K", "w"),
-            plain().secret("v"),
-        ] {
-            assert_eq!(compare(&old, &server(other)), adjusted());
-        }
-        let elsewhere = Transport::http("http://127.0.0.1").header("K", "w");
-        for (other, why) in [
-            (elsewhere, "url"),
-            (plain().root_certificate("/a.pem"), "certificates"),
-            (plain().client_certificate("/a.pem"), "certificates"),
-            (plain().header("K", "\n"), "headers"),
-            (plain().bearer_token_env("NO_SUCH_VARIABLE"), "headers"),
-        ] {
-            let why = vec![why];
-            let change = compare(&old, &server(other));
-            assert_eq!(change, ServerChange::Restarted { why });
-        }
-    }
-
-    #[cfg(feature = "http")]
-    #[test]
-    fn another_token_in_the_environment_is_another_header() {
-        // PATH is not the token that it had.
-        let endpoint = Transport::http("http://localhost").bearer_token_env("PATH");
-        let server = ServerConfig::new("a", endpoint).unwrap();
-        let mut old = ActiveConfig::new(server.clone(), None);
-        assert_eq!(compare_now(&old, &server), ServerChange::Unchanged);
-        old.forget_token();
-        let what = vec![HEADERS];
-        assert_eq!(compare_now(&old, &server), ServerChange::Adjusted { what });
-        let what = vec!["pin", HEADERS];
-        assert_eq!(
-            compare_now(&old, &server.pin(true)),
-            ServerChange::Adjusted { what }
-        );
-    }
-
-    #[test]
-    fn another_way_to_reach_it_is_a_restart_and_says_why() {
-        let old = server();
-        let mut new = old.clone();
-        new.transport = Transport::channel(|_| async {});
-        let why = vec!["transport"];
-        assert_eq!(compare(&old, &new), ServerChange::Restarted { why });
-        #[cfg(feature = "stdio")]
-        {
-            let stdio = |command: crate::StdioCommand| ServerConfig::new("a", command).unwrap();
-            let plain = || Transport::stdio("x").arg("1").env("K", "v");
-            assert_eq!(
-                compare(&stdio(plain()), &stdio(plain())),
-                ServerChange::Unchanged
-            );
-            for (other, why) in [
-                (
-                    Transport::stdio("y").arg("1").env("K", "v"),
-                    vec!["command"],
-                ),
-                (plain().arg("2"), vec!["args"]),
-                (plain().env("K", "w"), vec!["env"]),
-                (plain().inherit_env("L"), vec!["env"]),
-                (plain().cwd("/"), vec!["cwd"]),
-                (Transport::stdio("y").env("K", "v"), vec!["command", "args"]),
-            ] {
-                let change = compare(&stdio(plain()), &stdio(other));
-                assert_eq!(change, ServerChange::Restarted { why });
-            }
         }
     }
 }

@@ -1,11 +1,27 @@
-//! How a runtime and each of its servers ended.
+//! Shuts a runtime down and reports how each server ended.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mcpvisor_core::ServerName;
+use ractor::ActorRef;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
+use super::SupervisorMessage;
+use super::supervisor::SupervisorState;
+use crate::server::actor::now;
+use crate::server::message::ServerMessage;
 use crate::server::slot::ServerSlot;
+
+/// Cap of every shutdown limit, so that clock arithmetic cannot overflow.
+pub(crate) const MAX_SHUTDOWN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Added to the limit of a shutdown, for the killing and reaping that cannot be shortened.
+pub(super) const SHUTDOWN_MARGIN: Duration = Duration::from_millis(500);
+
+/// The limit of the shutdown that follows the drop of the last handle.
+pub(crate) const DROP_SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a runtime ended.
 #[derive(Debug, Clone, Default)]
@@ -18,25 +34,31 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Whether every server closed without trouble.
+    /// Whether every server closed without a problem.
     pub fn is_clean(&self) -> bool {
         self.servers
             .iter()
             .all(|closed| closed.how == CloseOutcome::Clean)
     }
 
-    /// Adds the servers that a supervisor which had ended before could not tell of.
+    /// Adds the servers that are missing because the supervisor ended first.
     pub(crate) fn complete(&mut self, slots: &[Arc<ServerSlot>]) {
         for slot in slots {
             let name = slot.name();
             if self.servers.iter().any(|closed| closed.server == *name) {
                 continue;
             }
-            let unasked = || CloseOutcome::Problem("its supervisor had ended before".to_owned());
-            let how = slot.restart_state().closed.clone().unwrap_or_else(unasked);
-            let server = name.clone();
-            self.servers.push(ServerClosed { server, how });
+            let unknown = || CloseOutcome::Problem("its supervisor had ended before".to_owned());
+            let how = slot.restart_state().closed.clone();
+            self.servers.push(ServerClosed {
+                server: name.clone(),
+                how: how.unwrap_or_else(unknown),
+            });
         }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
         self.servers.sort_by(|a, b| a.server.cmp(&b.server));
     }
 }
@@ -47,7 +69,7 @@ impl ShutdownReport {
 pub struct ServerClosed {
     /// Which server.
     pub server: ServerName,
-    /// How.
+    /// How it was closed.
     pub how: CloseOutcome,
 }
 
@@ -55,10 +77,93 @@ pub struct ServerClosed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseOutcome {
-    /// As asked.
+    /// In the regular way.
     Clean,
-    /// It is closed, but not as asked.
+    /// Closed, but not in the regular way.
     Problem(String),
-    /// It was not closed in time and was ended by force.
+    /// Killed because it did not close in time.
     Forced,
+}
+
+/// A shutdown that is under way.
+pub(super) struct Shutdown {
+    began: Instant,
+    /// The earliest deadline of all requests to shut down.
+    due: Instant,
+    replies: Vec<oneshot::Sender<ShutdownReport>>,
+    pub(super) closed: Vec<ServerClosed>,
+    timer: JoinHandle<()>,
+}
+
+impl SupervisorState {
+    pub(super) fn shut_down(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        limit: Duration,
+        reply: Option<oneshot::Sender<ShutdownReport>>,
+    ) {
+        for child in self.children.values() {
+            child.send(ServerMessage::Shutdown { limit });
+        }
+        let due = now() + limit.min(MAX_SHUTDOWN) + SHUTDOWN_MARGIN;
+        let shutdown = self.shutdown.get_or_insert_with(|| Shutdown {
+            began: now(),
+            due,
+            replies: Vec::new(),
+            closed: Vec::new(),
+            timer: start_timer(myself, due),
+        });
+        shutdown.replies.extend(reply);
+        if due < shutdown.due {
+            shutdown.due = due;
+            shutdown.timer.abort();
+            shutdown.timer = start_timer(myself, due);
+        }
+        let without_actor = self.children.iter();
+        let without_actor = without_actor.filter(|(_, child)| child.actor.is_none());
+        let without_actor: Vec<_> = without_actor.map(|(name, _)| name.clone()).collect();
+        for name in without_actor {
+            self.remove_child(&name);
+        }
+    }
+
+    /// The limit has passed: kills the remaining actors and their connections.
+    pub(super) fn kill_children(&mut self) {
+        for child in self.children.values() {
+            child.slot.connection_lock.force_close();
+            if let Some(actor) = &child.actor {
+                actor.kill();
+            }
+        }
+    }
+
+    /// Reports the shutdown and stops, once no child is left.
+    pub(super) fn finish_shutdown(&mut self, myself: &ActorRef<SupervisorMessage>) {
+        if !self.children.is_empty() {
+            return;
+        }
+        let Some(shutdown) = self.shutdown.take() else {
+            return;
+        };
+        shutdown.timer.abort();
+        let mut report = ShutdownReport {
+            servers: shutdown.closed,
+            took: now().saturating_duration_since(shutdown.began),
+        };
+        report.sort();
+        self.events.close();
+        self.catalogs.close();
+        for reply in shutdown.replies {
+            let _ = reply.send(report.clone());
+        }
+        myself.stop(None);
+    }
+}
+
+fn start_timer(supervisor: &ActorRef<SupervisorMessage>, due: Instant) -> JoinHandle<()> {
+    let supervisor = supervisor.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep_until(due.into()).await;
+        let _ = supervisor.send_message(SupervisorMessage::ShutdownTimedOut);
+    })
 }

@@ -1,8 +1,7 @@
-//! A config file that is watched: when it changes, the fleet follows.
+//! Watches a config file and reloads the fleet when it changes.
 //!
-//! The file is looked at, not subscribed to: its name may be a symlink that is swapped, the file may
-//! be replaced by a rename or deleted and written anew, and it may be on a file system that reports
-//! nothing. One look costs one `stat`.
+//! The file is polled, at the cost of one `stat`. File notifications would miss a swapped symlink, a
+//! file that is replaced by a rename or deleted and written again, and file systems without them.
 
 use std::fs::Metadata;
 use std::io;
@@ -19,23 +18,22 @@ use crate::config::{Config, ConfigError, ConfigSource};
 use crate::fleet::reload::{ReloadError, ReloadReport};
 use crate::state::file_ops::{FileOps, READ_WITHIN};
 
-/// The file is looked at this often.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The interval of the polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long [`Runtime::watch_config`] itself waits for the file. Later ones are not on the caller's
-/// thread.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// Limit of the first poll, which blocks the caller of [`Runtime::watch_config`].
+const FIRST_POLL_LIMIT: Duration = Duration::from_millis(100);
 
-/// It is read once it has been the same for this long, so that what is still being written is not.
-const SETTLED: Duration = Duration::from_millis(150);
+/// The file is read once it has not changed for this long, so that no half-written file is read.
+const QUIET_PERIOD: Duration = Duration::from_millis(150);
 
-/// A file that changes all the time is read after this many looks all the same.
-const MAX_LOOKS: usize = 20;
+/// Polls of a changing file before it is read anyway.
+const MAX_QUIET_POLLS: usize = 20;
 
-/// Outcomes that nobody has asked for yet; older ones are forgotten.
+/// Buffered outcomes; older ones are dropped.
 const OUTCOMES: usize = 16;
 
-/// What came of a change of the file.
+/// The outcome of a change of the file.
 type Outcome = Result<ReloadReport, RejectedConfig>;
 
 /// A watched config file. Dropping it ends the watch; the fleet stays as it is.
@@ -45,26 +43,26 @@ pub struct ConfigWatch {
     outcomes: broadcast::Receiver<Outcome>,
 }
 
-/// Why a changed file was not taken. The fleet goes on with the config before it.
+/// Why a changed config was rejected. The fleet keeps the config before it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RejectedConfig {
     /// It cannot be read.
     #[error("the changed config was not taken: {0}")]
     Unreadable(Arc<ConfigError>),
-    /// It can be read, and not be used.
+    /// It can be read, but is invalid.
     #[error("the changed config was not taken: {0}")]
     Unusable(#[from] ReloadError),
 }
 
 impl ConfigWatch {
-    /// What came of the next change of the file. Of those that nobody asked for the last 16 are
-    /// kept. `None` when the runtime has ended.
+    /// Waits for the outcome of the next change of the file. Up to 16 outcomes are buffered; older
+    /// ones are dropped. `None` when the runtime has ended.
     pub async fn changed(&mut self) -> Option<Result<ReloadReport, RejectedConfig>> {
         loop {
             match self.outcomes.recv().await {
                 Ok(outcome) => return Some(outcome),
-                // What the file is now is said by the newest, so the oldest may go.
+                // The newest outcome describes the present file, so the oldest may be dropped.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
@@ -79,20 +77,20 @@ impl Drop for ConfigWatch {
 }
 
 impl Runtime {
-    /// Reloads whenever this file changes from now on, however it is replaced. A file that cannot be
-    /// read changes nothing, and [`EventKind::ConfigRejected`] says why.
+    /// Reloads the config whenever this file changes, however it is replaced. A file that cannot be
+    /// read changes nothing; [`EventKind::ConfigRejected`] reports why.
     ///
-    /// The watch does not keep the runtime: it ends with it.
+    /// The watch does not keep the runtime alive: it ends with it.
     pub fn watch_config(&self, path: impl Into<PathBuf>) -> ConfigWatch {
         let path = path.into();
         let (sender, outcomes) = broadcast::channel(OUTCOMES);
         let ops = self.file_ops().sibling();
         let first = path.clone();
-        let seen = ops.run_blocking(&path, FIRST_LOOK, move || look(&first));
+        let known = ops.run_blocking(&path, FIRST_POLL_LIMIT, move || stat(&first));
         let watcher = Watcher {
-            seen: seen.map_or(Seen::Unanswered, Seen::Looked),
+            known: known.map_or(Known::Unanswered, Known::File),
             ops,
-            silent: false,
+            unanswered_reported: false,
             path,
             runtime: self.downgrade(),
             outcomes: sender,
@@ -104,16 +102,16 @@ impl Runtime {
     }
 }
 
-/// What tells one file from the next of the same name.
+/// Identifies one version of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Look {
+struct FileStamp {
     modified: Option<SystemTime>,
     length: u64,
-    /// Device, number, and when anything about the file last changed.
+    /// Device, inode and time of the last change of content or metadata.
     identity: (u64, u64, i64, i64),
 }
 
-impl From<Metadata> for Look {
+impl From<Metadata> for FileStamp {
     fn from(metadata: Metadata) -> Self {
         Self {
             modified: metadata.modified().ok(),
@@ -139,26 +137,26 @@ fn identity(_: &Metadata) -> (u64, u64, i64, i64) {
     (0, 0, 0, 0)
 }
 
-/// The file behind the name now; none while there is none.
-fn look(path: &Path) -> io::Result<Option<Look>> {
-    Ok(std::fs::metadata(path).ok().map(Look::from))
+/// The present version of the file; none if it does not exist.
+fn stat(path: &Path) -> io::Result<Option<FileStamp>> {
+    Ok(std::fs::metadata(path).ok().map(FileStamp::from))
 }
 
-/// What is known of the file.
+/// The last known version of the file.
 #[derive(Debug, PartialEq)]
-enum Seen {
-    /// The file system did not answer: whatever it says first is taken as known.
+enum Known {
+    /// The file system did not answer: its first answer counts as known.
     Unanswered,
-    /// The file behind the name; none while there is none.
-    Looked(Option<Look>),
+    /// None if the file does not exist.
+    File(Option<FileStamp>),
 }
 
 struct Watcher {
     path: PathBuf,
-    seen: Seen,
+    known: Known,
     ops: FileOps,
-    /// The file does not answer, and that was reported.
-    silent: bool,
+    /// It was reported that the file system does not answer.
+    unanswered_reported: bool,
     runtime: WeakRuntime,
     outcomes: broadcast::Sender<Outcome>,
 }
@@ -166,29 +164,29 @@ struct Watcher {
 impl Watcher {
     async fn run(mut self) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if self.runtime.is_gone() {
                 return;
             }
-            let now = match self.look().await {
+            let now = match self.stat().await {
                 Ok(now) => {
-                    self.silent = false;
+                    self.unanswered_reported = false;
                     now
                 }
                 Err(problem) => {
-                    self.unanswered(problem);
+                    self.report_unanswered(problem);
                     continue;
                 }
             };
-            if self.seen == Seen::Unanswered {
-                self.seen = Seen::Looked(now);
+            if self.known == Known::Unanswered {
+                self.known = Known::File(now);
                 continue;
             }
-            // A file that is gone is on its way to being replaced.
-            if now.is_none() || self.seen == Seen::Looked(now.clone()) {
+            // A missing file is probably being replaced.
+            if now.is_none() || self.known == Known::File(now.clone()) {
                 continue;
             }
-            self.seen = Seen::Looked(self.settled(now).await);
+            self.known = Known::File(self.wait_until_quiet(now).await);
             let outcome = self.reload().await;
             if matches!(
                 outcome,
@@ -196,31 +194,31 @@ impl Watcher {
             ) {
                 return;
             }
-            self.tell(outcome);
+            self.report(outcome);
         }
     }
 
-    async fn look(&self) -> io::Result<Option<Look>> {
+    async fn stat(&self) -> io::Result<Option<FileStamp>> {
         let path = self.path.clone();
-        let look = move || look(&path);
-        self.ops.run(&self.path, READ_WITHIN, look).await
+        let stat = move || stat(&path);
+        self.ops.run(&self.path, READ_WITHIN, stat).await
     }
 
-    /// Reports a file that does not answer, once per time that it stops answering.
-    fn unanswered(&mut self, source: io::Error) {
-        if !std::mem::replace(&mut self.silent, true) {
+    /// Reports that the file system does not answer, once per time that it stops answering.
+    fn report_unanswered(&mut self, source: io::Error) {
+        if !std::mem::replace(&mut self.unanswered_reported, true) {
             let path = self.path.clone();
             let problem = ConfigError::Read { path, source };
-            self.tell(Err(RejectedConfig::Unreadable(Arc::new(problem))));
+            self.report(Err(RejectedConfig::Unreadable(Arc::new(problem))));
         }
     }
 
-    /// Waits until the file stays the same.
-    async fn settled(&self, first: Option<Look>) -> Option<Look> {
+    /// Waits until the file no longer changes.
+    async fn wait_until_quiet(&self, first: Option<FileStamp>) -> Option<FileStamp> {
         let mut last = first;
-        for _ in 0..MAX_LOOKS {
-            tokio::time::sleep(SETTLED).await;
-            let now = self.look().await.ok().flatten();
+        for _ in 0..MAX_QUIET_POLLS {
+            tokio::time::sleep(QUIET_PERIOD).await;
+            let now = self.stat().await.ok().flatten();
             if now.is_some() && now == last {
                 break;
             }
@@ -245,7 +243,7 @@ impl Watcher {
         Ok(runtime.reload(config).await?)
     }
 
-    fn tell(&self, outcome: Outcome) {
+    fn report(&self, outcome: Outcome) {
         match &outcome {
             Ok(report) => tracing::info!(unchanged = report.is_unchanged(), "config reloaded"),
             Err(problem) => {
@@ -256,7 +254,7 @@ impl Watcher {
                 }
             }
         }
-        // Nobody listens once the watch is dropped, and then this task ends too.
+        // Fails only when the watch was dropped, which ends this task too.
         let _ = self.outcomes.send(outcome);
     }
 }
@@ -266,7 +264,7 @@ mod tests {
     use super::*;
     use crate::config::{ConfigProblem, Severity};
 
-    /// A report that can be told from others by its number.
+    /// A report with a number to recognize it.
     fn report(number: usize) -> ReloadReport {
         let problem = ConfigProblem {
             server: None,
@@ -282,13 +280,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_the_outcomes_that_nobody_asked_for_the_newest_are_kept() {
+    async fn the_newest_unread_outcomes_are_buffered() {
         let (sender, outcomes) = broadcast::channel(OUTCOMES);
         let watcher = Watcher {
             path: PathBuf::new(),
-            seen: Seen::Unanswered,
+            known: Known::Unanswered,
             ops: FileOps::default(),
-            silent: false,
+            unanswered_reported: false,
             runtime: WeakRuntime::default(),
             outcomes: sender,
         };
@@ -298,14 +296,14 @@ mod tests {
         };
         let last = OUTCOMES + 3;
         for number in 0..last {
-            watcher.tell(Ok(report(number)));
+            watcher.report(Ok(report(number)));
         }
         drop(watcher);
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         while let Some(outcome) = watch.changed().await {
-            told.push(outcome.unwrap().problems[0].message.clone());
+            received.push(outcome.unwrap().problems[0].message.clone());
         }
         let newest: Vec<_> = (last - OUTCOMES..last).map(|it| it.to_string()).collect();
-        assert_eq!(told, newest);
+        assert_eq!(received, newest);
     }
 }

@@ -1,0 +1,135 @@
+//! Handles the end of a server's actor: restarts it after a crash, or removes the server.
+
+use std::time::Duration;
+
+use mcpvisor_core::ServerName;
+use mcpvisor_core::machine::StateName;
+use ractor::{ActorId, ActorProcessingErr, ActorRef};
+
+use super::supervisor::SupervisorState;
+use super::{CloseOutcome, ServerClosed, SupervisorMessage};
+use crate::api::events::EventKind;
+use crate::server::connection_lock::is_taken;
+use crate::server::slot::{Mailbox, ServerSlot};
+
+/// Pause before the restart of an actor whose server has no budget left, so that one that crashes on
+/// every message does not spin.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+impl SupervisorState {
+    /// An actor panicked: restarts it, on the budget of its server.
+    pub(super) async fn actor_crashed(
+        &mut self,
+        myself: &ActorRef<SupervisorMessage>,
+        actor: ActorId,
+        problem: &ActorProcessingErr,
+    ) {
+        let Some(name) = self.name_of(actor) else {
+            return;
+        };
+        self.permits.release(&name);
+        let Some(child) = self.children.get_mut(&name) else {
+            return;
+        };
+        tracing::error!(server = %name, %problem, "the server's actor crashed");
+        child.actor = None;
+        child.slot.mailbox.send_replace(Mailbox::Starting);
+        let (generation, parked) = {
+            let mut state = child.slot.restart_state();
+            state.restarts += 1;
+            // The machine of the new actor counts the restart against the budget.
+            (state.durable.generation, state.durable.budget.is_parked())
+        };
+        let problem = problem.to_string();
+        child
+            .slot
+            .emit(generation, EventKind::ActorRestarted { problem });
+        if self.shutdown.is_some() || !child.removals.is_empty() {
+            // A crash while closing: the connection closes by itself.
+            child.slot.connection_lock.force_close();
+            self.remove_child(&name);
+        } else if parked {
+            restart_after_pause(myself, name);
+        } else {
+            self.start(myself, &name).await;
+        }
+    }
+
+    pub(super) fn actor_stopped(&mut self, actor: ActorId) {
+        if let Some(name) = self.name_of(actor) {
+            self.permits.release(&name);
+            self.remove_child(&name);
+        }
+    }
+
+    fn name_of(&self, actor: ActorId) -> Option<ServerName> {
+        self.children
+            .iter()
+            .find(|(_, child)| child.actor.as_ref().is_some_and(|a| a.get_id() == actor))
+            .map(|(name, _)| name.clone())
+    }
+
+    /// Removes a child for good and publishes its end.
+    pub(super) fn remove_child(&mut self, name: &ServerName) {
+        let Some(child) = self.children.remove(name) else {
+            return;
+        };
+        let slot = &child.slot;
+        let how = {
+            // It stays in the slot, where it is read when the supervisor is gone too.
+            let mut state = slot.restart_state();
+            state.closed.get_or_insert(CloseOutcome::Forced).clone()
+        };
+        self.note_closing(name, slot);
+        let from = slot.published.status().state;
+        slot.published.publish_end();
+        let generation = slot.generation();
+        // An actor that crashed or was killed did not emit this.
+        if from != StateName::Disabled {
+            let changed = EventKind::StateChanged {
+                from,
+                to: StateName::Disabled,
+                fault: None,
+            };
+            slot.emit(generation, changed);
+        }
+        match &mut self.shutdown {
+            Some(shutdown) => {
+                slot.mailbox.send_replace(Mailbox::Gone);
+                shutdown.closed.push(ServerClosed {
+                    server: name.clone(),
+                    how,
+                });
+            }
+            None => {
+                slot.mailbox.send_replace(Mailbox::Removed);
+                slot.emit(generation, EventKind::Removed);
+                self.update_registry();
+            }
+        }
+        for reply in child.removals {
+            let _ = reply.send(Ok(()));
+        }
+    }
+
+    /// The connection of a crashed actor closes by itself and may outlive its server. A new server of
+    /// the same name waits for it.
+    fn note_closing(&mut self, name: &ServerName, slot: &ServerSlot) {
+        self.closing.retain(|_, locks| {
+            locks.retain(is_taken);
+            !locks.is_empty()
+        });
+        let taken = slot.connection_lock.taken();
+        if !taken.is_empty() {
+            self.closing.insert(name.clone(), taken);
+        }
+    }
+}
+
+pub(super) fn restart_after_pause(supervisor: &ActorRef<SupervisorMessage>, server: ServerName) {
+    let supervisor = supervisor.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(RESTART_PAUSE).await;
+        let _ = supervisor.send_message(SupervisorMessage::RestartActor { server });
+    });
+}

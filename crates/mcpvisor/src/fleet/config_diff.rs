@@ -1,0 +1,265 @@
+//! Compares configs: decides what a reload does with a server.
+
+use serde::Serialize;
+
+use crate::config::ServerConfig;
+use crate::server::active_config::ActiveConfig;
+use crate::server::message::ConnectionUpdate;
+
+/// The name of the headers in a report, which include the token.
+const HEADERS: &str = "headers";
+
+/// What a reload does with a server, and which settings cause it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ServerChange {
+    /// It is new.
+    Added,
+    /// It is gone from the config: calls in flight may finish, then it is closed.
+    Removed,
+    /// It is reached in another way: its connection is replaced after calls in flight have finished.
+    Restarted {
+        /// The settings that differ.
+        why: Vec<&'static str>,
+    },
+    /// Settings changed that keep its connection and its calls.
+    Adjusted {
+        /// The settings that differ.
+        what: Vec<&'static str>,
+    },
+    /// Its new entry is invalid, so the old one stays active.
+    Kept,
+    /// Nothing differs.
+    Unchanged,
+}
+
+/// Compares two configs of one server.
+fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
+    let mut why = old.transport.differences(&new.transport);
+    if old.protocol != new.protocol || old.prefer_older_protocol != new.prefer_older_protocol {
+        why.push("protocol");
+    }
+    if !why.is_empty() {
+        return ServerChange::Restarted { why };
+    }
+    let (before, after) = (&old.settings, &new.settings);
+    let differs = [
+        (
+            before.backoff != after.backoff || before.budget != after.budget,
+            "reconnect",
+        ),
+        (before.health != after.health, "health"),
+        (
+            before.admission != after.admission || before.messages != after.messages,
+            "limits",
+        ),
+        (before.timeouts != after.timeouts, "timeouts"),
+        (before.close != after.close, "close"),
+        (before.retry != after.retry, "retries"),
+        (before.listing != after.listing, "listing"),
+        (old.tools != new.tools, "tools"),
+        (
+            old.start != new.start || before.rest.lazy != after.rest.lazy,
+            "start",
+        ),
+        (
+            old.sleep_after != new.sleep_after || before.rest.sleep_after != after.rest.sleep_after,
+            "sleepAfter",
+        ),
+        (old.pin != new.pin, "pin"),
+        (old.check_arguments != new.check_arguments, "checkArguments"),
+        (old.required != new.required, "required"),
+        (old.enabled != new.enabled, "enabled"),
+        (old.transport.sends_otherwise(&new.transport), HEADERS),
+    ];
+    let what: Vec<&'static str> = differs
+        .into_iter()
+        .filter_map(|(differs, what)| differs.then_some(what))
+        .collect();
+    if what.is_empty() {
+        ServerChange::Unchanged
+    } else {
+        ServerChange::Adjusted { what }
+    }
+}
+
+/// Compares the active config of a server with a new one. A token from the environment is not part
+/// of the config, so it is compared too.
+pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerChange {
+    match compare(old, new) {
+        ServerChange::Unchanged if old.has_new_token() => ServerChange::Adjusted {
+            what: vec![HEADERS],
+        },
+        ServerChange::Adjusted { mut what } if old.has_new_token() && !what.contains(&HEADERS) => {
+            what.push(HEADERS);
+            ServerChange::Adjusted { what }
+        }
+        change => change,
+    }
+}
+
+/// What a change requires of the connection.
+pub(super) fn connection_update(change: &ServerChange) -> ConnectionUpdate {
+    match change {
+        ServerChange::Restarted { .. } => ConnectionUpdate::Reconnect,
+        ServerChange::Adjusted { what } if what.contains(&HEADERS) => ConnectionUpdate::Headers,
+        _ => ConnectionUpdate::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{StartMode, ToolFilter, Transport};
+
+    fn server() -> ServerConfig {
+        let transport = Transport::channel(|_| async {});
+        ServerConfig::new("a", transport).unwrap()
+    }
+
+    #[test]
+    fn every_changed_setting_is_named_and_needs_no_restart() {
+        let old = server();
+        assert_eq!(compare(&old, &old.clone()), ServerChange::Unchanged);
+        type Change = (&'static str, fn(&mut ServerConfig));
+        let changes: [Change; 14] = [
+            ("reconnect", |it| it.settings.budget.attempts += 1),
+            ("health", |it| it.settings.health.threshold += 1),
+            ("limits", |it| it.settings.admission.in_flight += 1),
+            ("timeouts", |it| {
+                it.settings.timeouts.call += Duration::from_secs(1)
+            }),
+            ("close", |it| {
+                it.settings.close.drain += Duration::from_secs(1)
+            }),
+            ("retries", |it| it.settings.retry.trusted = true),
+            ("listing", |it| it.settings.listing.max_items += 1),
+            ("tools", |it| {
+                it.tools = ToolFilter {
+                    allow: Vec::new(),
+                    deny: vec!["x".to_owned()],
+                };
+            }),
+            ("start", |it| it.start = StartMode::Lazy),
+            ("sleepAfter", |it| {
+                it.sleep_after = Some(Duration::from_secs(1))
+            }),
+            ("pin", |it| it.pin = true),
+            ("checkArguments", |it| it.check_arguments = true),
+            ("required", |it| it.required = true),
+            ("enabled", |it| it.enabled = false),
+        ];
+        let mut all = old.clone();
+        for (name, change) in changes {
+            let mut new = old.clone();
+            change(&mut new);
+            let what = vec![name];
+            assert_eq!(compare(&old, &new), ServerChange::Adjusted { what });
+            change(&mut all);
+        }
+        let what = changes.map(|(name, _)| name).to_vec();
+        assert_eq!(compare(&old, &all), ServerChange::Adjusted { what });
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn lazy_start_and_sleep_in_the_core_settings_count_as_those_of_the_server() {
+        let old = server();
+        let second = Some(Duration::from_secs(1));
+        let adjusted = |what| ServerChange::Adjusted { what: vec![what] };
+        let mut lazy = old.clone();
+        lazy.settings.rest.lazy = true;
+        assert_eq!(compare(&old, &lazy), adjusted("start"));
+        let mut larger = old.clone();
+        larger.settings.messages.max_bytes += 1;
+        assert_eq!(compare(&old, &larger), adjusted("limits"));
+        let mut sleepy = old.clone();
+        sleepy.settings.rest.sleep_after = second;
+        assert_eq!(compare(&old, &sleepy), adjusted("sleepAfter"));
+    }
+
+    #[test]
+    fn new_headers_need_no_restart_but_a_new_address_or_certificate_does() {
+        let server = |it: crate::HttpEndpoint| ServerConfig::new("a", it).unwrap();
+        let plain = || Transport::http("http://localhost").header("K", "v");
+        let old = server(plain());
+        let adjusted = || ServerChange::Adjusted {
+            what: vec![HEADERS],
+        };
+        for other in [
+            Transport::http("http://localhost"),
+            plain().header("K", "w"),
+            plain().secret("v"),
+        ] {
+            assert_eq!(compare(&old, &server(other)), adjusted());
+        }
+        let other_address = Transport::http("http://127.0.0.1").header("K", "w");
+        for (other, why) in [
+            (other_address, "url"),
+            (plain().root_certificate("/a.pem"), "certificates"),
+            (plain().client_certificate("/a.pem"), "certificates"),
+            (plain().header("K", "\n"), "headers"),
+            (plain().bearer_token_env("NO_SUCH_VARIABLE"), "headers"),
+        ] {
+            let why = vec![why];
+            let change = compare(&old, &server(other));
+            assert_eq!(change, ServerChange::Restarted { why });
+        }
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn a_new_token_in_the_environment_is_a_new_header() {
+        // Any variable that is set serves as the token.
+        let endpoint = Transport::http("http://localhost").bearer_token_env("PATH");
+        let server = ServerConfig::new("a", endpoint).unwrap();
+        let mut old = ActiveConfig::new(server.clone(), None);
+        assert_eq!(compare_active(&old, &server), ServerChange::Unchanged);
+        old.forget_token();
+        let what = vec![HEADERS];
+        assert_eq!(
+            compare_active(&old, &server),
+            ServerChange::Adjusted { what }
+        );
+        let what = vec!["pin", HEADERS];
+        assert_eq!(
+            compare_active(&old, &server.pin(true)),
+            ServerChange::Adjusted { what }
+        );
+    }
+
+    #[test]
+    fn a_changed_transport_is_a_restart_and_names_the_settings() {
+        let old = server();
+        let mut new = old.clone();
+        new.transport = Transport::channel(|_| async {});
+        let why = vec!["transport"];
+        assert_eq!(compare(&old, &new), ServerChange::Restarted { why });
+        #[cfg(feature = "stdio")]
+        {
+            let stdio = |command: crate::StdioCommand| ServerConfig::new("a", command).unwrap();
+            let plain = || Transport::stdio("x").arg("1").env("K", "v");
+            assert_eq!(
+                compare(&stdio(plain()), &stdio(plain())),
+                ServerChange::Unchanged
+            );
+            for (other, why) in [
+                (
+                    Transport::stdio("y").arg("1").env("K", "v"),
+                    vec!["command"],
+                ),
+                (plain().arg("2"), vec!["args"]),
+                (plain().env("K", "w"), vec!["env"]),
+                (plain().inherit_env("L"), vec!["env"]),
+                (plain().cwd("/"), vec!["cwd"]),
+                (Transport::stdio("y").env("K", "v"), vec!["command", "args"]),
+            ] {
+                let change = compare(&stdio(plain()), &stdio(other));
+                assert_eq!(change, ServerChange::Restarted { why });
+            }
+        }
+    }
+}
