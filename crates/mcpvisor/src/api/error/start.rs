@@ -7,7 +7,7 @@ use mcpvisor_core::{InvalidSetting, ServerName};
 #[non_exhaustive]
 pub enum StartError {
     /// Two servers have the same name.
-    #[error("the server {0} is configured twice; give one of them another name")]
+    #[error("the server {0} is configured twice; rename one of them")]
     DuplicateServer(ServerName),
     /// A setting would make the runtime misbehave.
     #[error("{server}: {problem}")]
