@@ -161,7 +161,9 @@ async fn a_tool_that_the_server_s_filter_hides_is_neither_seen_nor_called() {
         (Known::NotSent, "tool_hidden")
     );
     assert!(
-        refused.to_string().contains("\"delete*\" denies it"),
+        refused
+            .to_string()
+            .contains("denied by the pattern \"delete*\""),
         "{refused}"
     );
     let by_name = runtime.call("git__delete_repo", Value::Null).unwrap();

@@ -195,7 +195,10 @@ fn a_tool_that_a_filter_hides_is_said_to_be_hidden() {
         .error();
     assert_eq!(error["code"], "tool_hidden");
     let message = error["message"].as_str().unwrap();
-    assert!(message.contains("\"pho*\" denies it"), "{message}");
+    assert!(
+        message.contains("denied by the pattern \"pho*\""),
+        "{message}"
+    );
     folder.run(&["call", "shop", "ordr"]).exits(5);
 }
 

@@ -1,7 +1,6 @@
 //! Names and numbers that identify things across the runtime.
 //!
-//! They are newtypes so that a generation is never taken for a call. What they identify lives
-//! elsewhere.
+//! They are newtypes, so that a generation is never confused with a call id.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,10 +9,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest server name that is accepted, in bytes.
+/// Bytes of the longest server name.
 pub const MAX_SERVER_NAME: usize = 64;
 
-/// The name of a configured server, checked once at the edge.
+/// The name of a configured server, validated on construction.
 ///
 /// ```
 /// use mcpvisor_core::ServerName;
@@ -48,7 +47,7 @@ pub enum InvalidServerName {
 }
 
 impl ServerName {
-    /// Checks a name: not empty, at most [`MAX_SERVER_NAME`] bytes, no `__`, no control character.
+    /// Validates a name: not empty, at most [`MAX_SERVER_NAME`] bytes, no `__`, no control character.
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidServerName> {
         let name = name.into();
         if name.is_empty() {
@@ -121,18 +120,18 @@ impl fmt::Debug for ServerName {
     }
 }
 
-/// One running instance of a server: 0 for a server of the start, a rising number for one that is added
-/// at run time, so that a name that is removed and added again is told apart.
+/// One running instance of a server. Servers that are present at startup have instance 0; those added at
+/// run time get increasing numbers, so that a name that was removed and added again is distinct.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServerInstance {
     /// The configured server.
     pub server: ServerName,
-    /// Which of its instances.
+    /// The number of the instance.
     pub instance: u32,
 }
 
 impl ServerInstance {
-    /// The instance of a server of the start.
+    /// The instance of a server that is present at startup.
     pub fn first(server: ServerName) -> Self {
         Self {
             server,
@@ -184,16 +183,16 @@ impl fmt::Display for Generation {
     }
 }
 
-/// One agent that shares the fleet; the waiting line is fair between clients.
+/// One agent that shares the fleet. The queue of calls is fair between clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ClientId(pub u32);
 
 impl ClientId {
-    /// Who calls through a plain server handle.
+    /// The client of calls through a plain server handle.
     pub const DEFAULT: Self = Self(0);
 }
 
-/// One request to one server. Never used twice, so a late answer cannot meet a new call.
+/// One request to one server. An id is never reused, so a late answer cannot reach another call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
@@ -203,8 +202,8 @@ impl fmt::Display for CallId {
     }
 }
 
-/// A map keyed by calls. Call ids are numbers of our own in rising order, so one multiplication
-/// spreads them; nobody outside can choose them to collide.
+/// A map keyed by call ids. The runtime assigns them in increasing order, so one multiplication spreads
+/// them, and a server cannot choose them to collide.
 pub type CallMap<V> = HashMap<CallId, V, BuildHasherDefault<CallHasher>>;
 
 /// The hasher of [`CallMap`].
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_cannot_be_exposed_are_refused_with_the_reason() {
+    fn names_that_cannot_be_exposed_are_rejected_with_the_reason() {
         assert_eq!(ServerName::new(""), Err(InvalidServerName::Empty));
         assert_eq!(
             ServerName::new("a__b"),
@@ -262,17 +261,17 @@ mod fuzz {
 
     use super::*;
 
-    /// As many cases as the environment wants: `just fuzz`.
-    fn budget() -> ProptestConfig {
-        let wanted = std::env::var("MCPVISOR_FUZZ_CASES").ok();
-        let wanted = wanted.and_then(|cases| cases.parse().ok());
-        ProptestConfig::with_cases(wanted.unwrap_or(500))
+    /// `MCPVISOR_FUZZ_CASES` sets the number of cases: `just fuzz`.
+    fn config() -> ProptestConfig {
+        let cases = std::env::var("MCPVISOR_FUZZ_CASES").ok();
+        let cases = cases.and_then(|cases| cases.parse().ok());
+        ProptestConfig::with_cases(cases.unwrap_or(500))
     }
 
     proptest! {
-        #![proptest_config(budget())]
+        #![proptest_config(config())]
 
-        /// Every name is taken as it is, or refused for a reason that holds.
+        /// Every name is accepted unchanged, or rejected for a reason that applies.
         #[test]
         fn names_are_checked_and_never_changed(name in prop_oneof![
             any::<String>(), "[a_\\PC\\x00-\\x1f]{0,6}", "[a_]{60,70}", "ä{30,35}",
@@ -284,14 +283,14 @@ mod fuzz {
                     prop_assert!(!name.contains("__") && !name.contains(char::is_control));
                 }
                 Err(InvalidServerName::Empty) => prop_assert!(name.is_empty()),
-                Err(InvalidServerName::TooLong(said)) => {
-                    prop_assert!(said == name && name.len() > MAX_SERVER_NAME);
+                Err(InvalidServerName::TooLong(rejected)) => {
+                    prop_assert!(rejected == name && name.len() > MAX_SERVER_NAME);
                 }
-                Err(InvalidServerName::Separator(said)) => {
-                    prop_assert!(said == name && name.contains("__"));
+                Err(InvalidServerName::Separator(rejected)) => {
+                    prop_assert!(rejected == name && name.contains("__"));
                 }
-                Err(InvalidServerName::Control(said)) => {
-                    prop_assert!(said == name && name.contains(char::is_control));
+                Err(InvalidServerName::Control(rejected)) => {
+                    prop_assert!(rejected == name && name.contains(char::is_control));
                 }
             }
         }

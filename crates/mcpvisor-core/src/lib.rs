@@ -1,7 +1,10 @@
-//! The decisions of mcpvisor, as pure values.
+//! The decisions of mcpvisor as pure values.
 //!
-//! Nothing here knows tokio, ractor or rmcp, reads a clock or rolls dice: time and chance enter as
-//! arguments, what should happen leaves as data. The `mcpvisor` crate performs it.
+//! Nothing here uses tokio, ractor or rmcp, reads a clock or generates random numbers: time and random
+//! numbers are arguments, and effects are returned as data. The `mcpvisor` crate performs them.
+//!
+//! [`machine`] is the lifecycle of one server, [`policy`] has the rules that it applies, and [`text`] has
+//! names and patterns.
 
 pub mod ids;
 pub mod machine;

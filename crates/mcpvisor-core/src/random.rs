@@ -1,12 +1,12 @@
-//! A random number that the caller rolled.
+//! Random numbers as arguments.
 //!
-//! The pure part never rolls dice itself, so the same numbers give the same history. Rolling is the
-//! driver's business.
+//! This crate never generates random numbers, so the same numbers give the same history. The caller
+//! generates them.
 
-/// The largest chance below 1.
+/// The largest number below 1.
 const LARGEST: f64 = 1.0 - f64::EPSILON / 2.0;
 
-/// A number from 0 up to, but not including, 1.
+/// A random number from 0 up to, but not including, 1.
 ///
 /// ```
 /// use mcpvisor_core::Random;
@@ -18,13 +18,13 @@ const LARGEST: f64 = 1.0 - f64::EPSILON / 2.0;
 pub struct Random(f64);
 
 impl Random {
-    /// The chance that leaves a jittered delay as it is.
+    /// The number that leaves a jittered delay unchanged.
     pub const MIDDLE: Self = Self(0.5);
 
-    /// Takes a rolled number; what lies outside is moved to the nearest end, not-a-number to 0.
-    pub fn new(rolled: f64) -> Self {
-        if rolled >= 0.0 {
-            Self(rolled.min(LARGEST))
+    /// Clamps a number into the range; not-a-number becomes 0.
+    pub fn new(number: f64) -> Self {
+        if number >= 0.0 {
+            Self(number.min(LARGEST))
         } else {
             Self(0.0)
         }
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chance_is_never_below_zero_nor_one() {
-        for rolled in [f64::NAN, f64::NEG_INFINITY, -1.0, -0.0, 0.0] {
-            assert_eq!(Random::new(rolled).get(), 0.0, "{rolled}");
+    fn a_random_number_is_at_least_zero_and_below_one() {
+        for number in [f64::NAN, f64::NEG_INFINITY, -1.0, -0.0, 0.0] {
+            assert_eq!(Random::new(number).get(), 0.0, "{number}");
         }
-        for rolled in [1.0, 2.0, f64::INFINITY] {
-            let chance = Random::new(rolled).get();
-            assert!(chance < 1.0 && chance > 0.999, "{rolled}");
+        for number in [1.0, 2.0, f64::INFINITY] {
+            let random = Random::new(number).get();
+            assert!(random < 1.0 && random > 0.999, "{number}");
         }
         assert_eq!(Random::MIDDLE, Random::new(0.5));
     }

@@ -1,14 +1,13 @@
-//! Every knob of one server, with the defaults that the documentation promises.
+//! All settings of one server, with their documented defaults.
 //!
-//! These are plain values: reading them from a file is the library's business, obeying them that
-//! of the modules named beside each part.
+//! These are plain values. The library reads them from a file; the modules named at each part apply them.
 
 use std::time::Duration;
 
 use crate::policy::retry::MAX_RETRY_AFTER;
 
-/// The longest duration that is accepted: a year is longer than anything that is waited for, and
-/// adding it to a clock never overflows.
+/// The longest accepted duration. A year is longer than any useful wait, and adding it to a clock never
+/// overflows.
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// All settings of one server.
@@ -16,53 +15,53 @@ pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 #[non_exhaustive]
 #[derive(Default)]
 pub struct ServerSettings {
-    /// How long to wait between connects: [`crate::policy::backoff`].
+    /// Delays between connects: [`crate::policy::backoff`].
     pub backoff: BackoffSettings,
-    /// How often connects may happen: [`crate::policy::budget`].
+    /// The number of connects: [`crate::policy::budget`].
     pub budget: BudgetSettings,
     /// When soft failures lead to a reconnect: [`crate::policy::health`].
     pub health: HealthSettings,
-    /// How many calls run and wait: [`crate::policy::admission`].
+    /// Limits of calls in flight and queued: [`crate::policy::admission`].
     pub admission: AdmissionSettings,
-    /// How long things may take.
+    /// Timeouts.
     pub timeouts: TimeoutSettings,
     /// How a connection is closed.
     pub close: CloseSettings,
     /// What may be retried: [`crate::policy::retry`].
     pub retry: RetrySettings,
-    /// How far listings are followed.
+    /// Listings: [`crate::policy::listing`].
     pub listing: ListingSettings,
-    /// How large what a server says may be.
+    /// Size limits of messages.
     pub messages: MessageSettings,
-    /// When it has no connection because nobody needs one.
+    /// When an unused server has no connection.
     pub rest: RestSettings,
 }
 
-/// When a server has no connection because nobody needs one.
+/// When an unused server has no connection.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct RestSettings {
-    /// Connect at the first call, not at the start.
+    /// Connect at the first call, not at startup.
     pub lazy: bool,
     /// Close the connection after this time without a call, until the next one.
     pub sleep_after: Option<Duration>,
 }
 
-/// The curve of delays between connects.
+/// The growing delays between connects.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct BackoffSettings {
     /// The first delay after the immediate retry.
     pub initial: Duration,
-    /// What each delay is multiplied with to get the next, at least 1.
+    /// The factor from each delay to the next, at least 1.
     pub multiplier: f64,
-    /// No delay is longer, jitter included.
+    /// The longest delay, including jitter.
     pub max: Duration,
-    /// The share by which a delay may differ in either direction, 0 to 1.
+    /// The random share by which a delay is longer or shorter, 0 to 1.
     pub jitter: f64,
-    /// At most one immediate retry of a proven connection within this time.
+    /// At most one immediate reconnect of a proven connection within this time.
     pub immediate_every: Duration,
-    /// A server's own wish (`Retry-After`) is honoured up to this.
+    /// The longest `Retry-After` of a server that is honoured.
     pub max_retry_after: Duration,
 }
 
@@ -79,7 +78,7 @@ impl Default for BackoffSettings {
     }
 }
 
-/// How many connects a server may use, and what happens when they are spent.
+/// The number of connects a server may use, and what happens when they are spent.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct BudgetSettings {
@@ -87,15 +86,15 @@ pub struct BudgetSettings {
     pub attempts: u32,
     /// The sliding window.
     pub within: Duration,
-    /// A connection that stays up this long is proven, as one that answered a caller is.
+    /// A connection is proven when it answers a call, or stays up this long.
     pub proven_after: Duration,
-    /// The first probe of a parked server comes after this.
+    /// The delay before the first probe of a parked server.
     pub first_probe: Duration,
-    /// Probes double up to this.
+    /// The longest delay between probes; it doubles up to this.
     pub max_probe: Duration,
     /// Whether a call wakes a parked server.
     pub wake_on_call: bool,
-    /// Connects that calls cause while the server is parked are at least this far apart.
+    /// The shortest interval between connects of a parked server that calls cause.
     pub wake_every: Duration,
 }
 
@@ -135,13 +134,13 @@ impl Default for HealthSettings {
     }
 }
 
-/// How many calls run and wait at one server.
+/// Limits of the calls of one server.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct AdmissionSettings {
     /// Calls in flight at once.
     pub in_flight: usize,
-    /// Calls that wait for a place or for the connection.
+    /// Queued calls.
     pub waiting: usize,
 }
 
@@ -154,19 +153,19 @@ impl Default for AdmissionSettings {
     }
 }
 
-/// How long things may take.
+/// Timeouts.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct TimeoutSettings {
     /// Opening the transport and the handshake.
     pub connect: Duration,
-    /// The hard cap of a call: waiting, connecting, retry and the call itself.
+    /// The whole call, with queueing, connecting and retry.
     pub call: Duration,
-    /// A call in flight may be silent this long; progress renews it.
+    /// A call in flight without progress.
     pub idle: Duration,
-    /// A call waits this long for a reconnect.
+    /// The wait of a call for a reconnect.
     pub reconnect_wait: Duration,
-    /// One page of a listing, or one restored subscription, must be answered within this.
+    /// One page of a listing, or one restored subscription.
     pub listing: Duration,
 }
 
@@ -186,11 +185,11 @@ impl Default for TimeoutSettings {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct CloseSettings {
-    /// Calls in flight may finish for this long before a wanted close.
+    /// The time for calls in flight to finish before a requested close.
     pub drain: Duration,
-    /// A child may take this long to exit once its stdin is closed.
+    /// The time for a child to exit after its stdin is closed.
     pub stdin: Duration,
-    /// A child may take this long to exit after SIGTERM; then SIGKILL.
+    /// The time for a child to exit after SIGTERM, before SIGKILL.
     pub terminate: Duration,
 }
 
@@ -205,7 +204,7 @@ impl Default for CloseSettings {
 }
 
 impl CloseSettings {
-    /// Settings with these steps, for constants; elsewhere begin with the default.
+    /// Settings with these steps, for constants. Otherwise start from the default.
     pub const fn new(drain: Duration, stdin: Duration, terminate: Duration) -> Self {
         Self {
             drain,
@@ -214,14 +213,14 @@ impl CloseSettings {
         }
     }
 
-    /// All steps together, at the longest.
+    /// The sum of all steps.
     pub fn total(&self) -> Duration {
         self.drain
             .saturating_add(self.stdin)
             .saturating_add(self.terminate)
     }
 
-    /// The same steps, shrunk in proportion so that together they fit into `limit`.
+    /// The same steps, shortened in proportion so that their sum is at most `limit`.
     #[must_use]
     pub fn fit(&self, limit: Duration) -> Self {
         let total = self.total();
@@ -236,7 +235,7 @@ impl CloseSettings {
         }
     }
 
-    /// The steps that come after the drain, shrunk in proportion so that they fit into `limit`.
+    /// Shortens the steps after the drain in proportion, so that their sum is at most `limit`.
     #[must_use]
     pub fn fit_after_drain(&self, limit: Duration) -> Self {
         let after = Self {
@@ -254,9 +253,9 @@ impl CloseSettings {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RetrySettings {
-    /// Believe the server's annotations (read-only, idempotent) about its tools.
+    /// Trust the server's annotations of tools (read-only, idempotent).
     pub trusted: bool,
-    /// Tools that may be repeated whatever the server says of them.
+    /// Tools that may be repeated, whatever their annotations.
     pub idempotent_tools: Vec<String>,
     /// Retry a tool call that was refused because the session expired.
     pub retry_expired_calls: bool,
@@ -272,7 +271,7 @@ impl Default for RetrySettings {
     }
 }
 
-/// How far listings are followed.
+/// Limits and refreshes of listings.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ListingSettings {
@@ -280,13 +279,13 @@ pub struct ListingSettings {
     pub max_pages: usize,
     /// Items of one listing.
     pub max_items: usize,
-    /// The least time between two refreshes of one list.
+    /// The shortest interval between two refreshes of one list.
     pub refresh_every: Duration,
-    /// A failed refresh is tried again after this, doubling up to `max_refresh_retry`.
+    /// The delay before a failed refresh is retried; it doubles up to `max_refresh_retry`.
     pub refresh_retry: Duration,
-    /// The longest wait before a failed refresh is tried again.
+    /// The longest delay before a failed refresh is retried.
     pub max_refresh_retry: Duration,
-    /// Calls wait until the tools were listed on their connection.
+    /// Calls wait until the tools are listed on their connection.
     pub before_calls: bool,
 }
 
@@ -303,17 +302,17 @@ impl Default for ListingSettings {
     }
 }
 
-/// How large what a server says may be. Servers in this process are not bounded.
+/// Size limits of messages. They do not apply to servers in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageSettings {
-    /// Bytes of one line, body or event. Reading it takes three times as much memory at the most.
+    /// Bytes of one line, body or event. Reading it takes at most three times as much memory.
     pub max_bytes: usize,
-    /// Objects and lists within each other, the message itself included.
+    /// Nesting of objects and arrays, including the message itself.
     pub max_depth: usize,
     /// JSON values in one message.
     pub max_values: usize,
-    /// Bytes of a program's stderr that are kept, the newest.
+    /// Bytes of a child's stderr that are kept, the newest.
     pub stderr_bytes: usize,
 }
 
@@ -326,24 +325,24 @@ impl MessageSettings {
         stderr_bytes: 64 * 1024,
     };
 
-    /// A message may be at least so large: handshakes and listings are.
+    /// The smallest accepted `max_bytes`: handshakes and listings need it.
     pub const LEAST_BYTES: usize = 1024 * 1024;
-    /// No message may be larger than this, whatever is wished.
+    /// The largest accepted `max_bytes`.
     pub const MOST_BYTES: usize = 256 * 1024 * 1024;
-    /// Schemas of tools are nested so deep.
+    /// The smallest accepted `max_depth`: schemas of tools need it.
     pub const LEAST_DEPTH: usize = 16;
-    /// Nothing that is nested deeper can be read.
+    /// The largest accepted `max_depth`: the JSON parser reads no more.
     pub const MOST_DEPTH: usize = 128;
-    /// A message may have at least so many values.
+    /// The smallest accepted `max_values`.
     pub const LEAST_VALUES: usize = 1_024;
-    /// No message may have more values, whatever is wished.
+    /// The largest accepted `max_values`.
     pub const MOST_VALUES: usize = 16 * 1024 * 1024;
-    /// So much of stderr is kept at least: errors show it.
+    /// The smallest accepted `stderr_bytes`: errors show it.
     pub const LEAST_STDERR: usize = 1024;
-    /// No more of stderr is kept, whatever is wished.
+    /// The largest accepted `stderr_bytes`.
     pub const MOST_STDERR: usize = 16 * 1024 * 1024;
 
-    /// What reading a message may take in memory, the message included.
+    /// Bytes of memory for reading a message, including the message.
     pub fn max_memory(&self) -> usize {
         self.max_bytes.saturating_mul(3)
     }
@@ -388,80 +387,80 @@ impl Default for MessageSettings {
     }
 }
 
-/// A setting that would make the runtime misbehave.
+/// A setting with an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the setting {name} {problem}")]
 #[non_exhaustive]
 pub struct InvalidSetting {
-    /// Which setting, as it is written in a config file.
+    /// The setting, as it is written in a config file.
     pub name: &'static str,
-    /// What is wrong with it and what to write instead.
+    /// What is wrong with it, or what to write instead.
     pub problem: &'static str,
 }
 
 impl InvalidSetting {
-    /// A setting, and what is wrong with it.
+    /// A setting and what is wrong with it.
     pub fn new(name: &'static str, problem: &'static str) -> Self {
         Self { name, problem }
     }
 }
 
 impl ServerSettings {
-    /// Refuses settings that would spin, storm or stand still.
+    /// Rejects settings that would cause hot loops, connect storms or a standstill.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let refuse = |name, problem| Err(InvalidSetting::new(name, problem));
+        let reject = |name, problem| Err(InvalidSetting::new(name, problem));
         if self.backoff.initial.is_zero() {
-            return refuse("reconnect.initialDelay", "must be longer than 0");
+            return reject("reconnect.initialDelay", "must be longer than 0");
         }
         if self.backoff.max < self.backoff.initial {
-            return refuse("reconnect.maxDelay", "must be at least initialDelay");
+            return reject("reconnect.maxDelay", "must be at least initialDelay");
         }
         if !self.backoff.multiplier.is_finite() || self.backoff.multiplier < 1.0 {
-            return refuse("reconnect.multiplier", "must be at least 1");
+            return reject("reconnect.multiplier", "must be at least 1");
         }
         if !(0.0..=1.0).contains(&self.backoff.jitter) {
-            return refuse("reconnect.jitter", "must be between 0 and 1");
+            return reject("reconnect.jitter", "must be between 0 and 1");
         }
         if self.budget.attempts == 0 {
-            return refuse("reconnect.attempts", "must be at least 1");
+            return reject("reconnect.attempts", "must be at least 1");
         }
         if self.budget.within.is_zero() {
-            return refuse("reconnect.within", "must be longer than 0");
+            return reject("reconnect.within", "must be longer than 0");
         }
         if self.budget.first_probe.is_zero() {
-            return refuse("reconnect.firstProbe", "must be longer than 0");
+            return reject("reconnect.firstProbe", "must be longer than 0");
         }
         if self.health.threshold == 0 {
-            return refuse("health.threshold", "must be at least 1");
+            return reject("health.threshold", "must be at least 1");
         }
         if self.health.keepalive.is_zero() {
-            return refuse("health.keepalive", "must be longer than 0");
+            return reject("health.keepalive", "must be longer than 0");
         }
         if self.admission.in_flight == 0 {
-            return refuse("limits.inFlight", "must be at least 1");
+            return reject("limits.inFlight", "must be at least 1");
         }
         if self.timeouts.connect.is_zero() {
-            return refuse("timeouts.connect", "must be longer than 0");
+            return reject("timeouts.connect", "must be longer than 0");
         }
         if self.rest.sleep_after.is_some_and(|after| after.is_zero()) {
-            return refuse("sleepAfter", "must be longer than 0");
+            return reject("sleepAfter", "must be longer than 0");
         }
         if self.listing.max_pages == 0 {
-            return refuse("limits.pages", "must be at least 1");
+            return reject("limits.pages", "must be at least 1");
         }
         if self.listing.max_items == 0 {
-            return refuse("limits.items", "must be at least 1");
+            return reject("limits.items", "must be at least 1");
         }
         self.messages.validate()?;
         let durations = self.durations();
         let long = durations.iter().find(|(_, it)| *it > MAX_DURATION);
         match long {
-            Some((name, _)) => refuse(name, "is longer than a year"),
+            Some((name, _)) => reject(name, "is longer than a year"),
             None => Ok(()),
         }
     }
 
-    /// Every duration, by the name that it has in a config file.
+    /// Every duration, by its name in a config file.
     fn durations(&self) -> [(&'static str, Duration); 23] {
         let (backoff, budget, timeouts) = (&self.backoff, &self.budget, &self.timeouts);
         [
@@ -506,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hot_loop_is_refused() {
+    fn a_hot_loop_is_rejected() {
         let mut settings = ServerSettings::default();
         settings.backoff.initial = Duration::ZERO;
         assert_eq!(
@@ -515,23 +514,23 @@ mod tests {
         );
     }
 
-    /// No file could say it, so what is written down could not be read back.
+    /// A config file cannot express it, so a written config could not be read back.
     #[test]
-    fn what_is_longer_than_a_year_is_refused() {
+    fn a_duration_longer_than_a_year_is_rejected() {
         let mut settings = ServerSettings::default();
         settings.timeouts.call = MAX_DURATION;
         settings.validate().unwrap();
         settings.timeouts.call += Duration::from_nanos(1);
-        let refused = settings.validate().unwrap_err();
+        let rejected = settings.validate().unwrap_err();
         let expected = "the setting timeouts.call is longer than a year";
-        assert_eq!(refused.to_string(), expected);
+        assert_eq!(rejected.to_string(), expected);
         let mut settings = ServerSettings::default();
         settings.rest.sleep_after = Some(Duration::MAX);
         assert_eq!(settings.validate().unwrap_err().name, "sleepAfter");
     }
 
     #[test]
-    fn sizes_of_messages_have_a_least_and_a_most() {
+    fn sizes_of_messages_have_a_minimum_and_a_maximum() {
         let mut settings = ServerSettings::default();
         settings.messages.max_bytes = MessageSettings::MOST_BYTES;
         settings.messages.max_depth = MessageSettings::LEAST_DEPTH;
@@ -543,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_shutdown_shrinks_every_step_in_proportion() {
+    fn a_short_shutdown_shortens_every_step_in_proportion() {
         let fitted = CloseSettings::default().fit(Duration::from_millis(900));
         assert_eq!(fitted.drain, Duration::from_millis(500));
         assert_eq!(fitted.stdin, Duration::from_millis(200));

@@ -1,8 +1,8 @@
-//! The curve of delays between tries.
+//! Growing delays between attempts.
 //!
-//! This is the only file that knows the `backoff` crate, which serves as a calculator alone: it
-//! never sleeps, and the random number and the clock that it asks have no influence on what leaves
-//! here. How often tries may happen is the business of [`crate::policy::budget`].
+//! This is the only file that uses the `backoff` crate, and only as a calculator: it never sleeps, and
+//! its own clock and random numbers do not affect the result. [`crate::policy::budget`] limits how many
+//! attempts may happen.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use backoff::{ExponentialBackoff, ExponentialBackoffBuilder};
 use crate::random::Random;
 use crate::settings::BackoffSettings;
 
-/// No delay is shorter, whatever the settings say: a delay of zero is a hot loop.
+/// The shortest delay, whatever the settings say: a delay of zero is a hot loop.
 pub const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
-/// No delay is longer, whatever the settings say, so that a moment plus a delay always exists.
+/// The longest delay, whatever the settings say, so that adding it to a moment never overflows.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A position on a growing curve of delays.
+/// A position in a sequence of growing delays.
 ///
 /// ```
 /// use mcpvisor_core::{Backoff, Random, settings::BackoffSettings};
@@ -36,7 +36,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The beginning of the curve.
+    /// The start of the sequence.
     pub fn new(settings: &BackoffSettings) -> Self {
         let initial = settings.initial.clamp(SHORTEST_DELAY, LONGEST_DELAY);
         // A multiplier below 1 (or not a number) would shrink the delays towards a hot loop.
@@ -60,23 +60,23 @@ impl Backoff {
         }
     }
 
-    /// The delay before the next try; the one after it is longer, up to the maximum.
-    pub fn next_delay(&mut self, chance: Random) -> Duration {
+    /// The delay before the next attempt. The one after it is longer, up to the maximum.
+    pub fn next_delay(&mut self, random: Random) -> Duration {
         let interval = self.curve.current_interval;
-        // Only to advance: its own answer is jittered by a random number of its own.
+        // Only to advance: the result has a jitter of the crate's own random number.
         let _ = self.curve.next_backoff();
-        let share = 1.0 + self.jitter * (2.0 * chance.get() - 1.0);
+        let share = 1.0 + self.jitter * (2.0 * random.get() - 1.0);
         interval
             .mul_f64(share)
             .clamp(SHORTEST_DELAY, self.curve.max_interval)
     }
 
-    /// Back to the beginning of the curve.
+    /// Returns to the start of the sequence.
     pub fn reset(&mut self) {
         self.curve.reset();
     }
 
-    /// Takes new settings and stays at about the same position, within their bounds.
+    /// Applies new settings and keeps the current delay, within their bounds.
     pub fn reconfigure(&mut self, settings: &BackoffSettings) {
         let position = self.curve.current_interval;
         *self = Self::new(settings);
@@ -99,9 +99,9 @@ mod tests {
         }
     }
 
-    fn delays(backoff: &mut Backoff, chance: f64, count: usize) -> Vec<u128> {
+    fn delays(backoff: &mut Backoff, random: f64, count: usize) -> Vec<u128> {
         (0..count)
-            .map(|_| backoff.next_delay(Random::new(chance)).as_millis())
+            .map(|_| backoff.next_delay(Random::new(random)).as_millis())
             .collect()
     }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_spreads_to_both_sides_and_never_beyond_the_maximum() {
+    fn jitter_shortens_and_lengthens_but_never_exceeds_the_maximum() {
         let mut low = Backoff::new(&settings());
         assert_eq!(delays(&mut low, 0.0, 2), [400, 800]);
         let mut high = Backoff::new(&settings());
@@ -127,17 +127,17 @@ mod tests {
     }
 
     #[test]
-    fn the_same_chances_give_the_same_delays() {
-        let chances = [0.1, 0.9, 0.3, 0.0, 0.7, 0.5, 0.2];
+    fn the_same_random_numbers_give_the_same_delays() {
+        let numbers = [0.1, 0.9, 0.3, 0.0, 0.7, 0.5, 0.2];
         let trace = || {
             let mut backoff = Backoff::new(&settings());
-            chances.map(|chance| backoff.next_delay(Random::new(chance)))
+            numbers.map(|number| backoff.next_delay(Random::new(number)))
         };
         assert_eq!(trace(), trace());
     }
 
     #[test]
-    fn reset_begins_the_curve_again() {
+    fn reset_returns_to_the_first_delay() {
         let mut backoff = Backoff::new(&settings());
         delays(&mut backoff, 0.5, 5);
         backoff.reset();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_would_spin_or_overflow_are_bounded() {
+    fn settings_that_would_spin_or_overflow_are_limited() {
         let mut spinning = Backoff::new(&BackoffSettings {
             initial: Duration::ZERO,
             multiplier: 0.0,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn new_settings_keep_the_position_within_their_bounds() {
+    fn new_settings_keep_the_current_delay_within_their_bounds() {
         let mut backoff = Backoff::new(&settings());
         delays(&mut backoff, 0.5, 3);
         backoff.reconfigure(&BackoffSettings {

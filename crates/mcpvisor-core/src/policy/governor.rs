@@ -1,8 +1,9 @@
-//! Bounds and spreads connects across servers, so that a restart of the host is no stampede.
+//! Limits and spreads connects across servers, so that a restart of the host does not connect all of them
+//! at once.
 //!
-//! A server asks for a slot, gets it granted, and releases it at the first byte or the end of its
-//! connect; a slot that is not released in time is freed anyway, so that silent servers never hold
-//! up the others. When a server wants to connect at all is the business of its budget.
+//! A server requests a permit and releases it at the first byte or at the end of its connect. A permit
+//! that is not released in time expires, so that silent servers never block the others. The budget of
+//! each server decides when it connects at all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,19 +11,19 @@ use std::time::{Duration, Instant};
 use crate::policy::backoff::LONGEST_DELAY;
 use crate::settings::{InvalidSetting, MAX_DURATION};
 
-/// The bounds across a fleet. Begin with the default and change what should be other.
+/// The limits across a fleet. Start from the default and change fields.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct GovernorSettings {
-    /// Slots that are held at once.
+    /// Permits held at once.
     pub max_connects: usize,
-    /// Slots that are held at once by servers that are started as processes.
+    /// Permits held at once by servers that run as child processes.
     pub max_stdio: usize,
-    /// A slot is freed after this, released or not.
+    /// A permit expires after this time.
     pub hold: Duration,
-    /// At least this many reconnects are allowed within a window, however small the fleet.
+    /// Reconnects allowed within a window, however small the fleet.
     pub burst_floor: usize,
-    /// The share of the fleet that may reconnect within a window.
+    /// The share of the fleet that may reconnect within a window, if that is more.
     pub burst_share: f64,
     /// The sliding window in which reconnects are counted.
     pub burst_window: Duration,
@@ -42,12 +43,12 @@ impl Default for GovernorSettings {
 }
 
 impl GovernorSettings {
-    /// More connects at once are no bound.
+    /// The largest accepted limit.
     pub const MOST: usize = 1_000_000;
 
-    /// Refuses bounds that would let nobody connect, or that no config file could say.
+    /// Rejects limits that would block all connects, or that a config file cannot express.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let refuse = |name, problem| Err(InvalidSetting { name, problem });
+        let reject = |name, problem| Err(InvalidSetting { name, problem });
         let counts = [
             ("connects.atOnce", self.max_connects),
             ("connects.stdioAtOnce", self.max_stdio),
@@ -55,24 +56,24 @@ impl GovernorSettings {
         ];
         let wrong = |(_, count): &&(_, usize)| !(1..=Self::MOST).contains(count);
         if let Some((name, _)) = counts.iter().find(wrong) {
-            return refuse(name, "must be between 1 and 1000000");
+            return reject(name, "must be between 1 and 1000000");
         }
         if !(0.0..=1.0).contains(&self.burst_share) {
-            return refuse("connects.burstShare", "must be between 0 and 1");
+            return reject("connects.burstShare", "must be between 0 and 1");
         }
         if self.hold.is_zero() {
-            return refuse("connects.hold", "must be longer than 0");
+            return reject("connects.hold", "must be longer than 0");
         }
         if self.hold > MAX_DURATION {
-            return refuse("connects.hold", "is longer than a year");
+            return reject("connects.hold", "is longer than a year");
         }
         if self.burst_window > MAX_DURATION {
-            return refuse("connects.burstWindow", "is longer than a year");
+            return reject("connects.burstWindow", "is longer than a year");
         }
         Ok(())
     }
 
-    /// The same, so that somebody can always connect and the clock holds every moment.
+    /// Adjusts the limits so that at least one server can connect and the clock never overflows.
     fn usable(self) -> Self {
         Self {
             max_connects: self.max_connects.max(1),
@@ -93,31 +94,31 @@ pub enum ConnectKind {
     Reconnect,
 }
 
-/// Who may connect now, and who waits.
+/// Which servers may connect now, and which wait.
 #[derive(Debug, Clone)]
 pub struct Governor<K: Ord + Clone> {
     settings: GovernorSettings,
     fleet: usize,
-    /// The number of the next one who asks: the order in which they are granted.
+    /// Requests are granted in the order of their tickets.
     next_ticket: u64,
-    /// Where each waiting key stands.
-    places: BTreeMap<K, Place>,
-    /// The waiting keys by ticket, one queue for each combination of bounds that they wait for.
+    /// The queued request of each key.
+    queued: BTreeMap<K, QueuedRequest>,
+    /// The queued keys by ticket, one queue for each combination of limits that apply.
     lanes: [BTreeMap<u64, K>; Lane::COUNT],
-    granted: BTreeMap<K, Grant>,
-    /// When the latest reconnects were granted, oldest first; none older than the window.
+    permits: BTreeMap<K, Permit>,
+    /// When the latest reconnects were granted, oldest first, within the window.
     reconnects: VecDeque<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct QueuedRequest {
     lane: Lane,
     ticket: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Grant {
-    at: Instant,
+struct Permit {
+    granted_at: Instant,
     stdio: bool,
 }
 
@@ -141,7 +142,7 @@ impl Lane {
         Self { kind, stdio }
     }
 
-    /// The place in [`Lane::ALL`].
+    /// The index in [`Lane::ALL`].
     fn index(self) -> usize {
         let kind = match self.kind {
             ConnectKind::First => 0,
@@ -152,37 +153,35 @@ impl Lane {
 }
 
 impl<K: Ord + Clone> Governor<K> {
-    /// Nobody waits and nothing is granted. Bounds of 0 are taken as 1.
+    /// No requests and no permits. Limits of 0 count as 1.
     pub fn new(settings: GovernorSettings) -> Self {
         Self {
             settings: settings.usable(),
             fleet: 0,
             next_ticket: 0,
-            places: BTreeMap::new(),
+            queued: BTreeMap::new(),
             lanes: Default::default(),
-            granted: BTreeMap::new(),
+            permits: BTreeMap::new(),
             reconnects: VecDeque::new(),
         }
     }
 
-    /// Other bounds from now on. Slots that are held stay so; to be followed by
-    /// [`poll`](Self::poll).
+    /// Changes the limits. Permits that are held stay. Call [`poll`](Self::poll) afterwards.
     pub fn reconfigure(&mut self, settings: GovernorSettings) {
         self.settings = settings.usable();
     }
 
-    /// How many servers there are.
+    /// Sets the number of servers.
     pub fn set_fleet(&mut self, servers: usize) {
         self.fleet = servers;
     }
 
-    /// Wants a slot for a key; [`poll`](Self::poll) names it when it may connect.
+    /// Requests a permit for a key; [`poll`](Self::poll) returns the key when it is granted.
     ///
-    /// A key that waits already keeps its place in the order; one that holds a slot gives it up
-    /// and waits again.
-    pub fn ask(&mut self, key: K, kind: ConnectKind, stdio: bool) {
-        self.granted.remove(&key);
-        let ticket = match self.forget_waiting(&key) {
+    /// A key that is queued keeps its position. One that holds a permit releases it and is queued again.
+    pub fn request(&mut self, key: K, kind: ConnectKind, stdio: bool) {
+        self.permits.remove(&key);
+        let ticket = match self.dequeue(&key) {
             Some(ticket) => ticket,
             None => {
                 self.next_ticket += 1;
@@ -191,19 +190,19 @@ impl<K: Ord + Clone> Governor<K> {
         };
         let lane = Lane::new(kind, stdio);
         self.lanes[lane.index()].insert(ticket, key.clone());
-        self.places.insert(key, Place { lane, ticket });
+        self.queued.insert(key, QueuedRequest { lane, ticket });
     }
 
-    /// Forgets a key, whether it waits or holds a slot.
+    /// Releases the permit of a key, or withdraws its request.
     pub fn release(&mut self, key: &K) {
-        self.granted.remove(key);
-        self.forget_waiting(key);
+        self.permits.remove(key);
+        self.dequeue(key);
     }
 
-    /// The keys that may connect now, in the order in which they asked.
+    /// Grants permits and returns their keys, in the order of their requests.
     ///
-    /// One that waits for a bound that others don't need does not hold them up. To be called after
-    /// every [`ask`](Self::ask) and [`release`](Self::release), and at the
+    /// A request that waits for a limit does not block requests to which that limit does not apply. Call
+    /// it after every [`request`](Self::request) and [`release`](Self::release), and at the
     /// [`next_deadline`](Self::next_deadline).
     pub fn poll(&mut self, now: Instant) -> Vec<K> {
         self.expire(now);
@@ -212,21 +211,21 @@ impl<K: Ord + Clone> Governor<K> {
             let Some((_, key)) = self.lanes[lane.index()].pop_first() else {
                 break;
             };
-            self.places.remove(&key);
+            self.queued.remove(&key);
             if lane.kind == ConnectKind::Reconnect {
                 self.reconnects.push_back(now);
             }
-            let grant = Grant {
-                at: now,
+            let permit = Permit {
+                granted_at: now,
                 stdio: lane.stdio,
             };
-            self.granted.insert(key.clone(), grant);
+            self.permits.insert(key.clone(), permit);
             granted.push(key);
         }
         granted
     }
 
-    /// When [`poll`](Self::poll) will name somebody even if nothing else happens.
+    /// When [`poll`](Self::poll) grants the next permit if nothing else happens.
     pub fn next_deadline(&self) -> Option<Instant> {
         Lane::ALL
             .into_iter()
@@ -235,18 +234,8 @@ impl<K: Ord + Clone> Governor<K> {
             .min()
     }
 
-    /// How many hold a slot.
-    pub fn granted(&self) -> usize {
-        self.granted.len()
-    }
-
-    /// How many wait for one.
-    pub fn waiting(&self) -> usize {
-        self.places.len()
-    }
-
-    fn forget_waiting(&mut self, key: &K) -> Option<u64> {
-        let Place { lane, ticket } = self.places.remove(key)?;
+    fn dequeue(&mut self, key: &K) -> Option<u64> {
+        let QueuedRequest { lane, ticket } = self.queued.remove(key)?;
         self.lanes[lane.index()].remove(&ticket);
         Some(ticket)
     }
@@ -255,8 +244,8 @@ impl<K: Ord + Clone> Governor<K> {
         let GovernorSettings {
             hold, burst_window, ..
         } = self.settings;
-        self.granted
-            .retain(|_, grant| now.saturating_duration_since(grant.at) < hold);
+        self.permits
+            .retain(|_, permit| now.saturating_duration_since(permit.granted_at) < hold);
         while let Some(oldest) = self.reconnects.front() {
             if now.saturating_duration_since(*oldest) < burst_window {
                 break;
@@ -265,7 +254,7 @@ impl<K: Ord + Clone> Governor<K> {
         }
     }
 
-    /// Of the lanes whose bounds leave room, the one in which somebody asked first.
+    /// The lane with the oldest request that its limits allow.
     fn next_lane(&self) -> Option<Lane> {
         Lane::ALL
             .into_iter()
@@ -278,36 +267,38 @@ impl<K: Ord + Clone> Governor<K> {
             .map(|(_, lane)| lane)
     }
 
-    /// When all bounds of a lane leave room by themselves; none when they do already.
+    /// When the limits of a lane allow a connect without a release; `None` if they do now.
     fn free_at(&self, lane: Lane) -> Option<Instant> {
-        let slots = self.slot_free_at(self.settings.max_connects, |_| true);
+        let permits = self.permit_free_at(self.settings.max_connects, |_| true);
         let stdio = lane
             .stdio
-            .then(|| self.slot_free_at(self.settings.max_stdio, |grant| grant.stdio))
+            .then(|| self.permit_free_at(self.settings.max_stdio, |permit| permit.stdio))
             .flatten();
         let window = match lane.kind {
             ConnectKind::First => None,
             ConnectKind::Reconnect => self.window_free_at(),
         };
-        slots.max(stdio).max(window)
+        permits.max(stdio).max(window)
     }
 
-    fn slot_free_at(&self, bound: usize, counts: impl Fn(&Grant) -> bool) -> Option<Instant> {
-        let held = || self.granted.values().filter(|grant| counts(grant));
-        if held().count() < bound {
+    fn permit_free_at(&self, limit: usize, counts: impl Fn(&Permit) -> bool) -> Option<Instant> {
+        let held = || self.permits.values().filter(|permit| counts(permit));
+        if held().count() < limit {
             return None;
         }
-        held().map(|grant| grant.at + self.settings.hold).min()
+        held()
+            .map(|permit| permit.granted_at + self.settings.hold)
+            .min()
     }
 
     fn window_free_at(&self) -> Option<Instant> {
-        // A fleet that shrank may have more in the window than it is allowed now.
+        // After the fleet shrank the window may hold more than it allows now.
         let surplus = self.reconnects.len().checked_sub(self.burst())?;
         let last = self.reconnects.get(surplus)?;
         Some(*last + self.settings.burst_window)
     }
 
-    /// The reconnects that a window may hold.
+    /// The number of reconnects that a window may hold.
     fn burst(&self) -> usize {
         let share = self.fleet as f64 * self.settings.burst_share;
         self.settings.burst_floor.max(share as usize).max(1)
@@ -332,38 +323,34 @@ mod tests {
     }
 
     #[test]
-    fn connects_are_bounded_and_granted_in_the_order_asked() {
+    fn connects_are_limited_and_granted_in_the_order_of_requests() {
         let mut governor = governor(GovernorSettings {
             max_connects: 2,
             ..GovernorSettings::default()
         });
         let now = Instant::now();
         for key in [3, 1, 2, 0] {
-            governor.ask(key, First, false);
+            governor.request(key, First, false);
         }
         assert_eq!(governor.poll(now), [3, 1]);
-        assert_eq!((governor.granted(), governor.waiting()), (2, 2));
+        assert_eq!((governor.permits.len(), governor.queued.len()), (2, 2));
         assert_eq!(governor.poll(now), []);
         governor.release(&3);
         assert_eq!(governor.poll(now), [2]);
         governor.release(&0);
         governor.release(&1);
-        assert_eq!(
-            governor.poll(now),
-            [],
-            "one that left the line is forgotten"
-        );
+        assert_eq!(governor.poll(now), [], "a withdrawn request is forgotten");
     }
 
     #[test]
-    fn silent_servers_never_hold_up_the_others() {
+    fn silent_servers_never_block_the_others() {
         let mut governor = governor(GovernorSettings {
             max_connects: 1,
             ..GovernorSettings::default()
         });
         let now = Instant::now();
-        governor.ask(1, First, false);
-        governor.ask(2, First, false);
+        governor.request(1, First, false);
+        governor.request(2, First, false);
         assert_eq!(governor.poll(now), [1]);
         assert_eq!(governor.next_deadline(), Some(now + millis(2_000)));
         assert_eq!(governor.poll(now + millis(1_999)), []);
@@ -371,22 +358,22 @@ mod tests {
         assert_eq!(governor.next_deadline(), None);
         governor.release(&1);
         assert_eq!(
-            governor.granted(),
+            governor.permits.len(),
             1,
-            "a late release frees nobody else's slot"
+            "a late release does not free the permit of another"
         );
     }
 
     #[test]
-    fn processes_that_wait_for_their_bound_do_not_hold_up_others() {
+    fn processes_that_wait_for_their_limit_do_not_block_others() {
         let mut governor = governor(GovernorSettings {
             max_stdio: 1,
             ..GovernorSettings::default()
         });
         let now = Instant::now();
-        governor.ask(1, First, true);
-        governor.ask(2, First, true);
-        governor.ask(3, First, false);
+        governor.request(1, First, true);
+        governor.request(2, First, true);
+        governor.request(3, First, false);
         assert_eq!(governor.poll(now), [1, 3]);
         governor.release(&3);
         assert_eq!(governor.poll(now), []);
@@ -395,14 +382,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mass_loss_is_spread_and_does_not_hold_up_first_connects() {
+    fn a_mass_loss_is_spread_and_does_not_block_first_connects() {
         let mut governor = governor(GovernorSettings::default());
         governor.set_fleet(100);
         let begin = Instant::now();
         for key in 0..30 {
-            governor.ask(key, Reconnect, false);
+            governor.request(key, Reconnect, false);
         }
-        governor.ask(1_000, First, false);
+        governor.request(1_000, First, false);
         let mut first: Vec<u32> = (0..10).collect();
         first.push(1_000);
         assert_eq!(governor.poll(begin), first);
@@ -417,7 +404,7 @@ mod tests {
         let mut governor = governor(GovernorSettings::default());
         governor.set_fleet(6);
         for key in 0..6 {
-            governor.ask(key, Reconnect, false);
+            governor.request(key, Reconnect, false);
         }
         assert_eq!(governor.poll(Instant::now()).len(), 5);
     }
@@ -428,45 +415,45 @@ mod tests {
         governor.set_fleet(100);
         let begin = Instant::now();
         for key in 0..9 {
-            governor.ask(key, Reconnect, false);
+            governor.request(key, Reconnect, false);
             governor.poll(begin + millis(u64::from(key)));
         }
         governor.set_fleet(10);
-        governor.ask(9, Reconnect, false);
+        governor.request(9, Reconnect, false);
         assert_eq!(governor.poll(begin + millis(9)), []);
         assert_eq!(governor.next_deadline(), Some(begin + millis(104)));
         assert_eq!(governor.poll(begin + millis(104)), [9]);
     }
 
     #[test]
-    fn asking_twice_keeps_the_place_and_never_takes_two() {
+    fn a_second_request_keeps_the_position_and_never_gets_two_permits() {
         let mut governor = governor(GovernorSettings {
             max_connects: 1,
             ..GovernorSettings::default()
         });
         let now = Instant::now();
-        governor.ask(1, Reconnect, false);
-        governor.ask(2, First, false);
-        governor.ask(1, First, true);
-        assert_eq!(governor.waiting(), 2);
+        governor.request(1, Reconnect, false);
+        governor.request(2, First, false);
+        governor.request(1, First, true);
+        assert_eq!(governor.queued.len(), 2);
         assert_eq!(governor.poll(now), [1]);
-        governor.ask(1, Reconnect, false);
-        assert_eq!(governor.poll(now), [2], "who asks anew goes to the end");
-        assert_eq!((governor.granted(), governor.waiting()), (1, 1));
+        governor.request(1, Reconnect, false);
+        assert_eq!(governor.poll(now), [2], "a new request goes to the end");
+        assert_eq!((governor.permits.len(), governor.queued.len()), (1, 1));
     }
 
-    /// One who asks: how long after the one before, and how long it keeps its slot.
+    /// A server that connects `after` the one before and holds its permit for `keeps`.
     #[derive(Debug, Clone)]
-    struct Guest {
+    struct Connector {
         after: Duration,
         kind: ConnectKind,
         stdio: bool,
         keeps: Duration,
     }
 
-    fn guest() -> impl Strategy<Value = Guest> {
+    fn connector() -> impl Strategy<Value = Connector> {
         (0_u64..40, any::<bool>(), any::<bool>(), 0_u64..3_000).prop_map(
-            |(after, reconnect, stdio, keeps)| Guest {
+            |(after, reconnect, stdio, keeps)| Connector {
                 after: millis(after),
                 kind: if reconnect { Reconnect } else { First },
                 stdio,
@@ -475,30 +462,32 @@ mod tests {
         )
     }
 
-    /// The guests whose slots were granted, each with the moment of it.
-    type Granted = Vec<(Instant, Guest)>;
+    /// The servers that got a permit, each with the moment of it.
+    type Granted = Vec<(Instant, Connector)>;
 
-    fn check_bounds(granted: &Granted, now: Instant, settings: &GovernorSettings, burst: usize) {
-        let count = |counts: &dyn Fn(&Guest, Duration) -> bool| {
-            let counted = |(at, guest): &&(Instant, Guest)| counts(guest, now - *at);
+    fn check_limits(granted: &Granted, now: Instant, settings: &GovernorSettings, burst: usize) {
+        let count = |counts: &dyn Fn(&Connector, Duration) -> bool| {
+            let counted = |(at, connector): &&(Instant, Connector)| counts(connector, now - *at);
             granted.iter().filter(counted).count()
         };
-        let held = |guest: &Guest, age| age < guest.keeps.min(settings.hold);
+        let held = |connector: &Connector, age| age < connector.keeps.min(settings.hold);
         assert!(count(&held) <= settings.max_connects);
-        assert!(count(&|guest, age| guest.stdio && held(guest, age)) <= settings.max_stdio);
+        assert!(
+            count(&|connector, age| connector.stdio && held(connector, age)) <= settings.max_stdio
+        );
         let reconnects =
-            count(&|guest, age| guest.kind == Reconnect && age < settings.burst_window);
+            count(&|connector, age| connector.kind == Reconnect && age < settings.burst_window);
         assert!(reconnects <= burst, "{reconnects} reconnects in a window");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The driver polls after each that asks or releases, and at each deadline.
+        /// The driver polls after each request and release, and at each deadline.
         #[test]
-        fn no_bound_is_ever_exceeded_and_everybody_is_granted(
+        fn no_limit_is_ever_exceeded_and_every_request_is_granted(
             fleet in 1_usize..120,
-            crowd in prop::collection::vec(guest(), 1..100),
+            connectors in prop::collection::vec(connector(), 1..100),
         ) {
             let settings = GovernorSettings { max_connects: 12, max_stdio: 4, ..GovernorSettings::default() };
             let burst = settings.burst_floor.max(fleet / 10);
@@ -507,31 +496,31 @@ mod tests {
             let mut now = Instant::now();
             let mut arrivals = VecDeque::new();
             let mut arrival = now;
-            for (key, guest) in crowd.iter().enumerate() {
-                arrival += guest.after;
+            for (key, connector) in connectors.iter().enumerate() {
+                arrival += connector.after;
                 arrivals.push_back((arrival, key));
             }
             let mut leaving: BTreeSet<(Instant, usize)> = BTreeSet::new();
             let mut granted: Granted = Vec::new();
-            while granted.len() < crowd.len() {
+            while granted.len() < connectors.len() {
                 let arrival = arrivals.front().map(|(at, _)| *at);
                 let leave = leaving.first().map(|(at, _)| *at);
                 let wake = [arrival, leave, governor.next_deadline()].into_iter().flatten().min();
-                prop_assert!(wake.is_some(), "somebody waits for ever");
+                prop_assert!(wake.is_some(), "a request waits forever");
                 now = now.max(wake.unwrap());
                 while arrivals.front().is_some_and(|(at, _)| *at <= now) {
                     let (_, key) = arrivals.pop_front().unwrap();
-                    governor.ask(key, crowd[key].kind, crowd[key].stdio);
+                    governor.request(key, connectors[key].kind, connectors[key].stdio);
                 }
                 while leaving.first().is_some_and(|(at, _)| *at <= now) {
                     let (_, key) = leaving.pop_first().unwrap();
                     governor.release(&key);
                 }
                 for key in governor.poll(now) {
-                    leaving.insert((now + crowd[key].keeps, key));
-                    granted.push((now, crowd[key].clone()));
+                    leaving.insert((now + connectors[key].keeps, key));
+                    granted.push((now, connectors[key].clone()));
                 }
-                check_bounds(&granted, now, &settings, burst);
+                check_limits(&granted, now, &settings, burst);
                 prop_assert!(governor.next_deadline().is_none_or(|at| at > now), "a driver would spin");
             }
         }

@@ -1,24 +1,24 @@
 //! How long an idle HTTP connection may be reused.
 //!
-//! A server that closes an idle connection cannot tell the client in advance. A request that is
-//! written while the close is on its way is lost, and its outcome is unknown. So a connection is
-//! reused only while the server certainly still has it open. Sockets and their closes are left to
-//! the link.
+//! A server cannot announce the close of an idle connection. A request that is written while the close is
+//! on its way is lost, and its outcome is unknown. So a connection is reused only while the server
+//! certainly keeps it open. The sockets belong to the link.
 
 use std::time::{Duration, Instant};
 
-/// How long a server that announces nothing is assumed to keep an idle connection. This is the
-/// default of uvicorn and Node, and the shortest one in wide use.
+/// The idle time assumed for a server that announces none. It is the default of uvicorn and Node, and the
+/// shortest in wide use.
 pub const DEFAULT_IDLE: Duration = Duration::from_secs(5);
 
-/// The longest idle time after which a connection is reused, whatever the server announces.
+/// The longest idle time of a connection that is reused, whatever the server announces.
 pub const MAX_REUSE: Duration = Duration::from_secs(60);
 
-/// The largest part of the server's time that is left unused by default, for its clock and ours.
+/// The largest safety margin below the server's idle time on a fast connection. A slow round trip needs
+/// more.
 pub const MAX_MARGIN: Duration = Duration::from_secs(1);
 
-/// How long an early close is remembered. A server that was restarted closes its connections early
-/// too, and may keep the next ones longer.
+/// How long an early close is remembered. A restarting server closes connections early too, and may keep
+/// the next ones longer.
 pub const EARLY_CLOSE_MEMORY: Duration = Duration::from_secs(600);
 
 /// What is known about the idle connections of one server.
@@ -40,7 +40,7 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// How long a connection may be idle and still be reused, on a connection with this round trip.
+    /// How long a connection with this round trip may be idle and still be reused.
     ///
     /// `announced` is the server's `Keep-Alive: timeout`.
     pub fn reuse_for(
@@ -49,11 +49,11 @@ impl KeepAlive {
         round_trip: Duration,
         now: Instant,
     ) -> Duration {
-        let kept = announced.unwrap_or(DEFAULT_IDLE).min(MAX_REUSE);
-        let kept = self.learned(now).map_or(kept, |learned| learned.min(kept));
-        // The server counts from when it sent its last byte to when it gets our first one.
-        let margin = MAX_MARGIN.min(kept / 2).max(2 * round_trip);
-        kept.saturating_sub(margin)
+        let idle = announced.unwrap_or(DEFAULT_IDLE).min(MAX_REUSE);
+        let idle = self.learned(now).map_or(idle, |learned| learned.min(idle));
+        // The server's idle time starts when it sends its last byte and ends when our next one arrives.
+        let margin = MAX_MARGIN.min(idle / 2).max(2 * round_trip);
+        idle.saturating_sub(margin)
     }
 
     /// The server closed a connection that was idle for this long.
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_time_is_honoured_with_a_margin_and_up_to_a_bound() {
+    fn an_announced_time_is_honoured_with_a_margin_and_up_to_a_limit() {
         let server = KeepAlive::default();
         let now = Instant::now();
         let reuse = |announced| server.reuse_for(Some(secs(announced)), NEAR, now);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_close_shortens_the_time_also_against_the_announcement() {
+    fn an_early_close_overrides_a_longer_announced_time() {
         let mut server = KeepAlive::default();
         let now = Instant::now();
         server.closed_after(secs(3), now);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_close_is_forgotten_in_time() {
+    fn an_early_close_is_forgotten_after_a_while() {
         let mut server = KeepAlive::default();
         let now = Instant::now();
         server.closed_after(Duration::ZERO, now);
@@ -148,6 +148,10 @@ mod tests {
         assert!(!server.is_learned(later));
         assert_eq!(server.reuse_for(None, NEAR, later), secs(4));
         server.closed_after(secs(2), later);
-        assert_eq!(server.reuse_for(None, NEAR, later), secs(1), "a new one");
+        assert_eq!(
+            server.reuse_for(None, NEAR, later),
+            secs(1),
+            "a new one counts"
+        );
     }
 }

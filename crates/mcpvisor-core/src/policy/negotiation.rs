@@ -1,45 +1,44 @@
-//! Which era of the protocol a server speaks, found out step by step.
+//! Negotiates which era of the protocol a server speaks.
 //!
-//! The modern era begins with `server/discover`, the older ones with `initialize`. A server whose
-//! era is not known is asked for the modern one first, and whatever it makes of that leads on: an
-//! error, silence, or its end. What was found out is remembered; sending and waiting is left to
-//! others.
+//! The modern era begins with `server/discover`, the legacy one with `initialize`. A server whose era is
+//! unknown is probed for the modern one first. An error, silence or a closed connection leads to the
+//! legacy one. The result is cached for the next connect; the handshake sends the requests and waits.
 
 use std::time::Duration;
 
-/// How long a server of which nothing is known may be silent on the question for the modern era.
+/// How long a server of unknown era may take to answer `server/discover`.
 pub const PROBE_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a server that spoke the modern era before may be silent on it, and one that refused the
-/// other era.
+/// How long a server may take to answer `server/discover` that spoke the modern era before, or that
+/// refused `initialize`.
 pub const REMEMBERED_WAIT: Duration = Duration::from_secs(10);
 
 /// An era of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Era {
-    /// Without a handshake: every request says what it needs to say.
+    /// Without a handshake: every request is self-contained.
     Modern,
     /// With `initialize`, up to 2025-11-25.
     Legacy,
 }
 
-/// What is known of a server's era before it is asked.
+/// What is known about the era of a server before the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KnownEra {
     /// Nothing.
     #[default]
     Unknown,
-    /// It ended when it was asked for the other one.
+    /// It closed the connection when it was probed for the other one.
     Assumed(Era),
     /// It spoke this one before.
     Remembered(Era),
-    /// Its config wants this one where the server speaks both.
+    /// The config prefers this one if the server speaks both.
     Preferred(Era),
-    /// It has to be this one.
+    /// The config requires this one.
     Pinned(Era),
 }
 
-/// What to say to the server.
+/// A request that begins a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeRequest {
     /// `server/discover`.
@@ -48,85 +47,85 @@ pub enum HandshakeRequest {
     Initialize,
 }
 
-/// What the server made of it.
+/// How the server reacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeReply {
-    /// It answered `server/discover`, and speaks a modern version of ours.
+    /// It answered `server/discover` with a modern version that we support.
     Discovered,
-    /// It speaks the modern era, but no modern version of ours. Perhaps an older one, as it says.
+    /// It speaks the modern era, but not the version that was requested. It names others.
     OtherVersions {
-        /// It says that it speaks an older version of ours.
+        /// It names a legacy version that we support.
         legacy: bool,
-        /// It says that it speaks a modern version of ours after all.
+        /// It names a modern version that we support.
         modern: bool,
     },
     /// It refused `server/discover` with an error of the modern era.
     ModernRefusal,
-    /// It answered `server/discover` with any other error, or with nonsense.
+    /// It answered `server/discover` with any other error, or with an invalid reply.
     NotDiscovered,
-    /// It answered `initialize`, with a version of ours.
+    /// It answered `initialize` with a version that we support.
     Initialized,
-    /// It answered `initialize`, with a version that we do not speak.
+    /// It answered `initialize` with a version that we do not support.
     OtherVersion,
     /// It refused `initialize`.
     NotInitialized,
-    /// Nothing was heard for as long as [`Negotiation::reply_timeout`] says.
+    /// Nothing arrived within [`Negotiation::reply_timeout`].
     Silence,
     /// The connection ended.
     Lost,
-    /// The server could not be reached, so it heard nothing of the question.
+    /// The server could not be reached, so it did not see the request.
     Unreachable,
 }
 
-/// What follows.
+/// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextStep {
-    /// Say this, on the same connection.
+    /// Send this on the same connection.
     Send(HandshakeRequest),
-    /// Wait on.
+    /// Keep waiting.
     Wait,
     /// The server speaks this era.
     Agreed(Era),
-    /// There is no version in common.
+    /// No version is shared.
     Incompatible,
-    /// It refused, for a reason of its own.
+    /// The server refused for another reason.
     Refused,
-    /// It seems to end when it is asked for the modern era: connect again and ask for the other.
+    /// It seems to close the connection when it is probed for the modern era: connect again and use the
+    /// other.
     TryOtherEra,
     /// The connection ended.
     Lost,
-    /// There was nobody to ask.
+    /// The server could not be reached.
     Unreachable,
 }
 
-/// One way to an era, on one connection.
+/// The negotiation of one connection.
 #[derive(Debug, Clone)]
 pub struct Negotiation {
     known: KnownEra,
-    /// What is unanswered.
-    waiting: Waiting,
+    pending: Pending,
     /// `server/discover` was answered or refused.
     discover_answered: bool,
-    /// It was answered, after `initialize` had been sent.
+    /// It was answered after `initialize` had been sent.
     discovered_late: bool,
-    /// `initialize` was refused, and what that comes to if the other way is closed too.
+    /// `initialize` was refused: the result unless the modern era works.
     refused: Option<NextStep>,
-    /// A version that the server named was tried already.
+    /// A version that the server named was tried.
     retried: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum Pending {
     Discover,
     Initialize,
-    /// The one was answered by silence, so the other was sent too.
+    /// `server/discover` got no answer in time, so `initialize` was sent too.
     Both,
 }
 
 impl Negotiation {
-    /// What to say first, and the state after it.
+    /// Begins a negotiation. Returns the first request to send.
     pub fn begin(known: KnownEra) -> (Self, HandshakeRequest) {
-        let say = match known {
+        let request = match known {
             KnownEra::Unknown
             | KnownEra::Assumed(Era::Modern)
             | KnownEra::Remembered(Era::Modern)
@@ -139,40 +138,40 @@ impl Negotiation {
         };
         let negotiation = Self {
             known,
-            waiting: match say {
-                HandshakeRequest::Discover => Waiting::Discover,
-                HandshakeRequest::Initialize => Waiting::Initialize,
+            pending: match request {
+                HandshakeRequest::Discover => Pending::Discover,
+                HandshakeRequest::Initialize => Pending::Initialize,
             },
             discover_answered: false,
             discovered_late: false,
             refused: None,
             retried: false,
         };
-        (negotiation, say)
+        (negotiation, request)
     }
 
-    /// How long silence may last now, before it is [`HandshakeReply::Silence`].
+    /// How long to wait for an answer before [`HandshakeReply::Silence`]; `None` for no limit.
     pub fn reply_timeout(&self) -> Option<Duration> {
-        match (self.waiting, self.known) {
-            (_, KnownEra::Pinned(_)) | (Waiting::Initialize, _) => None,
-            // It speaks the modern era, and does not answer the other.
-            (Waiting::Both, _) => self.discovered_late.then_some(PROBE_WAIT),
-            // It may be of the modern era alone, and take its time.
-            (Waiting::Discover, _) if self.refused.is_some() => Some(REMEMBERED_WAIT),
-            (Waiting::Discover, KnownEra::Remembered(_) | KnownEra::Preferred(_)) => {
+        match (self.pending, self.known) {
+            (_, KnownEra::Pinned(_)) | (Pending::Initialize, _) => None,
+            // It speaks the modern era and does not answer `initialize`.
+            (Pending::Both, _) => self.discovered_late.then_some(PROBE_WAIT),
+            // It may speak only the modern era, and be slow.
+            (Pending::Discover, _) if self.refused.is_some() => Some(REMEMBERED_WAIT),
+            (Pending::Discover, KnownEra::Remembered(_) | KnownEra::Preferred(_)) => {
                 Some(REMEMBERED_WAIT)
             }
-            (Waiting::Discover, KnownEra::Unknown | KnownEra::Assumed(_)) => Some(PROBE_WAIT),
+            (Pending::Discover, KnownEra::Unknown | KnownEra::Assumed(_)) => Some(PROBE_WAIT),
         }
     }
 
-    /// What follows from what was heard.
-    pub fn on_reply(&mut self, heard: HandshakeReply) -> NextStep {
-        match heard {
-            HandshakeReply::Discovered => match self.waiting {
-                Waiting::Discover => NextStep::Agreed(Era::Modern),
-                // The other way is under way: whoever answers both speaks both.
-                Waiting::Both | Waiting::Initialize => {
+    /// What follows from a reaction of the server.
+    pub fn on_reply(&mut self, reply: HandshakeReply) -> NextStep {
+        match reply {
+            HandshakeReply::Discovered => match self.pending {
+                Pending::Discover => NextStep::Agreed(Era::Modern),
+                // `initialize` is pending: a server that answers both speaks both.
+                Pending::Both | Pending::Initialize => {
                     self.discover_answered = true;
                     self.discovered_late = true;
                     NextStep::Wait
@@ -191,7 +190,7 @@ impl Negotiation {
     }
 
     fn other_versions(&mut self, modern: bool, legacy: bool) -> NextStep {
-        if self.waiting != Waiting::Discover {
+        if self.pending != Pending::Discover {
             self.discover_answered = true;
             return NextStep::Wait;
         }
@@ -205,18 +204,18 @@ impl Negotiation {
     }
 
     fn not_discovered(&mut self) -> NextStep {
-        let waited = std::mem::replace(&mut self.discover_answered, true);
-        match (self.waiting, self.refused) {
-            (Waiting::Both | Waiting::Initialize, _) => NextStep::Wait,
-            (Waiting::Discover, _) if self.is_pinned() => NextStep::Incompatible,
-            (Waiting::Discover, Some(verdict)) => verdict,
-            (Waiting::Discover, None) if waited => NextStep::Refused,
-            (Waiting::Discover, None) => self.initialize(),
+        let answered_before = std::mem::replace(&mut self.discover_answered, true);
+        match (self.pending, self.refused) {
+            (Pending::Both | Pending::Initialize, _) => NextStep::Wait,
+            (Pending::Discover, _) if self.is_pinned() => NextStep::Incompatible,
+            (Pending::Discover, Some(verdict)) => verdict,
+            (Pending::Discover, None) if answered_before => NextStep::Refused,
+            (Pending::Discover, None) => self.initialize(),
         }
     }
 
-    /// `initialize` led to nothing. Nothing is concluded from that while the server still has the
-    /// other question: over HTTP a refusal may overtake the answer that is being worked on.
+    /// `initialize` was refused. That is final only if `server/discover` is answered: over HTTP the refusal
+    /// may overtake the other answer.
     fn not_initialized(&mut self, verdict: NextStep) -> NextStep {
         if self.refused.replace(verdict).is_some() {
             return verdict;
@@ -224,17 +223,17 @@ impl Negotiation {
         if self.discovered_late {
             return NextStep::Agreed(Era::Modern);
         }
-        if self.waiting == Waiting::Both && !self.discover_answered {
-            self.waiting = Waiting::Discover;
+        if self.pending == Pending::Both && !self.discover_answered {
+            self.pending = Pending::Discover;
             return NextStep::Wait;
         }
         match (self.known, verdict) {
-            // What is known may be out of date, and what is preferred may not be there.
+            // The cached era may be out of date, and the preferred one may not be supported.
             (
                 KnownEra::Assumed(_) | KnownEra::Remembered(_) | KnownEra::Preferred(_),
                 NextStep::Refused,
             ) if !self.discover_answered => {
-                self.waiting = Waiting::Discover;
+                self.pending = Pending::Discover;
                 NextStep::Send(HandshakeRequest::Discover)
             }
             _ => verdict,
@@ -242,21 +241,21 @@ impl Negotiation {
     }
 
     fn silence(&mut self) -> NextStep {
-        match (self.waiting, self.refused) {
-            (Waiting::Discover, Some(verdict)) => verdict,
-            (Waiting::Discover, None) => {
-                self.waiting = Waiting::Both;
+        match (self.pending, self.refused) {
+            (Pending::Discover, Some(verdict)) => verdict,
+            (Pending::Discover, None) => {
+                self.pending = Pending::Both;
                 NextStep::Send(HandshakeRequest::Initialize)
             }
-            (Waiting::Both, _) if self.discovered_late => NextStep::Agreed(Era::Modern),
-            (Waiting::Both | Waiting::Initialize, _) => NextStep::Wait,
+            (Pending::Both, _) if self.discovered_late => NextStep::Agreed(Era::Modern),
+            (Pending::Both | Pending::Initialize, _) => NextStep::Wait,
         }
     }
 
     fn lost(&self) -> NextStep {
         let unanswered = !self.discover_answered && self.refused.is_none();
-        match (self.known, self.waiting) {
-            (KnownEra::Unknown, Waiting::Discover | Waiting::Both) if unanswered => {
+        match (self.known, self.pending) {
+            (KnownEra::Unknown, Pending::Discover | Pending::Both) if unanswered => {
                 NextStep::TryOtherEra
             }
             _ => NextStep::Lost,
@@ -264,11 +263,11 @@ impl Negotiation {
     }
 
     fn initialize(&mut self) -> NextStep {
-        self.waiting = Waiting::Initialize;
+        self.pending = Pending::Initialize;
         NextStep::Send(HandshakeRequest::Initialize)
     }
 
-    /// Whether the server never said which era it speaks.
+    /// Whether the era of the server was unknown before.
     pub fn is_open(&self) -> bool {
         matches!(self.known, KnownEra::Unknown | KnownEra::Assumed(_))
     }
@@ -277,14 +276,15 @@ impl Negotiation {
         matches!(self.known, KnownEra::Pinned(_))
     }
 
-    /// What to remember once this came of it. What was learned from a server's end is kept until
-    /// the server says otherwise, so that a server which always dies is not asked twice each time.
+    /// What to cache after a negotiation with this result. An era that was assumed because the server
+    /// closed the connection stays until the server answers, so that a server which always dies is not
+    /// probed twice each time.
     pub fn learned_era(&self, next: NextStep) -> KnownEra {
         match (next, self.known) {
             (_, KnownEra::Pinned(era)) => KnownEra::Pinned(era),
-            // What was agreed on under a preference says nothing of what the server would choose.
+            // An agreement under a preference does not show what the server would choose.
             (_, KnownEra::Preferred(era)) => KnownEra::Preferred(era),
-            // It answered both, the modern question too late for this connection.
+            // It answered both, but `server/discover` too late for this connection.
             (NextStep::Agreed(Era::Legacy), _) if self.discovered_late => {
                 KnownEra::Remembered(Era::Modern)
             }
@@ -301,21 +301,21 @@ impl Negotiation {
 mod tests {
     use super::*;
 
-    /// Everything that is said in the course of what is heard, and what comes of it.
-    fn course(
+    /// The requests of a negotiation with these replies, its result, and what is cached.
+    fn negotiate(
         known: KnownEra,
-        heard: &[HandshakeReply],
+        replies: &[HandshakeReply],
     ) -> (Vec<HandshakeRequest>, NextStep, KnownEra) {
         let (mut negotiation, first) = Negotiation::begin(known);
-        let mut said = vec![first];
+        let mut sent = vec![first];
         let mut next = NextStep::Wait;
-        for heard in heard {
-            next = negotiation.on_reply(*heard);
-            if let NextStep::Send(say) = next {
-                said.push(say);
+        for reply in replies {
+            next = negotiation.on_reply(*reply);
+            if let NextStep::Send(request) = next {
+                sent.push(request);
             }
         }
-        (said, next, negotiation.learned_era(next))
+        (sent, next, negotiation.learned_era(next))
     }
 
     const MODERN: KnownEra = KnownEra::Remembered(Era::Modern);
@@ -326,14 +326,14 @@ mod tests {
     use KnownEra::{Pinned, Unknown};
 
     #[test]
-    fn a_server_of_which_nothing_is_known_is_asked_for_the_modern_era_first() {
+    fn a_server_of_unknown_era_is_probed_for_the_modern_one_first() {
         assert_eq!(
-            course(Unknown, &[Discovered]),
+            negotiate(Unknown, &[Discovered]),
             (vec![Discover], NextStep::Agreed(Era::Modern), MODERN)
         );
         for other in [NotDiscovered, Silence] {
             assert_eq!(
-                course(Unknown, &[other, Initialized]),
+                negotiate(Unknown, &[other, Initialized]),
                 (
                     vec![Discover, Initialize],
                     NextStep::Agreed(Era::Legacy),
@@ -344,17 +344,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_asked_for_first_and_forgotten_when_it_no_longer_works() {
+    fn the_cached_era_is_tried_first_and_dropped_when_it_no_longer_works() {
         assert_eq!(
-            course(LEGACY, &[Initialized]),
+            negotiate(LEGACY, &[Initialized]),
             (vec![Initialize], NextStep::Agreed(Era::Legacy), LEGACY)
         );
         assert_eq!(
-            course(MODERN, &[Discovered]),
+            negotiate(MODERN, &[Discovered]),
             (vec![Discover], NextStep::Agreed(Era::Modern), MODERN)
         );
         assert_eq!(
-            course(LEGACY, &[NotInitialized, Discovered]),
+            negotiate(LEGACY, &[NotInitialized, Discovered]),
             (
                 vec![Initialize, Discover],
                 NextStep::Agreed(Era::Modern),
@@ -363,7 +363,7 @@ mod tests {
         );
         for other in [NotDiscovered, Silence] {
             assert_eq!(
-                course(MODERN, &[other, Initialized]),
+                negotiate(MODERN, &[other, Initialized]),
                 (
                     vec![Discover, Initialize],
                     NextStep::Agreed(Era::Legacy),
@@ -372,20 +372,20 @@ mod tests {
             );
         }
         for known in [MODERN, LEGACY] {
-            assert_eq!(course(known, &[Lost]).1, NextStep::Lost);
-            assert_eq!(course(known, &[Lost]).2, Unknown);
+            assert_eq!(negotiate(known, &[Lost]).1, NextStep::Lost);
+            assert_eq!(negotiate(known, &[Lost]).2, Unknown);
         }
     }
 
     #[test]
-    fn the_preferred_era_is_asked_for_first_and_the_other_where_it_is_refused() {
+    fn the_preferred_era_is_tried_first_and_the_other_if_it_is_refused() {
         let preferred = KnownEra::Preferred(Era::Legacy);
         assert_eq!(
-            course(preferred, &[Initialized]),
+            negotiate(preferred, &[Initialized]),
             (vec![Initialize], NextStep::Agreed(Era::Legacy), preferred)
         );
         assert_eq!(
-            course(preferred, &[NotInitialized, Discovered]),
+            negotiate(preferred, &[NotInitialized, Discovered]),
             (
                 vec![Initialize, Discover],
                 NextStep::Agreed(Era::Modern),
@@ -393,45 +393,45 @@ mod tests {
             )
         );
         assert_eq!(
-            course(preferred, &[NotInitialized, NotDiscovered]).1,
+            negotiate(preferred, &[NotInitialized, NotDiscovered]).1,
             NextStep::Refused
         );
-        assert_eq!(course(preferred, &[Lost]).1, NextStep::Lost);
+        assert_eq!(negotiate(preferred, &[Lost]).1, NextStep::Lost);
     }
 
     #[test]
-    fn a_server_that_ends_on_the_question_is_asked_for_the_other_era_next_and_only_once() {
-        for heard in [&[Lost][..], &[Silence, Lost][..]] {
-            let (_, next, lesson) = course(Unknown, heard);
-            assert_eq!((next, lesson), (NextStep::TryOtherEra, ASSUMED));
+    fn a_server_that_closes_on_the_probe_is_tried_in_the_other_era_once() {
+        for replies in [&[Lost][..], &[Silence, Lost][..]] {
+            let (_, next, cached) = negotiate(Unknown, replies);
+            assert_eq!((next, cached), (NextStep::TryOtherEra, ASSUMED));
         }
         assert_eq!(
-            course(ASSUMED, &[Lost]),
+            negotiate(ASSUMED, &[Lost]),
             (vec![Initialize], NextStep::Lost, ASSUMED)
         );
-        assert_eq!(course(ASSUMED, &[Initialized]).2, LEGACY);
+        assert_eq!(negotiate(ASSUMED, &[Initialized]).2, LEGACY);
         assert_eq!(
-            course(Unknown, &[NotDiscovered, Lost]).1,
+            negotiate(Unknown, &[NotDiscovered, Lost]).1,
             NextStep::Lost,
-            "it answered the question, so it was not that"
+            "it answered the probe, so the probe did not kill it"
         );
     }
 
     #[test]
-    fn a_server_that_cannot_be_reached_teaches_nothing() {
+    fn an_unreachable_server_changes_nothing_in_the_cache() {
         for known in [Unknown, ASSUMED, MODERN, LEGACY, Pinned(Era::Legacy)] {
-            let (_, next, lesson) = course(known, &[Unreachable]);
-            assert_eq!((next, lesson), (NextStep::Unreachable, known));
+            let (_, next, cached) = negotiate(known, &[Unreachable]);
+            assert_eq!((next, cached), (NextStep::Unreachable, known));
         }
-        let (said, next, lesson) = course(Unknown, &[NotDiscovered, Unreachable]);
-        assert_eq!(said, [Discover, Initialize]);
-        assert_eq!((next, lesson), (NextStep::Unreachable, Unknown));
+        let (sent, next, cached) = negotiate(Unknown, &[NotDiscovered, Unreachable]);
+        assert_eq!(sent, [Discover, Initialize]);
+        assert_eq!((next, cached), (NextStep::Unreachable, Unknown));
     }
 
     #[test]
-    fn a_late_answer_changes_nothing_unless_the_other_way_is_closed() {
+    fn a_late_answer_changes_nothing_unless_the_other_era_fails() {
         assert_eq!(
-            course(Unknown, &[Silence, NotDiscovered, Initialized]),
+            negotiate(Unknown, &[Silence, NotDiscovered, Initialized]),
             (
                 vec![Discover, Initialize],
                 NextStep::Agreed(Era::Legacy),
@@ -439,17 +439,17 @@ mod tests {
             )
         );
         assert_eq!(
-            course(Unknown, &[Silence, Discovered, Initialized]),
+            negotiate(Unknown, &[Silence, Discovered, Initialized]),
             (
                 vec![Discover, Initialize],
                 NextStep::Agreed(Era::Legacy),
                 MODERN
             ),
-            "a slow starter that speaks both is met in the modern era the next time"
+            "a slow server that speaks both is probed for the modern era next time"
         );
         for end in [NotInitialized, Silence] {
             assert_eq!(
-                course(Unknown, &[Silence, Discovered, end]),
+                negotiate(Unknown, &[Silence, Discovered, end]),
                 (
                     vec![Discover, Initialize],
                     NextStep::Agreed(Era::Modern),
@@ -460,19 +460,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_is_waited_for_though_the_other_way_is_closed_and_not_for_ever() {
+    fn a_slow_answer_gets_limited_time_after_the_other_era_was_refused() {
         for known in [Unknown, MODERN] {
             for (refusal, verdict) in [
                 (NotInitialized, NextStep::Refused),
                 (OtherVersion, NextStep::Incompatible),
             ] {
                 assert_eq!(
-                    course(known, &[Silence, refusal]).1,
+                    negotiate(known, &[Silence, refusal]).1,
                     NextStep::Wait,
-                    "{known:?}: nothing is concluded yet"
+                    "{known:?}: not final yet"
                 );
                 assert_eq!(
-                    course(known, &[Silence, refusal, Discovered]),
+                    negotiate(known, &[Silence, refusal, Discovered]),
                     (
                         vec![Discover, Initialize],
                         NextStep::Agreed(Era::Modern),
@@ -480,12 +480,15 @@ mod tests {
                     )
                 );
                 assert_eq!(
-                    course(known, &[Silence, Discovered, refusal]).1,
+                    negotiate(known, &[Silence, Discovered, refusal]).1,
                     NextStep::Agreed(Era::Modern)
                 );
                 for end in [Silence, NotDiscovered] {
-                    assert_eq!(course(known, &[Silence, refusal, end]).1, verdict);
-                    assert_eq!(course(known, &[Silence, NotDiscovered, refusal]).1, verdict);
+                    assert_eq!(negotiate(known, &[Silence, refusal, end]).1, verdict);
+                    assert_eq!(
+                        negotiate(known, &[Silence, NotDiscovered, refusal]).1,
+                        verdict
+                    );
                 }
                 let (mut negotiation, _) = Negotiation::begin(known);
                 negotiation.on_reply(Silence);
@@ -494,7 +497,7 @@ mod tests {
                 assert_eq!(
                     negotiation.on_reply(Lost),
                     NextStep::Lost,
-                    "it refused the other"
+                    "it refused the other era"
                 );
             }
         }
@@ -504,7 +507,7 @@ mod tests {
     fn versions_that_the_server_names_are_tried_once() {
         let other = |modern, legacy| OtherVersions { modern, legacy };
         assert_eq!(
-            course(Unknown, &[other(true, false), Discovered]),
+            negotiate(Unknown, &[other(true, false), Discovered]),
             (
                 vec![Discover, Discover],
                 NextStep::Agreed(Era::Modern),
@@ -512,11 +515,11 @@ mod tests {
             )
         );
         assert_eq!(
-            course(Unknown, &[other(true, false), other(true, false)]).1,
+            negotiate(Unknown, &[other(true, false), other(true, false)]).1,
             NextStep::Incompatible
         );
         assert_eq!(
-            course(Unknown, &[other(false, true), Initialized]),
+            negotiate(Unknown, &[other(false, true), Initialized]),
             (
                 vec![Discover, Initialize],
                 NextStep::Agreed(Era::Legacy),
@@ -524,19 +527,19 @@ mod tests {
             )
         );
         assert_eq!(
-            course(Unknown, &[other(false, false)]).1,
+            negotiate(Unknown, &[other(false, false)]).1,
             NextStep::Incompatible
         );
         assert_eq!(
-            course(LEGACY, &[NotInitialized, other(false, true)]).1,
+            negotiate(LEGACY, &[NotInitialized, other(false, true)]).1,
             NextStep::Incompatible
         );
     }
 
     #[test]
-    fn a_modern_refusal_is_no_reason_for_the_other_era() {
+    fn a_modern_refusal_does_not_lead_to_the_other_era() {
         assert_eq!(
-            course(Unknown, &[ModernRefusal]),
+            negotiate(Unknown, &[ModernRefusal]),
             (vec![Discover], NextStep::Refused, Unknown)
         );
     }
@@ -545,19 +548,19 @@ mod tests {
     fn a_pinned_era_is_the_only_one() {
         let modern = Pinned(Era::Modern);
         assert_eq!(
-            course(modern, &[NotDiscovered]),
+            negotiate(modern, &[NotDiscovered]),
             (vec![Discover], NextStep::Incompatible, modern)
         );
         assert_eq!(Negotiation::begin(modern).0.reply_timeout(), None);
         let legacy = Pinned(Era::Legacy);
         assert_eq!(
-            course(legacy, &[NotInitialized]),
+            negotiate(legacy, &[NotInitialized]),
             (vec![Initialize], NextStep::Refused, legacy)
         );
     }
 
     #[test]
-    fn no_course_goes_on_for_ever() {
+    fn every_negotiation_ends() {
         let all = [
             Discovered,
             OtherVersions {
@@ -580,16 +583,15 @@ mod tests {
             Pinned(Era::Legacy),
         ] {
             let mut courses = vec![Negotiation::begin(known)];
-            let mut said = 0;
+            let mut sent = 0;
             while !courses.is_empty() {
-                said += 1;
-                assert!(said <= 4, "{known:?}: {courses:?}");
+                sent += 1;
+                assert!(sent <= 4, "{known:?}: {courses:?}");
                 let followed = courses.iter().flat_map(|(course, _)| {
-                    all.iter().filter_map(|heard| {
+                    all.iter().filter_map(|replies| {
                         let mut course = course.clone();
-                        // Waiting on says nothing.
-                        match course.on_reply(*heard) {
-                            NextStep::Send(say) => Some((course, say)),
+                        match course.on_reply(*replies) {
+                            NextStep::Send(request) => Some((course, request)),
                             _ => None,
                         }
                     })

@@ -1,14 +1,14 @@
-//! How many calls of a server may be open at once, before the machine sees them.
+//! The limit of open calls of a server, checked before a call reaches the machine.
 //!
-//! The bound keeps mailboxes small. It is fair: beyond it a client may still enter while it has less
-//! than its share, and the machine makes room for it in the line.
+//! It keeps mailboxes small. It is fair: beyond the limit a client may still open calls while it has less
+//! than its share, and the machine evicts calls of other clients from the queue for it.
 
 use std::collections::BTreeMap;
 
 use crate::ids::ClientId;
 use crate::settings::AdmissionSettings;
 
-/// The open calls of each client: those that run, wait, or are on their way to the machine.
+/// The open calls of each client: in flight, queued, or on their way to the machine.
 #[derive(Debug, Clone)]
 pub struct OpenCalls {
     limit: usize,
@@ -17,7 +17,7 @@ pub struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// None are open.
+    /// No open calls.
     pub fn new(settings: &AdmissionSettings) -> Self {
         Self {
             limit: settings.in_flight.saturating_add(settings.waiting),
@@ -26,13 +26,13 @@ impl OpenCalls {
         }
     }
 
-    /// Takes another bound. Calls that are open stay.
+    /// Changes the limit. Open calls stay.
     pub fn reconfigure(&mut self, settings: &AdmissionSettings) {
         self.limit = settings.in_flight.saturating_add(settings.waiting);
     }
 
-    /// A client opens a call, unless there are too many: of all clients together, and more of this one
-    /// than its share. With n clients at most limit × (1 + 1/2 + … + 1/n) are open.
+    /// Opens a call of a client. Returns false if all clients together have reached the limit and this one
+    /// has its share. With n clients at most limit × (1 + 1/2 + … + 1/n) calls are open.
     pub fn enter(&mut self, client: ClientId) -> bool {
         let own = self.clients.get(&client).copied().unwrap_or_default();
         let active = self.clients.len() + usize::from(own == 0);
@@ -56,7 +56,7 @@ impl OpenCalls {
         self.open -= 1;
     }
 
-    /// The calls that are open.
+    /// The number of open calls.
     pub fn open(&self) -> usize {
         self.open
     }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_alone_has_all_the_room_and_no_more() {
+    fn a_single_client_may_use_the_whole_limit() {
         let mut open = calls(3);
         assert!((0..3).all(|_| open.enter(A)));
         assert!(!open.enter(A));
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_within_its_share_enters_though_another_has_all_the_room() {
+    fn a_client_within_its_share_is_admitted_beyond_the_limit() {
         let mut open = calls(4);
         assert!((0..4).all(|_| open.enter(A)));
         assert!(open.enter(B) && open.enter(B));

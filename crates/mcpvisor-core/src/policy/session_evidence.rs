@@ -1,10 +1,9 @@
 //! Whether a reply says that the session is lost, and how strong that evidence is.
 //!
-//! Tools have sessions of their own (browsers, shells, databases), so a text alone proves nothing
-//! when it comes in a successful reply: the connection settles that doubt with one ping. The machine
-//! hears only of losses that are certain.
+//! Tools have sessions too (browsers, shells, databases), so a text in a successful reply proves nothing:
+//! the connection sends one ping to find out. The machine learns only of losses that are certain.
 
-/// What servers say about a session that they do not know.
+/// Texts of servers about a session that they do not know.
 const LOST: [&str; 7] = [
     "invalid or expired session",
     "session expired",
@@ -15,7 +14,7 @@ const LOST: [&str; 7] = [
     "no valid session id",
 ];
 
-/// Longest text that is searched, in bytes. A longer one is about something else.
+/// Bytes of the longest text that is searched. A longer one is about something else.
 pub const MAX_SEARCHED_TEXT: usize = 200;
 
 /// How strongly the reply to a request that carried a session says that the session is lost.
@@ -23,14 +22,14 @@ pub const MAX_SEARCHED_TEXT: usize = 200;
 pub enum SessionEvidence {
     /// Not at all.
     None,
-    /// In words alone, in a successful reply: the error may be the tool's own.
+    /// Only by a text in a successful reply: the error may come from the tool.
     Doubtful,
     /// By its status.
     Certain,
 }
 
 impl SessionEvidence {
-    /// The evidence of a reply with this HTTP status whose error, or else whose body, has this text.
+    /// The evidence of a reply with this HTTP status. `text` is that of its error, or else its body.
     ///
     /// ```
     /// use mcpvisor_core::session_evidence::SessionEvidence;
@@ -49,8 +48,8 @@ impl SessionEvidence {
         }
     }
 
-    /// Whether a ping with this evidence confirms the doubt about its session. A ping runs no tool,
-    /// so words are enough.
+    /// Whether the reply to a ping with this evidence confirms the loss. A ping runs no tool, so a text is
+    /// enough.
     pub fn confirms_loss(self) -> bool {
         match self {
             Self::Certain | Self::Doubtful => true,
@@ -59,7 +58,7 @@ impl SessionEvidence {
     }
 }
 
-/// Whether a text says that a session is lost, whosever it is.
+/// Whether a text says that a session is lost, of the connection or of a tool.
 pub fn mentions_lost_session(text: &str) -> bool {
     if text.len() > MAX_SEARCHED_TEXT {
         return false;
@@ -83,7 +82,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_status_makes_a_text_certain_and_a_success_makes_it_doubtful() {
+    fn a_text_is_certain_with_an_error_status_and_doubtful_with_a_success() {
         for text in TEXTS {
             for (status, evidence) in [
                 (404, SessionEvidence::Certain),
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_of_the_texts_only_404_says_it() {
+    fn without_a_known_text_only_404_is_evidence() {
         let long = format!("session expired{}", "!".repeat(MAX_SEARCHED_TEXT));
         let others = [
             None,
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_confirms_a_loss_by_either_evidence() {
+    fn either_evidence_of_a_ping_confirms_the_loss() {
         assert!(SessionEvidence::Certain.confirms_loss());
         assert!(SessionEvidence::Doubtful.confirms_loss());
         assert!(!SessionEvidence::None.confirms_loss());

@@ -1,6 +1,4 @@
-//! Patterns over names: `*` is any text, `?` any one character, everything else is itself.
-//!
-//! What the names are (a server's own, or the exposed ones) is the user's of a pattern to say.
+//! Glob patterns over names: `*` matches any text, `?` any one character, everything else itself.
 
 /// One pattern.
 ///
@@ -14,26 +12,27 @@
 pub struct Glob(Box<str>);
 
 impl Glob {
-    /// A pattern. Every text is one.
+    /// A pattern. Every text is a valid one.
     pub fn new(pattern: impl Into<Box<str>>) -> Self {
         Self(pattern.into())
     }
 
-    /// The pattern as it was written.
+    /// The pattern as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the whole name fits. Takes at most the product of both lengths in steps.
+    /// Whether the pattern matches the whole name. Takes at most as many steps as the product of both
+    /// lengths.
     pub fn matches(&self, name: &str) -> bool {
         let (mut pattern, mut rest) = (self.0.chars(), name.chars());
-        // Where to go on when a star has to take one character more.
-        let mut again = None;
+        // Where to continue when the last star has to match one more character.
+        let mut backtrack = None;
         loop {
             let (mut after_pattern, mut after_rest) = (pattern.clone(), rest.clone());
             match (after_pattern.next(), after_rest.next()) {
                 (Some('*'), _) => {
-                    again = Some((after_pattern.clone(), rest.clone()));
+                    backtrack = Some((after_pattern.clone(), rest.clone()));
                     pattern = after_pattern;
                     continue;
                 }
@@ -44,7 +43,7 @@ impl Glob {
                 (None, None) => return true,
                 _ => {}
             }
-            let Some((star, taken)) = &mut again else {
+            let Some((star, taken)) = &mut backtrack else {
                 return false;
             };
             if taken.next().is_none() {
@@ -55,8 +54,8 @@ impl Glob {
     }
 }
 
-/// Which names pass: those that a pattern of `allow` matches, all if there is none, without those
-/// that a pattern of `deny` matches.
+/// Which names pass: those that match a pattern of `allow`, or all if there is none, except those that
+/// match a pattern of `deny`.
 ///
 /// ```
 /// use mcpvisor_core::glob::Filter;
@@ -74,16 +73,16 @@ pub struct Filter {
 /// Why a name does not pass.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterRejection {
-    /// A pattern of `deny` matches it.
-    #[error("the pattern {0:?} denies it")]
+    /// It matches a pattern of `deny`.
+    #[error("denied by the pattern {0:?}")]
     Denied(String),
-    /// There are patterns of `allow`, and none matches it.
-    #[error("no pattern of those that are allowed matches it")]
+    /// It matches no pattern of `allow`.
+    #[error("matches no allowed pattern")]
     NotAllowed,
 }
 
 impl Filter {
-    /// A filter of two lists.
+    /// A filter from two lists.
     pub fn new(
         allow: impl IntoIterator<Item = impl Into<String>>,
         deny: impl IntoIterator<Item = impl Into<String>>,
@@ -95,7 +94,7 @@ impl Filter {
         }
     }
 
-    /// A filter of one list, in which `!` before a pattern denies. The order does not count.
+    /// A filter from one list, in which `!` before a pattern denies. The order does not matter.
     pub fn from_patterns<S: AsRef<str>>(patterns: impl IntoIterator<Item = S>) -> Self {
         let mut filter = Self::default();
         for pattern in patterns {
@@ -117,7 +116,7 @@ impl Filter {
         self.check(name).is_ok()
     }
 
-    /// Whether this name passes, and why not.
+    /// Whether this name passes, or why not.
     pub fn check(&self, name: &str) -> Result<(), FilterRejection> {
         if let Some(denied) = self.deny.iter().find(|glob| glob.matches(name)) {
             return Err(FilterRejection::Denied(denied.as_str().to_owned()));
@@ -137,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_any_text_and_a_question_mark_one_character() {
+    fn a_star_matches_any_text_and_a_question_mark_one_character() {
         for (pattern, name, expected) in [
             ("*", "", true),
             ("", "", true),
@@ -173,7 +172,7 @@ mod tests {
         assert!(Filter::default().is_open() && Filter::default().passes("anything"));
     }
 
-    /// The plain meaning, one character at a time.
+    /// A simple model, one character at a time.
     fn model(pattern: &[char], name: &[char]) -> bool {
         match pattern.split_first() {
             None => name.is_empty(),
@@ -187,14 +186,14 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn patterns_agree_with_the_plain_model(pattern in "[ab\u{e4}?*]{0,7}", name in "[ab\u{e4}*]{0,8}") {
+        fn patterns_agree_with_the_simple_model(pattern in "[ab\u{e4}?*]{0,7}", name in "[ab\u{e4}*]{0,8}") {
             let (wanted, given): (Vec<char>, Vec<char>) =
                 (pattern.chars().collect(), name.chars().collect());
             prop_assert_eq!(Glob::new(pattern).matches(&name), model(&wanted, &given));
         }
 
         #[test]
-        fn a_filter_agrees_with_the_plain_model(
+        fn a_filter_agrees_with_the_simple_model(
             patterns in proptest::collection::vec("!?[ab?*]{0,4}", 0..5), name in "[ab]{0,5}",
         ) {
             let matched = |wanted: &str| {
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_of_many_stars_is_no_trap() {
+    fn a_pattern_of_many_stars_is_matched_quickly() {
         let pattern = Glob::new("*a".repeat(60) + "b");
         assert!(!pattern.matches(&"a".repeat(4_000)));
     }

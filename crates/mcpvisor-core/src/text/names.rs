@@ -1,7 +1,7 @@
-//! The names under which a fleet's tools are exposed: `server__tool`, fit for any model's API.
+//! The exposed names of tools: `server__tool`, valid in the API of every model.
 //!
-//! A name is made of the server's and the tool's name alone, never of what else is there, so it
-//! stays the same whatever else comes and goes. Whose name it was is the catalog's business.
+//! A name depends only on the names of the server and the tool, so it stays the same whatever other
+//! servers and tools exist. The catalog maps it back.
 
 use sha2::{Digest, Sha256};
 
@@ -10,19 +10,18 @@ use crate::ids::ServerName;
 /// The longest exposed name.
 pub const MAX_EXPOSED_NAME: usize = 64;
 
-/// What stands between server and tool; no server's name contains it.
+/// The separator between server and tool; no server name contains it.
 pub const SEPARATOR: &str = "__";
 
-/// Hexadecimal digits of the hash that an altered name ends in.
+/// Hexadecimal digits of the hash at the end of an altered name.
 const HASH_DIGITS: usize = 16;
 
 /// The exposed name of a tool: at most [`MAX_EXPOSED_NAME`] characters of `[A-Za-z0-9_-]`.
 ///
-/// A name that has to be altered keeps what it can of `server__tool`, with `_` in place of every
-/// other character, and ends in `_` and the first 16 hexadecimal digits of the SHA-256 of both names
-/// with a zero byte between them. Altered are names that are too long, that have other characters,
-/// that end like an altered one, and those of servers whose names end in `_`, because `a_` + `b` and
-/// `a` + `_b` would be the same.
+/// A name is altered if it is too long, has other characters, ends like an altered one, or belongs to a
+/// server whose name ends in `_`, because `a_` + `b` and `a` + `_b` would be the same. An altered name
+/// keeps as much of `server__tool` as fits, with `_` in place of every other character, and ends in `_`
+/// and the first 16 hexadecimal digits of the SHA-256 of both names with a zero byte between them.
 ///
 /// ```
 /// use mcpvisor_core::ServerName;
@@ -39,7 +38,7 @@ pub fn exposed_name(server: &ServerName, tool: &str) -> String {
     let plain = full.len() <= MAX_EXPOSED_NAME
         && full.bytes().all(is_allowed)
         && !server.ends_with('_')
-        && !ends_like_an_altered_one(&full);
+        && !looks_altered(&full);
     if plain {
         full
     } else {
@@ -47,12 +46,12 @@ pub fn exposed_name(server: &ServerName, tool: &str) -> String {
     }
 }
 
-/// What every exposed name of a server begins with.
+/// The prefix of all exposed names of a server.
 pub fn exposed_prefix(server: &ServerName) -> String {
     cleaned(server.as_str())
 }
 
-/// Whether a name may be the exposed one of some tool of this server.
+/// Whether a name may be the exposed name of a tool of this server.
 ///
 /// ```
 /// use mcpvisor_core::ServerName;
@@ -71,7 +70,7 @@ pub fn may_expose(server: &ServerName, exposed: &str) -> bool {
 fn altered(full: &str, server: &str, tool: &str) -> String {
     let mut name = cleaned(full);
     name.push('_');
-    // No server's name contains a zero byte, so no two pairs give the same text.
+    // No server name contains a zero byte, so no two pairs give the same input.
     let hash = Sha256::new()
         .chain_update(server)
         .chain_update([0])
@@ -84,7 +83,7 @@ fn altered(full: &str, server: &str, tool: &str) -> String {
     name
 }
 
-/// As much of a text as fits beside the hash, in allowed characters.
+/// As much of a text as fits before the hash, in allowed characters.
 fn cleaned(text: &str) -> String {
     text.chars()
         .map(|c| match u8::try_from(c) {
@@ -103,7 +102,7 @@ fn digit(value: u8) -> char {
     char::from_digit(u32::from(value), 16).unwrap_or('0')
 }
 
-fn ends_like_an_altered_one(name: &str) -> bool {
+fn looks_altered(name: &str) -> bool {
     let bytes = name.as_bytes();
     let Some(start) = bytes.len().checked_sub(HASH_DIGITS + 1) else {
         return false;
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_kept_as_it_is() {
+    fn a_valid_name_is_not_altered() {
         assert_eq!(name("github", "search"), "github__search");
         assert_eq!(name("a-b", "c_d-E9"), "a-b__c_d-E9");
         assert_eq!(name("a", "__x__"), "a____x__");
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_ends_in_a_hash_and_stays_recognizable() {
+    fn an_altered_name_ends_in_a_hash_and_stays_recognizable() {
         assert!(name("github", "a.b").starts_with("github__a_b_"));
         assert!(name("käse", "x").starts_with("k_se__x_"));
         let long = name("github", &"x".repeat(200));
@@ -142,9 +141,9 @@ mod tests {
         assert_ne!(long, name("github", &"x".repeat(201)));
     }
 
-    /// Names written down: whoever stored one finds the same tool with every later version.
+    /// A stored name must refer to the same tool in every later version.
     #[test]
-    fn the_form_never_changes() {
+    fn the_format_never_changes() {
         assert_eq!(
             name("github", "issues.search"),
             "github__issues_search_cf5c556464dc2069"
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_look_alike_are_told_apart() {
+    fn similar_names_stay_distinct() {
         assert_ne!(name("a_", "b"), name("a", "_b"));
         assert_ne!(name("a_", "b\u{e4}"), name("a", "_b\u{e4}"));
         assert_ne!(name("a b", "x"), name("a.b", "x"));
@@ -162,7 +161,7 @@ mod tests {
         assert_ne!(name("github", imitation), altered);
     }
 
-    /// Server names that are easily taken for one another, and any other.
+    /// Similar server names, and arbitrary ones.
     fn servers() -> impl Strategy<Value = ServerName> {
         prop_oneof!["[ab_.-]{1,4}", "[a-z\u{e4} ]{1,70}", any::<String>()]
             .prop_filter_map("not a server name", |name| ServerName::new(name).ok())
@@ -188,8 +187,7 @@ mod tests {
             prop_assert_eq!(&exposed, &exposed_name(&server, &tool));
         }
 
-        /// Whatever servers and tools are called, two of them never share a name; an imitation of an
-        /// altered name is among them.
+        /// No two pairs share a name, not even an imitation of an altered name.
         #[test]
         fn names_are_unique(pairs in proptest::collection::hash_set((servers(), tools()), 1..60)) {
             let mut seen: HashMap<String, (ServerName, String)> = HashMap::new();

@@ -1,25 +1,25 @@
-//! Characters that make a text mean something else than it shows.
+//! Characters that make a text different from what it displays.
 //!
-//! A model reads every character of a tool's description, a person only the ones that are drawn.
-//! What is done about a finding is not decided here.
+//! A model reads every character of a tool's description, a person only the visible ones. The catalog
+//! decides what to do about a finding.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Findings of one item that are kept; more of them say nothing new.
+/// Findings reported per item; more of them add nothing.
 pub const MAX_FINDINGS: usize = 8;
 
-/// What kind of character was found.
+/// The kind of a suspicious character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Suspicion {
-    /// A control character, such as the one that begins a terminal's escape sequence.
+    /// A control character, such as the start of a terminal escape sequence.
     Control,
-    /// A character that is not drawn, such as a zero-width space or a tag.
+    /// A character that is not displayed, such as a zero-width space or a tag.
     Invisible,
-    /// A character that turns the direction of the text around it.
+    /// A character that changes the direction of the text around it.
     Bidirectional,
 }
 
@@ -28,18 +28,17 @@ impl fmt::Display for Suspicion {
         f.write_str(match self {
             Self::Control => "a control character",
             Self::Invisible => "an invisible character",
-            Self::Bidirectional => "a character that turns the direction of text",
+            Self::Bidirectional => "a character that changes the text direction",
         })
     }
 }
 
 /// The suspicious characters of a text, in order.
 ///
-/// Line breaks and tabs are ordinary. So are the joiners and selectors of emoji and of scripts that
-/// need them, behind a character that is not ASCII: one of each, because more of them are a text that
-/// nobody sees.
+/// Line breaks and tabs are ordinary. So is one joiner and one selector after a non-ASCII character, which
+/// emoji and some scripts need. More of them could encode a hidden text.
 pub fn suspicious_chars(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
-    // Nearly all text is plain, and that is seen without looking at its characters one by one.
+    // Nearly all texts are plain ASCII, which is faster to check by bytes.
     let plain = text
         .bytes()
         .all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r'));
@@ -52,20 +51,19 @@ pub fn suspicious_chars(text: &str) -> impl Iterator<Item = (Suspicion, char)> {
     })
 }
 
-/// Whether a character could hide or turn text, whatever stands before it. Line breaks and tabs could
-/// not.
+/// Whether a character is suspicious on its own, without regard to the ones before it.
 pub fn is_suspicious(c: char) -> bool {
     classify(c, &Before::default()).is_some()
 }
 
-/// What stands before a character.
+/// The characters before the current one.
 #[derive(Default)]
 struct Before {
     /// The last character that is neither a joiner nor a selector.
     last: char,
-    /// A selector stands between.
+    /// A selector followed it.
     selected: bool,
-    /// A joiner stands between.
+    /// A joiner followed it.
     joined: bool,
 }
 
@@ -74,7 +72,7 @@ impl Before {
         match c {
             '\u{200c}' | '\u{200d}' => self.joined = true,
             '\u{fe00}'..='\u{fe0f}' => self.selected = true,
-            // One that is not drawn is found itself, so what follows it hides nothing.
+            // An invisible character is reported itself, so it may count as the last one.
             _ => {
                 *self = Self {
                     last: c,
@@ -84,7 +82,7 @@ impl Before {
         }
     }
 
-    /// Whether a selector may follow: each is for the character before it, and stands before a joiner.
+    /// Whether a selector may follow: one per character, before a joiner.
     fn can_be_selected(&self) -> bool {
         !self.selected && !self.joined
     }
@@ -101,7 +99,7 @@ fn classify(c: char, before: &Before) -> Option<Suspicion> {
         }
         '\u{200c}' | '\u{200d}' if !last.is_ascii() && !before.joined => None,
         '\u{fe00}'..='\u{fe0f}' if !last.is_ascii() && before.can_be_selected() => None,
-        // Keycap emoji are a digit, a selector and a frame.
+        // A keycap emoji is a digit, a selector and a frame.
         '\u{fe0f}'
             if (last.is_ascii_digit() || matches!(last, '#' | '*')) && before.can_be_selected() =>
         {
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_or_turns_text_is_found() {
+    fn characters_that_hide_or_reorder_text_are_found() {
         assert_eq!(kinds("a\u{1b}[31m"), [Suspicion::Control]);
         assert_eq!(kinds("a\u{9b}b"), [Suspicion::Control]);
         assert_eq!(
@@ -174,7 +172,7 @@ mod tests {
         assert_eq!(kinds("a\u{1bca0}\u{1bca3}"), [Suspicion::Invisible; 2]);
     }
 
-    /// Bits can be written with two selectors or joiners, behind any letter that is not ASCII.
+    /// Two selectors or joiners can encode bits after any non-ASCII letter.
     #[test]
     fn a_text_of_joiners_or_selectors_is_found() {
         for two in [

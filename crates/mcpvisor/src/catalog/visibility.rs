@@ -154,7 +154,7 @@ mod tests {
             [
                 "tools: the description of \"a\" has an invisible character (U+200B)",
                 "tools: the description of \"a\" has a control character (U+001B)",
-                "tools: the input schema of \"b\" has a character that turns the direction of text (U+202E)",
+                "tools: the input schema of \"b\" has a character that changes the text direction (U+202E)",
             ]
         );
     }
