@@ -43,7 +43,7 @@ impl ConnectPermits {
     }
 
     pub(super) fn request(&mut self, server: &ServerName, kind: ConnectKind, stdio: bool) {
-        self.governor.ask(server.clone(), kind, stdio);
+        self.governor.request(server.clone(), kind, stdio);
     }
 
     pub(super) fn release(&mut self, server: &ServerName) {
