@@ -13,6 +13,7 @@ use crate::link::in_process::{self, ServeFn, ServerEnd};
 #[cfg(feature = "stdio")]
 pub use crate::link::stdio::StdioCommand;
 use crate::secret::{Secret, Secrets};
+use crate::state::fingerprint;
 
 /// The label of services that live in this process.
 const IN_PROCESS: &str = "in_process";
@@ -186,24 +187,18 @@ impl Transport {
         }
     }
 
-    /// A hash of what a person means by "the same server": command and arguments, or the address.
+    /// Identifies the server across runs: a hash of the command and its arguments, or of the address.
     pub(crate) fn fingerprint(&self) -> String {
-        use sha2::Digest;
-        let mut hash = sha2::Sha256::new();
-        // Each part with its length, so that no two lists of parts give the same text.
-        let mut part = |part: &[u8]| {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        };
-        part(self.label().as_bytes());
+        let label = std::iter::once(self.label().as_bytes());
         match &self.0 {
             #[cfg(feature = "stdio")]
-            TransportKind::Stdio(command) => command.identity().for_each(part),
+            TransportKind::Stdio(command) => fingerprint::of_parts(label.chain(command.identity())),
             #[cfg(feature = "http")]
-            TransportKind::Http(endpoint) => part(endpoint.identity().as_bytes()),
-            TransportKind::Channel { .. } => {}
+            TransportKind::Http(endpoint) => {
+                fingerprint::of_parts(label.chain([endpoint.identity().as_bytes()]))
+            }
+            TransportKind::Channel { .. } => fingerprint::of_parts(label),
         }
-        crate::state::pins::hex(&hash.finalize())
     }
 
     /// What must not be shown of the server, as this process's environment is now.
@@ -230,17 +225,6 @@ impl Transport {
             #[cfg(feature = "http")]
             TransportKind::Http(_) => true,
             TransportKind::Channel { .. } => false,
-        }
-    }
-
-    /// What the server is reached by, part by part, where it is outside of this process.
-    pub(crate) fn reached_by(&self) -> Option<Vec<Vec<u8>>> {
-        match &self.0 {
-            #[cfg(feature = "stdio")]
-            TransportKind::Stdio(command) => Some(command.reached_by()),
-            #[cfg(feature = "http")]
-            TransportKind::Http(endpoint) => Some(endpoint.reached_by()),
-            TransportKind::Channel { .. } => None,
         }
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn visible(listed: &ServerCatalog, rules: VisibilityRules<'_>) -> Ser
         findings.tool(tool);
         match rules
             .pins
-            .and_then(|(approval, at)| pins::judge(approval, at, tool))
+            .and_then(|(approval, at)| pins::check_tool(approval, at, tool))
         {
             Some(back) => held.push(back),
             None => shown.push(tool),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::file::ConfigError;
 use super::source::CONFIG_OPS;
 use super::{Config, ConfigSource};
-use crate::state::file_ops::READ_WITHIN;
+use crate::state::file_ops::READ_TIMEOUT;
 
 /// Names that are looked for in the working folder, in this order.
 const IN_WORKING_FOLDER: [&str; 3] = ["mcpvisor.json", "mcpvisor.toml", ".mcp.json"];
@@ -55,7 +55,7 @@ impl FoundConfig {
     pub fn exists(&self) -> bool {
         let path = self.path.clone();
         let look = move || path.symlink_metadata();
-        let looked = CONFIG_OPS.run_blocking(&self.path, READ_WITHIN, look);
+        let looked = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
         looked.map_or_else(|it| it.kind() == io::ErrorKind::TimedOut, |_| true)
     }
 
@@ -67,7 +67,7 @@ impl FoundConfig {
         };
         let path = self.path.clone();
         let look = move || path.metadata();
-        let there = CONFIG_OPS.run_blocking(&self.path, READ_WITHIN, look);
+        let there = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
         let there = there.map_err(failed)?;
         if !there.is_file() {
             let problem = "it is no file; remove it, or name another config";
@@ -140,7 +140,7 @@ fn same(one: &Path, other: &Path) -> bool {
             false => path.to_owned(),
         };
         let asked = path.clone();
-        CONFIG_OPS.run_blocking(&path, READ_WITHIN, move || asked.canonicalize())
+        CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, move || asked.canonicalize())
     };
     matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }

@@ -13,9 +13,9 @@ use super::file::ConfigError;
 use super::redact::redacted;
 #[cfg(feature = "http")]
 use super::redact::{HIDDEN, address};
-use super::source::hex;
 use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig, StartMode};
 use crate::api::transport::TransportKind;
+use crate::state::fingerprint::sha256_hex;
 
 /// The key of the settings that are not shown, in [`ReviewedServer::hidden`].
 const SETTINGS: &str = "settings";
@@ -135,7 +135,7 @@ fn unusable(name: &str, problem: &ConfigProblem) -> ReviewedServer {
     ReviewedServer {
         name: name.to_owned(),
         facts: vec![fact("unusable", problem.message.clone())],
-        fingerprint: hex(problem.message.as_bytes()),
+        fingerprint: sha256_hex(problem.message.as_bytes()),
         hidden: BTreeMap::new(),
     }
 }
@@ -164,11 +164,11 @@ fn server(server: &ServerConfig) -> ReviewedServer {
     let document = server.to_json(Arguments::Shown).unwrap_or_default();
     let whole = serde_json::json!([document, values]).to_string();
     let values = values.into_iter().chain(settings(document));
-    let hidden = values.map(|(key, value)| (key, hex(value.as_bytes())));
+    let hidden = values.map(|(key, value)| (key, sha256_hex(value.as_bytes())));
     ReviewedServer {
         name: server.name.to_string(),
         facts,
-        fingerprint: hex(whole.as_bytes()),
+        fingerprint: sha256_hex(whole.as_bytes()),
         hidden: hidden.collect(),
     }
 }

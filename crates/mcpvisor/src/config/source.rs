@@ -9,10 +9,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use sha2::{Digest, Sha256};
-
 use super::file::{ConfigError, MAX_CONFIG_BYTES, text_of};
-use crate::state::file_ops::{FileOps, READ_WITHIN, open_regular};
+use crate::state::file_ops::{FileOps, READ_TIMEOUT, open_regular};
+use crate::state::fingerprint::sha256_hex;
 
 /// Bounds the operations on files that are read before there is a runtime.
 pub(super) static CONFIG_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
@@ -35,11 +34,11 @@ impl ConfigSource {
         };
         let looked = path.clone();
         let look = move || std::fs::metadata(looked);
-        let there = CONFIG_OPS.run_blocking(&path, READ_WITHIN, look);
+        let there = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, look);
         if there.map_err(failed)?.is_file() {
             let regular = path.clone();
             let read = move || Ok(Self::read_regular(regular));
-            let read = CONFIG_OPS.run_blocking(&path, READ_WITHIN, read);
+            let read = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, read);
             return read.map_err(failed)?;
         }
         let text = text_in(&path, File::open(&path).map_err(failed)?)?;
@@ -78,7 +77,7 @@ impl ConfigSource {
 
     /// The SHA-256 of the text, in hexadecimal.
     pub fn fingerprint(&self) -> String {
-        hex(self.text.as_bytes())
+        sha256_hex(self.text.as_bytes())
     }
 
     /// Whether it is TOML, by its name.
@@ -96,12 +95,6 @@ impl fmt::Debug for ConfigSource {
             .field("bytes", &self.text.len())
             .finish()
     }
-}
-
-/// The SHA-256 of some bytes, in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn text_in(path: &Path, file: File) -> Result<String, ConfigError> {

@@ -16,7 +16,7 @@ use crate::api::events::EventKind;
 use crate::api::runtime::{Runtime, WeakRuntime};
 use crate::config::{Config, ConfigError, ConfigSource};
 use crate::fleet::reload::{ReloadError, ReloadReport};
-use crate::state::file_ops::{FileOps, READ_WITHIN};
+use crate::state::file_ops::{FileOps, READ_TIMEOUT};
 
 /// The interval of the polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -201,7 +201,7 @@ impl Watcher {
     async fn stat(&self) -> io::Result<Option<FileStamp>> {
         let path = self.path.clone();
         let stat = move || stat(&path);
-        self.ops.run(&self.path, READ_WITHIN, stat).await
+        self.ops.run(&self.path, READ_TIMEOUT, stat).await
     }
 
     /// Reports that the file system does not answer, once per time that it stops answering.
@@ -233,7 +233,7 @@ impl Watcher {
             let source = ConfigSource::read_regular(path);
             Ok(source.and_then(|source| Config::from_source(&source)))
         };
-        let read = self.ops.run(&self.path, READ_WITHIN, read).await;
+        let read = self.ops.run(&self.path, READ_TIMEOUT, read).await;
         let read = read.unwrap_or_else(|source| {
             let path = self.path.clone();
             Err(ConfigError::Read { path, source })

@@ -16,7 +16,7 @@ use super::message::ServerMessage;
 use super::slot::ServerSlot;
 use crate::api::error::ControlError;
 use crate::catalog::ServerCatalog;
-use crate::state::file_ops::{READ_WITHIN, WRITE_WITHIN, hung_before, is_unanswered};
+use crate::state::file_ops::{READ_TIMEOUT, WRITE_TIMEOUT, is_unresponsive, was_already_hung};
 use crate::state::pins::{HeldTool, PinStore};
 
 /// Limit of reading the approvals for a call of a held tool.
@@ -33,7 +33,7 @@ impl ServerSlot {
             Ok(())
         };
         let late = self.publish_late();
-        let loaded = self.pins.within(READ_WITHIN, load, late).await;
+        let loaded = self.pins.run_within(READ_TIMEOUT, load, late).await;
         self.log_unanswered(loaded);
     }
 
@@ -59,13 +59,14 @@ impl ServerSlot {
     /// a file operation.
     fn approve_fetched_if_new(&self) {
         let config = self.config();
-        if !config.pin || self.pins.is_settled() {
+        if !config.pin || self.pins.is_established() {
             return;
         }
         let (fetched, with) = self.fetched_lists();
         let is_fetched = fetched.generation != Generation::NONE;
         if is_fetched && with.fingerprint() == config.fingerprint() {
-            self.pins.see(&fetched.tools, config.fingerprint());
+            self.pins
+                .approve_first_listing(&fetched.tools, config.fingerprint());
         }
     }
 
@@ -80,7 +81,7 @@ impl ServerSlot {
                 Ok(())
             };
             let late = slot.publish_late();
-            let approved = slot.pins.within(WRITE_WITHIN, approve, late).await;
+            let approved = slot.pins.run_within(WRITE_TIMEOUT, approve, late).await;
             slot.log_unanswered(approved);
             slot.notify_approvals_changed();
         });
@@ -118,10 +119,12 @@ impl ServerSlot {
         let names = matching.iter().map(|it| it.tool.clone()).collect();
         let config = self.config();
         let approve = move |pins: &PinStore| pins.approve(&matching, config.fingerprint());
-        let saved = self.pins.within(WRITE_WITHIN, approve, self.publish_late());
+        let saved = self
+            .pins
+            .run_within(WRITE_TIMEOUT, approve, self.publish_late());
         match saved.await {
             Ok(()) => Ok(names),
-            Err(problem) if is_unanswered(&problem) => Err(ControlError::NotApproved {
+            Err(problem) if is_unresponsive(&problem) => Err(ControlError::NotApproved {
                 server: server(),
                 problem: problem.to_string(),
             }),
@@ -139,7 +142,7 @@ impl ServerSlot {
     /// Logs that the approval file does not answer, once per time that it stops answering.
     fn log_unanswered<T>(&self, outcome: io::Result<T>) {
         if let Err(problem) = outcome
-            && !hung_before(&problem)
+            && !was_already_hung(&problem)
         {
             tracing::warn!(server = %self.name(), %problem, "cannot read which tools are approved");
         }
@@ -153,17 +156,17 @@ impl ServerSlot {
             return;
         }
         let same = with.fingerprint() == config.fingerprint();
-        let first = (same && !self.pins.is_settled()).then(|| tools.to_vec());
+        let first = (same && !self.pins.is_established()).then(|| tools.to_vec());
         let update = move |pins: &PinStore| {
             match first {
-                Some(tools) => pins.see(&tools, config.fingerprint()),
+                Some(tools) => pins.approve_first_listing(&tools, config.fingerprint()),
                 None => pins.refresh(|| {}),
             }
             Ok(())
         };
         // On a timeout the approvals stay as they were.
         let late = self.publish_late();
-        let updated = self.pins.within(LIST_READ_LIMIT, update, late).await;
+        let updated = self.pins.run_within(LIST_READ_LIMIT, update, late).await;
         self.log_unanswered(updated);
     }
 
@@ -185,7 +188,7 @@ impl ServerSlot {
         let limit = deadline
             .saturating_duration_since(now())
             .min(CALL_READ_LIMIT);
-        let refreshed = self.pins.within(limit, refresh, |_| {}).await;
+        let refreshed = self.pins.run_within(limit, refresh, |_| {}).await;
         self.log_unanswered(refreshed);
     }
 }

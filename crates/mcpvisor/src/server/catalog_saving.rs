@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::slot::ServerSlot;
-use crate::state::catalog_cache::{CatalogStore, KEEP_AFTER};
-use crate::state::file_ops::{READ_WITHIN, WRITE_WITHIN, hung_before};
+use crate::state::catalog_cache::{CatalogCache, SAVE_DELAY};
+use crate::state::file_ops::{READ_TIMEOUT, WRITE_TIMEOUT, was_already_hung};
 
 impl ServerSlot {
     /// Loads the cached catalog of the run before. Nothing of a pinned server is approved until the
@@ -16,7 +16,7 @@ impl ServerSlot {
             self.load_approvals().await;
         }
         let (slot, with) = (Arc::clone(self), Arc::clone(&config));
-        let read = self.catalog_cache.within(READ_WITHIN, move |cache| {
+        let read = self.catalog_cache.run_within(READ_TIMEOUT, move |cache| {
             let Some(fetched) = cache.read(with.fingerprint()) else {
                 return Ok(None);
             };
@@ -45,7 +45,7 @@ impl ServerSlot {
 
     /// Saves the lists once they have not changed for a while.
     pub(super) fn schedule_save(self: &Arc<Self>) {
-        if !self.catalog_cache.is_on() {
+        if !self.catalog_cache.is_enabled() {
             return;
         }
         let mut pending = self.catalog_cache.pending();
@@ -58,7 +58,7 @@ impl ServerSlot {
     /// Changes during a write are written next.
     async fn save_until_quiet(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(KEEP_AFTER).await;
+            tokio::time::sleep(SAVE_DELAY).await;
             self.save().await;
             let mut pending = self.catalog_cache.pending();
             if !pending.dirty {
@@ -81,12 +81,12 @@ impl ServerSlot {
     async fn save(self: &Arc<Self>) {
         self.catalog_cache.pending().dirty = false;
         let (fetched, config) = self.fetched_lists();
-        let write = move |cache: &CatalogStore| {
+        let write = move |cache: &CatalogCache| {
             cache.write(config.fingerprint(), &fetched);
             Ok(None::<()>)
         };
-        if let Err(problem) = self.catalog_cache.within(WRITE_WITHIN, write).await
-            && !hung_before(&problem)
+        if let Err(problem) = self.catalog_cache.run_within(WRITE_TIMEOUT, write).await
+            && !was_already_hung(&problem)
         {
             tracing::warn!(server = %self.name(), %problem, "cannot write the catalog cache");
         }

@@ -35,7 +35,7 @@ impl ServerState {
     /// Approves the tools of a server that was never seen before. Usually that is done when they are
     /// fetched; this is for tools that were fetched before they were pinned.
     pub(super) fn approve_first_tools(&mut self) {
-        if self.slot.config().pin && !self.slot.pins.is_settled() {
+        if self.slot.config().pin && !self.slot.pins.is_established() {
             self.slot.spawn_first_approval();
         }
     }

@@ -28,8 +28,8 @@ use crate::fleet::host::Host;
 use crate::link::StderrRing;
 use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
-use crate::state::catalog_cache::CatalogStore;
-use crate::state::era_cache::EraWrites;
+use crate::state::catalog_cache::CatalogCache;
+use crate::state::era_cache::EraWriteQueue;
 use crate::state::pins::PinStore;
 
 /// The lasting part of one server.
@@ -55,9 +55,9 @@ pub(crate) struct ServerSlot {
     #[cfg(feature = "schema-check")]
     pub(crate) argument_checks: Arc<super::argument_check::ArgumentChecks>,
     /// The last known catalog, on disk.
-    pub(super) catalog_cache: Arc<CatalogStore>,
+    pub(super) catalog_cache: Arc<CatalogCache>,
     /// Writes of the era cache that are under way.
-    pub(crate) era_writes: EraWrites,
+    pub(crate) era_writes: EraWriteQueue,
     /// The tools that a person approved.
     pub(super) pins: Arc<PinStore>,
     restart_state: Mutex<RestartState>,
@@ -102,8 +102,8 @@ impl ServerSlot {
             message_limits: MessageLimits::new(messages),
             #[cfg(feature = "schema-check")]
             argument_checks: Arc::default(),
-            catalog_cache: Arc::new(CatalogStore::new(name.clone(), host.state.clone())),
-            era_writes: EraWrites::default(),
+            catalog_cache: Arc::new(CatalogCache::new(name.clone(), host.state.clone())),
+            era_writes: EraWriteQueue::default(),
             pins: Arc::new(PinStore::new(name, host.state.clone())),
             restart_state: Mutex::new(RestartState::new(durable, &config)),
             config: ArcSwap::new(config),

@@ -1,7 +1,7 @@
-//! The last known catalog of a server, kept from one run to the next.
+//! The cached catalog of a server.
 //!
-//! It serves readers from the first moment on, marked stale, until the server has listed its own. A
-//! file that cannot be read, or that is of a server that is reached in another way, is passed over.
+//! It serves readers from the start, marked stale, until the server is listed. A file that cannot be
+//! read, or that belongs to another transport, is ignored.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,18 +15,18 @@ use tokio::task::JoinHandle;
 use crate::catalog::ServerCatalog;
 use crate::state::state_dir::StateDir;
 
-/// Changes are written once it has been quiet for this long after the first of them.
-pub(crate) const KEEP_AFTER: Duration = Duration::from_secs(1);
+/// Delay from the first change to the write, so that changes are batched.
+pub(crate) const SAVE_DELAY: Duration = Duration::from_secs(1);
 
-/// The form of the file; another one is not understood.
+/// The format version of the file; other versions are ignored.
 const VERSION: u32 = 1;
 
-/// What is in a file.
+/// The contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct CacheFile {
     version: u32,
     server: String,
-    /// How the server was reached that said it.
+    /// The fingerprint of the transport that listed it.
     transport: String,
     tools: Vec<Tool>,
     prompts: Vec<Prompt>,
@@ -34,25 +34,25 @@ struct Kept {
     resource_templates: Vec<ResourceTemplate>,
 }
 
-/// Where the catalog of one server is kept, if anywhere.
+/// The cache of one server's catalog. Without a folder it does nothing.
 #[derive(Debug)]
-pub(crate) struct CatalogStore {
+pub(crate) struct CatalogCache {
     server: ServerName,
     folder: Option<StateDir>,
-    pending: Mutex<Pending>,
-    /// Held by whoever writes.
+    pending: Mutex<PendingWrite>,
+    /// Locked during a write.
     pub(crate) writing: Mutex<()>,
 }
 
-/// The write that is to come.
+/// The scheduled write.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingWrite {
     pub(crate) task: Option<JoinHandle<()>>,
-    /// Something changed since the last write began.
+    /// The catalog changed since the last write began.
     pub(crate) dirty: bool,
 }
 
-impl CatalogStore {
+impl CatalogCache {
     pub(crate) fn new(server: ServerName, folder: Option<StateDir>) -> Self {
         Self {
             server,
@@ -62,13 +62,13 @@ impl CatalogStore {
         }
     }
 
-    /// Whether anything is kept.
-    pub(crate) fn is_on(&self) -> bool {
+    /// Whether there is a folder to write to.
+    pub(crate) fn is_enabled(&self) -> bool {
         self.folder.is_some()
     }
 
-    /// The write that is to come.
-    pub(crate) fn pending(&self) -> MutexGuard<'_, Pending> {
+    /// The scheduled write.
+    pub(crate) fn pending(&self) -> MutexGuard<'_, PendingWrite> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,8 +76,8 @@ impl CatalogStore {
         format!("catalogs/{}.json", exposed_name(&self.server, "catalog"))
     }
 
-    /// Does something about the file, for no longer than this.
-    pub(crate) async fn within<T: Send + 'static>(
+    /// Runs an operation on the file with a timeout.
+    pub(crate) async fn run_within<T: Send + 'static>(
         self: &Arc<Self>,
         within: Duration,
         work: impl FnOnce(&Self) -> io::Result<Option<T>> + Send + 'static,
@@ -90,44 +90,46 @@ impl CatalogStore {
         folder.ops().run(&path, within, move || work(&store)).await
     }
 
-    /// What was kept of a server that is reached in this way. Blocks, perhaps for ever: called through
-    /// [`within`](Self::within).
+    /// Reads the catalog, if it was listed over this transport. May block forever: called through
+    /// [`run_within`](Self::run_within).
     pub(crate) fn read(&self, transport: &str) -> Option<ServerCatalog> {
         let folder = self.folder.as_ref()?;
         let file = self.file();
-        let kept = match folder.read(&file) {
-            Ok(contents) => serde_json::from_slice::<Kept>(&contents?).map_err(io::Error::from),
+        let cached = match folder.read(&file) {
+            Ok(contents) => {
+                serde_json::from_slice::<CacheFile>(&contents?).map_err(io::Error::from)
+            }
             Err(problem) => Err(problem),
         };
-        let kept = match kept {
-            Ok(kept) => kept,
+        let cached = match cached {
+            Ok(cached) => cached,
             Err(problem) => {
                 let path = folder.path(&file);
                 tracing::warn!(server = %self.server, path = %path.display(), %problem,
-                    "the kept catalog cannot be read and is passed over");
+                    "ignoring the unreadable cached catalog");
                 return None;
             }
         };
-        let ours = kept.version == VERSION
-            && kept.server == self.server.as_str()
-            && kept.transport == transport;
+        let ours = cached.version == VERSION
+            && cached.server == self.server.as_str()
+            && cached.transport == transport;
         ours.then(|| ServerCatalog {
             stale: true,
-            tools: kept.tools.into(),
-            prompts: kept.prompts.into(),
-            resources: kept.resources.into(),
-            resource_templates: kept.resource_templates.into(),
+            tools: cached.tools.into(),
+            prompts: cached.prompts.into(),
+            resources: cached.resources.into(),
+            resource_templates: cached.resource_templates.into(),
             ..ServerCatalog::default()
         })
     }
 
-    /// Keeps the lists as they were fetched. Blocks, like [`read`](Self::read).
+    /// Writes the lists as they were fetched. May block forever, like [`read`](Self::read).
     pub(crate) fn write(&self, transport: &str, listed: &ServerCatalog) {
         let Some(folder) = &self.folder else {
             return;
         };
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = Kept {
+        let contents = CacheFile {
             version: VERSION,
             server: self.server.as_str().to_owned(),
             transport: transport.to_owned(),
@@ -136,11 +138,11 @@ impl CatalogStore {
             resources: listed.resources.to_vec(),
             resource_templates: listed.resource_templates.to_vec(),
         };
-        let written = serde_json::to_vec(&kept)
+        let written = serde_json::to_vec(&contents)
             .map_err(io::Error::from)
             .and_then(|contents| folder.write(&self.file(), &contents));
         if let Err(problem) = written {
-            tracing::warn!(server = %self.server, %problem, "the catalog could not be kept");
+            tracing::warn!(server = %self.server, %problem, "failed to cache the catalog");
         }
     }
 }
@@ -152,11 +154,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_is_read_and_whatever_else_is_there_is_passed_over() {
+    fn a_cached_catalog_is_read_and_a_damaged_or_foreign_one_is_ignored() {
         let root = std::env::temp_dir().join(format!("mcpvisor-kept-{}", std::process::id()));
         let folder = StateDir::new(&root);
         let server = ServerName::new("a/../b").unwrap();
-        let store = CatalogStore::new(server, Some(folder.clone()));
+        let store = CatalogCache::new(server, Some(folder.clone()));
         assert_eq!(store.read("here"), None);
         let schema = json!({ "type": "object" }).as_object().unwrap().clone();
         let listed = ServerCatalog {
@@ -169,11 +171,7 @@ mod tests {
         };
         store.write("here", &listed);
         assert_eq!(store.read("here").as_ref(), Some(&listed));
-        assert_eq!(
-            store.read("there"),
-            None,
-            "of a server that is reached in another way"
-        );
+        assert_eq!(store.read("there"), None, "listed over another transport");
         let file = store.file();
         let whole = folder.read(&file).unwrap().unwrap();
         for length in 0..whole.len() {

@@ -1,7 +1,7 @@
-//! The eras of servers, kept from one run to the next in the state directory.
+//! The cached protocol eras of servers.
 //!
-//! One small file per server, named by a fingerprint of what it is reached by: another command or
-//! address is another server. What cannot be read is learned again.
+//! One small file per server, named by the fingerprint of its transport: another command or address
+//! is another server. An unreadable file is ignored and the era is negotiated again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,78 +11,79 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::server::slot::ServerSlot;
-use crate::state::file_ops::{WRITE_WITHIN, hung_before};
+use crate::state::file_ops::{WRITE_TIMEOUT, was_already_hung};
+use crate::state::state_dir::StateDir;
 
-/// A file system that takes longer is not waited for: the connection that asks hears nothing meanwhile,
-/// not even that it shall close.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Timeout of a read. It is short because the connection task handles no message meanwhile, not even
+/// a close.
+const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    era: KeptEra,
+struct CacheFile {
+    era: CachedEra,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum KeptEra {
+enum CachedEra {
     Modern,
     Legacy,
     Unknown,
 }
 
-/// What an earlier run learned.
+/// Reads the era that an earlier run learned.
 pub(crate) async fn load(slot: &Arc<ServerSlot>) -> KnownEra {
-    let Some((state, file)) = place(slot) else {
+    let Some((state, file)) = cache_file(slot) else {
         return KnownEra::Unknown;
     };
     let path = state.path(&file);
     let ops = state.ops().clone();
-    let read = ops.run(&path, PATIENCE, move || state.read(&file));
+    let read = ops.run(&path, LOAD_TIMEOUT, move || state.read(&file));
     let problem = match read.await {
         Ok(None) => return KnownEra::Unknown,
-        Ok(Some(contents)) => match serde_json::from_slice::<Kept>(&contents) {
-            Ok(kept) => return kept.into(),
+        Ok(Some(contents)) => match serde_json::from_slice::<CacheFile>(&contents) {
+            Ok(cached) => return cached.into(),
             Err(problem) => problem.to_string(),
         },
-        Err(problem) if hung_before(&problem) => return KnownEra::Unknown,
+        Err(problem) if was_already_hung(&problem) => return KnownEra::Unknown,
         Err(problem) => problem.to_string(),
     };
-    tracing::warn!(server = %slot.name(), path = %path.display(), problem, "the remembered era cannot be read, and is learned again");
+    tracing::warn!(server = %slot.name(), path = %path.display(), problem, "cannot read the cached era; it is negotiated again");
     KnownEra::Unknown
 }
 
-/// Keeps what was learned, in the background. What is only assumed is not kept.
-pub(crate) fn save(slot: &Arc<ServerSlot>, lesson: KnownEra) {
-    let kept = match lesson {
-        KnownEra::Remembered(Era::Modern) => KeptEra::Modern,
-        KnownEra::Remembered(Era::Legacy) => KeptEra::Legacy,
-        KnownEra::Unknown => KeptEra::Unknown,
+/// Caches an era in the background. Eras that were not negotiated are not cached.
+pub(crate) fn save(slot: &Arc<ServerSlot>, era: KnownEra) {
+    let cached = match era {
+        KnownEra::Remembered(Era::Modern) => CachedEra::Modern,
+        KnownEra::Remembered(Era::Legacy) => CachedEra::Legacy,
+        KnownEra::Unknown => CachedEra::Unknown,
         KnownEra::Assumed(_) | KnownEra::Preferred(_) | KnownEra::Pinned(_) => return,
     };
-    let Some((state, file)) = place(slot) else {
+    let Some((state, file)) = cache_file(slot) else {
         return;
     };
-    let Ok(contents) = serde_json::to_vec(&Kept { era: kept }) else {
+    let Ok(contents) = serde_json::to_vec(&CacheFile { era: cached }) else {
         return;
     };
     let server = slot.name().clone();
     slot.era_writes.write(async move {
         let (ops, path) = (state.ops().clone(), state.path(&file));
         let write = move || state.write(&file, &contents);
-        if let Err(problem) = ops.run(&path, WRITE_WITHIN, write).await
-            && !hung_before(&problem)
+        if let Err(problem) = ops.run(&path, WRITE_TIMEOUT, write).await
+            && !was_already_hung(&problem)
         {
-            tracing::warn!(%server, %problem, "the era cannot be remembered");
+            tracing::warn!(%server, %problem, "failed to cache the era");
         }
     });
 }
 
-/// What is being written for one server, one after the other: the last lesson is what stays.
+/// Pending writes of one server's era. They run in order, so that the last one wins.
 #[derive(Debug, Default)]
-pub(crate) struct EraWrites(Mutex<Option<JoinHandle<()>>>);
+pub(crate) struct EraWriteQueue(Mutex<Option<JoinHandle<()>>>);
 
-impl EraWrites {
+impl EraWriteQueue {
     fn write(&self, write: impl Future<Output = ()> + Send + 'static) {
         let mut last = self.last();
         let before = last.take();
@@ -90,12 +91,12 @@ impl EraWrites {
             if let Some(before) = before {
                 let _ = before.await;
             }
-            // A runtime that is going away takes the write with it; the file before it stays.
+            // If the tokio runtime ends, the write is dropped and the old file stays.
             write.await;
         }));
     }
 
-    /// Waits until all of it is written.
+    /// Waits for all pending writes.
     pub(crate) async fn finish(&self) {
         let last = self.last().take();
         if let Some(last) = last {
@@ -108,47 +109,24 @@ impl EraWrites {
     }
 }
 
-impl From<Kept> for KnownEra {
-    fn from(kept: Kept) -> Self {
-        match kept.era {
-            KeptEra::Modern => Self::Remembered(Era::Modern),
-            KeptEra::Legacy => Self::Remembered(Era::Legacy),
-            KeptEra::Unknown => Self::Unknown,
+impl From<CacheFile> for KnownEra {
+    fn from(cached: CacheFile) -> Self {
+        match cached.era {
+            CachedEra::Modern => Self::Remembered(Era::Modern),
+            CachedEra::Legacy => Self::Remembered(Era::Legacy),
+            CachedEra::Unknown => Self::Unknown,
         }
     }
 }
 
-/// Where the era of a server is kept, if anywhere.
-fn place(slot: &ServerSlot) -> Option<(crate::state::state_dir::StateDir, String)> {
+/// The folder and the file of a server's era; `None` without a state folder, and for a server in this
+/// process.
+fn cache_file(slot: &ServerSlot) -> Option<(StateDir, String)> {
     let state = slot.host.state.clone()?;
-    let parts = slot.config().transport.reached_by()?;
-    Some((state, format!("eras/{:016x}.json", fingerprint(&parts))))
-}
-
-/// FNV-1a over the parts and their borders. Two servers that share a fingerprint would only learn
-/// their eras anew now and then.
-fn fingerprint(parts: &[Vec<u8>]) -> u64 {
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    let mut add = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    for part in parts {
-        part.len().to_le_bytes().into_iter().for_each(&mut add);
-        part.iter().copied().for_each(&mut add);
-    }
-    hash
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fingerprint_tells_where_a_part_ends() {
-        let parts = |parts: &[&str]| -> Vec<Vec<u8>> {
-            parts.iter().map(|part| part.as_bytes().to_vec()).collect()
-        };
-        let one = fingerprint(&parts(&["stdio", "npx", "-y", "server"]));
-        assert_eq!(one, fingerprint(&parts(&["stdio", "npx", "-y", "server"])));
-        assert_ne!(one, fingerprint(&parts(&["stdio", "npx", "-yserver"])));
-        assert_ne!(one, fingerprint(&parts(&["stdio", "npx", "server", "-y"])));
-    }
+    let config = slot.config();
+    let file = config.transport.needs_io().then(|| {
+        let fingerprint = config.fingerprint();
+        format!("eras/{}.json", fingerprint.trim_start_matches("sha256:"))
+    });
+    Some((state, file?))
 }

@@ -1,10 +1,9 @@
-//! Bounded file operations.
+//! File operations with a timeout.
 //!
-//! A file system may stop answering: a dead network mount, a failing disk. No system call on it can be
-//! cancelled then. So every operation runs on a detached thread, and its caller waits for at most a
-//! named time. Detached, because threads of tokio's blocking pool keep a runtime from ending. A path
-//! has one operation at a time; while one hangs, further ones on this path are refused at once, so
-//! threads do not pile up.
+//! A file system may stop responding: a dead network mount, a failing disk. Its system calls cannot be
+//! cancelled then. So every operation runs on a detached thread, and its caller waits with a timeout.
+//! Threads of tokio's blocking pool would keep a runtime from ending. A path has one operation at a
+//! time; while one hangs, further ones on this path fail at once, so threads do not pile up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,25 +15,25 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// A read that takes longer is given up.
-pub(crate) const READ_WITHIN: Duration = Duration::from_secs(2);
+/// Timeout of a read.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A write that takes longer is given up. Flushing to a busy disk takes seconds, and another process
-/// may hold the folder for a while.
-pub(crate) const WRITE_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout of a write. Flushing to a busy disk takes seconds, and another process may hold the lock of
+/// the folder.
+pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Threads of one registry. Operations that hang keep theirs.
+/// Threads per registry. Hung operations keep theirs.
 const MAX_THREADS: usize = 16;
 
-/// Stack of a thread: it parses what it reads.
-const STACK: usize = 1024 * 1024;
+/// Stack size of a thread, which parses what it reads.
+const STACK_BYTES: usize = 1024 * 1024;
 
-/// Pause between two attempts to get the turn for a path, where the caller blocks.
+/// Pause between two attempts of a blocking caller to lock a path.
 #[cfg(any(test, feature = "config-files", feature = "stdio"))]
-const POLL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Called with the path on the thread of every operation. For tests: it may block, as a file system
-/// that hangs does.
+/// Called with the path on the thread of every operation. For tests: it may block like a hung file
+/// system.
 #[doc(hidden)]
 pub type FileHook = Arc<dyn Fn(&Path) + Send + Sync>;
 
@@ -43,64 +42,64 @@ pub type FileHook = Arc<dyn Fn(&Path) + Send + Sync>;
 pub(crate) struct FileOps(Arc<Registry>);
 
 struct Registry {
-    paths: Mutex<BTreeMap<PathBuf, Arc<PathTurn>>>,
+    paths: Mutex<BTreeMap<PathBuf, Arc<PathLock>>>,
     threads: Arc<Semaphore>,
     hook: Option<FileHook>,
 }
 
-/// Whose turn it is on one path.
-struct PathTurn {
-    turn: Arc<Semaphore>,
-    /// When the running operation began, and after how long it hangs.
+/// Serializes the operations on one path.
+struct PathLock {
+    permit: Arc<Semaphore>,
+    /// The start and the timeout of the running operation.
     running: Mutex<Option<(Instant, Duration)>>,
 }
 
-/// Why an operation has no result.
+/// A file system did not respond.
 #[derive(Debug, thiserror::Error)]
-enum NoAnswer {
-    #[error("{} did not answer within {} s; check its disk or network mount", .path.display(), .within.as_secs_f32())]
-    InTime { path: PathBuf, within: Duration },
-    /// An earlier operation hangs; this one was not begun.
-    #[error("{} has not answered for {} s; check its disk or network mount", .path.display(), .after.as_secs())]
-    Since { path: PathBuf, after: Duration },
-    #[error("{MAX_THREADS} files do not answer, so {} was not tried; check their disk or network mount", .path.display())]
+enum Unresponsive {
+    #[error("{} did not respond within {} s; check its disk or network mount", .path.display(), .within.as_secs_f32())]
+    TimedOut { path: PathBuf, within: Duration },
+    /// An earlier operation hangs; this one was not started.
+    #[error("{} has not responded for {} s; check its disk or network mount", .path.display(), .after.as_secs())]
+    StillHung { path: PathBuf, after: Duration },
+    #[error("{MAX_THREADS} files do not respond, so {} was not tried; check their disk or network mount", .path.display())]
     TooMany { path: PathBuf },
 }
 
-impl NoAnswer {
+impl Unresponsive {
     fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-impl From<NoAnswer> for io::Error {
-    fn from(problem: NoAnswer) -> Self {
+impl From<Unresponsive> for io::Error {
+    fn from(problem: Unresponsive) -> Self {
         Self::new(io::ErrorKind::TimedOut, problem)
     }
 }
 
-/// Whether an operation has no result because a file system does not answer.
-pub(crate) fn is_unanswered(error: &io::Error) -> bool {
-    NoAnswer::of(error).is_some()
+/// Whether an operation failed because a file system does not respond.
+pub(crate) fn is_unresponsive(error: &io::Error) -> bool {
+    Unresponsive::of(error).is_some()
 }
 
-/// Whether an operation was refused because an earlier one on its path hangs. That one was reported.
-pub(crate) fn hung_before(error: &io::Error) -> bool {
-    let problem = NoAnswer::of(error);
-    problem.is_some_and(|it| !matches!(it, NoAnswer::InTime { .. }))
+/// Whether an operation was not started because earlier ones hang. Those were already reported.
+pub(crate) fn was_already_hung(error: &io::Error) -> bool {
+    let problem = Unresponsive::of(error);
+    problem.is_some_and(|it| !matches!(it, Unresponsive::TimedOut { .. }))
 }
 
-fn too_late(path: &Path, within: Duration) -> io::Error {
+fn timed_out(path: &Path, within: Duration) -> io::Error {
     let path = path.to_owned();
-    NoAnswer::InTime { path, within }.into()
+    Unresponsive::TimedOut { path, within }.into()
 }
 
-fn not_begun(path: &Path, after: Duration) -> io::Error {
+fn still_hung(path: &Path, after: Duration) -> io::Error {
     let path = path.to_owned();
-    NoAnswer::Since { path, after }.into()
+    Unresponsive::StillHung { path, after }.into()
 }
 
-impl PathTurn {
+impl PathLock {
     fn running(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,12 +132,13 @@ impl FileOps {
         }))
     }
 
-    /// Another registry: operations that hang here take no thread from it.
+    /// A separate registry with the same hook: operations that hang here take no thread from it.
     pub(crate) fn sibling(&self) -> Self {
         Self::new(self.0.hook.clone())
     }
 
-    /// Runs an operation on a path. One that takes longer goes on by itself, and its result is dropped.
+    /// Runs an operation on a path. After the timeout it continues in the background, and its result is
+    /// dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         path: &Path,
@@ -148,7 +148,7 @@ impl FileOps {
         self.run_or_late(path, within, operation, |_| {}).await
     }
 
-    /// The same. A result that comes too late for the caller goes to `late`.
+    /// Like [`run`](Self::run), but a result after the timeout goes to `late`.
     pub(crate) async fn run_or_late<T: Send + 'static>(
         &self,
         path: &Path,
@@ -157,34 +157,34 @@ impl FileOps {
         late: impl FnOnce(io::Result<T>) + Send + 'static,
     ) -> io::Result<T> {
         let until = tokio::time::Instant::now() + within;
-        let path_turn = self.path_turn(path)?;
+        let path_lock = self.path_lock(path)?;
         let permits = async {
-            let turn = Arc::clone(&path_turn.turn).acquire_owned().await;
+            let path = Arc::clone(&path_lock.permit).acquire_owned().await;
             let thread = Arc::clone(&self.0.threads).acquire_owned().await;
-            turn.ok().zip(thread.ok())
+            path.ok().zip(thread.ok())
         };
         let permits = tokio::time::timeout_at(until, permits).await;
         let Ok(Some(permits)) = permits else {
-            return Err(not_begun(path, within));
+            return Err(still_hung(path, within));
         };
         let (done, mut result) = oneshot::channel();
-        let run = self.launch(path, within, path_turn, permits, move || {
-            if let Err(unheard) = done.send(operation()) {
-                late(unheard);
+        let run = self.spawn(path, within, path_lock, permits, move || {
+            if let Err(result) = done.send(operation()) {
+                late(result);
             }
         });
         run?;
         if let Ok(result) = tokio::time::timeout_at(until, &mut result).await {
             return result.unwrap_or_else(|_| Err(panicked()));
         }
-        // It may have come in this moment; if not, it goes to `late`.
+        // The result may have arrived just now; if not, it goes to `late`.
         result.close();
         result
             .try_recv()
-            .unwrap_or_else(|_| Err(too_late(path, within)))
+            .unwrap_or_else(|_| Err(timed_out(path, within)))
     }
 
-    /// Runs an operation on a path while this thread waits. For callers that are not async.
+    /// Runs an operation on a path and blocks this thread meanwhile. For callers that are not async.
     #[cfg(any(test, feature = "config-files", feature = "stdio"))]
     pub(crate) fn run_blocking<T: Send + 'static>(
         &self,
@@ -193,32 +193,32 @@ impl FileOps {
         operation: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         let until = Instant::now() + within;
-        let path_turn = self.path_turn(path)?;
+        let path_lock = self.path_lock(path)?;
         let permits = loop {
-            if let Ok(turn) = Arc::clone(&path_turn.turn).try_acquire_owned()
+            if let Ok(path) = Arc::clone(&path_lock.permit).try_acquire_owned()
                 && let Ok(thread) = Arc::clone(&self.0.threads).try_acquire_owned()
             {
-                break (turn, thread);
+                break (path, thread);
             }
             if Instant::now() >= until {
-                return Err(not_begun(path, within));
+                return Err(still_hung(path, within));
             }
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         };
         let (done, result) = std::sync::mpsc::sync_channel(1);
-        self.launch(path, within, path_turn, permits, move || {
+        self.spawn(path, within, path_lock, permits, move || {
             let _ = done.send(operation());
         })?;
         let left = until.saturating_duration_since(Instant::now());
         match result.recv_timeout(left) {
             Ok(result) => result,
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err(too_late(path, within)),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => Err(timed_out(path, within)),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err(panicked()),
         }
     }
 
-    /// The turns of a path, unless an operation on it hangs, or too many hang elsewhere.
-    fn path_turn(&self, path: &Path) -> io::Result<Arc<PathTurn>> {
+    /// The lock of a path; an error if an operation on it hangs, or too many hang on other paths.
+    fn path_lock(&self, path: &Path) -> io::Result<Arc<PathLock>> {
         let mut paths = self.paths();
         let hung = paths
             .values()
@@ -226,42 +226,42 @@ impl FileOps {
             .take(MAX_THREADS);
         if hung.count() == MAX_THREADS {
             let path = path.to_owned();
-            return Err(NoAnswer::TooMany { path }.into());
+            return Err(Unresponsive::TooMany { path }.into());
         }
-        let path_turn = paths.entry(path.to_owned()).or_insert_with(|| {
-            Arc::new(PathTurn {
-                turn: Arc::new(Semaphore::new(1)),
+        let path_lock = paths.entry(path.to_owned()).or_insert_with(|| {
+            Arc::new(PathLock {
+                permit: Arc::new(Semaphore::new(1)),
                 running: Mutex::default(),
             })
         });
-        match path_turn.hung_for() {
-            Some(after) => Err(not_begun(path, after)),
-            None => Ok(Arc::clone(path_turn)),
+        match path_lock.hung_for() {
+            Some(after) => Err(still_hung(path, after)),
+            None => Ok(Arc::clone(path_lock)),
         }
     }
 
-    fn paths(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<PathTurn>>> {
+    fn paths(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<PathLock>>> {
         self.0.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn launch(
+    fn spawn(
         &self,
         path: &Path,
         within: Duration,
-        path_turn: Arc<PathTurn>,
+        path_lock: Arc<PathLock>,
         permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
         work: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        *path_turn.running() = Some((Instant::now(), within));
-        let running = Running {
+        *path_lock.running() = Some((Instant::now(), within));
+        let running = RunningOperation {
             ops: self.clone(),
             path: path.to_owned(),
-            path_turn,
+            path_lock,
             _permits: permits,
         };
         let thread = std::thread::Builder::new()
             .name("mcpvisor-file".to_owned())
-            .stack_size(STACK);
+            .stack_size(STACK_BYTES);
         thread
             .spawn(move || {
                 if let Some(hook) = &running.ops.0.hook {
@@ -274,20 +274,20 @@ impl FileOps {
     }
 }
 
-/// An operation that runs. Dropped when it ends, however it ends.
-struct Running {
+/// A running operation. Dropped when it ends, even by a panic.
+struct RunningOperation {
     ops: FileOps,
     path: PathBuf,
-    path_turn: Arc<PathTurn>,
+    path_lock: Arc<PathLock>,
     _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
-impl Drop for Running {
+impl Drop for RunningOperation {
     fn drop(&mut self) {
-        *self.path_turn.running() = None;
+        *self.path_lock.running() = None;
         let mut paths = self.ops.paths();
-        // The map and this one: nothing else waits for the path.
-        if Arc::strong_count(&self.path_turn) == 2 {
+        // The map's reference and this one: no other operation waits for the path.
+        if Arc::strong_count(&self.path_lock) == 2 {
             paths.remove(&self.path);
         }
     }
@@ -297,11 +297,12 @@ fn panicked() -> io::Error {
     io::Error::other("the file operation panicked")
 }
 
-/// Opens a file to read it. What is no regular file is refused, without waiting for a pipe's writer.
+/// Opens a file to read it. Anything but a regular file is rejected, without waiting for a pipe's
+/// writer.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     let file = open_at_once(path)?;
     if !file.metadata()?.is_file() {
-        let problem = "not a regular file; remove it, or move it away";
+        let problem = "not a regular file; remove or move it";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
     }
     Ok(file)
@@ -313,7 +314,7 @@ fn open_at_once(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(flags).open(path);
     match opened {
-        // Another program has a lease on the file, and is asked to give it up.
+        // Another program holds a lease on the file; a blocking open makes it release the lease.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock && path.is_file() => {
             File::open(path)
         }
@@ -326,7 +327,7 @@ fn open_at_once(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Reads a regular file. One that is larger than `most` is an error.
+/// Reads a regular file of at most `most` bytes.
 pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut contents = Vec::new();
     let read = open_regular(path)?.take(most.saturating_add(1));

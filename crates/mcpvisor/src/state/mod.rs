@@ -1,8 +1,9 @@
-//! What survives a restart: the state folder and the files in it.
+//! State that survives a restart: the state folder and its files.
 
 pub(crate) mod catalog_cache;
 pub(crate) mod era_cache;
 pub(crate) mod file_ops;
+pub(crate) mod fingerprint;
 pub(crate) mod pins;
 #[allow(
     dead_code,

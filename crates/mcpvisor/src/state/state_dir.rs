@@ -1,7 +1,7 @@
-//! The folder in which a runtime keeps what it learned, from one run to the next.
+//! The state folder: what a runtime learned, saved for the next run.
 //!
-//! Files are small, replaced as a whole, and readable by their owner alone. A reader that finds
-//! nonsense goes on without it: what is here can always be learned again, or asked of a person.
+//! Files are small, replaced atomically, and readable by their owner alone. A reader ignores a file
+//! that it cannot parse: everything here can be learned again, or approved again by a person.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File};
@@ -13,36 +13,35 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::state::file_ops::{FileOps, read_regular};
 
-/// A file that is larger is not one of ours.
+/// Size limit of a state file; a larger one is rejected.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A draft that is older was left by a process that died while it wrote.
-const DRAFT: Duration = Duration::from_secs(300);
+/// Age after which a temporary file counts as left behind by a process that died.
+const STALE_TEMP_AGE: Duration = Duration::from_secs(300);
 
-/// Another process that holds a folder for longer is stuck, and is not waited for.
-const LOCKED: Duration = Duration::from_secs(5);
+/// How long to wait for another process that holds the lock of a folder.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks at a folder that another process holds are so far apart.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+/// Pause between two attempts to lock a folder.
+const LOCK_POLL: Duration = Duration::from_millis(5);
 
-/// A folder for what outlives a run. [`read`](Self::read), [`write`](Self::write) and
-/// [`lock`](Self::lock) block, perhaps for ever: they are called within an operation of
-/// [`ops`](Self::ops).
+/// The state folder. [`read`](Self::read), [`write`](Self::write) and [`lock`](Self::lock) may block
+/// forever: they are called within an operation of [`ops`](Self::ops).
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     root: PathBuf,
     ops: FileOps,
-    /// The folders in it that were cleared of old drafts.
+    /// Subfolders whose stale temporary files were removed.
     swept: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl StateDir {
-    /// Nothing is made before something is written.
+    /// The folder is created by the first write.
     pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
         Self::with(root, FileOps::default())
     }
 
-    /// The same, with a registry of its own for its operations.
+    /// Like [`new`](Self::new), with a given registry for its operations.
     pub(crate) fn with(root: impl Into<PathBuf>, ops: FileOps) -> Self {
         Self {
             root: root.into(),
@@ -51,17 +50,17 @@ impl StateDir {
         }
     }
 
-    /// Bounds the operations on its files.
+    /// Runs the operations on its files.
     pub(crate) fn ops(&self) -> &FileOps {
         &self.ops
     }
 
-    /// Where a file is.
+    /// The path of a file.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.root.join(file)
     }
 
-    /// The contents of a file; nothing if there is none.
+    /// The contents of a file; `None` if it does not exist.
     pub(crate) fn read(&self, file: &str) -> io::Result<Option<Vec<u8>>> {
         match read_regular(&self.path(file), MAX_BYTES) {
             Ok(contents) => Ok(Some(contents)),
@@ -70,30 +69,30 @@ impl StateDir {
         }
     }
 
-    /// Replaces a file as a whole: whoever dies in between leaves the old one, and a draft that the
-    /// next run removes. File and folder are flushed, so that a power cut loses neither.
+    /// Replaces a file atomically. A process that dies meanwhile leaves the old file, and a temporary
+    /// one that the next run removes. File and folder are flushed, so that a power cut loses neither.
     pub(crate) fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
         let path = self.path(file);
         let folder = path.parent().unwrap_or(&self.root);
         self.make_folder(folder)?;
-        self.sweep(folder);
-        let draft = folder.join(draft_name());
-        let written = write_private(&draft, contents).and_then(|()| fs::rename(&draft, &path));
+        self.remove_stale_temps(folder);
+        let temp = folder.join(temp_name());
+        let written = write_private(&temp, contents).and_then(|()| fs::rename(&temp, &path));
         if written.is_err() {
-            let _ = fs::remove_file(&draft);
+            let _ = fs::remove_file(&temp);
         }
         written.and_then(|()| sync_folder(folder))
     }
 
-    /// Waits until no other process changes what is in a folder, and keeps them from it. Readers need
-    /// no lock: files are replaced as a whole.
+    /// Locks a folder against writers of other processes. Readers need no lock, because files are
+    /// replaced atomically.
     pub(crate) fn lock(&self, folder: &str) -> io::Result<FolderLock> {
         let path = self.path(folder);
         self.make_folder(&path)?;
         lock_folder(&path).map(FolderLock)
     }
 
-    /// Makes a folder, and flushes those above it that have a new entry.
+    /// Creates a folder and flushes the parents that got a new entry.
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         if folder.is_dir() {
             return Ok(());
@@ -107,43 +106,43 @@ impl StateDir {
         Ok(())
     }
 
-    /// Removes old drafts from a folder, once.
-    fn sweep(&self, folder: &Path) {
+    /// Removes stale temporary files from a folder, once.
+    fn remove_stale_temps(&self, folder: &Path) {
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         if !swept.insert(folder.to_owned()) {
             return;
         }
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        for old in entries.filter(is_old_draft) {
+        for old in entries.filter(is_stale_temp) {
             let _ = fs::remove_file(old.path());
         }
     }
 }
 
-/// A folder that no other process changes until this is dropped, as far as its file system has locks.
+/// The lock of a folder until it is dropped; it has no effect on file systems without folder locks.
 #[derive(Debug)]
 pub(crate) struct FolderLock(
-    #[expect(dead_code, reason = "the lock goes when it is closed")] Option<File>,
+    #[expect(dead_code, reason = "closing the file releases the lock")] Option<File>,
 );
 
-/// The folder itself is locked, because its files come and go.
+/// Locks the folder itself, because its files are replaced.
 #[cfg(unix)]
 fn lock_folder(path: &Path) -> io::Result<Option<File>> {
     use rustix::fs::{FlockOperation, flock};
     use rustix::io::Errno;
     let folder = File::open(path)?;
-    let until = Instant::now() + LOCKED;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(folder)),
             Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
-                std::thread::sleep(BETWEEN_LOOKS);
+                std::thread::sleep(LOCK_POLL);
             }
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                let problem = format!("another process has held its folder for {LOCKED:?}");
+                let problem = format!("another process has locked its folder for {LOCK_TIMEOUT:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
             }
-            // Network file systems may lock no folders; what is kept there is kept all the same.
+            // Network file systems may not support folder locks; writing still works.
             Err(_) => return Ok(None),
         }
     }
@@ -154,8 +153,8 @@ fn lock_folder(_: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// A name that no other draft has, of whatever process: in containers all have the same number.
-fn draft_name() -> String {
+/// A unique name. The process id alone is not enough: in containers it is often the same.
+fn temp_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -163,14 +162,14 @@ fn draft_name() -> String {
     format!(".{}.{now:x}.{number}.tmp", std::process::id())
 }
 
-fn is_old_draft(entry: &DirEntry) -> bool {
+fn is_stale_temp(entry: &DirEntry) -> bool {
     let name = entry.file_name();
     let name = name.to_string_lossy();
     let age = || {
         let written = entry.metadata().and_then(|it| it.modified()).ok()?;
         SystemTime::now().duration_since(written).ok()
     };
-    name.starts_with('.') && name.ends_with(".tmp") && age().is_some_and(|age| age > DRAFT)
+    name.starts_with('.') && name.ends_with(".tmp") && age().is_some_and(|age| age > STALE_TEMP_AGE)
 }
 
 fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
@@ -180,17 +179,17 @@ fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
     file.write_all(contents)?;
-    // The name must not be there before its contents are.
+    // The contents must be on disk before the rename is.
     file.sync_all()
 }
 
-/// Flushes the entries of a folder.
+/// Flushes a folder's entries to disk.
 #[cfg(unix)]
 fn sync_folder(folder: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     #[cfg(test)]
     tests::SYNCED.with_borrow_mut(|synced| synced.push(folder.to_owned()));
-    // The root of a relative path has no name.
+    // The parent of a relative path is empty.
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
@@ -200,7 +199,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
         opened => opened?,
     };
     match rustix::fs::fsync(folder) {
-        // Some file systems flush no folders.
+        // Some file systems cannot flush a folder.
         Ok(()) | Err(Errno::INVAL | Errno::NOTSUP | Errno::BADF | Errno::ROFS) => Ok(()),
         Err(problem) => Err(problem.into()),
     }
@@ -224,14 +223,14 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// The folders that were flushed, in order.
+        /// The flushed folders, in order.
         pub(super) static SYNCED: std::cell::RefCell<Vec<PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
     }
 
-    /// A rename is lost with the power unless its folder is flushed, and so is a folder that is new.
+    /// A power cut loses a rename or a new folder unless the parent folder is flushed.
     #[cfg(unix)]
     #[test]
-    fn a_file_that_is_replaced_is_flushed_with_its_folder() {
+    fn a_replaced_file_is_flushed_with_its_folder() {
         let root = folder("flushed");
         let state = StateDir::new(&root);
         let synced = || SYNCED.with_borrow_mut(std::mem::take);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_an_absent_file_is_nothing() {
+    fn a_written_file_is_read_back_and_a_missing_file_is_none() {
         let root = folder("round-trip");
         let state = StateDir::new(&root);
         assert_eq!(state.read("eras/a.json").unwrap(), None);
@@ -260,25 +259,25 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_of_a_process_that_died_is_removed_by_the_next_run() {
-        let root = folder("drafts");
+    fn a_temporary_file_of_a_dead_process_is_removed_by_the_next_run() {
+        let root = folder("temp-files");
         let (old, new) = (root.join(".7.0.tmp"), root.join(".7.1.tmp"));
         fs::create_dir_all(&root).unwrap();
-        for draft in [&old, &new] {
-            fs::write(draft, b"half").unwrap();
+        for temp in [&old, &new] {
+            fs::write(temp, b"half").unwrap();
         }
-        let long_ago = SystemTime::now() - 2 * DRAFT;
-        let draft = File::options().write(true).open(&old).unwrap();
-        draft.set_modified(long_ago).unwrap();
+        let long_ago = SystemTime::now() - 2 * STALE_TEMP_AGE;
+        let temp = File::options().write(true).open(&old).unwrap();
+        temp.set_modified(long_ago).unwrap();
         StateDir::new(&root).write("a.json", b"{}").unwrap();
         assert!(!old.exists());
-        assert!(new.exists(), "it may be being written");
+        assert!(new.exists(), "another process may be writing it");
         fs::remove_dir_all(root).unwrap();
     }
 
     #[cfg(unix)]
     #[test]
-    fn only_the_owner_can_read_it() {
+    fn only_the_owner_can_read_the_state() {
         use std::os::unix::fs::PermissionsExt;
         let root = folder("private");
         let state = StateDir::new(&root);

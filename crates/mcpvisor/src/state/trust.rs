@@ -1,8 +1,8 @@
-//! Which configs a person said may run.
+//! Which configs a person trusts.
 //!
-//! Trust is bound to the path of a file and to the hash of its text: an edited file, or the same
-//! text elsewhere, must be trusted again. One small file per config, so that two who trust at once
-//! lose nothing. What cannot be read is not trusted.
+//! Trust is bound to the path of a file and the hash of its text: an edited file, or the same text at
+//! another path, must be trusted again. There is one small file per config, so that concurrent
+//! changes lose nothing. A config whose record cannot be read is not trusted.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::config::UserFolders;
-use crate::config::source::hex;
 use crate::config::{ConfigSource, Review};
-use crate::state::file_ops::{READ_WITHIN, WRITE_WITHIN};
+use crate::state::file_ops::{READ_TIMEOUT, WRITE_TIMEOUT};
+use crate::state::fingerprint::sha256_hex;
 use crate::state::state_dir::StateDir;
 
 /// The folder within the state folder.
 const FOLDER: &str = "trusted";
 
-/// No more files of the folder are read: nobody trusts so many configs by hand.
+/// Records that are listed.
 const MAX_ENTRIES: usize = 10_000;
 
-/// Remembers which configs a person trusts. Blocks, as file systems do: for up to 2 s where it reads,
-/// and 10 s where it writes. What cannot be read in time is not trusted.
+/// Remembers which configs a person trusts. Its methods block: for up to 2 s to read, and 10 s to
+/// write. A config whose record cannot be read in time is not trusted.
 ///
 /// ```
 /// use mcpvisor::config::{ConfigSource, Trust, TrustStore};
@@ -46,15 +46,15 @@ pub struct TrustStore {
     state: StateDir,
 }
 
-/// What is known about a config.
+/// Whether a config is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trust {
     /// This text at this path was trusted.
     Trusted,
-    /// Another text at this path was trusted: the file was edited since.
+    /// The file was edited after it was trusted.
     Changed,
-    /// Nobody ever trusted a config at this path.
+    /// No config at this path was ever trusted.
     Unknown,
 }
 
@@ -77,38 +77,37 @@ struct Record {
     sha256: String,
     /// Seconds since 1970.
     at: u64,
-    /// What was shown of it. Records of earlier versions have none.
+    /// Its review when it was trusted. Records of earlier versions have none.
     #[serde(default)]
     review: Option<Review>,
 }
 
 impl TrustStore {
-    /// The store in this folder. Nothing is made before something is trusted.
+    /// The store in this folder, which is created when the first config is trusted.
     pub fn open(folder: impl Into<PathBuf>) -> Self {
         Self {
             state: StateDir::new(folder),
         }
     }
 
-    /// The store of the user who runs this process, in [`UserFolders::state`]; `None` without a
-    /// home.
+    /// The store of the current user, in [`UserFolders::state`]; `None` without a home folder.
     pub fn of_user() -> Option<Self> {
         UserFolders::of_environment().state.map(Self::open)
     }
 
-    /// What is known about a config.
+    /// Whether a config is trusted, and if not, whether it was edited.
     pub fn check(&self, source: &ConfigSource) -> Trust {
-        let asked = source.clone();
-        let check = move |store: &Self| Ok(store.check_now(&asked));
-        let checked = self.within(READ_WITHIN, source.path(), check);
+        let owned = source.clone();
+        let check = move |store: &Self| Ok(store.check_blocking(&owned));
+        let checked = self.run_within(READ_TIMEOUT, source.path(), check);
         checked.unwrap_or_else(|problem| {
-            tracing::warn!(%problem, "the config is not trusted: what was trusted cannot be read");
+            tracing::warn!(%problem, "the config is not trusted: its trust record cannot be read");
             Trust::Unknown
         })
     }
 
-    /// Runs an operation on the store that is about a path.
-    fn within<T: Send + 'static>(
+    /// Runs an operation on the record of a path.
+    fn run_within<T: Send + 'static>(
         &self,
         within: Duration,
         path: &Path,
@@ -119,7 +118,7 @@ impl TrustStore {
         self.state.ops().run_blocking(path, within, operation)
     }
 
-    fn check_now(&self, source: &ConfigSource) -> Trust {
+    fn check_blocking(&self, source: &ConfigSource) -> Trust {
         let path = absolute(source.path());
         match self.record(&file_of(&path)) {
             Some(record) if record.path != path.to_string_lossy() => Trust::Unknown,
@@ -134,14 +133,14 @@ impl TrustStore {
         self.check(source) == Trust::Trusted
     }
 
-    /// Trusts this text at this path, in place of what was trusted there before.
+    /// Trusts this text at this path, and replaces earlier trust in that path.
     pub fn trust(&self, source: &ConfigSource) -> io::Result<()> {
-        let trusted = source.clone();
-        let trust = move |store: &Self| store.trust_now(&trusted);
-        self.within(WRITE_WITHIN, source.path(), trust)
+        let owned = source.clone();
+        let trust = move |store: &Self| store.trust_blocking(&owned);
+        self.run_within(WRITE_TIMEOUT, source.path(), trust)
     }
 
-    fn trust_now(&self, source: &ConfigSource) -> io::Result<()> {
+    fn trust_blocking(&self, source: &ConfigSource) -> io::Result<()> {
         let path = absolute(source.path());
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let record = Record {
@@ -154,23 +153,23 @@ impl TrustStore {
         self.state.write(&file_of(&path), &contents)
     }
 
-    /// What the config at this path would start when it was trusted, to be compared with what it
-    /// would start now. `None` if it was never trusted, or by a version that kept no review.
+    /// The review of the config at this path from when it was trusted, to compare it with the current
+    /// one. `None` if it was never trusted, or by a version that saved no review.
     pub fn reviewed(&self, path: impl AsRef<Path>) -> Option<Review> {
-        let asked = path.as_ref().to_owned();
-        let reviewed = self.within(READ_WITHIN, path.as_ref(), move |store| {
-            let path = absolute(&asked);
+        let owned = path.as_ref().to_owned();
+        let reviewed = self.run_within(READ_TIMEOUT, path.as_ref(), move |store| {
+            let path = absolute(&owned);
             let record = store.record(&file_of(&path));
             Ok(record.filter(|record| record.path == path.to_string_lossy()))
         });
         reviewed.ok()??.review
     }
 
-    /// Takes trust back, and says whether there was any.
+    /// Revokes trust. Returns whether the path was trusted.
     pub fn distrust(&self, path: impl AsRef<Path>) -> io::Result<bool> {
-        let asked = path.as_ref().to_owned();
-        self.within(WRITE_WITHIN, path.as_ref(), move |store| {
-            let file = file_of(&absolute(&asked));
+        let owned = path.as_ref().to_owned();
+        self.run_within(WRITE_TIMEOUT, path.as_ref(), move |store| {
+            let file = file_of(&absolute(&owned));
             match fs::remove_file(store.state.path(&file)) {
                 Ok(()) => Ok(true),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -179,12 +178,13 @@ impl TrustStore {
         })
     }
 
-    /// All that is trusted, by path. Files that cannot be read as such are passed over.
+    /// All trusted configs, sorted by path. Unreadable records are ignored.
     pub fn list(&self) -> io::Result<Vec<Trusted>> {
-        self.within(READ_WITHIN, &self.state.path(FOLDER), Self::list_now)
+        let folder = self.state.path(FOLDER);
+        self.run_within(READ_TIMEOUT, &folder, Self::list_blocking)
     }
 
-    fn list_now(&self) -> io::Result<Vec<Trusted>> {
+    fn list_blocking(&self) -> io::Result<Vec<Trusted>> {
         let folder = match fs::read_dir(self.state.path(FOLDER)) {
             Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -216,8 +216,8 @@ impl Record {
     }
 }
 
-/// The one path of a file in its folder, with the links to the folder resolved. One that is a link
-/// itself is another config: what it says is relative to where it lies.
+/// The absolute path of a file, with links in its folder resolved. A file that is itself a link keeps
+/// its own path: its relative paths start from where the link is.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
@@ -227,9 +227,12 @@ fn absolute(path: &Path) -> PathBuf {
     }
 }
 
-/// The file about a path. The name is a hash, so that every path has one.
+/// The record file of a path. Its name is a hash, because a path may not be a valid file name.
 fn file_of(path: &Path) -> String {
-    format!("{FOLDER}/{}.json", hex(path.as_os_str().as_encoded_bytes()))
+    format!(
+        "{FOLDER}/{}.json",
+        sha256_hex(path.as_os_str().as_encoded_bytes())
+    )
 }
 
 #[cfg(test)]
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_trusted_is_remembered_without_its_secrets() {
+    fn a_trusted_config_is_remembered_without_its_secrets() {
         let folder = TestFolder::new("trust-reviewed");
         let store = TrustStore::open(folder.path().join("state"));
         let text = r#"{ "mcpServers": { "a": {
@@ -290,21 +293,21 @@ mod tests {
     }
 
     #[test]
-    fn the_same_text_elsewhere_is_not_trusted() {
+    fn the_same_text_at_another_path_is_not_trusted() {
         let folder = TestFolder::new("trust-elsewhere");
         let store = TrustStore::open(folder.path().join("state"));
         let one = folder.write("one.json", "{}");
         let other = folder.write("other.json", "{}");
         store.trust(&read(&one)).unwrap();
         assert_eq!(store.check(&read(&other)), Trust::Unknown);
-        // Not even by a record that was put in its place.
+        // Not even with a copied record.
         let record = |path: &Path| store.state.path(&file_of(&absolute(path)));
         fs::copy(record(&one), record(&other)).unwrap();
         assert_eq!(store.check(&read(&other)), Trust::Unknown);
     }
 
     #[test]
-    fn trust_can_be_taken_back_and_is_listed() {
+    fn trust_can_be_revoked_and_is_listed() {
         let folder = TestFolder::new("trust-list");
         let store = TrustStore::open(folder.path().join("state"));
         assert_eq!(store.list().unwrap(), []);
@@ -342,7 +345,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn only_the_owner_reads_what_is_trusted() {
+    fn only_the_owner_can_read_the_records() {
         use std::os::unix::fs::PermissionsExt;
         let folder = TestFolder::new("trust-private");
         let store = TrustStore::open(folder.path().join("state"));
@@ -355,7 +358,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_link_is_trusted_by_itself_and_a_folder_whatever_it_is_called() {
+    fn a_linked_file_needs_its_own_trust_and_a_linked_folder_does_not() {
         use std::os::unix::fs::symlink;
 
         let folder = TestFolder::new("trust-link");
@@ -363,7 +366,7 @@ mod tests {
         fs::create_dir(folder.path().join("good")).unwrap();
         let real = folder.write("good/.mcp.json", "{}");
         store.trust(&read(&real)).unwrap();
-        // A clone that borrows the trust would run its own commands with it.
+        // Otherwise a clone could borrow the trust to run its own commands.
         fs::create_dir(folder.path().join("evil")).unwrap();
         let link = folder.path().join("evil/.mcp.json");
         symlink(&real, &link).unwrap();

@@ -103,11 +103,6 @@ impl HttpEndpoint {
         self.bearer_env.as_deref().filter(is_name)
     }
 
-    /// The address.
-    pub(crate) fn reached_by(&self) -> Vec<Vec<u8>> {
-        vec![b"http".to_vec(), self.url.expose().as_bytes().to_vec()]
-    }
-
     /// What differs from another endpoint in how it is reached, as a config names it.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         let certificates = self.root_certificates != other.root_certificates

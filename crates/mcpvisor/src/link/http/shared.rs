@@ -22,7 +22,7 @@ use super::lookup::Lookups;
 use super::no_proxy::Direct;
 use super::target::{Target, invalid};
 use crate::link::{OpenFailure, OpenFailureClass};
-use crate::state::file_ops::{FileOps, READ_WITHIN, is_unanswered, read_regular};
+use crate::state::file_ops::{FileOps, READ_TIMEOUT, is_unresponsive, read_regular};
 
 /// Stands for the files of the system's certificates.
 const SYSTEM: &str = "system certificates";
@@ -120,7 +120,7 @@ impl HttpShared {
         let read = self.read;
         let read = self
             .ops
-            .run(Path::new(SYSTEM), READ_WITHIN, move || Ok(read()));
+            .run(Path::new(SYSTEM), READ_TIMEOUT, move || Ok(read()));
         let read = read.await.map_err(|problem| {
             unread(format!(
                 "the system's certificates cannot be read: {problem}"
@@ -187,10 +187,10 @@ impl HttpShared {
             configure(roots, listed, client.transpose()?).map(Arc::new)
         };
         // One operation for all files, under the name of the first.
-        let read = self.ops.run(&first, READ_WITHIN, || Ok(read())).await;
+        let read = self.ops.run(&first, READ_TIMEOUT, || Ok(read())).await;
         read.unwrap_or_else(|problem| {
             // The path may hold a secret.
-            let problem = match is_unanswered(&problem) {
+            let problem = match is_unresponsive(&problem) {
                 true => format!("{shown} does not answer; check its disk or network mount"),
                 false => problem.to_string(),
             };

@@ -181,14 +181,6 @@ impl StdioCommand {
         environment
     }
 
-    /// The program and its arguments.
-    pub(crate) fn reached_by(&self) -> Vec<Vec<u8>> {
-        let arguments = self.args.iter().map(Secret::expose);
-        let parts = std::iter::once(&self.program).chain(arguments);
-        let parts = parts.map(|part| part.as_encoded_bytes().to_vec());
-        std::iter::once(b"stdio".to_vec()).chain(parts).collect()
-    }
-
     /// What must not be shown of the child: the values of its own variables, the credentials in them
     /// and in the proxies that it inherits, and what was named.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use super::command::StdioCommand;
 use super::resolve::resolve;
-use crate::state::file_ops::{FileOps, READ_WITHIN};
+use crate::state::file_ops::{FileOps, READ_TIMEOUT};
 
 /// Bounds the search for programs.
 static LOCATE_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
@@ -30,7 +30,7 @@ impl StdioCommand {
             Ok(resolve(&command, &environment))
         };
         let program = Path::new(&self.program);
-        let located = LOCATE_OPS.run_blocking(program, READ_WITHIN, locate);
+        let located = LOCATE_OPS.run_blocking(program, READ_TIMEOUT, locate);
         // The path is not repeated: it may hold a secret.
         let unanswered = |_| {
             let program = self.shown(&self.program);

@@ -16,9 +16,9 @@ fn hangs() -> (Sender<()>, impl FnOnce() -> io::Result<u8> + Send + 'static) {
     (release, operation)
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+async fn until(what: &str, condition: impl Fn() -> bool) {
     let waited = async {
-        while !is_so() {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -26,15 +26,15 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_path_that_hangs_is_refused_at_once_until_it_answers() {
+async fn a_hung_path_fails_at_once_until_it_responds() {
     let ops = FileOps::default();
     let path = Path::new("/dead/mount");
     let (release, operation) = hangs();
-    let (heard, late) = mpsc::channel();
-    let given_up = ops.run_or_late(path, SHORT, operation, move |it| heard.send(it).unwrap());
-    let error = given_up.await.unwrap_err();
+    let (sender, late) = mpsc::channel();
+    let timed_out = ops.run_or_late(path, SHORT, operation, move |it| sender.send(it).unwrap());
+    let error = timed_out.await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-    assert!(!hung_before(&error));
+    assert!(!was_already_hung(&error));
     assert!(error.to_string().contains("/dead/mount"), "{error}");
     assert!(error.to_string().contains("network mount"), "{error}");
 
@@ -44,10 +44,10 @@ async fn a_path_that_hangs_is_refused_at_once_until_it_answers() {
         let refused = ops.run(path, DEADLINE, move || {
             Ok(begun.fetch_add(1, Ordering::Relaxed))
         });
-        assert!(hung_before(&refused.await.unwrap_err()));
+        assert!(was_already_hung(&refused.await.unwrap_err()));
     }
     assert_eq!(begun.load(Ordering::Relaxed), 0, "no thread was started");
-    assert!(hung_before(
+    assert!(was_already_hung(
         &ops.run_blocking(path, DEADLINE, || Ok(())).unwrap_err()
     ));
     let other = ops.run(Path::new("/alive"), DEADLINE, || Ok(2)).await;
@@ -59,7 +59,7 @@ async fn a_path_that_hangs_is_refused_at_once_until_it_answers() {
     assert_eq!(ops.run(path, DEADLINE, || Ok(3)).await.unwrap(), 3);
 }
 
-/// Slow is not hung: operations on one path wait for their turn.
+/// Slow is not hung: operations on one path are queued.
 #[tokio::test]
 async fn operations_on_one_path_run_one_after_the_other() {
     let ops = FileOps::default();
@@ -75,7 +75,7 @@ async fn operations_on_one_path_run_one_after_the_other() {
     };
     let all = futures_util::future::join_all((0..50).map(|_| one())).await;
     assert!(all.iter().all(Result::is_ok));
-    until("nothing is remembered", || ops.paths().is_empty()).await;
+    until("the registry is empty", || ops.paths().is_empty()).await;
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn hung_operations_are_bounded_over_all_paths() {
     assert_eq!(ops.0.threads.available_permits(), 0);
     let refused = ops.run(Path::new("/alive"), DEADLINE, || Ok(())).await;
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("16 files do not answer"), "{refused}");
+    assert!(refused.contains("16 files do not respond"), "{refused}");
     let sibling = ops.sibling();
     let free = sibling.run(Path::new("/alive"), DEADLINE, || Ok(()));
     free.await.unwrap();
@@ -143,7 +143,7 @@ fn a_pipe_is_refused_at_once_where_a_plain_open_would_wait() {
     let refused = read_regular(&path, 10).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     assert!(refused.to_string().contains("not a regular file"));
-    // The control: whoever opens it in the plain way waits for a writer.
+    // The control: a plain open waits for a writer.
     let (opened, open) = mpsc::channel();
     let plain = path.clone();
     std::thread::spawn(move || opened.send(File::open(plain).is_ok()));

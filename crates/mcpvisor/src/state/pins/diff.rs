@@ -1,4 +1,4 @@
-//! What differs between two definitions, place by place.
+//! The differences between two tool definitions.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,11 +6,10 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Differences of one definition that are kept; a person has seen enough by then.
+/// Differences of one definition that are listed; the rest is counted.
 const MAX_CHANGES: usize = 100;
 
-/// What a model reads of a tool, and so what a person has to see: these come first, in this order.
-/// What is left of a definition is no reason to pass over them.
+/// The fields that a model reads, so a person has to see them: they come first, in this order.
 const FIRST: [&str; 6] = [
     "name",
     "title",
@@ -20,24 +19,24 @@ const FIRST: [&str; 6] = [
     "annotations",
 ];
 
-/// Differences in one part of a definition that are kept, so that none crowds out the others.
-const MAX_OF_ONE: usize = 40;
+/// Differences of one field that are listed, so that no field crowds out the others.
+const MAX_PER_FIELD: usize = 40;
 
-/// So much of what is the same is shown before the first difference, in characters.
-const SAME: usize = 30;
+/// Characters of context before the first difference.
+const CONTEXT: usize = 30;
 
-/// The longest value that is written out, in characters.
+/// Characters of a value that are shown.
 const MAX_SHOWN: usize = 200;
 
-/// One place in which two definitions differ.
+/// One difference between two definitions.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DefinitionChange {
-    /// Where, as a JSON pointer; or, in place of differences that are not shown, how many they are.
+    /// Where, as a JSON pointer; or the number of differences that are not listed.
     pub path: String,
-    /// What was approved there; nothing if the place is new.
+    /// The approved value; `None` if it was added.
     pub approved: Option<Value>,
-    /// What is there now; nothing if the place is gone.
+    /// The offered value; `None` if it was removed.
     pub offered: Option<Value>,
 }
 
@@ -47,9 +46,9 @@ impl fmt::Display for DefinitionChange {
         match (&self.approved, &self.offered) {
             (Some(old), Some(new)) => {
                 let (old, new) = (old.to_string(), new.to_string());
-                let from = first_difference(&old, &new).saturating_sub(SAME);
-                // A short beginning is shown for what it is.
-                let from = if from > SAME { from } else { 0 };
+                let from = first_difference(&old, &new).saturating_sub(CONTEXT);
+                // A short common prefix is not worth cutting.
+                let from = if from > CONTEXT { from } else { 0 };
                 let (old, new) = (shown(&old, from), shown(&new, from));
                 write!(f, "{path}: {old} became {new}")
             }
@@ -66,7 +65,7 @@ fn first_difference(one: &str, other: &str) -> usize {
     same.take_while(|(one, other)| one == other).count()
 }
 
-/// A value on one line, from a character on, with everything that is not plain text escaped.
+/// A value on one line from this character on, with everything but plain text escaped.
 fn shown(value: &str, from: usize) -> String {
     let text: String = value.chars().skip(from).take(MAX_SHOWN + 1).collect();
     let plain = |c: char| -> String {
@@ -88,8 +87,8 @@ fn shown(value: &str, from: usize) -> String {
     shown
 }
 
-/// The places in which two definitions differ, those first that a model reads. What is not shown is
-/// counted, part by part.
+/// Lists the differences of two definitions, first those of fields that a model reads. Differences
+/// beyond the limit are counted per field.
 pub(super) fn between(approved: &Value, offered: &Value) -> Vec<DefinitionChange> {
     let (Value::Object(old), Value::Object(new)) = (approved, offered) else {
         let mut part = Part::new(MAX_CHANGES);
@@ -100,25 +99,25 @@ pub(super) fn between(approved: &Value, offered: &Value) -> Vec<DefinitionChange
     keys.sort_unstable_by_key(|key| (rank(key), *key));
     keys.dedup();
     let mut changes: Vec<DefinitionChange> = Vec::new();
-    let mut unseen = 0;
+    let mut unlisted = 0;
     for key in keys {
         let mut path = step(key);
-        let room = MAX_CHANGES.saturating_sub(changes.len());
-        let mut part = Part::new(room.min(MAX_OF_ONE));
+        let limit = MAX_CHANGES.saturating_sub(changes.len());
+        let mut part = Part::new(limit.min(MAX_PER_FIELD));
         part.walk(&mut path, old.get(key), new.get(key));
-        if room == 0 {
-            unseen += part.unseen;
+        if limit == 0 {
+            unlisted += part.unlisted;
         } else {
             changes.extend(part.finish(&path));
         }
     }
-    if unseen > 0 {
-        changes.push(and_more("", unseen));
+    if unlisted > 0 {
+        changes.push(and_more("", unlisted));
     }
     changes
 }
 
-/// Where a part of a definition stands among the others.
+/// The position of a field among the others.
 fn rank(key: &str) -> usize {
     let last = FIRST.len() + usize::from(key == "_meta");
     FIRST.iter().position(|it| *it == key).unwrap_or(last)
@@ -128,11 +127,11 @@ fn step(key: &str) -> String {
     format!("/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// What stands for differences that are not shown.
-fn and_more(path: &str, unseen: usize) -> DefinitionChange {
+/// An entry for differences that are not listed.
+fn and_more(path: &str, unlisted: usize) -> DefinitionChange {
     let path = match path {
-        "" => format!("\u{2026} and {unseen} more"),
-        path => format!("{path}: \u{2026} and {unseen} more"),
+        "" => format!("\u{2026} and {unlisted} more"),
+        path => format!("{path}: \u{2026} and {unlisted} more"),
     };
     DefinitionChange {
         path,
@@ -141,32 +140,32 @@ fn and_more(path: &str, unseen: usize) -> DefinitionChange {
     }
 }
 
-/// The differences in one part of a definition.
+/// The differences of one field.
 struct Part {
     changes: Vec<DefinitionChange>,
-    room: usize,
-    /// Those for which there is no room.
-    unseen: usize,
+    limit: usize,
+    /// Differences beyond the limit.
+    unlisted: usize,
 }
 
 impl Part {
-    fn new(room: usize) -> Self {
+    fn new(limit: usize) -> Self {
         Self {
             changes: Vec::new(),
-            room,
-            unseen: 0,
+            limit,
+            unlisted: 0,
         }
     }
 
     fn finish(mut self, path: &str) -> Vec<DefinitionChange> {
-        if self.unseen > 0 {
-            self.changes.push(and_more(path, self.unseen));
+        if self.unlisted > 0 {
+            self.changes.push(and_more(path, self.unlisted));
         }
         self.changes
     }
 
-    /// The path is one text that grows and shrinks: of most of what a hostile server offers it is not
-    /// needed.
+    /// The path is one buffer that grows and shrinks, because most differences of a hostile definition
+    /// are never listed.
     fn walk(&mut self, path: &mut String, approved: Option<&Value>, offered: Option<&Value>) {
         if approved == offered {
             return;
@@ -188,7 +187,7 @@ impl Part {
                     path.truncate(end);
                 }
             }
-            _ if self.changes.len() >= self.room => self.unseen += 1,
+            _ if self.changes.len() >= self.limit => self.unlisted += 1,
             _ => self.changes.push(DefinitionChange {
                 path: path.clone(),
                 approved: approved.cloned(),
@@ -205,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_that_differs_is_named_once() {
+    fn each_difference_is_listed_once() {
         let old = json!({ "a": 1, "b": { "c/d": [1, 2] }, "gone": true, "same": [1] });
         let new = json!({ "a": 2, "b": { "c/d": [1, 3, 4] }, "same": [1], "x": "\u{202e}" });
         let said: Vec<String> = between(&old, &new)
@@ -237,9 +236,9 @@ mod tests {
         assert!(change.to_string().ends_with(" (cut)"));
     }
 
-    /// What a server adds beside it hides no change of what a model reads.
+    /// A server cannot hide a change of the fields that a model reads behind many other changes.
     #[test]
-    fn no_part_crowds_out_another_and_what_is_not_shown_is_counted() {
+    fn no_field_crowds_out_another_and_unlisted_differences_are_counted() {
         let many = |value: &str| -> serde_json::Map<String, Value> {
             let keys = (0..150).map(|key| (format!("k{key:03}"), json!(value)));
             keys.collect()

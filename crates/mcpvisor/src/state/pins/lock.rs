@@ -1,21 +1,22 @@
-//! The lock file of one server: which definitions of which tools were approved.
+//! The lock file of one server: the approved definitions of its tools.
 
 use std::collections::BTreeMap;
 
 use rmcp::model::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-/// The form of the file; another one is not understood.
+use crate::state::fingerprint;
+
+/// The format version of the file; other versions are rejected.
 const VERSION: u32 = 1;
 
-/// For so many commands or addresses a tool is approved at once; the oldest makes room.
-const MOST_PLACES: usize = 16;
+/// Commands or addresses that a tool may be approved for; the oldest is evicted.
+const MAX_TRANSPORTS: usize = 16;
 
 /// The approved tools of one server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Lock {
+pub(crate) struct LockFile {
     version: u32,
     server: String,
     pub(crate) tools: BTreeMap<String, Approved>,
@@ -24,31 +25,30 @@ pub(crate) struct Lock {
 /// One approved tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Approved {
-    /// Of the whole definition, with its keys in order.
+    /// The hash of the whole definition, with sorted keys.
     pub(crate) hash: String,
-    /// Of the command and its arguments, or of the address, that it was approved for.
+    /// The fingerprint of the transport that it was approved for.
     pub(crate) transport: String,
     /// For a person to read, and to show what changed.
     pub(crate) definition: Value,
-    /// What was approved before for other commands or addresses, the newest first: two configs may
-    /// have servers of one name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    elsewhere: Vec<Approved>,
+    /// Earlier approvals for other transports, the newest first: two configs may use one server name.
+    #[serde(default, rename = "elsewhere", skip_serializing_if = "Vec::is_empty")]
+    other_transports: Vec<Approved>,
 }
 
 impl Approved {
-    /// All that is approved, the newest first.
+    /// The approvals for all transports, the newest first.
     fn all(&self) -> impl Iterator<Item = &Self> {
-        std::iter::once(self).chain(&self.elsewhere)
+        std::iter::once(self).chain(&self.other_transports)
     }
 
-    /// What is approved for this command or address.
-    pub(super) fn at(&self, transport: &str) -> Option<&Self> {
+    /// The approval for this transport.
+    pub(super) fn for_transport(&self, transport: &str) -> Option<&Self> {
         self.all().find(|it| it.transport == transport)
     }
 }
 
-impl Lock {
+impl LockFile {
     pub(crate) fn new(server: &str) -> Self {
         Self {
             version: VERSION,
@@ -57,8 +57,8 @@ impl Lock {
         }
     }
 
-    /// Approves all that a server lists. Of two tools of one name it is the first: callers see no
-    /// other.
+    /// Approves all tools that a server lists. Of two tools with one name the first is approved, since
+    /// callers see only that one.
     pub(crate) fn of(server: &str, tools: &[Tool], transport: &str) -> Self {
         let mut lock = Self::new(server);
         for tool in tools {
@@ -69,20 +69,20 @@ impl Lock {
         lock
     }
 
-    /// Approves this definition of a tool for this command or address, and no other.
+    /// Approves exactly this definition of a tool for this transport.
     pub(crate) fn approve(&mut self, tool: &str, definition: Value, transport: &str) {
-        let mut elsewhere = Vec::new();
+        let mut other_transports = Vec::new();
         if let Some(mut before) = self.tools.remove(tool) {
-            elsewhere = std::mem::take(&mut before.elsewhere);
-            elsewhere.insert(0, before);
-            elsewhere.retain(|it| it.transport != transport);
-            elsewhere.truncate(MOST_PLACES - 1);
+            other_transports = std::mem::take(&mut before.other_transports);
+            other_transports.insert(0, before);
+            other_transports.retain(|it| it.transport != transport);
+            other_transports.truncate(MAX_TRANSPORTS - 1);
         }
         let approved = Approved {
             hash: hash(&definition),
             transport: transport.to_owned(),
             definition,
-            elsewhere,
+            other_transports,
         };
         self.tools.insert(tool.to_owned(), approved);
     }
@@ -92,8 +92,8 @@ impl Lock {
         serde_json::to_vec_pretty(self)
     }
 
-    /// The lock in a file, if it is one of this server. A definition that does not fit its hash was
-    /// edited by hand and counts for nothing.
+    /// Parses a file, if it is a lock file of this server. If any definition does not match its hash,
+    /// the file was edited by hand and is rejected.
     pub(crate) fn read(server: &str, contents: &[u8]) -> Option<Self> {
         let lock: Self = serde_json::from_slice(contents).ok()?;
         let sound = lock
@@ -105,7 +105,7 @@ impl Lock {
     }
 }
 
-/// A definition as a value, with all keys in order.
+/// A definition as JSON with sorted keys.
 pub(super) fn definition(tool: &Tool) -> Value {
     sorted(serde_json::to_value(tool).unwrap_or_default())
 }
@@ -124,16 +124,9 @@ fn sorted(value: Value) -> Value {
 
 /// The hash of a definition: `sha256:` and 64 digits.
 pub(super) fn hash(definition: &Value) -> String {
-    // Whoever edits the file may have put the keys in another order.
+    // An editor may have reordered the keys of the file.
     let text = sorted(definition.clone()).to_string();
-    hex(&Sha256::digest(text.as_bytes()))
-}
-
-/// A hash as it is written.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-    let digits = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16));
-    "sha256:".chars().chain(digits).collect()
+    fingerprint::of_text(&text)
 }
 
 #[cfg(test)]
@@ -142,30 +135,30 @@ mod tests {
 
     use super::*;
 
-    fn lock() -> Lock {
+    fn lock() -> LockFile {
         let schema = json!({ "type": "object" }).as_object().unwrap().clone();
         let search = Tool::new("search", "finds", schema);
-        Lock::of("git", &[search], "sha256:00")
+        LockFile::of("git", &[search], "sha256:00")
     }
 
     #[test]
-    fn a_lock_is_read_as_it_was_written_and_a_person_can_read_it() {
+    fn a_lock_file_round_trips_and_is_readable() {
         let written = lock().write().unwrap();
-        assert_eq!(Lock::read("git", &written), Some(lock()));
+        assert_eq!(LockFile::read("git", &written), Some(lock()));
         let text = String::from_utf8(written).unwrap();
         assert!(text.contains("\n      \"hash\": \"sha256:"), "{text}");
         assert!(text.contains("\"description\": \"finds\""), "{text}");
     }
 
-    /// The numbers of a schema are hashed as they are written, and have to be the same when they are
-    /// read. The feature is that of the workspace: in a test others switch it on too.
+    /// The numbers of a schema are hashed as written, so reading must not change them. The test checks
+    /// the workspace manifest, because in a test build other crates enable the feature too.
     #[test]
-    fn a_number_of_any_length_is_read_as_it_was_written() {
+    fn a_number_of_any_length_round_trips() {
         let schema = json!({ "maximum": 3.402_823_466_385_288_6e38, "minimum": 5e-324 });
         let tool = Tool::new("t", "d", schema.as_object().unwrap().clone());
-        let lock = Lock::of("git", &[tool], "sha256:00");
+        let lock = LockFile::of("git", &[tool], "sha256:00");
         let written = lock.write().unwrap();
-        assert_eq!(Lock::read("git", &written), Some(lock));
+        assert_eq!(LockFile::read("git", &written), Some(lock));
         let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
         let manifest = std::fs::read_to_string(manifest).unwrap();
         let mut lines = manifest.lines();
@@ -176,22 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_edited_or_of_another_server_is_no_lock() {
+    fn a_truncated_edited_or_foreign_lock_file_is_rejected() {
         let written = lock().write().unwrap();
         for length in 0..written.len() {
             assert_eq!(
-                Lock::read("git", &written[..length]),
+                LockFile::read("git", &written[..length]),
                 None,
                 "{length} bytes"
             );
         }
-        assert_eq!(Lock::read("other", &written), None);
+        assert_eq!(LockFile::read("other", &written), None);
         let text = String::from_utf8(written).unwrap();
         for edited in [
             text.replace("finds", "deletes"),
             text.replace("\"version\": 1", "\"version\": 2"),
         ] {
-            assert_eq!(Lock::read("git", edited.as_bytes()), None);
+            assert_eq!(LockFile::read("git", edited.as_bytes()), None);
         }
     }
 }
@@ -213,8 +206,8 @@ mod fuzz {
         #![proptest_config(budget(300))]
 
         #[test]
-        fn a_lock_that_was_hurt_approves_only_what_fits_its_hash(contents in bytes(LOCKS)) {
-            if let Some(lock) = Lock::read("git", &contents) {
+        fn a_damaged_lock_file_approves_only_definitions_that_match_their_hash(contents in bytes(LOCKS)) {
+            if let Some(lock) = LockFile::read("git", &contents) {
                 prop_assert_eq!((lock.version, lock.server.as_str()), (VERSION, "git"));
                 for approved in lock.tools.values() {
                     prop_assert_eq!(&approved.hash, &hash(&approved.definition));
@@ -229,11 +222,11 @@ mod fuzz {
                 let lock = json!({ "version": VERSION, "server": "git", "tools": { "a": tool } });
                 lock.to_string().into_bytes()
             };
-            prop_assert!(Lock::read("git", &contents(&one)).is_some());
-            // As they are written: `0.0` and `-0.0` are equal, and not the same.
+            prop_assert!(LockFile::read("git", &contents(&one)).is_some());
+            // Compared as text, because `0.0` and `-0.0` are equal but not identical.
             let written = |value: &Value| sorted(value.clone()).to_string();
             let is_same = written(&one) == written(&other);
-            prop_assert_eq!(Lock::read("git", &contents(&other)).is_some(), is_same);
+            prop_assert_eq!(LockFile::read("git", &contents(&other)).is_some(), is_same);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Where the approvals of one server are, in memory and in the folder of what is kept.
+//! The approvals of one server, in memory and in its lock file.
 //!
-//! Other processes may have the same folder. So the file is read again before it is written, under a
-//! lock, and whenever it matters whether somebody else approved something.
+//! Other processes may share the state folder. So the file is read again, under a lock, before it is
+//! written, and whenever an approval by another process matters.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,66 +12,65 @@ use mcpvisor_core::{ServerName, exposed_name};
 use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
-use super::{Approval, HeldTool, Lock};
-use crate::state::file_ops::is_unanswered;
+use super::{Approval, HeldTool, LockFile};
+use crate::state::file_ops::is_unresponsive;
 use crate::state::state_dir::{FolderLock, StateDir};
 
-/// The folder of all locks, in that of what is kept.
+/// The folder of the lock files, within the state folder.
 const FOLDER: &str = "pins";
 
-/// The folder of the markers: an empty file per server that has, or had, a lock. A lock that is gone
-/// while its marker is there was lost; where both are gone the server was never seen.
+/// The folder of the markers: an empty file per server that has, or had, a lock file. A missing lock
+/// file with a marker was lost; without one the server was never listed.
 const MARKERS: &str = "pinned";
 
-/// The approvals of one server. All that looks at the file blocks, perhaps for ever: it is
-/// called through [`within`](Self::within).
+/// The approvals of one server. Methods that access the file may block forever: they are called
+/// through [`run_within`](Self::run_within).
 #[derive(Debug)]
 pub(crate) struct PinStore {
     server: ServerName,
     folder: Option<StateDir>,
     approval: Mutex<Approval>,
-    /// Held by whoever looks at the file, so that what is known changes in the order in which the file
-    /// did.
-    look: Mutex<Look>,
-    /// The marker was written, or seen, or cannot be written.
+    /// Locked during every file access, so that approvals change in the order in which the file did.
+    version: Mutex<FileVersion>,
+    /// The marker exists, or cannot be written.
     marked: AtomicBool,
-    /// Why nothing is approved, or why approvals could not be saved, with the file and what to do.
+    /// Why nothing is approved or saved, with the file and what to do.
     problem: Mutex<Option<String>>,
 }
 
-/// What the file was like when it was last looked at.
+/// The state of the file when it was last read.
 #[derive(Debug, Default, PartialEq)]
-enum Look {
+enum FileVersion {
     #[default]
-    Never,
+    Unread,
     Absent,
-    /// The hash of what it held.
-    Held([u8; 32]),
+    /// The hash of its contents.
+    Contents([u8; 32]),
     Failed(io::ErrorKind),
 }
 
-impl Look {
+impl FileVersion {
     fn of(contents: &io::Result<Option<Vec<u8>>>) -> Self {
         match contents {
             Ok(None) => Self::Absent,
-            Ok(Some(contents)) => Self::at(contents),
+            Ok(Some(contents)) => Self::of_contents(contents),
             Err(problem) => Self::Failed(problem.kind()),
         }
     }
 
-    fn at(contents: &[u8]) -> Self {
-        Self::Held(Sha256::digest(contents).into())
+    fn of_contents(contents: &[u8]) -> Self {
+        Self::Contents(Sha256::digest(contents).into())
     }
 }
 
 impl PinStore {
-    /// Without a folder the approvals last as long as the runtime.
+    /// Without a folder, approvals last as long as the runtime.
     pub(crate) fn new(server: ServerName, folder: Option<StateDir>) -> Self {
         Self {
             server,
             folder,
             approval: Mutex::default(),
-            look: Mutex::default(),
+            version: Mutex::default(),
             marked: AtomicBool::new(false),
             problem: Mutex::default(),
         }
@@ -85,18 +84,18 @@ impl PinStore {
         format!("{MARKERS}/{}", exposed_name(&self.server, "pinned"))
     }
 
-    /// Why nothing is approved, where that is not for a person to decide, or why approvals could not be
-    /// saved: the file, what is wrong with it, and what to do.
+    /// A file problem that keeps tools from being approved or approvals from being saved: the file,
+    /// what is wrong, and what to do.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.problem_now().clone()
+        self.problem_mut().clone()
     }
 
-    fn problem_now(&self) -> MutexGuard<'_, Option<String>> {
+    fn problem_mut(&self) -> MutexGuard<'_, Option<String>> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something about the file, for no longer than this. What comes later goes to `late`.
-    pub(crate) async fn within<T: Send + 'static>(
+    /// Runs an operation on the file with a timeout. A result after the timeout goes to `late`.
+    pub(crate) async fn run_within<T: Send + 'static>(
         self: &Arc<Self>,
         within: Duration,
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
@@ -104,7 +103,7 @@ impl PinStore {
     ) -> io::Result<T> {
         let store = Arc::clone(self);
         let Some(folder) = &self.folder else {
-            // There is no file; large lists are hashed all the same.
+            // Without a file, large lists still have to be hashed off the async workers.
             let work = tokio::task::spawn_blocking(move || work(&store));
             return work.await.unwrap_or_else(|it| Err(io::Error::other(it)));
         };
@@ -112,160 +111,159 @@ impl PinStore {
         let work = move || work(&store);
         let done = folder.ops().run_or_late(&path, within, work, late).await;
         if let Err(problem) = &done
-            && is_unanswered(problem)
+            && is_unresponsive(problem)
         {
-            self.unanswered(problem);
+            self.mark_unresponsive(problem);
         }
         done
     }
 
-    /// The file did not answer. What is known to be approved stays so; nothing else is, not even what is
-    /// seen for the first time, since it could not be kept.
-    fn unanswered(&self, problem: &io::Error) {
+    /// Handles a file system that does not respond. Known approvals stay. Nothing else is approved, not
+    /// even a first listing, since it could not be saved.
+    fn mark_unresponsive(&self, problem: &io::Error) {
         let mut approval = self.approval();
         match *approval {
-            Approval::Known(_) => return,
-            Approval::FirstSight => *approval = Approval::Unknown,
-            Approval::Unknown | Approval::Unreadable | Approval::Missing => {}
+            Approval::Locked(_) => return,
+            Approval::NeverListed => *approval = Approval::NotLoaded,
+            Approval::NotLoaded | Approval::Unreadable | Approval::Missing => {}
         }
-        *self.problem_now() = Some(problem.to_string());
+        *self.problem_mut() = Some(problem.to_string());
     }
 
     pub(crate) fn approval(&self) -> MutexGuard<'_, Approval> {
         self.approval.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) -> MutexGuard<'_, Look> {
-        self.look.lock().unwrap_or_else(PoisonError::into_inner)
+    fn file_version(&self) -> MutexGuard<'_, FileVersion> {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is a lock file, as far as this process knows: nothing is approved unseen any
-    /// more.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Whether the server has, or had, a lock file, so that no listing is approved automatically.
+    pub(crate) fn is_established(&self) -> bool {
         match *self.approval() {
-            Approval::Unknown | Approval::FirstSight => false,
-            Approval::Known(_) | Approval::Unreadable | Approval::Missing => true,
+            Approval::NotLoaded | Approval::NeverListed => false,
+            Approval::Locked(_) | Approval::Unreadable | Approval::Missing => true,
         }
     }
 
-    /// Reads the lock file, unless it is known already.
+    /// Reads the lock file, unless it was read before.
     pub(crate) fn load(&self) {
-        if !self.is_settled() {
+        if !self.is_established() {
             self.refresh(|| {});
         }
     }
 
-    /// Looks whether another process changed the lock file, and if so says it before anybody else
-    /// looks.
+    /// Checks whether another process changed the lock file. Calls `changed` if so, before another
+    /// access.
     pub(crate) fn refresh(&self, changed: impl FnOnce()) {
-        let mut look = self.look();
-        if self.look_again(&mut look) {
+        let mut version = self.file_version();
+        if self.reload_if_changed(&mut version) {
             changed();
         }
     }
 
-    /// The tools of a server that was just listed: they are approved if there is no lock by now.
-    pub(crate) fn see(&self, offered: &[Tool], transport: &str) {
-        let mut look = self.look();
-        self.look_again(&mut look);
-        if self.is_settled() {
+    /// Approves the tools of a server's first listing, if there is no lock file yet.
+    pub(crate) fn approve_first_listing(&self, offered: &[Tool], transport: &str) {
+        let mut version = self.file_version();
+        self.reload_if_changed(&mut version);
+        if self.is_established() {
             return;
         }
-        // Another process may see the server for the first time too, and have looked at other tools.
+        // Another process may have approved its own first listing meanwhile.
         let locked = self.lock();
-        self.look_again(&mut look);
-        if self.is_settled() {
+        self.reload_if_changed(&mut version);
+        if self.is_established() {
             return;
         }
-        let lock = Lock::of(self.server.as_str(), offered, transport);
-        // One that cannot be saved is good for this run, and `problem` says so.
-        let _ = self.keep(lock, locked, &mut look);
+        let lock = LockFile::of(self.server.as_str(), offered, transport);
+        // If saving fails, the approval holds for this run, and `problem` reports it.
+        let _ = self.save(lock, locked, &mut version);
     }
 
-    /// Approves these definitions, beside what is approved by now.
+    /// Approves these definitions in addition to the current ones.
     pub(crate) fn approve(&self, tools: &[HeldTool], transport: &str) -> io::Result<()> {
-        let mut look = self.look();
+        let mut version = self.file_version();
         let locked = self.lock();
-        self.look_again(&mut look);
+        self.reload_if_changed(&mut version);
         let mut lock = match &*self.approval() {
-            Approval::Known(lock) => lock.clone(),
-            Approval::Unknown | Approval::FirstSight | Approval::Unreadable | Approval::Missing => {
-                Lock::new(self.server.as_str())
-            }
+            Approval::Locked(lock) => lock.clone(),
+            Approval::NotLoaded
+            | Approval::NeverListed
+            | Approval::Unreadable
+            | Approval::Missing => LockFile::new(self.server.as_str()),
         };
         for held in tools {
             lock.approve(&held.tool, held.offered.clone(), transport);
         }
-        self.keep(lock, locked, &mut look)
+        self.save(lock, locked, &mut version)
     }
 
-    /// Takes up what is in the file, if it is another one than at the last look. True if that changes
-    /// what is approved.
-    fn look_again(&self, look: &mut Look) -> bool {
+    /// Reads the file and applies it if it changed. Returns whether that changes the approvals.
+    fn reload_if_changed(&self, version: &mut FileVersion) -> bool {
         let contents = match &self.folder {
             Some(folder) => folder.read(&self.file()),
             None => Ok(None),
         };
-        let now = Look::of(&contents);
-        // Unknown: it did not answer meanwhile.
-        if *look == now && !matches!(*self.approval(), Approval::Unknown) {
+        let now = FileVersion::of(&contents);
+        // `NotLoaded` means that the file system did not respond before.
+        if *version == now && !matches!(*self.approval(), Approval::NotLoaded) {
             return false;
         }
-        *look = now;
-        let (found, problem) = self.understand(contents);
+        *version = now;
+        let (found, problem) = self.parse(contents);
         if let Some(problem) = &problem {
             tracing::warn!(server = %self.server, problem, "no tool is approved");
         }
         let mut approval = self.approval();
         match (&*approval, &found) {
-            // What a person approved stays so when the file is hurt or gone; and who had looked once
-            // does not begin anew.
-            (Approval::Known(_), Approval::Unreadable | Approval::Missing)
+            // Approvals survive a damaged or missing file, and a server that was listed once never
+            // counts as new.
+            (Approval::Locked(_), Approval::Unreadable | Approval::Missing)
             | (
-                Approval::Known(_) | Approval::Unreadable | Approval::Missing,
-                Approval::FirstSight,
+                Approval::Locked(_) | Approval::Unreadable | Approval::Missing,
+                Approval::NeverListed,
             ) => false,
             _ => {
-                *self.problem_now() = problem;
+                *self.problem_mut() = problem;
                 *approval = found;
                 true
             }
         }
     }
 
-    /// What the file says, and what is wrong with it.
-    fn understand(&self, contents: io::Result<Option<Vec<u8>>>) -> (Approval, Option<String>) {
+    /// The approvals in the file, or the problem with it.
+    fn parse(&self, contents: io::Result<Option<Vec<u8>>>) -> (Approval, Option<String>) {
         let problem = match contents {
-            Ok(None) => return self.without_lock(),
-            Ok(Some(contents)) => match Lock::read(self.server.as_str(), &contents) {
+            Ok(None) => return self.approval_without_lock(),
+            Ok(Some(contents)) => match LockFile::read(self.server.as_str(), &contents) {
                 Some(lock) => {
-                    self.mark();
-                    return (Approval::Known(lock), None);
+                    self.write_marker();
+                    return (Approval::Locked(lock), None);
                 }
-                None => "it is not a lock of this server, or was edited".to_owned(),
+                None => "it is not a lock file of this server, or was edited".to_owned(),
             },
             Err(problem) => problem.to_string(),
         };
         let problem = format!(
             "{} cannot be used: {problem}; repair it, or approve the tools again",
-            self.shown(&self.file())
+            self.display_path(&self.file())
         );
         (Approval::Unreadable, Some(problem))
     }
 
-    /// There is no lock: the server was never seen, unless its marker says otherwise.
-    fn without_lock(&self) -> (Approval, Option<String>) {
+    /// The approvals when there is no lock file: its marker tells a lost file from a new server.
+    fn approval_without_lock(&self) -> (Approval, Option<String>) {
         let marker = match &self.folder {
             Some(folder) => folder.read(&self.marker()),
             None => Ok(None),
         };
-        let marker_file = self.shown(&self.marker());
+        let marker_file = self.display_path(&self.marker());
         match marker {
-            Ok(None) => (Approval::FirstSight, None),
+            Ok(None) => (Approval::NeverListed, None),
             Ok(Some(_)) => {
                 let problem = format!(
                     "{} is gone; approve the tools again, or restore it",
-                    self.shown(&self.file())
+                    self.display_path(&self.file())
                 );
                 (Approval::Missing, Some(problem))
             }
@@ -276,8 +274,8 @@ impl PinStore {
         }
     }
 
-    /// Leaves the marker beside a lock, once.
-    fn mark(&self) {
+    /// Writes the marker of a lock file, once.
+    fn write_marker(&self) {
         let Some(folder) = &self.folder else {
             return;
         };
@@ -290,53 +288,53 @@ impl PinStore {
             Ok(None) | Err(_) => folder.write(&file, b""),
         };
         if let Err(problem) = marked {
-            tracing::warn!(server = %self.server, path = self.shown(&file), %problem,
-                "a lost file of approved tools would not be noticed");
+            tracing::warn!(server = %self.server, path = self.display_path(&file), %problem,
+                "cannot write the marker; a lost lock file would go unnoticed");
         }
     }
 
-    fn shown(&self, file: &str) -> String {
+    fn display_path(&self, file: &str) -> String {
         let path = self.folder.as_ref().map(|folder| folder.path(file));
         path.unwrap_or_default().display().to_string()
     }
 
-    /// Keeps other processes from the file.
+    /// Locks the folder against other processes.
     fn lock(&self) -> io::Result<Option<FolderLock>> {
         let folder = self.folder.as_ref();
         folder.map(|folder| folder.lock(FOLDER)).transpose()
     }
 
-    /// This is approved from now on. It is written while the file is locked, and not without: what
-    /// another process writes would be lost.
-    fn keep(
+    /// Applies and writes a lock file. It is written only under the folder lock, so that no write of
+    /// another process is lost.
+    fn save(
         &self,
-        lock: Lock,
+        lock: LockFile,
         locked: io::Result<Option<FolderLock>>,
-        look: &mut Look,
+        version: &mut FileVersion,
     ) -> io::Result<()> {
-        let saved = locked.and_then(|_locked| self.write(&lock, look));
+        let saved = locked.and_then(|_locked| self.write(&lock, version));
         if let Err(problem) = &saved {
-            tracing::warn!(server = %self.server, %problem, "approved tools could not be saved");
+            tracing::warn!(server = %self.server, %problem, "failed to save the approved tools");
         }
-        *self.approval() = Approval::Known(lock);
+        *self.approval() = Approval::Locked(lock);
         let unsaved = |problem: &io::Error| {
-            let file = self.shown(&self.file());
+            let file = self.display_path(&self.file());
             format!(
-                "{file} cannot be saved: {problem}; approvals last for this run only: make its folder writable and restart"
+                "{file} cannot be saved: {problem}; approvals last for this run only. Make its folder writable and restart"
             )
         };
-        *self.problem_now() = saved.as_ref().err().map(unsaved);
+        *self.problem_mut() = saved.as_ref().err().map(unsaved);
         saved
     }
 
-    fn write(&self, lock: &Lock, look: &mut Look) -> io::Result<()> {
+    fn write(&self, lock: &LockFile, version: &mut FileVersion) -> io::Result<()> {
         let Some(folder) = &self.folder else {
             return Ok(());
         };
         let contents = lock.write()?;
         folder.write(&self.file(), &contents)?;
-        *look = Look::at(&contents);
-        self.mark();
+        *version = FileVersion::of_contents(&contents);
+        self.write_marker();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::*;
-use crate::state::pins::{HeldReason, judge};
+use crate::state::pins::{HeldReason, check_tool};
 
 const HERE: &str = "here";
 
@@ -18,7 +18,7 @@ impl Folder {
         Self(std::env::temp_dir().join(name))
     }
 
-    /// The approvals as one more process sees them.
+    /// The store of another process.
     fn store(&self) -> PinStore {
         PinStore::new(
             ServerName::new("git").unwrap(),
@@ -42,7 +42,7 @@ fn tool(name: &str, description: &str) -> Tool {
 }
 
 fn held(store: &PinStore, tool: &Tool) -> Option<HeldTool> {
-    judge(&store.approval(), HERE, tool)
+    check_tool(&store.approval(), HERE, tool)
 }
 
 fn reason(store: &PinStore, tool: &Tool) -> Option<HeldReason> {
@@ -50,12 +50,12 @@ fn reason(store: &PinStore, tool: &Tool) -> Option<HeldReason> {
 }
 
 #[test]
-fn who_was_first_decides_what_was_seen_first() {
+fn the_first_process_decides_the_first_listing() {
     let folder = Folder::new("first");
     let (one, other) = (folder.store(), folder.store());
     other.load();
-    one.see(&[tool("read", "reads")], HERE);
-    other.see(&[tool("read", "deletes")], HERE);
+    one.approve_first_listing(&[tool("read", "reads")], HERE);
+    other.approve_first_listing(&[tool("read", "deletes")], HERE);
     for store in [&one, &other, &folder.store()] {
         store.load();
         let changed = Some(HeldReason::Changed);
@@ -65,16 +65,20 @@ fn who_was_first_decides_what_was_seen_first() {
 }
 
 #[test]
-fn an_approval_drops_none_that_another_process_gave() {
+fn an_approval_keeps_those_of_another_process() {
     let folder = Folder::new("merge");
     let (one, other) = (folder.store(), folder.store());
-    one.see(&[tool("read", "reads")], HERE);
+    one.approve_first_listing(&[tool("read", "reads")], HERE);
     other.load();
     let (write, list) = (tool("write", "writes"), tool("list", "lists"));
     for (store, tool) in [(&one, &write), (&other, &list)] {
         store.approve(&[held(store, tool).unwrap()], HERE).unwrap();
     }
-    assert_eq!(reason(&one, &list), Some(HeldReason::New), "not looked yet");
+    assert_eq!(
+        reason(&one, &list),
+        Some(HeldReason::New),
+        "not refreshed yet"
+    );
     let mut changes = 0;
     for _ in 0..2 {
         one.refresh(|| changes += 1);
@@ -88,17 +92,17 @@ fn an_approval_drops_none_that_another_process_gave() {
 }
 
 #[test]
-fn what_is_known_stays_known_when_the_file_is_hurt_or_gone() {
+fn approvals_survive_a_damaged_or_missing_file() {
     let folder = Folder::new("hurt");
     let store = folder.store();
     let (read, write) = (tool("read", "reads"), tool("write", "writes"));
-    store.see(std::slice::from_ref(&read), HERE);
+    store.approve_first_listing(std::slice::from_ref(&read), HERE);
     let path = folder.0.join(store.file());
     std::fs::write(&path, "half").unwrap();
     store.refresh(|| {});
     assert_eq!(reason(&store, &read), None);
     std::fs::remove_file(&path).unwrap();
-    store.see(std::slice::from_ref(&write), HERE);
+    store.approve_first_listing(std::slice::from_ref(&write), HERE);
     assert_eq!(reason(&store, &write), Some(HeldReason::New));
     store
         .approve(&[held(&store, &write).unwrap()], HERE)
@@ -115,7 +119,7 @@ fn nothing_is_written_while_another_process_writes() {
     let folder = Folder::new("locked");
     let store = folder.store();
     let read = tool("read", "reads");
-    store.see(std::slice::from_ref(&read), HERE);
+    store.approve_first_listing(std::slice::from_ref(&read), HERE);
     let before = std::fs::read(folder.0.join(store.file())).unwrap();
     let another = StateDir::new(&folder.0).lock(FOLDER).unwrap();
     let (began, begun) = mpsc::channel();
@@ -136,51 +140,50 @@ fn nothing_is_written_while_another_process_writes() {
     });
 }
 
-/// Another process is busy for so long, which is less than it would be given up after.
+/// How long another process holds the lock; shorter than the lock timeout.
 #[cfg(unix)]
 const BUSY: Duration = Duration::from_millis(200);
 
-/// One file that is lost is not the same as a server that was never seen: whoever removes it would
-/// have all tools approved as they are.
+/// A lost lock file must not look like a new server: removing it would approve all tools as they are.
 #[test]
 fn a_lock_that_is_lost_approves_nothing_until_a_person_does() {
     let folder = Folder::new("lost");
     let (read, write) = (tool("read", "reads"), tool("write", "writes"));
     let first = folder.store();
-    first.see(std::slice::from_ref(&read), HERE);
+    first.approve_first_listing(std::slice::from_ref(&read), HERE);
     assert_eq!(first.problem(), None);
     let lock = folder.0.join(first.file());
     std::fs::remove_file(&lock).unwrap();
 
     let next = folder.store();
     next.load();
-    next.see(&[read.clone(), write.clone()], HERE);
+    next.approve_first_listing(&[read.clone(), write.clone()], HERE);
     for tool in [&read, &write] {
         assert_eq!(reason(&next, tool), Some(HeldReason::Missing));
     }
     let problem = next.problem().unwrap();
     assert!(problem.contains(lock.to_str().unwrap()), "{problem}");
     assert!(problem.contains("approve the tools again"), "{problem}");
-    assert!(!lock.exists(), "nothing was approved unseen");
+    assert!(!lock.exists(), "nothing was approved automatically");
     next.approve(&[held(&next, &read).unwrap()], HERE).unwrap();
     assert_eq!(next.problem(), None);
     assert_eq!(reason(&next, &read), None);
     assert_eq!(reason(&next, &write), Some(HeldReason::New));
 
-    // Without the folder nothing was ever seen: that is a new beginning.
+    // Without the whole folder the server counts as new.
     std::fs::remove_dir_all(&folder.0).unwrap();
-    let anew = folder.store();
-    anew.see(std::slice::from_ref(&write), HERE);
-    assert_eq!(reason(&anew, &write), None);
+    let fresh = folder.store();
+    fresh.approve_first_listing(std::slice::from_ref(&write), HERE);
+    assert_eq!(reason(&fresh, &write), None);
 }
 
-/// Locks of earlier versions have no marker. One that is read gets it.
+/// Lock files of earlier versions have no marker; reading one adds it.
 #[test]
 fn a_lock_without_a_marker_is_read_and_marked() {
     let folder = Folder::new("unmarked");
     let read = tool("read", "reads");
     let first = folder.store();
-    first.see(std::slice::from_ref(&read), HERE);
+    first.approve_first_listing(std::slice::from_ref(&read), HERE);
     std::fs::remove_dir_all(folder.0.join(MARKERS)).unwrap();
     let next = folder.store();
     next.load();
