@@ -1,4 +1,4 @@
-//! What is known of a server's era, and what every request of the modern one says.
+//! Eras and versions: what is remembered of a server, and what its errors show.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::handshake_error::Stop;
+use super::handshake::error::HandshakeError;
 use crate::api::transport::TransportKind;
 use crate::server::slot::ServerSlot;
 use crate::state::era_cache;
@@ -18,7 +18,7 @@ use crate::state::era_cache;
 /// The version of the modern era.
 pub(super) const MODERN: ProtocolVersion = ProtocolVersion::V_2026_07_28;
 
-/// The versions that `initialize` can agree on, newest first.
+/// The versions that `initialize` can negotiate, newest first.
 pub(super) const LEGACY: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2025_11_25,
     ProtocolVersion::V_2025_06_18,
@@ -26,13 +26,13 @@ pub(super) const LEGACY: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2024_11_05,
 ];
 
-/// All that we speak, newest first.
-pub(super) fn spoken() -> Vec<ProtocolVersion> {
+/// All versions that we speak, newest first.
+pub(super) fn our_versions() -> Vec<ProtocolVersion> {
     std::iter::once(MODERN).chain(LEGACY).collect()
 }
 
-/// Versions for people.
-pub(super) fn names(versions: &[ProtocolVersion]) -> String {
+/// Versions as text.
+pub(super) fn join_versions(versions: &[ProtocolVersion]) -> String {
     if versions.is_empty() {
         return "none".to_owned();
     }
@@ -40,8 +40,8 @@ pub(super) fn names(versions: &[ProtocolVersion]) -> String {
     names.join(", ")
 }
 
-/// What is known of the server's era: by its config, from its last connection, from an earlier run.
-pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
+/// The known era of a server: from its config, its last connection, or an earlier run.
+pub(super) async fn load_known(slot: &Arc<ServerSlot>) -> Result<KnownEra, HandshakeError> {
     let config = slot.config();
     if let Some(pinned) = &config.protocol {
         return if *pinned == MODERN {
@@ -49,11 +49,11 @@ pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
         } else if LEGACY.contains(pinned) {
             Ok(KnownEra::Pinned(Era::Legacy))
         } else {
-            let ours = names(&spoken());
-            Err(Stop::Incompatible(format!("we speak {ours}")))
+            let ours = join_versions(&our_versions());
+            Err(HandshakeError::Incompatible(format!("we speak {ours}")))
         };
     }
-    // A service of this program answers at once to what every server understands.
+    // An in-process service answers `initialize` at once, so probing gains nothing.
     if matches!(config.transport.0, TransportKind::Channel { .. }) {
         return Ok(KnownEra::Pinned(Era::Legacy));
     }
@@ -71,24 +71,24 @@ pub(super) async fn known(slot: &Arc<ServerSlot>) -> Result<KnownEra, Stop> {
     Ok(era_cache::load(slot).await)
 }
 
-/// Remembers what was learned, for the next connection and for the next run.
-pub(super) fn learn(slot: &Arc<ServerSlot>, known: KnownEra, lesson: KnownEra) {
-    if matches!(lesson, KnownEra::Pinned(_) | KnownEra::Preferred(_)) {
+/// Remembers the learned era, for the next connection and the next run.
+pub(super) fn remember(slot: &Arc<ServerSlot>, known: KnownEra, learned: KnownEra) {
+    if matches!(learned, KnownEra::Pinned(_) | KnownEra::Preferred(_)) {
         return;
     }
-    slot.restart_state().era.known = lesson;
-    if lesson != known {
-        era_cache::save(slot, lesson);
+    slot.restart_state().era.known = learned;
+    if learned != known {
+        era_cache::save(slot, learned);
     }
 }
 
-/// The server speaks another era than it did: the next connection asks.
+/// Forgets the era of a server that changed it; the next connection probes again.
 pub(super) fn forget(slot: &Arc<ServerSlot>) {
     let known = slot.restart_state().era.known;
-    learn(slot, known, KnownEra::Unknown);
+    remember(slot, known, KnownEra::Unknown);
 }
 
-/// What every request of the modern era says about us.
+/// The metadata of every modern request: our version, name and capabilities.
 pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObject {
     RequestMetaObject::with_client_context(
         MODERN,
@@ -97,8 +97,8 @@ pub(super) fn request_meta(client: &InitializeRequestParams) -> RequestMetaObjec
     )
 }
 
-/// The errors of the modern era.
-pub(super) fn is_modern(error: &ErrorData) -> bool {
+/// Whether only the modern era has this error.
+pub(super) fn is_modern_error(error: &ErrorData) -> bool {
     matches!(
         error.code,
         ErrorCode::HEADER_MISMATCH
@@ -107,54 +107,54 @@ pub(super) fn is_modern(error: &ErrorData) -> bool {
     )
 }
 
-/// Whether a server that was asked in the modern era says that it could ask its own questions only in
-/// an older one. Its words are all there is to see of that: they decide about a warning, and nothing else.
-pub(super) fn cannot_ask(answer: &Result<ServerResult, ErrorData>) -> bool {
-    const WORDS: &str = "server-initiated requests";
+/// Whether a modern server reports that it can send its own requests only in an older era. Only the
+/// text of the error shows this, so it decides about a warning and nothing else.
+pub(super) fn lacks_server_requests(answer: &Result<ServerResult, ErrorData>) -> bool {
+    const PHRASE: &str = "server-initiated requests";
     match answer {
         Ok(ServerResult::CallToolResult(result)) if result.is_error == Some(true) => {
             let texts = result.content.iter().filter_map(|block| block.as_text());
-            let mut short = texts.filter(|it| it.text.len() <= LONGEST_REFUSAL);
-            short.any(|it| it.text.contains(WORDS))
+            let mut short = texts.filter(|it| it.text.len() <= MAX_REFUSAL);
+            short.any(|it| it.text.contains(PHRASE))
         }
-        Err(error) => error.message.len() <= LONGEST_REFUSAL && error.message.contains(WORDS),
+        Err(error) => error.message.len() <= MAX_REFUSAL && error.message.contains(PHRASE),
         Ok(_) => false,
     }
 }
 
-/// A longer text of a server is no refusal, in bytes.
-const LONGEST_REFUSAL: usize = 1024;
+/// The longest text that is searched for a refusal, in bytes.
+const MAX_REFUSAL: usize = 1024;
 
-/// A server of another era refuses what it does not know, in one way or another, or takes it and says
-/// nothing (202).
-pub(super) fn may_be_another(status: Option<u16>) -> bool {
+/// Whether a server of another era may answer an unknown method with this status: a refusal, or an
+/// acknowledgement without content (202).
+pub(super) fn status_may_mean_other_era(status: Option<u16>) -> bool {
     matches!(status, Some(202 | 400 | 404 | 405 | 406 | 415 | 422 | 501))
 }
 
-/// Whether an error says that the server does not speak this version. In the older eras the code is
-/// anybody's, so there it has to come with the versions that the server speaks.
+/// Whether an error says that the server does not speak this version. The legacy era does not
+/// reserve the code, so there the error must also name the server's versions.
 pub(super) fn refuses_version(error: &ErrorData, ours: &ProtocolVersion) -> bool {
     error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
-        && match supported(error) {
+        && match versions_in_error(error) {
             Some(theirs) => !theirs.contains(ours),
             None => *ours == MODERN,
         }
 }
 
-/// Whether an error that answers `server/discover` is none of the modern era. One that fails for a
-/// while may still be of it.
+/// Whether an error that answers `server/discover` shows a legacy server. An internal error does
+/// not: a modern server may fail for a while.
 pub(super) fn denies_discovery(error: &ErrorData) -> bool {
-    !is_modern(error) && error.code != ErrorCode::INTERNAL_ERROR
+    !is_modern_error(error) && error.code != ErrorCode::INTERNAL_ERROR
 }
 
 /// The versions that a refusal names.
-pub(super) fn supported(error: &ErrorData) -> Option<Vec<ProtocolVersion>> {
+pub(super) fn versions_in_error(error: &ErrorData) -> Option<Vec<ProtocolVersion>> {
     let supported = error.data.as_ref()?.get("supported")?;
     serde_json::from_value(supported.clone()).ok()
 }
 
-/// The answer to `server/discover`. Members that nobody needs may be missing.
-pub(super) fn read_discovery(result: ServerResult) -> Option<DiscoverResult> {
+/// Parses the result of `server/discover`. Members that are not used may be missing.
+pub(super) fn parse_discover_result(result: ServerResult) -> Option<DiscoverResult> {
     let mut value = match result {
         ServerResult::DiscoverResult(result) => return Some(result),
         ServerResult::CustomResult(custom) => custom.0,
@@ -170,7 +170,7 @@ pub(super) fn read_discovery(result: ServerResult) -> Option<DiscoverResult> {
     for (name, default) in defaults {
         members.entry(name).or_insert(default);
     }
-    // A time below zero is none.
+    // Ignore a negative time.
     if members["ttlMs"].as_u64().is_none() {
         members.insert("ttlMs".to_owned(), Value::from(0));
     }
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_cannot_ask_in_this_era_is_recognised_by_its_words() {
+    fn a_server_that_cannot_send_requests_in_this_era_is_recognised_by_its_text() {
         let result = |is_error: bool, text: &str| {
             let content = json!([{ "type": "text", "text": text }]);
             let result = json!({ "content": content, "isError": is_error });
@@ -192,12 +192,16 @@ mod tests {
         };
         let fastmcp =
             "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
-        assert!(cannot_ask(&result(true, fastmcp)));
-        assert!(!cannot_ask(&result(false, fastmcp)));
-        assert!(!cannot_ask(&result(true, "no such file")));
-        assert!(!cannot_ask(&result(true, &fastmcp.repeat(100))));
+        assert!(lacks_server_requests(&result(true, fastmcp)));
+        assert!(!lacks_server_requests(&result(false, fastmcp)));
+        assert!(!lacks_server_requests(&result(true, "no such file")));
+        assert!(!lacks_server_requests(&result(true, &fastmcp.repeat(100))));
         let sdk = "Cannot send 'elicitation/create': this transport context has no back-channel for server-initiated requests.";
-        assert!(cannot_ask(&Err(ErrorData::invalid_request(sdk, None))));
-        assert!(!cannot_ask(&Err(ErrorData::invalid_request("no", None))));
+        assert!(lacks_server_requests(&Err(ErrorData::invalid_request(
+            sdk, None
+        ))));
+        assert!(!lacks_server_requests(&Err(ErrorData::invalid_request(
+            "no", None
+        ))));
     }
 }

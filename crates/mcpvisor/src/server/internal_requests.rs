@@ -55,9 +55,9 @@ pub(crate) async fn check(
 fn failure_of(answer: InternalReply) -> Option<Fault> {
     match answer {
         Ok(_) | Err(InternalFailure::Error(_) | InternalFailure::Unreadable(_)) => None,
-        Err(InternalFailure::Failed { trouble, fault }) => {
+        Err(InternalFailure::Failed { failure, fault }) => {
             let dead = matches!(
-                trouble,
+                failure,
                 RequestFailure::Unauthorized
                     | RequestFailure::ServerFault
                     | RequestFailure::NotWritten

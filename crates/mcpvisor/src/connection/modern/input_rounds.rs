@@ -1,8 +1,8 @@
-//! Requests that a modern server answers with questions of its own.
+//! Calls for which a modern server requires input before it answers.
 //!
-//! The inputs are gathered through the callbacks, in a task of its own, and the request goes out
-//! again with them, under a new id and with the server's state echoed as it came. To its caller it
-//! is one call: one deadline, one place, one outcome.
+//! A task collects the input through the callbacks. The request is then sent again under a new id,
+//! with the input and the server's state unchanged. To its caller it remains one call, with one
+//! deadline and one outcome.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,46 +14,47 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use crate::api::callbacks::{Ask, Question};
-use crate::connection::tasks::Tasks;
+use crate::connection::task_set::TaskSet;
 use crate::server::call::Call;
 use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
 use crate::server::slot::ServerSlot;
 
-/// A server may answer a request so often with questions.
-pub(crate) const MAX_ROUNDS: u32 = 8;
+/// How often a server may require input for one call.
+const MAX_ROUNDS: u32 = 8;
 
-/// A server that wants to be asked again, without a question, is given so much time first; doubled
-/// with every round.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Delay before a call is sent again if the server requires no input, doubled with every round.
+const BASE_DELAY: Duration = Duration::from_millis(50);
 
-/// The calls whose inputs are being gathered.
-pub(in crate::connection) struct Rounds {
+/// The calls whose input is being collected.
+pub(in crate::connection) struct InputRounds {
     slot: Arc<ServerSlot>,
     actor: ActorRef<ServerMessage>,
     generation: Generation,
-    at_once: Arc<Semaphore>,
-    tasks: Tasks<Gathered>,
-    held: CallMap<Held>,
+    /// Limits the collecting tasks.
+    permits: Arc<Semaphore>,
+    tasks: TaskSet<Collected>,
+    waiting: CallMap<WaitingCall>,
 }
 
-struct Held {
+struct WaitingCall {
     call: Box<Call>,
+    /// The server's state, to be echoed unchanged.
     state: Option<String>,
     task: AbortHandle,
 }
 
-/// What was gathered for a call.
-type Gathered = (CallId, Result<Option<InputResponses>, String>);
+/// The input for a call, or why there is none.
+type Collected = (CallId, Result<Option<InputResponses>, String>);
 
-/// A call that goes on.
+/// A call whose collection has ended.
 pub(in crate::connection) enum Resumed {
-    /// It goes out again.
-    Again(Box<Call>),
-    /// Its inputs cannot be had.
+    /// Send it again.
+    Resend(Box<Call>),
+    /// Its input could not be collected.
     Failed(Box<Call>, String),
 }
 
-impl Rounds {
+impl InputRounds {
     pub(in crate::connection) fn new(
         slot: &Arc<ServerSlot>,
         actor: &ActorRef<ServerMessage>,
@@ -63,9 +64,9 @@ impl Rounds {
             slot: Arc::clone(slot),
             actor: actor.clone(),
             generation,
-            at_once: Arc::new(Semaphore::new(slot.host.callbacks.limit())),
-            tasks: Tasks::new(),
-            held: CallMap::default(),
+            permits: Arc::new(Semaphore::new(slot.host.callbacks.limit())),
+            tasks: TaskSet::new(),
+            waiting: CallMap::default(),
         }
     }
 
@@ -73,22 +74,22 @@ impl Rounds {
         self.tasks.is_busy()
     }
 
-    /// Gathers what a call needs. The call comes back at once if it asked too often.
-    pub(in crate::connection) fn gather(
+    /// Starts to collect the input of a call. Returns the call if it had too many rounds.
+    pub(super) fn start(
         &mut self,
         mut call: Box<Call>,
         required: InputRequiredResult,
     ) -> Result<(), (Box<Call>, String)> {
         call.rounds += 1;
         if call.rounds > MAX_ROUNDS {
-            let problem = format!("it asked for more input {MAX_ROUNDS} times");
+            let problem = format!("the server required input more than {MAX_ROUNDS} times");
             return Err((call, problem));
         }
         let (id, rounds, idle) = (call.id, call.rounds, call.idle);
-        let work = gather(
+        let work = collect(
             Arc::clone(&self.slot),
             self.generation,
-            Arc::clone(&self.at_once),
+            Arc::clone(&self.permits),
             required.input_requests,
             rounds,
         );
@@ -97,44 +98,45 @@ impl Rounds {
             .tasks
             .spawn(async move { (id, keep_alive(work, id, idle, &actor, generation).await) });
         let state = required.request_state;
-        self.held.insert(id, Held { call, state, task });
+        let waiting = WaitingCall { call, state, task };
+        self.waiting.insert(id, waiting);
         Ok(())
     }
 
-    /// Gives a call up, if its inputs are being gathered.
-    pub(in crate::connection) fn take(&mut self, id: CallId) -> Option<Box<Call>> {
-        let held = self.held.remove(&id)?;
-        held.task.abort();
-        Some(held.call)
+    /// Takes a waiting call and stops collecting its input.
+    pub(super) fn take(&mut self, id: CallId) -> Option<Box<Call>> {
+        let waiting = self.waiting.remove(&id)?;
+        waiting.task.abort();
+        Some(waiting.call)
     }
 
-    /// Everything that is left.
-    pub(in crate::connection) fn drain(&mut self) -> impl Iterator<Item = Box<Call>> {
+    /// Takes all waiting calls.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Box<Call>> {
         self.tasks.abort_all();
-        self.held.drain().map(|(_, held)| held.call)
+        self.waiting.drain().map(|(_, waiting)| waiting.call)
     }
 
-    /// Waits for the next call that goes on. Cancel-safe. Waits for ever while there is none.
-    pub(in crate::connection) async fn next(&mut self) -> Resumed {
+    /// Waits for the next call whose collection ends, forever if there is none. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Resumed {
         loop {
-            let (id, gathered) = self.tasks.next().await;
-            let Some(mut held) = self.held.remove(&id) else {
-                // Given up.
+            let (id, collected) = self.tasks.next().await;
+            let Some(mut waiting) = self.waiting.remove(&id) else {
+                // The call was taken.
                 continue;
             };
-            return match gathered {
+            return match collected {
                 Ok(responses) => {
-                    answer(&mut held.call.request, responses, held.state);
-                    Resumed::Again(held.call)
+                    add_input(&mut waiting.call.request, responses, waiting.state);
+                    Resumed::Resend(waiting.call)
                 }
-                Err(problem) => Resumed::Failed(held.call, problem),
+                Err(problem) => Resumed::Failed(waiting.call, problem),
             };
         }
     }
 }
 
-/// Puts the inputs and the server's state into the request.
-fn answer(
+/// Adds the input and the server's state to the request.
+fn add_input(
     request: &mut Option<ClientRequest>,
     responses: Option<InputResponses>,
     state: Option<String>,
@@ -153,38 +155,38 @@ fn answer(
     }
 }
 
-/// Answers one question after the other, so that a person sees one form at a time.
-async fn gather(
+/// Collects one input after the other, so that a user sees one form at a time.
+async fn collect(
     slot: Arc<ServerSlot>,
     generation: Generation,
-    at_once: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     requests: Option<InputRequests>,
     rounds: u32,
 ) -> Result<Option<InputResponses>, String> {
     let Some(requests) = requests else {
-        tokio::time::sleep(PAUSE * (1 << rounds.min(6))).await;
+        tokio::time::sleep(BASE_DELAY * (1 << rounds.min(6))).await;
         return Ok(None);
     };
-    // It is never closed.
-    let _permit = at_once.acquire().await;
+    // The semaphore is never closed.
+    let _permit = permits.acquire().await;
     let mut responses = InputResponses::new();
     for (name, request) in requests {
         let question = Question::from(request);
-        let what = question.name();
+        let method = question.name();
         let ask = Ask::new(slot.name().clone(), generation, question);
         let answer = slot.host.callbacks.answer(ask);
         let answer = match answer {
             Ok(answer) => answer.await,
             Err(declined) => Err(declined),
         };
-        let answer = answer.map_err(|error| format!("it wants {what}: {}", error.message))?;
+        let answer = answer.map_err(|error| format!("it requires {method}: {}", error.message))?;
         let answer = serde_json::to_value(answer).map_err(|problem| problem.to_string())?;
         responses.insert(name, answer);
     }
     Ok(Some(responses))
 }
 
-/// While the inputs are gathered it is us who are silent, not the server.
+/// Reports progress of a call while its input is collected: the server is not idle, we are.
 async fn keep_alive<T>(
     work: impl Future<Output = T>,
     call: CallId,
@@ -195,15 +197,12 @@ async fn keep_alive<T>(
     let mut work = std::pin::pin!(work);
     let period = (idle / 3).max(Duration::from_millis(1));
     loop {
-        let alive = ConnectionEvent::Inbound(InboundSummary {
+        let event = ConnectionEvent::Inbound(InboundSummary {
             progressed: vec![call],
             ..InboundSummary::default()
         });
-        // An actor that is gone ends the connection, and this with it.
-        let _ = actor.send_message(ServerMessage::Connection {
-            generation,
-            event: alive,
-        });
+        // A stopped actor ends the connection, and this task with it.
+        let _ = actor.send_message(ServerMessage::Connection { generation, event });
         tokio::select! {
             biased;
             done = &mut work => return done,

@@ -1,8 +1,10 @@
 //! The protocol from 2026-07-28 on: no session, and metadata on every request.
 
-pub(super) mod era_change;
+mod era_change;
+mod header_mismatch;
 pub(super) mod input_rounds;
-pub(super) mod param_headers;
+mod listen_request;
+mod param_headers;
 pub(super) mod requests;
 pub(super) mod session;
-pub(super) mod subscriptions;
+mod subscriptions;

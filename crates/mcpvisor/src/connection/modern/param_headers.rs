@@ -1,7 +1,7 @@
-//! Arguments of tools that also travel as headers, in the modern era over HTTP.
+//! Tool arguments that are also sent as HTTP headers, in the modern era.
 //!
-//! A tool's schema marks such an argument with `x-mcp-header`. A tool whose marks are invalid must
-//! not be used at all. Sending the headers is left to the link.
+//! The schema of a tool names the header of an argument with `x-mcp-header`. A tool with an invalid
+//! header name must not be used. The link sends the headers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,94 +11,92 @@ use serde_json::Value;
 
 use crate::link::RequestHeaders;
 
-/// The member of a schema that names the header.
-const MARK: &str = "x-mcp-header";
+/// The schema keyword that names the header.
+const KEYWORD: &str = "x-mcp-header";
 
-/// What the name of every such header begins with.
+/// The prefix of every such header.
 const PREFIX: &str = "Mcp-Param-";
 
-/// The arguments of each tool that are headers too.
+/// The header parameters of each tool.
 #[derive(Debug, Default)]
-pub(in crate::connection) struct ParamHeaders {
-    by_tool: BTreeMap<String, Vec<Marked>>,
+pub(super) struct ParamHeaders {
+    by_tool: BTreeMap<String, Vec<HeaderParam>>,
 }
 
-/// One marked argument.
+/// One argument that is also a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Marked {
-    /// Where the argument is, from the outermost object on.
+struct HeaderParam {
+    /// The path of the argument, from the outermost object.
     path: Vec<String>,
     header: String,
 }
 
 impl ParamHeaders {
-    /// Learns the marks of the listed tools. Those whose marks are invalid are taken out, and named
-    /// with the reason.
-    pub(in crate::connection) fn learn(&mut self, tools: &mut Vec<Tool>) -> Vec<(String, String)> {
-        let mut dropped = Vec::new();
-        tools.retain(|tool| match marks(&tool.input_schema) {
-            Ok(marked) if marked.is_empty() => {
+    /// Learns the header parameters of the listed tools. Removes tools with invalid ones and returns
+    /// their names and problems.
+    pub(super) fn update(&mut self, tools: &mut Vec<Tool>) -> Vec<(String, String)> {
+        let mut removed = Vec::new();
+        tools.retain(|tool| match header_params(&tool.input_schema) {
+            Ok(params) if params.is_empty() => {
                 self.by_tool.remove(tool.name.as_ref());
                 true
             }
-            Ok(marked) => {
-                self.by_tool.insert(tool.name.to_string(), marked);
+            Ok(params) => {
+                self.by_tool.insert(tool.name.to_string(), params);
                 true
             }
             Err(problem) => {
                 self.by_tool.remove(tool.name.as_ref());
-                dropped.push((tool.name.to_string(), problem));
+                removed.push((tool.name.to_string(), problem));
                 false
             }
         });
-        dropped
+        removed
     }
 
-    /// Gives a call the headers of its arguments.
-    pub(in crate::connection) fn mark(&self, call: &mut CallToolRequest) {
-        let Some(marked) = self.by_tool.get(call.params.name.as_ref()) else {
+    /// Sets the headers of a call from its arguments.
+    pub(super) fn set_headers(&self, call: &mut CallToolRequest) {
+        let Some(params) = self.by_tool.get(call.params.name.as_ref()) else {
             call.extensions.remove::<RequestHeaders>();
             return;
         };
         let arguments = call.params.arguments.as_ref();
-        let headers = marked.iter().filter_map(|mark| {
-            let value = argument(arguments?, &mark.path)?;
-            Some((format!("{PREFIX}{}", mark.header), text(value)?))
+        let headers = params.iter().filter_map(|param| {
+            let value = argument(arguments?, &param.path)?;
+            Some((format!("{PREFIX}{}", param.header), header_text(value)?))
         });
         let headers = RequestHeaders(headers.collect());
         call.extensions.insert(headers);
     }
 }
 
-/// Whether a call that meant a tool as it was may go to the one of its name that is listed now. Other
-/// marks only say how the same arguments travel; where tools are pinned, a person approves those too.
-/// What was not known when the call was sent cannot have changed.
-pub(in crate::connection) fn is_meant(
-    was: Option<&Tool>,
-    now: Option<&Tool>,
-    pinned: bool,
-) -> bool {
-    match (was, now) {
-        (Some(was), Some(now)) if pinned => was == now,
-        (Some(was), Some(now)) => was == now || unmarked(was) == unmarked(now),
+/// Whether a call that was sent for one definition of a tool may be sent for the current one. Other
+/// headers only change how the same arguments are sent, but pinned tools must be equal in every
+/// part. A tool that was unknown when the call was sent cannot have changed.
+pub(super) fn is_same_tool(before: Option<&Tool>, now: Option<&Tool>, pinned: bool) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) if pinned => before == now,
+        (Some(before), Some(now)) => {
+            before == now || without_headers(before) == without_headers(now)
+        }
         (None, Some(_)) => !pinned,
         (_, None) => false,
     }
 }
 
-/// The tool without its marks.
-fn unmarked(tool: &Tool) -> Tool {
+/// The tool without its header names.
+fn without_headers(tool: &Tool) -> Tool {
     let mut tool = tool.clone();
-    unmark(Arc::make_mut(&mut tool.input_schema));
+    remove_headers(Arc::make_mut(&mut tool.input_schema));
     tool
 }
 
-fn unmark(schema: &mut JsonObject) {
-    schema.remove(MARK);
+fn remove_headers(schema: &mut JsonObject) {
+    schema.remove(KEYWORD);
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for property in properties.into_iter().flatten() {
         if let Value::Object(schema) = property.1 {
-            unmark(schema);
+            remove_headers(schema);
         }
     }
 }
@@ -109,34 +107,36 @@ fn argument<'a>(arguments: &'a JsonObject, path: &[String]) -> Option<&'a Value>
         .try_fold(arguments.get(first)?, |value, name| value.get(name))
 }
 
-/// The marks of a schema, or why they are invalid.
-fn marks(schema: &JsonObject) -> Result<Vec<Marked>, String> {
+/// The header parameters of a schema, or why they are invalid.
+fn header_params(schema: &JsonObject) -> Result<Vec<HeaderParam>, String> {
     let mut found = Vec::new();
-    if schema.contains_key(MARK) {
-        return Err(format!("{MARK} is on the schema itself, not on a property"));
+    if schema.contains_key(KEYWORD) {
+        return Err(format!(
+            "{KEYWORD} is on the schema itself, not on a property"
+        ));
     }
     walk(schema, &mut Vec::new(), true, &mut found)?;
     let mut names: Vec<String> = found.iter().map(|it| it.header.to_lowercase()).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(format!("two properties have the same {MARK}"));
+        return Err(format!("two properties have the same {KEYWORD}"));
     }
     Ok(found)
 }
 
-/// Looks through a schema. A mark counts only on a property that is reached by properties alone:
-/// nobody can say where the others are in the arguments.
+/// Searches a schema. A header is valid only on a property that is reached through properties
+/// alone: the path of any other argument is not known.
 fn walk(
     schema: &JsonObject,
     path: &mut Vec<String>,
     reachable: bool,
-    found: &mut Vec<Marked>,
+    found: &mut Vec<HeaderParam>,
 ) -> Result<(), String> {
-    if let Some(header) = schema.get(MARK) {
+    if let Some(header) = schema.get(KEYWORD) {
         if !reachable {
-            return Err(format!("{MARK} is not on a plain property"));
+            return Err(format!("{KEYWORD} is not on a plain property"));
         }
-        found.push(marked(schema, header, path)?);
+        found.push(header_param(schema, header, path)?);
     }
     for (key, value) in schema {
         match key.as_str() {
@@ -153,7 +153,7 @@ fn walk(
                 }
             }
             // Values, not schemas.
-            "default" | "const" | "enum" | "examples" | MARK => {}
+            "default" | "const" | "enum" | "examples" | KEYWORD => {}
             _ => walk_into(value, path, false, found)?,
         }
     }
@@ -164,7 +164,7 @@ fn walk_into(
     value: &Value,
     path: &mut Vec<String>,
     reachable: bool,
-    found: &mut Vec<Marked>,
+    found: &mut Vec<HeaderParam>,
 ) -> Result<(), String> {
     match value {
         Value::Object(schema) => walk(schema, path, reachable, found),
@@ -175,30 +175,34 @@ fn walk_into(
     }
 }
 
-fn marked(schema: &JsonObject, header: &Value, path: &[String]) -> Result<Marked, String> {
+fn header_param(
+    schema: &JsonObject,
+    header: &Value,
+    path: &[String],
+) -> Result<HeaderParam, String> {
     let name = path.join(".");
     let header = header
         .as_str()
         .filter(|header| !header.is_empty() && header.bytes().all(is_token))
-        .ok_or_else(|| format!("the {MARK} of {name} is no name of a header"))?;
+        .ok_or_else(|| format!("the {KEYWORD} of {name} is not a header name"))?;
     match schema.get("type").and_then(Value::as_str) {
-        Some("string" | "integer" | "boolean") => Ok(Marked {
+        Some("string" | "integer" | "boolean") => Ok(HeaderParam {
             path: path.to_vec(),
             header: header.to_owned(),
         }),
         _ => Err(format!(
-            "{name} has an {MARK}, but is no string, integer or boolean"
+            "{name} has an {KEYWORD}, but is not a string, integer or boolean"
         )),
     }
 }
 
-/// The characters of a header's name.
+/// Whether a header name may contain this byte.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// A value as text. How a header carries it is the link's business.
-fn text(value: &Value) -> Option<String> {
+/// A value as text. The link encodes it for the header.
+fn header_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Bool(value) => Some(value.to_string()),
@@ -221,17 +225,17 @@ mod tests {
 
     fn headers(schema: Value, arguments: Value) -> Vec<(String, String)> {
         let mut known = ParamHeaders::default();
-        let dropped = known.learn(&mut vec![tool("t", schema)]);
-        assert_eq!(dropped, []);
+        let removed = known.update(&mut vec![tool("t", schema)]);
+        assert_eq!(removed, []);
         let params =
             CallToolRequestParams::new("t").with_arguments(arguments.as_object().unwrap().clone());
         let mut call = CallToolRequest::new(params);
-        known.mark(&mut call);
+        known.set_headers(&mut call);
         call.extensions.get::<RequestHeaders>().unwrap().0.clone()
     }
 
     #[test]
-    fn marked_arguments_are_headers_too() {
+    fn header_parameters_are_sent_as_headers() {
         let schema = json!({ "type": "object", "properties": {
             "region": { "type": "string", "x-mcp-header": "Region" },
             "limit": { "type": "integer", "x-mcp-header": "Limit" },
@@ -261,33 +265,39 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_with_other_marks_alone_is_the_same_where_nobody_approves_it() {
-        let marked = |mark: &str, kind: &str| {
-            let zone = json!({ "type": kind, "x-mcp-header": mark });
+    fn a_tool_with_other_headers_is_the_same_unless_it_is_pinned() {
+        let with_header = |header: &str, kind: &str| {
+            let zone = json!({ "type": kind, "x-mcp-header": header });
             let place = json!({ "type": "object", "properties": { "zone": zone } });
             tool(
                 "t",
                 json!({ "type": "object", "properties": { "where": place } }),
             )
         };
-        let was = marked("Zone", "string");
-        let other = marked("Area", "string");
-        let changed = marked("Zone", "integer");
+        let before = with_header("Zone", "string");
+        let other = with_header("Area", "string");
+        let changed = with_header("Zone", "integer");
         for (now, loose, pinned) in [
-            (Some(&was), true, true),
+            (Some(&before), true, true),
             (Some(&other), true, false),
             (Some(&changed), false, false),
             (None, false, false),
         ] {
-            assert_eq!(is_meant(Some(&was), now, false), loose);
-            assert_eq!(is_meant(Some(&was), now, true), pinned);
+            assert_eq!(is_same_tool(Some(&before), now, false), loose);
+            assert_eq!(is_same_tool(Some(&before), now, true), pinned);
         }
-        assert!(is_meant(None, Some(&was), false), "nothing was known");
-        assert!(!is_meant(None, Some(&was), true), "nothing was approved");
+        assert!(
+            is_same_tool(None, Some(&before), false),
+            "nothing was known"
+        );
+        assert!(
+            !is_same_tool(None, Some(&before), true),
+            "nothing was approved"
+        );
     }
 
     #[test]
-    fn tools_with_invalid_marks_are_dropped_and_the_others_stay() {
+    fn tools_with_invalid_headers_are_removed_and_the_others_stay() {
         let property =
             |property: Value| json!({ "type": "object", "properties": { "a": property } });
         let invalid = [
@@ -313,12 +323,12 @@ mod tests {
                 tool("good", json!({ "type": "object" })),
                 tool("bad", schema.clone()),
             ];
-            let dropped = ParamHeaders::default().learn(&mut tools);
-            assert_eq!(dropped.len(), 1, "{schema}");
+            let removed = ParamHeaders::default().update(&mut tools);
+            assert_eq!(removed.len(), 1, "{schema}");
             assert_eq!(tools.len(), 1);
             assert_eq!(tools[0].name, "good");
         }
         let value = property(json!({ "type": "object", "default": { "x-mcp-header": 1 } }));
-        assert_eq!(marks(value.as_object().unwrap()), Ok(Vec::new()));
+        assert_eq!(header_params(value.as_object().unwrap()), Ok(Vec::new()));
     }
 }

@@ -1,121 +1,66 @@
-//! What is different about a session of the modern era.
+//! Translates requests to the modern era and back.
 //!
-//! Every request says who we are and what we offer. What the era does not have is done by what it
-//! has instead: a ping is a discovery, a subscription a part of the one request that listens, the
-//! log level a part of every request.
-
-use std::time::Instant;
+//! Every modern request carries our name and capabilities. Methods that the era lacks are replaced:
+//! a ping becomes `server/discover`, a subscription part of the listen request, and the log level
+//! part of every request.
 
 use mcpvisor_core::CallId;
 use rmcp::model::{
-    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, LoggingLevel, NumberOrString,
-    PingRequest, ProgressToken, RequestMetaObject, ResultType, ServerPeerInfo, ServerResult, Tool,
+    ClientRequest, DiscoverRequest, DiscoverRequestParams, GetMeta, NumberOrString, PingRequest,
+    ProgressToken, ServerResult,
 };
 
-use super::era_change::Doubt;
-use super::param_headers::ParamHeaders;
-use super::subscriptions::Listen;
-use crate::connection::era;
+use super::session::ModernSession;
+use super::subscriptions::SubscribeOutcome;
+use crate::api::reply::Failure;
+use crate::connection::session::Session;
+use crate::connection::session::pending::{InternalFailure, InternalRequest};
+use crate::link::Link;
+use crate::server::actor::now;
 use crate::server::call::Call;
-use crate::server::restart_state::SessionSettings;
-use crate::server::slot::ServerSlot;
 
-/// The state of a modern session.
-pub(in crate::connection) struct Modern {
-    meta: RequestMetaObject,
-    pub(in crate::connection) listen: Listen,
-    /// Over HTTP, the arguments that are headers too.
-    pub(in crate::connection) headers: Option<ParamHeaders>,
-    /// Subscriptions that wait for the server's word.
-    pub(in crate::connection) subscribing: Vec<(String, Box<Call>)>,
-    /// Calls that wait for a new list of tools, because their headers were wrong, and what the
-    /// server said of them.
-    pub(in crate::connection) mismatched: Vec<(Box<Call>, rmcp::ErrorData)>,
-    /// The tools of the runtime's own listing that is under way, as far as it has come.
-    pub(in crate::connection) listing: Vec<Tool>,
-    /// Whether it still is a modern server was asked.
-    pub(in crate::connection) doubt: Option<Doubt>,
-    /// The log says that the server could ask its questions only in an older era.
-    pub(in crate::connection) advised: bool,
-}
-
-/// What a request means in this era.
-pub(in crate::connection) enum Meaning {
-    /// It is sent.
+/// What to do with a request in the modern era.
+enum Translated {
+    /// Send it.
     Send,
-    /// There is nothing to send.
+    /// Nothing to send: it took effect locally.
     Done,
-    /// It changes what is listened for.
+    /// Add this URI to the listen request.
     Subscribe(String),
-    /// Likewise.
+    /// Remove this URI from the listen request.
     Unsubscribe(String),
 }
 
-impl Modern {
-    pub(in crate::connection) fn new(
-        slot: &ServerSlot,
-        info: &ServerPeerInfo,
-        now: Instant,
-    ) -> Self {
-        let SessionSettings {
-            subscriptions: uris,
-            log_level: level,
-        } = slot.restart_state().session.clone();
-        let mut modern = Self {
-            meta: era::request_meta(&slot.host.client),
-            listen: Listen::new(&info.capabilities, uris, now),
-            headers: slot
-                .config()
-                .transport
-                .is_http()
-                .then(ParamHeaders::default),
-            subscribing: Vec::new(),
-            mismatched: Vec::new(),
-            listing: Vec::new(),
-            doubt: None,
-            advised: false,
-        };
-        if let Some(level) = level {
-            modern.set_log_level(level);
-        }
-        modern
-    }
-
-    fn set_log_level(&mut self, level: LoggingLevel) {
-        self.meta.set_log_level(level);
-    }
-
-    /// Makes a request one of this era.
-    pub(in crate::connection) fn translate(&mut self, request: &mut ClientRequest) -> Meaning {
+impl ModernSession {
+    fn translate(&mut self, request: &mut ClientRequest) -> Translated {
         match request {
             ClientRequest::PingRequest(_) => {
                 *request =
                     ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
             }
             ClientRequest::SetLevelRequest(set) => {
-                let level = set.params.level;
-                self.set_log_level(level);
-                return Meaning::Done;
+                self.meta.set_log_level(set.params.level);
+                return Translated::Done;
             }
             ClientRequest::SubscribeRequest(subscribe) => {
-                return Meaning::Subscribe(subscribe.params.uri.clone());
+                return Translated::Subscribe(subscribe.params.uri.clone());
             }
             ClientRequest::UnsubscribeRequest(unsubscribe) => {
-                return Meaning::Unsubscribe(unsubscribe.params.uri.clone());
+                return Translated::Unsubscribe(unsubscribe.params.uri.clone());
             }
             ClientRequest::CallToolRequest(call) => {
-                if let Some(headers) = &self.headers {
-                    headers.mark(call);
+                if let Some(headers) = &self.param_headers {
+                    headers.set_headers(call);
                 }
             }
             _ => {}
         }
-        self.sign(request);
-        Meaning::Send
+        self.add_meta(request);
+        Translated::Send
     }
 
-    /// Says in a request who we are and what we offer.
-    pub(in crate::connection) fn sign(&self, request: &mut ClientRequest) {
+    /// Adds our version, name and capabilities to a request.
+    pub(super) fn add_meta(&self, request: &mut ClientRequest) {
         let meta = request.get_meta_mut();
         for (name, value) in self.meta.iter() {
             meta.insert(name.clone(), value.clone());
@@ -123,8 +68,80 @@ impl Modern {
     }
 }
 
-/// The other way round: a request that was meant for the modern era and goes to another.
-pub(in crate::connection) fn translate_back(request: &mut ClientRequest) {
+impl<L: Link> Session<'_, L> {
+    /// Translates a call to the session's era. `None`: the call is not sent by itself.
+    pub(in crate::connection) fn prepare_call(&mut self, mut call: Box<Call>) -> Option<Box<Call>> {
+        let Some(request) = &mut call.request else {
+            return Some(call);
+        };
+        let Some(modern) = &mut self.modern else {
+            translate_to_legacy(request);
+            return Some(call);
+        };
+        match modern.translate(request) {
+            Translated::Send => return Some(call),
+            Translated::Done => self.batch.finish_locally(call, Ok(ServerResult::empty(()))),
+            Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
+                SubscribeOutcome::Active => {
+                    self.batch.finish_locally(call, Ok(ServerResult::empty(())));
+                }
+                SubscribeOutcome::Pending => {
+                    modern.subscribing.push((uri, call));
+                    self.send_listen_request_if_due();
+                }
+                SubscribeOutcome::Unsupported => {
+                    let failure = Failure::InvalidRequest(no_subscriptions());
+                    self.batch.finish_locally(call, Err(failure));
+                }
+            },
+            Translated::Unsubscribe(uri) => {
+                self.unsubscribe(&uri);
+                self.batch.finish_locally(call, Ok(ServerResult::empty(())));
+                self.send_listen_request_if_due();
+            }
+        }
+        None
+    }
+
+    /// Translates an internal request likewise.
+    pub(in crate::connection) fn prepare_internal(
+        &mut self,
+        mut internal: InternalRequest,
+    ) -> Option<InternalRequest> {
+        let Some(modern) = &mut self.modern else {
+            return Some(internal);
+        };
+        if let Some(headers) = &mut modern.param_headers {
+            headers.on_internal_request(&internal.request);
+        }
+        let reply = match modern.translate(&mut internal.request) {
+            Translated::Send => return Some(internal),
+            Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
+                SubscribeOutcome::Active | SubscribeOutcome::Pending => Ok(ServerResult::empty(())),
+                SubscribeOutcome::Unsupported => {
+                    Err(InternalFailure::Unreadable(no_subscriptions()))
+                }
+            },
+            Translated::Done | Translated::Unsubscribe(_) => Ok(ServerResult::empty(())),
+        };
+        let _ = internal.reply.send(reply);
+        None
+    }
+
+    /// Sends a call once more on this connection, under a new id.
+    pub(super) fn resend_call(&mut self, mut call: Box<Call>) {
+        let id = self.task.slot.calls.next_id();
+        if let Some(request) = &mut call.request {
+            renew_progress_token(request, id);
+        }
+        if let Some(call) = self.prepare_call(call) {
+            self.send_call(id, call);
+        }
+    }
+}
+
+/// Translates a retried call back if its new connection is of the legacy era.
+fn translate_to_legacy(request: &mut ClientRequest) {
     if matches!(request, ClientRequest::DiscoverRequest(_)) {
         *request = ClientRequest::PingRequest(PingRequest {
             method: Default::default(),
@@ -133,28 +150,26 @@ pub(in crate::connection) fn translate_back(request: &mut ClientRequest) {
     }
 }
 
-/// A request that goes out again has another id, and so has its progress.
-pub(in crate::connection) fn renew_progress(request: &mut ClientRequest, id: CallId) {
+/// The progress token is the request id, so it changes with the id.
+fn renew_progress_token(request: &mut ClientRequest, id: CallId) {
     let meta = request.get_meta_mut();
     if meta.get_progress_token().is_some() {
         meta.set_progress_token(ProgressToken(NumberOrString::Number(id.0 as i64)));
     }
 }
 
-/// Whether the kind of a result is one that nobody knows.
-pub(in crate::connection) fn is_of_unknown_type(result: &ServerResult) -> Option<&ResultType> {
-    let result_type = match result {
-        ServerResult::CompleteResult(result) => &result.result_type,
-        ServerResult::GetPromptResult(result) => &result.result_type,
-        ServerResult::ListPromptsResult(result) => &result.result_type,
-        ServerResult::ListResourcesResult(result) => &result.result_type,
-        ServerResult::ListResourceTemplatesResult(result) => &result.result_type,
-        ServerResult::ReadResourceResult(result) => &result.result_type,
-        ServerResult::ListToolsResult(result) => &result.result_type,
-        ServerResult::CallToolResult(result) => &result.result_type,
-        _ => return None,
-    };
-    result_type
-        .as_ref()
-        .filter(|result_type| **result_type != ResultType::COMPLETE)
+/// Whether the server may require input for a request. It is then kept, to be sent again.
+pub(in crate::connection) fn may_require_input(request: Option<&ClientRequest>) -> bool {
+    matches!(
+        request,
+        Some(
+            ClientRequest::CallToolRequest(_)
+                | ClientRequest::GetPromptRequest(_)
+                | ClientRequest::ReadResourceRequest(_)
+        )
+    )
+}
+
+pub(super) fn no_subscriptions() -> String {
+    "the server does not support resource subscriptions".to_owned()
 }

@@ -1,11 +1,11 @@
-//! Tasks that a session has beside itself, and hears of one by one.
+//! A set of tasks that a session waits for one by one.
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Tasks that end with the session.
-pub(super) struct Tasks<T>(JoinSet<T>);
+/// Tasks that are aborted when the set is dropped.
+pub(super) struct TaskSet<T>(JoinSet<T>);
 
-impl<T: Send + 'static> Tasks<T> {
+impl<T: Send + 'static> TaskSet<T> {
     pub(super) fn new() -> Self {
         Self(JoinSet::new())
     }
@@ -14,12 +14,12 @@ impl<T: Send + 'static> Tasks<T> {
         self.0.spawn(task)
     }
 
-    /// How many there are, those among them that were aborted and not let go of yet.
+    /// The number of tasks, including aborted ones that were not reaped yet.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether [`next`](Self::next) has something to do.
+    /// Whether [`next`](Self::next) has tasks to wait for.
     pub(super) fn is_busy(&self) -> bool {
         !self.0.is_empty()
     }
@@ -28,8 +28,8 @@ impl<T: Send + 'static> Tasks<T> {
         self.0.abort_all();
     }
 
-    /// Waits for what comes of the next task, and lets go of those that were aborted. Cancel-safe.
-    /// Waits for ever while there is none.
+    /// Waits for the output of the next task, forever if there is none, and reaps aborted tasks.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> T {
         loop {
             match self.0.join_next().await {
@@ -47,10 +47,10 @@ mod tests {
 
     use super::*;
 
-    /// As a session does: it asks for the next one only while there is something to do.
+    /// Waits only while the set is busy, as a session does.
     #[tokio::test(start_paused = true)]
-    async fn what_was_aborted_is_let_go_of_though_nothing_else_runs() {
-        let mut tasks: Tasks<u8> = Tasks::new();
+    async fn aborted_tasks_are_reaped_when_nothing_else_runs() {
+        let mut tasks: TaskSet<u8> = TaskSet::new();
         for _ in 0..1_000 {
             tasks.spawn(std::future::pending()).abort();
         }

@@ -1,0 +1,142 @@
+//! Why a handshake failed, and what that means for the next connect.
+
+use mcpvisor_core::machine::{Action, ConnectionEnd, Fault, FaultClass, PermanentFailure};
+use mcpvisor_core::retry::RequestFailure;
+use rmcp::ErrorData;
+
+use crate::connection::{era, faults};
+use crate::link::LinkDown;
+use crate::server::slot::ServerSlot;
+
+/// Why there is no session.
+pub(in crate::connection) enum HandshakeError {
+    /// The actor closed the connection or has stopped.
+    CloseRequested,
+    /// The link went down.
+    LinkDown(LinkDown),
+    /// The link went down on `server/discover`: the server may speak the legacy era.
+    OtherEra(LinkDown),
+    /// The server answered with an error.
+    Refused(ErrorData),
+    /// No common version; what is known about the server's versions.
+    Incompatible(String),
+    /// A handshake request failed without an answer.
+    RequestFailed {
+        failure: RequestFailure,
+        status: Option<u16>,
+        message: String,
+    },
+    /// The server's reply is not a valid one.
+    InvalidReply(String),
+}
+
+impl HandshakeError {
+    pub(super) fn no_answer() -> Self {
+        Self::InvalidReply("no answer".to_owned())
+    }
+
+    /// The end of the connection. The link must be closed, so that all of stderr has been read.
+    pub(in crate::connection) fn into_end(
+        self,
+        slot: &ServerSlot,
+        close_problem: Option<String>,
+    ) -> ConnectionEnd {
+        let failed = |class, message: &str| ConnectionEnd::Failed {
+            fault: faults::with_stderr(class, message, slot),
+            retry_after: None,
+        };
+        match self {
+            Self::CloseRequested => ConnectionEnd::Closed {
+                problem: close_problem,
+            },
+            Self::LinkDown(down) => ConnectionEnd::Failed {
+                fault: faults::link_down(&down, slot),
+                retry_after: None,
+            },
+            Self::OtherEra(down) => ConnectionEnd::TryOtherEra(faults::link_down(&down, slot)),
+            Self::Refused(error) if mentions_version(&error) => {
+                incompatible(slot, &format!("it answered {}", offered_versions(&error)))
+            }
+            Self::Refused(error) => failed(
+                FaultClass::Refused,
+                &format!(
+                    "refused the handshake: {} (code {})",
+                    error.message, error.code.0
+                ),
+            ),
+            Self::Incompatible(theirs) => incompatible(slot, &theirs),
+            Self::RequestFailed {
+                failure,
+                status,
+                message,
+            } => request_failed(slot, failure, status, &message),
+            Self::InvalidReply(problem) => failed(
+                FaultClass::Protocol,
+                &format!("not an MCP server: {problem}"),
+            ),
+        }
+    }
+}
+
+/// The end of a connection whose link is up but could not deliver a handshake request.
+fn request_failed(
+    slot: &ServerSlot,
+    failure: RequestFailure,
+    status: Option<u16>,
+    message: &str,
+) -> ConnectionEnd {
+    let fault = |class| faults::with_stderr(class, message, slot);
+    let unauthorized = failure == RequestFailure::Unauthorized || status == Some(403);
+    if unauthorized {
+        return ConnectionEnd::Permanent(PermanentFailure {
+            fault: fault(FaultClass::Unauthorized),
+            action: Action::Authorize,
+        });
+    }
+    let retry_after = match failure {
+        // The reconnect budget caps it.
+        RequestFailure::Busy { retry_after } => retry_after,
+        _ => None,
+    };
+    ConnectionEnd::Failed {
+        fault: fault(FaultClass::ConnectFailed),
+        retry_after,
+    }
+}
+
+fn mentions_version(error: &ErrorData) -> bool {
+    error
+        .message
+        .to_ascii_lowercase()
+        .contains("protocol version")
+}
+
+/// The text of a refusal, with the versions that it names.
+fn offered_versions(error: &ErrorData) -> String {
+    let supported = error.data.as_ref().and_then(|data| data.get("supported"));
+    match supported {
+        Some(versions) => format!("{:?} and speaks {versions}", error.message),
+        None => format!("{:?}", error.message),
+    }
+}
+
+fn incompatible(slot: &ServerSlot, theirs: &str) -> ConnectionEnd {
+    let theirs = slot.redact(theirs);
+    let (ours, action) = match &slot.config().protocol {
+        Some(pinned) => (
+            format!("its config requires {pinned}"),
+            Action::ChangeProtocol,
+        ),
+        None => (
+            format!("we speak {}", era::join_versions(&era::our_versions())),
+            Action::UpdateServer,
+        ),
+    };
+    ConnectionEnd::Permanent(PermanentFailure {
+        fault: Fault::new(
+            FaultClass::IncompatibleVersion,
+            format!("no protocol version in common: {theirs}, {ours}"),
+        ),
+        action,
+    })
+}

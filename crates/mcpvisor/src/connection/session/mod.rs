@@ -1,0 +1,17 @@
+//! The session: sends requests and handles replies until the link goes down or the actor closes
+//! the connection.
+//!
+//! Messages are handled in batches, so that a busy connection costs the actor one message per
+//! batch.
+
+mod batch;
+mod event_loop;
+mod idle_pause;
+mod notifications;
+pub(super) mod pending;
+mod replies;
+mod requests;
+pub(super) mod server_requests;
+mod session_check;
+
+pub(super) use self::event_loop::Session;

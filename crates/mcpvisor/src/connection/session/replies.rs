@@ -1,0 +1,132 @@
+//! Replies to pending requests, and requests that failed without one.
+
+use mcpvisor_core::CallId;
+use mcpvisor_core::SessionEvidence;
+use mcpvisor_core::machine::{Fault, FaultClass, MAX_FAULT_MESSAGE, truncate_text};
+use mcpvisor_core::retry::RequestFailure;
+use rmcp::ErrorData;
+use rmcp::model::ServerResult;
+
+use super::event_loop::Session;
+use super::pending::{InternalFailure, Requester};
+use crate::api::reply::Failure;
+use crate::connection::{era, faults};
+use crate::link::Link;
+use crate::server::message::FailedCall;
+
+impl<L: Link> Session<'_, L> {
+    pub(super) fn on_response(&mut self, id: CallId, result: Result<ServerResult, ErrorData>) {
+        let Some(request) = self.pending.remove(id) else {
+            // The call was cancelled.
+            return;
+        };
+        let mut result = match result {
+            Err(error) if self.is_era_change(&request, &error) => {
+                return self.on_era_change(id, request, error);
+            }
+            result => result,
+        };
+        match request.requester {
+            Requester::Caller(call) if self.modern.is_some() => {
+                self.on_modern_response(call, result);
+            }
+            Requester::Caller(call) => self.batch.finish(call, result.map_err(Failure::Error)),
+            Requester::Internal(reply) => {
+                match &mut result {
+                    Ok(page) => self.on_page_listed(page),
+                    Err(_) => self.on_listing_failed(request.reply_kind),
+                }
+                let _ = reply.send(result.map_err(InternalFailure::Error));
+            }
+            Requester::Listen => self.on_listen_request_ended(id, &result),
+            Requester::SessionCheck => self.end_session_check(),
+        }
+    }
+
+    pub(super) fn on_unreadable(&mut self, id: CallId, problem: String) {
+        let Some(request) = self.pending.remove(id) else {
+            return;
+        };
+        let mut problem = self.task.slot.redact(problem).into_owned();
+        // It may quote the unreadable text.
+        truncate_text(&mut problem, MAX_FAULT_MESSAGE);
+        match request.requester {
+            Requester::Caller(call) => self.batch.finish_unreadable(call, problem),
+            Requester::Internal(reply) => {
+                self.on_listing_failed(request.reply_kind);
+                let _ = reply.send(Err(InternalFailure::Unreadable(problem)));
+            }
+            Requester::Listen => {
+                self.on_listen_request_ended(id, &Err(ErrorData::internal_error(problem, None)));
+            }
+            Requester::SessionCheck => self.end_session_check(),
+        }
+    }
+
+    /// A request failed while the link stays up. The machine decides whether a call is retried.
+    pub(super) fn on_request_failure(
+        &mut self,
+        id: CallId,
+        failure: RequestFailure,
+        status: Option<u16>,
+        error: Option<ErrorData>,
+        message: &str,
+    ) {
+        let Some(request) = self.pending.remove(id) else {
+            return;
+        };
+        let message = self.task.slot.redact(message).into_owned();
+        if failure == RequestFailure::Denied && self.is_era_change_status(&request, status) {
+            let error = ErrorData::invalid_request(message, None);
+            return self.on_era_change(id, request, error);
+        }
+        let class = faults::request_failure_class(failure, status);
+        let lost = failure == RequestFailure::SessionLost;
+        match request.requester {
+            Requester::Caller(mut call) => {
+                if lost {
+                    call.note_refusal(error.map(|error| self.task.slot.redact_error(error)));
+                }
+                if failure == RequestFailure::Denied && era::status_may_mean_other_era(status) {
+                    self.check_era();
+                }
+                if matches!(
+                    failure,
+                    RequestFailure::NotWritten | RequestFailure::ConnectTimedOut
+                ) {
+                    call.reply.set_written(false);
+                }
+                self.batch.summary.failed.push(FailedCall {
+                    call,
+                    trouble: failure,
+                    fault: Fault::new(class, message),
+                });
+            }
+            Requester::Listen => {
+                self.on_listen_request_ended(id, &Err(ErrorData::internal_error(message, None)));
+            }
+            Requester::SessionCheck if lost => {
+                return self.session_checked(SessionEvidence::Certain);
+            }
+            Requester::SessionCheck => self.end_session_check(),
+            Requester::Internal(reply) => {
+                if lost {
+                    self.report_session_lost(&message);
+                }
+                self.on_listing_failed(request.reply_kind);
+                let fault = Fault::new(class, message);
+                let _ = reply.send(Err(InternalFailure::Failed { failure, fault }));
+            }
+        }
+        if lost {
+            self.session_lost();
+        }
+    }
+
+    /// Reports the loss of the session, apart from any call.
+    pub(super) fn report_session_lost(&mut self, message: &str) {
+        let message = self.task.slot.redact(message);
+        let fault = Fault::new(FaultClass::SessionExpired, message);
+        self.batch.report_session_lost(fault);
+    }
+}

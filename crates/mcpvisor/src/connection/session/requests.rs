@@ -1,0 +1,121 @@
+//! Requests on their way to the server: calls, internal requests and cancellations.
+
+use mcpvisor_core::CallId;
+use mcpvisor_core::machine::{Fault, Outcome};
+use mcpvisor_core::retry::RequestFailure;
+
+use super::event_loop::Session;
+use super::pending::{InternalFailure, InternalRequest, Requester};
+use crate::api::reply::Failure;
+use crate::connection::faults;
+use crate::connection::modern::requests::may_require_input;
+use crate::link::{Link, ReplyKind};
+use crate::server::call::Call;
+
+impl<L: Link> Session<'_, L> {
+    pub(super) fn start_call(&mut self, call: Box<Call>) {
+        match self.prepare_call(call) {
+            Some(call) => self.send_call(call.id, call),
+            None => self.flush(),
+        }
+    }
+
+    /// Sends a call. The id on the wire is the call's own id or, if it is sent again, a new one.
+    pub(in crate::connection) fn send_call(&mut self, id: CallId, mut call: Box<Call>) {
+        let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
+        if !self.link.has_capacity() {
+            self.batch
+                .finish_locally(call, Err(Failure::SendBufferFull));
+            return self.flush();
+        }
+        let keep =
+            call.keep_request || self.modern.is_some() && may_require_input(call.request.as_ref());
+        match self.link.push_request(id, &mut call.request, keep) {
+            Ok(position) => {
+                call.reply.set_sent();
+                self.pending
+                    .insert(id, reply_kind, position, Requester::Caller(call));
+            }
+            Err(problem) => {
+                self.batch
+                    .finish_locally(call, Err(Failure::InvalidRequest(problem)));
+                self.flush();
+            }
+        }
+    }
+
+    pub(in crate::connection) fn start_internal(&mut self, request: InternalRequest) {
+        let Some(request) = self.prepare_internal(request) else {
+            return;
+        };
+        let InternalRequest { id, request, reply } = request;
+        let reply_kind = ReplyKind::of(&request);
+        match self.link.push_request(id, &mut Some(request), false) {
+            Ok(position) => {
+                self.pending
+                    .insert(id, reply_kind, position, Requester::Internal(reply));
+            }
+            Err(problem) => {
+                let failure = RequestFailure::NotWritten;
+                let class = faults::request_failure_class(failure, None);
+                let fault = Fault::new(class, self.task.slot.redact(problem));
+                let _ = reply.send(Err(InternalFailure::Failed { failure, fault }));
+            }
+        }
+    }
+
+    /// Cancels a request at the server and answers its caller.
+    pub(super) fn abandon(&mut self, call: CallId, outcome: Outcome) {
+        if let Some(call) = self.take_held_call(call) {
+            call.reply.send(Err(Failure::Outcome(outcome)));
+            return;
+        }
+        if self.abandon_parked(call) {
+            return;
+        }
+        let id = self.pending.wire_id(call);
+        // The answer may have arrived in the meantime.
+        let Some(request) = self.pending.remove(id) else {
+            return;
+        };
+        let written = self.link.cancel(id, cancel_reason(&outcome));
+        match request.requester {
+            Requester::Caller(mut call) => {
+                call.reply.set_written(written);
+                let outcome = if written { outcome } else { not_sent(outcome) };
+                call.reply.send(Err(Failure::Outcome(outcome)));
+            }
+            Requester::Internal(_) => {
+                self.on_listing_failed(request.reply_kind);
+                self.flush();
+            }
+            Requester::Listen | Requester::SessionCheck => {}
+        }
+    }
+}
+
+fn cancel_reason(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Deadline { idle: true, .. } => "no progress in time",
+        Outcome::Deadline { idle: false, .. } => "deadline passed",
+        Outcome::Cancelled => "cancelled by the caller",
+        Outcome::NotSent(_)
+        | Outcome::Busy
+        | Outcome::Unknown(_)
+        | Outcome::Refused(_)
+        | Outcome::Answered(_) => "given up",
+    }
+}
+
+/// The outcome of a call that turns out not to have been written.
+fn not_sent(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Deadline { idle, .. } => Outcome::Deadline { sent: false, idle },
+        Outcome::Cancelled
+        | Outcome::NotSent(_)
+        | Outcome::Busy
+        | Outcome::Unknown(_)
+        | Outcome::Refused(_)
+        | Outcome::Answered(_) => outcome,
+    }
+}

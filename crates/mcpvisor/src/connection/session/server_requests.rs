@@ -1,0 +1,184 @@
+//! Requests from the server, each answered by its own task.
+//!
+//! The connection never waits for an answer: it is sent when its task is done. The number of tasks
+//! is limited, and they end with the connection.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mcpvisor_core::Generation;
+use rmcp::ErrorData;
+use rmcp::model::{ClientJsonRpcMessage, ClientResult, ErrorCode, RequestId, ServerRequest};
+use tokio::task::AbortHandle;
+
+use crate::api::callbacks::{Ask, Question, not_offered};
+use crate::connection::task_set::TaskSet;
+use crate::link::{Link, RejectReason};
+use crate::log_limit::log_limited;
+use crate::server::slot::ServerSlot;
+
+/// The unanswered requests from the server.
+pub(super) struct ServerRequests {
+    slot: Arc<ServerSlot>,
+    generation: Generation,
+    tasks: TaskSet<(RequestId, Result<ClientResult, ErrorData>)>,
+    unanswered: Vec<(RequestId, AbortHandle)>,
+    /// When the idle timers of calls were last refreshed because of an unanswered request.
+    idle_refreshed_at: Option<Instant>,
+}
+
+impl ServerRequests {
+    pub(super) fn new(slot: &Arc<ServerSlot>, generation: Generation) -> Self {
+        Self {
+            slot: Arc::clone(slot),
+            generation,
+            tasks: TaskSet::new(),
+            unanswered: Vec::new(),
+            idle_refreshed_at: None,
+        }
+    }
+
+    /// Whether [`next`](Self::next) has tasks to wait for, running or cancelled.
+    pub(super) fn is_busy(&self) -> bool {
+        self.tasks.is_busy()
+    }
+
+    /// When the idle timers were last refreshed, while the server waits for an answer.
+    pub(super) fn idle_refreshed_at(&self) -> Option<Instant> {
+        let is_waiting = !self.unanswered.is_empty();
+        self.idle_refreshed_at.filter(|_| is_waiting)
+    }
+
+    pub(super) fn set_idle_refreshed(&mut self, at: Instant) {
+        self.idle_refreshed_at = Some(at);
+    }
+
+    /// Starts to answer a request. Returns an answer that needs no task.
+    pub(super) fn handle(
+        &mut self,
+        id: RequestId,
+        request: ServerRequest,
+    ) -> Option<ClientJsonRpcMessage> {
+        if matches!(request, ServerRequest::PingRequest(_)) {
+            return Some(ClientJsonRpcMessage::response(ClientResult::empty(()), id));
+        }
+        let callbacks = &self.slot.host.callbacks;
+        // A cancelled request counts until its task has ended, so that a server cannot exceed the
+        // limit by cancelling at once.
+        if self.tasks.len() >= callbacks.limit() {
+            return Some(refuse(id, too_many(callbacks.limit())));
+        }
+        let answer = callbacks.answer(Ask::new(
+            self.slot.name().clone(),
+            self.generation,
+            Question::from(request),
+        ));
+        match answer {
+            Ok(answer) => {
+                let request = id.clone();
+                let task = self.tasks.spawn(async move { (request, answer.await) });
+                self.unanswered.push((id, task));
+                None
+            }
+            Err(declined) => {
+                if declined.code == ErrorCode::INVALID_PARAMS {
+                    let slot = &self.slot;
+                    let problem = slot.redact(&*declined.message);
+                    log_limited!(slot.log_limit, WARN, server = %slot.name(), %problem, "refused a request of the server");
+                }
+                Some(refuse(id, declined))
+            }
+        }
+    }
+
+    /// The server cancelled its request.
+    pub(super) fn cancel(&mut self, id: &RequestId) {
+        if let Some(at) = self.unanswered.iter().position(|(it, _)| it == id) {
+            self.unanswered.swap_remove(at).1.abort();
+        }
+    }
+
+    /// Waits for the next answer, forever if there is none. Cancel-safe.
+    pub(super) async fn next(&mut self) -> ClientJsonRpcMessage {
+        let (id, answer) = self.tasks.next().await;
+        self.unanswered.retain(|(it, _)| *it != id);
+        match answer {
+            Ok(result) => ClientJsonRpcMessage::response(result, id),
+            Err(error) => refuse(id, error),
+        }
+    }
+}
+
+/// Answers a request that arrives during the handshake, when only pings are allowed.
+pub(in crate::connection) fn answer_before_handshake<L: Link>(
+    link: &mut L,
+    id: RequestId,
+    request: &ServerRequest,
+) {
+    let answer = match request {
+        ServerRequest::PingRequest(_) => {
+            ClientJsonRpcMessage::response(ClientResult::empty(()), id)
+        }
+        _ => refuse(id, not_offered()),
+    };
+    let _ = link.push(answer);
+}
+
+/// Answers requests that the link dropped unread.
+pub(in crate::connection) fn refuse_unread<L: Link>(
+    link: &mut L,
+    requests: Vec<(RequestId, RejectReason)>,
+) {
+    for (id, reason) in requests {
+        let message = match reason {
+            RejectReason::TooLarge => "the request is too large for this client",
+            RejectReason::TooMany => "too many messages at once; ask again later",
+        };
+        let error = ErrorData::new(ErrorCode::INTERNAL_ERROR, message, None);
+        let _ = link.push(refuse(id, error));
+    }
+}
+
+fn refuse(id: RequestId, error: ErrorData) -> ClientJsonRpcMessage {
+    ClientJsonRpcMessage::error(error, Some(id))
+}
+
+fn too_many(limit: usize) -> ErrorData {
+    ErrorData::new(
+        ErrorCode::INTERNAL_ERROR,
+        format!("{limit} requests are unanswered; try again later"),
+        None,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::ListRootsRequest;
+
+    use super::*;
+    use crate::api::callbacks::Callbacks;
+    use crate::api::events::EventBus;
+    use crate::fleet::host::Host;
+    use crate::{ServerConfig, Transport};
+
+    /// Within one batch no cancelled task is reaped, so all of them count.
+    #[tokio::test]
+    async fn cancelled_requests_count_against_the_limit_until_their_tasks_end() {
+        let callbacks = Callbacks::new().at_once(3);
+        let callbacks = callbacks.roots(|_| std::future::pending());
+        let host = Host::new("test", "1", callbacks, None, Default::default());
+        let transport = Transport::channel(|_| async {});
+        let config = ServerConfig::new("a", transport).unwrap();
+        let events = Arc::new(EventBus::new());
+        let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
+        let mut requests = ServerRequests::new(&Arc::new(slot), Generation::NONE);
+        for number in 0..100 {
+            let id = RequestId::Number(number);
+            let request = ServerRequest::ListRootsRequest(ListRootsRequest::default());
+            let refused = requests.handle(id.clone(), request);
+            assert_eq!(refused.is_some(), number >= 3, "{number}");
+            requests.cancel(&id);
+        }
+        assert_eq!(requests.tasks.len(), 3);
+    }
+}

@@ -1,0 +1,238 @@
+//! The connection task: one per generation, the only owner of its transport.
+//!
+//! It opens the link, does the handshake, runs the session and closes the link. It always reports
+//! its end, even after a panic.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mcpvisor_core::Generation;
+use mcpvisor_core::machine::ConnectionEnd;
+use mcpvisor_core::settings::CloseSettings;
+use ractor::ActorRef;
+use tokio::sync::{mpsc, watch};
+
+use super::handle::{Command, ConnectionHandle};
+use super::session::Session;
+use super::{faults, handshake};
+use crate::api::transport::TransportKind;
+#[cfg(feature = "http")]
+use crate::link::http::HttpLink;
+use crate::link::in_process::ChannelLink;
+#[cfg(feature = "stdio")]
+use crate::link::stdio::StdioLink;
+use crate::link::{Link, OpenFailure};
+use crate::server::active_config::ActiveConfig;
+use crate::server::message::{ConnectionEvent, ServerMessage};
+use crate::server::slot::ServerSlot;
+
+/// How long a cancelled open may take to finish, so that its link can be closed.
+const CANCELLED_OPEN_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// No grace: kill the server if it does not exit at once.
+const NO_GRACE: CloseSettings = CloseSettings::new(Duration::ZERO, Duration::ZERO, Duration::ZERO);
+
+/// Starts the connection task of a generation.
+pub(crate) fn spawn(
+    slot: &Arc<ServerSlot>,
+    actor: &ActorRef<ServerMessage>,
+    generation: Generation,
+) -> ConnectionHandle {
+    // Admission limits the queue: at most `limits.inFlight` calls, and the commands that end them.
+    let (sender, commands) = mpsc::unbounded_channel();
+    let config = slot.config();
+    let (grace_sender, grace) = watch::channel(config.settings.close);
+    let task = ConnectionTask {
+        slot: Arc::clone(slot),
+        config: Arc::clone(&config),
+        commands,
+        grace,
+        reporter: Reporter {
+            actor: actor.clone(),
+            generation,
+            end: None,
+        },
+    };
+    match &config.transport.0 {
+        #[cfg(feature = "stdio")]
+        TransportKind::Stdio(command) => {
+            let command = command.clone();
+            let slot = Arc::clone(slot);
+            tokio::spawn(task.run(async move {
+                let (stderr, limits) = (Arc::clone(&slot.stderr), slot.message_limits.clone());
+                StdioLink::open(&command, stderr, limits, slot.name()).await
+            }));
+        }
+        #[cfg(feature = "http")]
+        TransportKind::Http(endpoint) => {
+            let endpoint = endpoint.clone();
+            let slot = Arc::clone(slot);
+            tokio::spawn(task.run(async move {
+                let limits = slot.message_limits.clone();
+                HttpLink::open(&endpoint, &slot.host.http, limits).await
+            }));
+        }
+        TransportKind::Channel { serve, .. } => {
+            let serve = Arc::clone(serve);
+            tokio::spawn(task.run(async move { Ok(ChannelLink::open(&serve, generation)) }));
+        }
+    }
+    ConnectionHandle {
+        generation,
+        commands: sender,
+        slot: Arc::clone(slot),
+        grace: grace_sender,
+        config,
+    }
+}
+
+pub(super) struct ConnectionTask {
+    pub(super) slot: Arc<ServerSlot>,
+    /// The config that the connection is opened with.
+    config: Arc<ActiveConfig>,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    /// The grace periods of the close; the latest value counts.
+    grace: watch::Receiver<CloseSettings>,
+    pub(super) reporter: Reporter,
+}
+
+/// Sends reports to the actor. When dropped it reports the end of the task, whatever the cause.
+pub(super) struct Reporter {
+    pub(super) actor: ActorRef<ServerMessage>,
+    pub(super) generation: Generation,
+    end: Option<ConnectionEnd>,
+}
+
+impl Reporter {
+    pub(super) fn send(&self, event: ConnectionEvent) {
+        // An actor that has stopped dropped its handle, which closes the connection too. Calls in
+        // a report that cannot be delivered answer their callers when they are dropped.
+        let _ = self.actor.send_message(ServerMessage::Connection {
+            generation: self.generation,
+            event,
+        });
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        let end = self.end.take().unwrap_or_else(|| ConnectionEnd::Closed {
+            problem: Some("the connection task ended unexpectedly".to_owned()),
+        });
+        self.send(ConnectionEvent::Ended(end));
+    }
+}
+
+impl ConnectionTask {
+    async fn run<L: Link>(mut self, open: impl Future<Output = Result<L, OpenFailure>>) {
+        let permit = tokio::select! {
+            biased;
+            () = close_requested(&mut self.commands) => None,
+            permit = self.slot.connection_lock.acquire() => permit,
+        };
+        let end = match permit {
+            Some(_) => self.open_and_run(open).await,
+            None => ConnectionEnd::Closed { problem: None },
+        };
+        self.reporter.end = Some(end);
+        // Release the permit before the end is reported, so that the next generation finds it free.
+        drop(permit);
+    }
+
+    async fn open_and_run<L: Link>(
+        &mut self,
+        open: impl Future<Output = Result<L, OpenFailure>>,
+    ) -> ConnectionEnd {
+        // Register secrets before the server can repeat them, and again after the open, which may
+        // read more of them.
+        self.slot.add_secrets(&self.config);
+        let mut open = pin!(open);
+        let opened = tokio::select! {
+            biased;
+            () = close_requested(&mut self.commands) => {
+                cancel_open(open).await;
+                return ConnectionEnd::Closed { problem: None };
+            }
+            opened = &mut open => opened,
+        };
+        self.slot.add_secrets(&self.config);
+        let mut link = match opened {
+            Ok(link) => link,
+            Err(failure) => return faults::open_failed(failure, &self.slot),
+        };
+        match handshake::run(&mut link, self).await {
+            Ok(negotiated) => {
+                let era = negotiated.era;
+                self.reporter.send(ConnectionEvent::Up {
+                    info: Arc::clone(&negotiated.info),
+                    lists: negotiated.lists,
+                });
+                // Let the actor queue its waiting calls, so that they go out in one write with the
+                // end of the handshake.
+                tokio::task::yield_now().await;
+                Session::new(&mut link, self, era, &negotiated.info)
+                    .run()
+                    .await;
+                let problem = self.close(&mut link).await.err();
+                ConnectionEnd::Closed { problem }
+            }
+            Err(error) => {
+                let closed = self.close(&mut link).await;
+                error.into_end(&self.slot, closed.err())
+            }
+        }
+    }
+
+    /// Closes the link. When the grace periods change, the close restarts with the new ones.
+    async fn close<L: Link>(&mut self, link: &mut L) -> Result<(), String> {
+        let mut force_close = self.slot.connection_lock.watch_force_close();
+        loop {
+            let grace = if *force_close.borrow_and_update() {
+                NO_GRACE
+            } else {
+                *self.grace.borrow_and_update()
+            };
+            tokio::select! {
+                biased;
+                result = link.close(grace) => return result,
+                () = changed(&mut force_close) => {}
+                () = changed(&mut self.grace) => {}
+            }
+        }
+    }
+}
+
+/// Waits briefly for an open in progress and closes its link, so that nothing is left when the end
+/// is reported. An open that takes longer cleans up after itself.
+async fn cancel_open<L: Link>(open: impl Future<Output = Result<L, OpenFailure>>) {
+    if let Ok(Ok(mut link)) = tokio::time::timeout(CANCELLED_OPEN_TIMEOUT, open).await {
+        let _ = link.close(NO_GRACE).await;
+    }
+}
+
+/// Waits until the actor closes the connection or has stopped.
+async fn close_requested(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::Close) | None => return,
+            // The actor sends no requests before the connection is up.
+            Some(_) => {}
+        }
+    }
+}
+
+/// Waits until this instant, or forever.
+pub(super) async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn changed<T>(value: &mut watch::Receiver<T>) {
+    if value.changed().await.is_err() {
+        // The sender is gone: the value cannot change any more.
+        std::future::pending().await
+    }
+}
