@@ -32,7 +32,7 @@ async fn passed_over(fault: &str) {
 
 #[tokio::test]
 async fn figure_8_an_answer_that_is_cut_off_fails_its_call_at_once() {
-    unreadable("truncated-json", &["the reply is broken"]).await;
+    unreadable("truncated-json", &["the reply is not valid JSON"]).await;
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
-//! How large the messages of a server may be, as its config has it at the moment.
+//! The current message limits of a server.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use mcpvisor_core::settings::MessageSettings;
 
-/// The bounds of one server. Its links ask for them with every message, so that a reload needs no
-/// new connection.
+/// The message limits of one server. Links read them for every message, so that a reload applies
+/// without a reconnect.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MessageLimits(Arc<ArcSwap<MessageSettings>>);
 
@@ -15,7 +15,6 @@ impl MessageLimits {
         Self(Arc::new(ArcSwap::from_pointee(settings)))
     }
 
-    /// Other ones from now on.
     pub(crate) fn set(&self, settings: MessageSettings) {
         self.0.store(Arc::new(settings));
     }
@@ -26,7 +25,7 @@ impl MessageLimits {
     }
 }
 
-/// A number of bytes as people say it, if it is a round one.
+/// Formats a number of bytes, in MiB or KiB if it is a multiple.
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn format_bytes(bytes: usize) -> String {
     const KIB: usize = 1024;

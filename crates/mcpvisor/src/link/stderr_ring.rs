@@ -1,59 +1,56 @@
-//! The end of what a server wrote on its stderr, within a bound.
+//! The tail of a server's stderr.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The last bytes that a server wrote on its stderr, as many as its config says. What it wrote on an earlier connection stays
-/// until it writes something on the present one: a server that ends at once, and is started again at
-/// once, must not take its last words along.
+/// The last bytes that a server wrote on stderr, up to the configured capacity. The output of an
+/// earlier connection stays until the current one writes something, so that a server in a crash loop
+/// does not lose the output that explains the crash.
 #[derive(Debug)]
 pub(crate) struct StderrRing(Mutex<Ring>);
 
 #[derive(Debug)]
 struct Ring {
-    /// So many are kept.
-    most: usize,
+    capacity: usize,
     bytes: VecDeque<u8>,
-    /// What is kept is of an earlier connection.
+    /// The bytes are from an earlier connection.
     outdated: bool,
 }
 
 impl StderrRing {
-    /// Nothing yet. So many bytes are kept.
-    pub(crate) fn new(most: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self(Mutex::new(Ring {
-            most,
+            capacity,
             bytes: VecDeque::new(),
             outdated: false,
         }))
     }
 
-    /// So many bytes are kept from now on.
-    pub(crate) fn set_capacity(&self, most: usize) {
+    pub(crate) fn set_capacity(&self, capacity: usize) {
         let mut ring = self.lock();
-        ring.most = most;
-        let surplus = ring.bytes.len().saturating_sub(most);
+        ring.capacity = capacity;
+        let surplus = ring.bytes.len().saturating_sub(capacity);
         ring.bytes.drain(..surplus);
     }
 
-    /// Adds what was written; the oldest bytes make room.
+    /// Appends bytes and evicts the oldest ones.
     pub(crate) fn push(&self, bytes: &[u8]) {
         let mut ring = self.lock();
-        let bytes = &bytes[bytes.len().saturating_sub(ring.most)..];
+        let bytes = &bytes[bytes.len().saturating_sub(ring.capacity)..];
         if std::mem::take(&mut ring.outdated) {
             ring.bytes.clear();
         }
-        let surplus = (ring.bytes.len() + bytes.len()).saturating_sub(ring.most);
+        let surplus = (ring.bytes.len() + bytes.len()).saturating_sub(ring.capacity);
         ring.bytes.drain(..surplus);
         ring.bytes.extend(bytes);
     }
 
-    /// All that is kept, as text; what is no UTF-8 is replaced.
+    /// The bytes as text; invalid UTF-8 is replaced.
     pub(crate) fn tail(&self) -> String {
         String::from_utf8_lossy(self.lock().bytes.make_contiguous()).into_owned()
     }
 
-    /// The same, unless it is all of an earlier connection.
+    /// The same, but empty if the bytes are from an earlier connection.
     pub(crate) fn current_tail(&self) -> String {
         if self.lock().outdated {
             return String::new();
@@ -61,13 +58,13 @@ impl StderrRing {
         self.tail()
     }
 
-    /// A new connection begins.
+    /// Marks the bytes as those of an earlier connection.
     pub(crate) fn start_connection(&self) {
         self.lock().outdated = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        // Nothing that holds the lock can leave the bytes in a bad state.
+        // No panic while the lock is held can leave the bytes invalid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,7 +76,7 @@ mod tests {
     const MAX_STDERR: usize = 64 * 1024;
 
     #[test]
-    fn the_ring_keeps_the_last_bytes_and_no_more() {
+    fn the_ring_keeps_the_last_bytes_up_to_its_capacity() {
         let ring = StderrRing::new(MAX_STDERR);
         ring.push(&vec![b'a'; MAX_STDERR - 1]);
         ring.push(b"bc");
@@ -91,7 +88,11 @@ mod tests {
         assert_eq!(ring.tail(), "d".repeat(MAX_STDERR));
 
         ring.start_connection();
-        assert_eq!(ring.tail(), "d".repeat(MAX_STDERR), "the last words");
+        assert_eq!(
+            ring.tail(),
+            "d".repeat(MAX_STDERR),
+            "output of the earlier connection"
+        );
         assert_eq!(ring.current_tail(), "");
         ring.push(b"new");
         ring.push(b"er");
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_cut_in_half_does_not_spoil_the_rest() {
+    fn a_character_cut_in_half_is_replaced() {
         let ring = StderrRing::new(MAX_STDERR);
         ring.push(&"ä".as_bytes()[1..]);
         ring.push(b"ok");

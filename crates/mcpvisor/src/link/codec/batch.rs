@@ -1,4 +1,4 @@
-//! Several messages in one JSON array, which the protocol has in 2025-03-26 alone.
+//! Batches: several messages in one JSON array, which only protocol version 2025-03-26 has.
 
 use std::cell::Cell;
 
@@ -9,28 +9,28 @@ use super::decode::{Decoded, decode_text, noise};
 use crate::link::PendingRequests;
 use crate::link::flood_gate::round_up_to_tokens;
 
-/// So many messages may be in one batch.
+/// Messages per batch; a larger batch is dropped as noise.
 pub(crate) const MAX_MESSAGES: usize = 1_024;
 
-/// Reads each message of a batch as if it had come alone. An array without a message is noise, and
-/// so is one that has too many of them, or that is cut off.
+/// Decodes each message of a batch as if it came alone. An array without messages is noise, and so is
+/// one with too many messages or without its end.
 pub(super) fn decode_batch(
     line: &str,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Decoded {
-    let messages = match members(line) {
-        Ok(members) if members.iter().any(|it| is_message(it)) => members,
-        Err(problem) if problem.is_data() => return noise(&problem.to_string(), line, room),
-        Ok(_) | Err(_) => return noise("no JSON-RPC message", line, room),
+    let messages = match elements(line) {
+        Ok(elements) if elements.iter().any(|it| is_message(it)) => elements,
+        Err(problem) if problem.is_data() => return noise(&problem.to_string(), line, fits),
+        Ok(_) | Err(_) => return noise("not a JSON-RPC message", line, fits),
     };
-    // What was let in before takes room from what comes after.
+    // Earlier messages of the batch reduce the capacity for later ones.
     let taken = Cell::new(0_usize);
-    let room = |bytes: usize| room(taken.get().saturating_add(bytes));
+    let fits = |bytes: usize| fits(taken.get().saturating_add(bytes));
     let read = messages.into_iter().map(|message| {
         let decoded = match is_message(message) {
-            true => decode_text(message.get(), pending, room),
-            false => noise("no JSON-RPC message", message.get(), room),
+            true => decode_text(message.get(), pending, fits),
+            false => noise("not a JSON-RPC message", message.get(), fits),
         };
         if let Decoded::Unsolicited(_, bytes) = &decoded {
             taken.set(taken.get().saturating_add(round_up_to_tokens(*bytes)));
@@ -44,17 +44,17 @@ fn is_message(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-/// The members of an array, as they were written.
-fn members(line: &str) -> serde_json::Result<Vec<&RawValue>> {
+/// The elements of an array, as raw JSON.
+fn elements(line: &str) -> serde_json::Result<Vec<&RawValue>> {
     let mut deserializer = serde_json::Deserializer::from_str(line);
-    let members = Members.deserialize(&mut deserializer)?;
+    let elements = Elements.deserialize(&mut deserializer)?;
     deserializer.end()?;
-    Ok(members)
+    Ok(elements)
 }
 
-struct Members;
+struct Elements;
 
-impl<'a> DeserializeSeed<'a> for Members {
+impl<'a> DeserializeSeed<'a> for Elements {
     type Value = Vec<&'a RawValue>;
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -62,7 +62,7 @@ impl<'a> DeserializeSeed<'a> for Members {
     }
 }
 
-impl<'a> Visitor<'a> for Members {
+impl<'a> Visitor<'a> for Elements {
     type Value = Vec<&'a RawValue>;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,16 +70,16 @@ impl<'a> Visitor<'a> for Members {
     }
 
     fn visit_seq<A: SeqAccess<'a>>(self, mut array: A) -> Result<Self::Value, A::Error> {
-        let mut members = Vec::new();
-        while let Some(member) = array.next_element()? {
-            if members.len() == MAX_MESSAGES {
+        let mut elements = Vec::new();
+        while let Some(element) = array.next_element()? {
+            if elements.len() == MAX_MESSAGES {
                 return Err(A::Error::custom(format!(
                     "a batch of more than {MAX_MESSAGES} messages"
                 )));
             }
-            members.push(member);
+            elements.push(element);
         }
-        Ok(members)
+        Ok(elements)
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#)
     }
 
-    fn read(line: &str, room: impl Fn(usize) -> bool) -> Decoded {
+    fn read(line: &str, fits: impl Fn(usize) -> bool) -> Decoded {
         let pending = PendingSnapshot(vec![
             (CallId(7), ReplyKind::CallTool),
             (CallId(8), ReplyKind::CallTool),
@@ -108,29 +108,29 @@ mod tests {
             line.as_bytes(),
             check_limits(line.as_bytes(), &Default::default()),
             &pending,
-            room,
+            fits,
         )
     }
 
-    /// What is in a batch, one word each.
-    fn words(line: &str, room: impl Fn(usize) -> bool) -> Vec<String> {
-        let Decoded::Batch(messages) = read(line, room) else {
-            panic!("{line} is no batch");
+    /// The kinds of the messages in a batch.
+    fn kinds(line: &str, fits: impl Fn(usize) -> bool) -> Vec<String> {
+        let Decoded::Batch(messages) = read(line, fits) else {
+            panic!("not a batch: {line}");
         };
-        let word = |decoded| match decoded {
+        let kind = |decoded| match decoded {
             Decoded::Reply(Inbound::Response { id, .. }) => format!("answer {id}"),
             Decoded::Unsolicited(Inbound::Request { .. }, _) => "request".to_owned(),
             Decoded::Unsolicited(Inbound::Notification(_), _) => "notification".to_owned(),
             Decoded::Unsolicited(Inbound::Stray { .. }, _) => "stray".to_owned(),
-            Decoded::Dropped(lists) => format!("refused {lists:?}"),
-            Decoded::DroppedNoise => "refused noise".to_owned(),
+            Decoded::Dropped(lists) => format!("dropped {lists:?}"),
+            Decoded::DroppedNoise => "dropped noise".to_owned(),
             other => panic!("{other:?}"),
         };
-        messages.into_iter().map(word).collect()
+        messages.into_iter().map(kind).collect()
     }
 
     #[test]
-    fn each_message_of_a_batch_is_read_in_its_turn_as_if_it_came_alone() {
+    fn each_message_of_a_batch_is_decoded_in_order_as_if_it_came_alone() {
         let refusal = r#"{"jsonrpc":"2.0","id":8,"error":{"code":-32000,"message":"no"}}"#;
         let line = format!(
             " [ {LOG} ,{},{PING}, 1, [{}], {refusal}, {} ] ",
@@ -147,27 +147,27 @@ mod tests {
             "answer 8",
             "stray",
         ];
-        assert_eq!(words(&line, |_| true), expected);
+        assert_eq!(kinds(&line, |_| true), expected);
     }
 
     #[test]
-    fn what_was_let_in_takes_room_from_what_comes_after_and_from_no_answer() {
-        let three_places = |bytes: usize| round_up_to_tokens(bytes) <= round_up_to_tokens(0) * 3;
+    fn admitted_messages_reduce_the_capacity_for_later_ones_but_not_for_replies() {
+        let three_tokens = |bytes: usize| round_up_to_tokens(bytes) <= round_up_to_tokens(0) * 3;
         let line = format!("[{LOG},{LOG},{PING},{LOG},{CHANGED},1,{}]", answer(7));
         let expected = [
             "notification",
             "notification",
             "request",
-            "refused []",
-            &format!("refused {:?}", [ListKind::Tools]),
-            "refused noise",
+            "dropped []",
+            &format!("dropped {:?}", [ListKind::Tools]),
+            "dropped noise",
             "answer 7",
         ];
-        assert_eq!(words(&line, three_places), expected);
+        assert_eq!(kinds(&line, three_tokens), expected);
     }
 
     #[test]
-    fn what_is_no_batch_is_noise_once() {
+    fn an_invalid_batch_is_one_stray() {
         let answer = answer(7);
         let deep = format!("[{answer},{}1{}]", "[".repeat(200), "]".repeat(200));
         for line in [
@@ -190,16 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_of_a_batch_are_bounded_in_number() {
+    fn the_number_of_messages_per_batch_is_limited() {
         let batch = |logs: usize| {
             let logs = vec![LOG; logs].join(",");
             format!("[{},{logs}]", answer(7))
         };
-        assert_eq!(words(&batch(MAX_MESSAGES - 1), |_| true)[0], "answer 7");
+        assert_eq!(kinds(&batch(MAX_MESSAGES - 1), |_| true)[0], "answer 7");
         let Decoded::Unsolicited(Inbound::Stray { problem }, _) =
             read(&batch(MAX_MESSAGES), |_| true)
         else {
-            panic!("it is read");
+            panic!("expected a stray");
         };
         assert!(problem.contains("more than 1024 messages"), "{problem}");
     }

@@ -1,59 +1,53 @@
-//! Reads one line as one message.
+//! Decodes one line as one message, or as a batch.
 
 use std::borrow::Cow;
 use std::fmt::Display;
 
 use mcpvisor_core::ListKind;
+#[cfg(feature = "http")]
 use mcpvisor_core::settings::MessageSettings;
-use rmcp::model::{
-    CallToolResult, CancelledNotification, CompleteResult, EmptyResult, ErrorCode, ErrorData,
-    GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, ProgressNotification, ReadResourceResult, RequestId,
-    ResourceUpdatedNotification, ServerNotification, ServerRequest, ServerResult,
-};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use rmcp::model::{ErrorData, RequestId, ServerResult};
 
 use super::batch::decode_batch;
 use super::envelope::Envelope;
 #[cfg(any(test, feature = "stdio"))]
-use super::partial_message::Ends;
-use super::partial_message::{Told, changed_lists};
-use super::weigh::{LARGE, LimitCheck, memory};
+use super::partial_message::OversizedLine;
+use super::partial_message::{PartialMessage, changed_lists};
+use super::payload::{decode_error, decode_notification, decode_request, decode_result};
+use super::weigh::{LimitCheck, estimate_memory};
 use crate::link::{Inbound, PendingRequests, RejectReason, ReplyKind};
 
-/// So much of a strange line is shown, in characters.
-const SHOWN: usize = 120;
+/// Characters of a stray line in its description.
+const MAX_EXCERPT_CHARS: usize = 120;
 
-/// A request or notification of the server's may take so much memory, in bytes.
+/// The memory of an unsolicited message, in bytes; a larger one is dropped.
 pub(crate) const MAX_UNSOLICITED_BYTES: usize = 1024 * 1024;
 
-/// An id of the server's is repeated in an answer if it has at most so many bytes.
-const MAX_ID: usize = 256;
+/// Bytes of the id of a rejected request; a request with a longer id is not answered.
+const MAX_ID_BYTES: usize = 256;
 
-/// What became of a line.
+/// The result of decoding a line.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    /// There was nothing in it.
+    /// The line is empty.
     Empty,
-    /// The answer to a pending request, readable or not.
+    /// The reply to a pending request, valid or not.
     Reply(Inbound),
-    /// A message that nobody asked for, or noise. There was room for so many bytes.
+    /// A request, a notification or noise, and its memory in bytes.
     Unsolicited(Inbound, usize),
-    /// A message that nobody asked for and that there was no room for. It was not read, but the
-    /// lists that it says have changed are told.
+    /// A message beyond the capacity, which was not decoded. Carries the lists that it reports as
+    /// changed.
     Dropped(&'static [ListKind]),
-    /// A request that was not read.
+    /// A request beyond the capacity, which was not decoded.
     RejectedRequest(RequestId, RejectReason),
-    /// Noise that there was no room for.
+    /// Noise beyond the capacity.
     DroppedNoise,
-    /// Several messages, none of them a batch.
+    /// Several messages. Batches do not nest.
     Batch(Vec<Decoded>),
 }
 
 impl Decoded {
-    /// Whether it answers a pending request.
+    /// Whether this is, or contains, a reply to a pending request.
     pub(crate) fn is_reply(&self) -> bool {
         match self {
             Self::Reply(_) => true,
@@ -67,15 +61,15 @@ impl Decoded {
     }
 }
 
-/// Reads a line, which may end in white space.
+/// Decodes a line, with or without trailing white space.
 ///
-/// `limit_check` says whether it may be read, `room` whether there is room for one more message that
-/// nobody asked for and that takes so many bytes of memory. Replies need no room.
+/// `fits` returns whether an unsolicited message of this many bytes is within the capacity. Replies
+/// are not limited by it.
 pub(crate) fn decode(
     line: &[u8],
     limit_check: LimitCheck,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Decoded {
     let line = trimmed(line);
     if line.is_empty() {
@@ -83,20 +77,23 @@ pub(crate) fn decode(
     }
     let is_batch = line[0] == b'[';
     if line[0] != b'{' && !is_batch {
-        return noise("no JSON-RPC message", &start(line), room);
+        return noise("not a JSON-RPC message", &excerpt(line), fits);
     }
-    if let LimitCheck::Exceeds(bound) = limit_check {
-        return crosses(line, &bound, told(line), pending, room);
+    if let LimitCheck::Exceeds(limit) = limit_check {
+        return over_limit(line, &limit, identify(line), pending, fits);
     }
     match std::str::from_utf8(line) {
-        Ok(text) if is_batch => decode_batch(text, pending, room),
-        Ok(text) => decode_text(text, pending, room),
-        Err(problem) => broken(line, &problem, &Told::by_ends(line, line), pending, room),
+        Ok(text) if is_batch => decode_batch(text, pending, fits),
+        Ok(text) => decode_text(text, pending, fits),
+        Err(problem) => {
+            let message = PartialMessage::from_ends(line, line);
+            invalid_json(line, &problem, &message, pending, fits)
+        }
     }
 }
 
-/// A line without the white space around it and without the mark of its encoding (U+FEFF), which some
-/// runtimes write before their first line.
+/// A line without surrounding white space and without a byte order mark, which some runtimes write
+/// before their first line.
 fn trimmed(line: &[u8]) -> &[u8] {
     let line = line.trim_ascii();
     match line.strip_prefix("\u{feff}".as_bytes()) {
@@ -105,179 +102,193 @@ fn trimmed(line: &[u8]) -> &[u8] {
     }
 }
 
+/// Decodes a line beyond the maximum length; `None` if its head and tail do not identify it.
 #[cfg(any(test, feature = "stdio"))]
-/// What a line that was too long to be kept is known to be, or nothing if its ends do not tell.
 pub(crate) fn decode_oversized(
-    ends: &Ends,
+    line: &OversizedLine,
     problem: &str,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Option<Decoded> {
-    let told = Told::by_ends(&ends.head, &ends.tail);
-    told.is_known()
-        .then(|| crosses(&ends.head, &problem, told, pending, room))
+    let message = PartialMessage::from_ends(&line.head, &line.tail);
+    message
+        .is_identified()
+        .then(|| over_limit(&line.head, &problem, message, pending, fits))
 }
 
-/// The error of a message that need not be the answer to anything: a refused request is answered by
-/// what comes back for it, whatever id that has.
+/// Decodes the error in the body of a failed HTTP response. The response belongs to the request, so
+/// the error may have any id.
 #[cfg(feature = "http")]
 pub(crate) fn decode_error_body(text: &[u8]) -> Option<ErrorData> {
-    decode_error_of(text, |_| true)
+    decode_error_if(text, |_| true)
 }
 
-/// Reads an error that names no request of ours.
+/// Decodes an error that has no id of a request of ours.
 #[cfg(feature = "http")]
 pub(crate) fn decode_error_without_id(text: &[u8]) -> Option<ErrorData> {
-    decode_error_of(text, |envelope| envelope.call_id().is_none())
+    decode_error_if(text, |envelope| envelope.call_id().is_none())
 }
 
-fn decode_error_of(text: &[u8], fits: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
+#[cfg(feature = "http")]
+fn decode_error_if(text: &[u8], accept: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
     let text = trimmed(text);
-    let Some(LimitCheck::Within) = super::check_limits_inline(text, &MessageSettings::default())
-    else {
+    let limits = MessageSettings::default();
+    let Some(LimitCheck::Within) = super::check_limits_inline(text, &limits) else {
         return None;
     };
     let text = std::str::from_utf8(text).ok()?;
     let mut envelope = Envelope::default();
     envelope.read(text).ok()?;
     let is_error = envelope.is_json_rpc() && envelope.method.is_none();
-    let error = envelope.error().filter(|_| is_error && fits(&envelope))?;
+    let error = envelope.error().filter(|_| is_error && accept(&envelope))?;
     decode_error(error).ok()
 }
 
-/// Reads a text that begins as a message does.
+/// Decodes a single message.
 pub(super) fn decode_text(
     line: &str,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Decoded {
     let mut envelope = Envelope::default();
     if let Err(problem) = envelope.read(line) {
-        let mut told = Told::by_ends(line.as_bytes(), line.as_bytes());
-        told.add(&envelope);
-        return broken(line.as_bytes(), &problem, &told, pending, room);
+        let mut message = PartialMessage::from_ends(line.as_bytes(), line.as_bytes());
+        message.add(&envelope);
+        return invalid_json(line.as_bytes(), &problem, &message, pending, fits);
     }
     if !envelope.is_json_rpc() {
-        return noise("no JSON-RPC message", line, room);
+        return noise("not a JSON-RPC message", line, fits);
     }
     match (envelope.method, envelope.result, envelope.error()) {
-        (None, Some(result), None) => reply(&envelope, line, pending, room, |kind| {
+        (None, Some(result), None) => reply(&envelope, line, pending, fits, |kind| {
             decode_result(kind, result.get()).map(Ok)
         }),
-        (None, _, Some(error)) => reply(&envelope, line, pending, room, |_| {
+        (None, _, Some(error)) => reply(&envelope, line, pending, fits, |_| {
             decode_error(error).map(Err)
         }),
-        (Some(method), None, None) => unasked(&envelope, method.get(), line, room),
-        _ => noise("neither a request nor a reply", line, room),
+        (Some(method), None, None) => unsolicited(&envelope, method.get(), line, fits),
+        _ => noise("neither a request nor a reply", line, fits),
     }
 }
 
-/// A request or a notification, read only if there is room for it.
-fn unasked(
+/// Decodes a request or a notification, if it is within the capacity.
+fn unsolicited(
     envelope: &Envelope<'_>,
     method: &str,
     line: &str,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Decoded {
-    let memory = memory(line.as_bytes());
-    let refusal = match memory {
-        ..=MAX_UNSOLICITED_BYTES if room(memory) => None,
+    let memory = estimate_memory(line.as_bytes());
+    let rejected = match memory {
+        ..=MAX_UNSOLICITED_BYTES if fits(memory) => None,
         ..=MAX_UNSOLICITED_BYTES => Some(RejectReason::TooMany),
         _ => Some(RejectReason::TooLarge),
     };
-    let inbound = if let Some(refusal) = refusal {
+    let inbound = if let Some(reason) = rejected {
         return match envelope.id {
-            Some(_) => refused_request(envelope.request_id(), refusal),
+            Some(_) => reject_request(envelope.request_id(), reason),
             None => Decoded::Dropped(changed_lists(&envelope.method().unwrap_or_default())),
         };
     } else if envelope.id.is_some() {
-        decode_request(envelope, line)
+        request(envelope, line)
     } else {
-        decode_notification(method, line)
+        notification(method, line)
     };
     Decoded::Unsolicited(inbound, memory)
 }
 
-/// A request that was not read can be answered if its id is one.
-fn refused_request(id: Option<RequestId>, refusal: RejectReason) -> Decoded {
+fn request(envelope: &Envelope<'_>, line: &str) -> Inbound {
+    let Some(id) = envelope.request_id() else {
+        return stray("a request whose id is neither a number nor a string", line);
+    };
+    match decode_request(line) {
+        Ok(request) => Inbound::Request { id, request },
+        Err(_) => stray("an invalid request", line),
+    }
+}
+
+fn notification(method: &str, line: &str) -> Inbound {
+    match decode_notification(method, line) {
+        Ok(notification) => Inbound::Notification(notification),
+        Err(_) => stray("an invalid notification", line),
+    }
+}
+
+/// Rejects a request that was not decoded. It is only counted if its id is invalid or too long to
+/// answer.
+fn reject_request(id: Option<RequestId>, reason: RejectReason) -> Decoded {
     let is_short = |id: &RequestId| match id {
         RequestId::Number(_) => true,
-        RequestId::String(text) => text.len() <= MAX_ID,
+        RequestId::String(text) => text.len() <= MAX_ID_BYTES,
     };
     match id.filter(is_short) {
-        Some(id) => Decoded::RejectedRequest(id, refusal),
+        Some(id) => Decoded::RejectedRequest(id, reason),
         None => Decoded::Dropped(&[]),
     }
 }
 
-/// What a line that must not be read is.
-fn told(line: &[u8]) -> Told {
-    let mut told = Told::by_ends(line, line);
-    if !told.is_known()
+/// Identifies a line that must not be decoded.
+fn identify(line: &[u8]) -> PartialMessage {
+    let mut message = PartialMessage::from_ends(line, line);
+    if !message.is_identified()
         && let Ok(text) = std::str::from_utf8(line)
     {
         let mut envelope = Envelope::default();
         let _ = envelope.read(text);
-        told.add(&envelope);
+        message.add(&envelope);
     }
-    told
+    message
 }
 
-/// A line that crosses a bound.
-fn crosses(
+/// A line that exceeds a limit.
+fn over_limit(
     line: &[u8],
-    bound: &dyn Display,
-    told: Told,
+    limit: &dyn Display,
+    message: PartialMessage,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Decoded {
-    if let Some(id) = told.pending(pending) {
-        let problem = format!("the reply is refused: {bound}");
+    if let Some(id) = message.pending_call(pending) {
+        let problem = format!("the reply exceeds a limit: {limit}");
         return Decoded::Reply(Inbound::Unreadable { id, problem });
     }
-    match (told.method, told.request) {
-        (Some(_), Some(id)) => refused_request(Some(id), RejectReason::TooLarge),
+    match (message.method, message.request_id) {
+        (Some(_), Some(id)) => reject_request(Some(id), RejectReason::TooLarge),
         (Some(method), None) => Decoded::Dropped(changed_lists(&method)),
-        (None, _) => noise(&bound.to_string(), &start(line), room),
+        (None, _) => noise(&limit.to_string(), &excerpt(line), fits),
     }
 }
 
-/// A line that is no JSON, or not to its end. It answers a pending request if it tells so; a server
-/// that is cut off in the middle of a reply will not repeat it.
-fn broken(
+/// A line that is not valid JSON. If its members identify a pending request, it is the reply: a
+/// server that was cut off while writing a reply does not repeat it.
+fn invalid_json(
     line: &[u8],
     problem: &dyn Display,
-    told: &Told,
+    message: &PartialMessage,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
+    fits: impl Fn(usize) -> bool,
 ) -> Decoded {
-    if let Some(id) = told.pending(pending) {
-        let problem = format!("the reply is broken: {problem}");
+    if let Some(id) = message.pending_call(pending) {
+        let problem = format!("the reply is not valid JSON: {problem}");
         return Decoded::Reply(Inbound::Unreadable { id, problem });
     }
-    noise("no JSON", &start(line), room)
-}
-
-/// As much of a line as may be shown.
-fn start(line: &[u8]) -> Cow<'_, str> {
-    // A character has at most four bytes, and one more tells that there is more.
-    String::from_utf8_lossy(&line[..line.len().min(4 * (SHOWN + 1))])
+    noise("not JSON", &excerpt(line), fits)
 }
 
 fn reply(
     envelope: &Envelope<'_>,
     line: &str,
     pending: &impl PendingRequests,
-    room: impl Fn(usize) -> bool,
-    read: impl FnOnce(ReplyKind) -> serde_json::Result<Result<ServerResult, ErrorData>>,
+    fits: impl Fn(usize) -> bool,
+    decode: impl FnOnce(ReplyKind) -> serde_json::Result<Result<ServerResult, ErrorData>>,
 ) -> Decoded {
     let Some(id) = envelope.call_id() else {
-        return noise("a reply without an id of ours", line, room);
+        return noise("a reply without a valid id", line, fits);
     };
     let Some(kind) = pending.reply_kind(id) else {
-        return noise("a reply that nothing waits for", line, room);
+        return noise("a reply to no pending request", line, fits);
     };
-    Decoded::Reply(match read(kind) {
+    Decoded::Reply(match decode(kind) {
         Ok(result) => Inbound::Response { id, result },
         Err(problem) => Inbound::Unreadable {
             id,
@@ -286,134 +297,29 @@ fn reply(
     })
 }
 
-/// Reads a result as what is expected, and as whatever rmcp makes of it where it is something else:
-/// an input that is required, a task, a custom shape. Those are small; a large one would be held in
-/// memory twice while rmcp tries what it is.
-fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<ServerResult> {
-    let expected = match kind {
-        ReplyKind::CallTool => typed::<CallToolResult>(text),
-        ReplyKind::ListTools => typed::<ListToolsResult>(text),
-        ReplyKind::ListPrompts => typed::<ListPromptsResult>(text),
-        ReplyKind::GetPrompt => typed::<GetPromptResult>(text),
-        ReplyKind::ListResources => typed::<ListResourcesResult>(text),
-        ReplyKind::ListTemplates => typed::<ListResourceTemplatesResult>(text),
-        ReplyKind::ReadResource => typed::<ReadResourceResult>(text),
-        ReplyKind::Complete => typed::<CompleteResult>(text),
-        ReplyKind::Initialize => typed::<InitializeResult>(text),
-        // An acknowledgement has nothing in it that anyone reads.
-        ReplyKind::Empty if text.starts_with('{') || text == "null" => Ok(EmptyResult {}.into()),
-        ReplyKind::Discover | ReplyKind::Empty | ReplyKind::Any => {
-            return serde_json::from_str(text);
-        }
-    };
-    // The first problem is the one that names a field; the union only says that nothing matched.
-    expected.or_else(|problem| match text.len() {
-        ..=LARGE => serde_json::from_str(text).map_err(|_| problem),
-        _ => Err(problem),
-    })
-}
-
-fn typed<R: DeserializeOwned + Into<ServerResult>>(text: &str) -> serde_json::Result<ServerResult> {
-    serde_json::from_str::<R>(text).map(Into::into)
-}
-
-/// Reads an error as far as it can be read: servers leave out the code or the message, write a code
-/// in a string, or give a text for the whole error.
-fn decode_error(text: &str) -> serde_json::Result<ErrorData> {
-    #[derive(Deserialize)]
-    struct Lenient {
-        code: Option<Value>,
-        message: Option<Value>,
-        data: Option<Value>,
-    }
-
-    match serde_json::from_str::<ErrorData>(text) {
-        Ok(error) => return Ok(error),
-        Err(problem) if text.len() > LARGE => return Err(problem),
-        Err(_) => {}
-    }
-    let Ok(error) = serde_json::from_str::<Lenient>(text) else {
-        let message = as_text(serde_json::from_str(text)?);
-        return Ok(ErrorData::internal_error(message, None));
-    };
-    let code = error.code.as_ref().and_then(as_code);
-    Ok(ErrorData {
-        code: code.unwrap_or(ErrorCode::INTERNAL_ERROR),
-        message: error
-            .message
-            .map_or(Cow::Borrowed("the server gave no message"), |message| {
-                Cow::Owned(as_text(message))
-            }),
-        data: error.data,
-    })
-}
-
-fn as_code(value: &Value) -> Option<ErrorCode> {
-    let number = match value {
-        Value::Number(number) => number.as_i64().or_else(|| {
-            // The cast saturates, and what saturates is no code.
-            number.as_f64().map(|number| number as i64)
-        }),
-        Value::String(text) => text.parse().ok(),
-        _ => None,
-    };
-    i32::try_from(number?).ok().map(ErrorCode)
-}
-
-fn as_text(value: Value) -> String {
-    match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    }
-}
-
-fn decode_request(envelope: &Envelope<'_>, line: &str) -> Inbound {
-    let Some(id) = envelope.request_id() else {
-        return stray("a request whose id is neither a number nor a text", line);
-    };
-    // Its members beside `method` and `params` are ignored, so the whole line will do.
-    match serde_json::from_str::<ServerRequest>(line) {
-        Ok(request) => Inbound::Request { id, request },
-        Err(_) => stray("a request that cannot be read", line),
-    }
-}
-
-fn decode_notification(method: &str, line: &str) -> Inbound {
-    let expected = match method {
-        r#""notifications/progress""# => notification::<ProgressNotification>(line),
-        r#""notifications/resources/updated""# => notification::<ResourceUpdatedNotification>(line),
-        r#""notifications/cancelled""# => notification::<CancelledNotification>(line),
-        _ => None,
-    };
-    match expected.map_or_else(|| serde_json::from_str(line), Ok) {
-        Ok(notification) => Inbound::Notification(notification),
-        Err(_) => stray("a notification that cannot be read", line),
-    }
-}
-
-fn notification<N: DeserializeOwned + Into<ServerNotification>>(
-    line: &str,
-) -> Option<ServerNotification> {
-    serde_json::from_str::<N>(line).ok().map(Into::into)
-}
-
-/// Something that belongs to nothing.
-pub(super) fn noise(what: &str, line: &str, room: impl Fn(usize) -> bool) -> Decoded {
-    // Little of it is kept.
-    if room(0) {
+/// Input that belongs to no request.
+pub(super) fn noise(what: &str, line: &str, fits: impl Fn(usize) -> bool) -> Decoded {
+    // Only an excerpt is kept, so noise counts as no bytes.
+    if fits(0) {
         Decoded::Unsolicited(stray(what, line), 0)
     } else {
         Decoded::DroppedNoise
     }
 }
 
+/// The start of a line, long enough for [`stray`] to see whether there is more.
+fn excerpt(line: &[u8]) -> Cow<'_, str> {
+    // A character has at most four bytes.
+    String::from_utf8_lossy(&line[..line.len().min(4 * (MAX_EXCERPT_CHARS + 1))])
+}
+
 fn stray(what: &str, line: &str) -> Inbound {
     let shown: String = line
         .chars()
-        .take(SHOWN)
+        .take(MAX_EXCERPT_CHARS)
         .flat_map(char::escape_debug)
         .collect();
-    let more = if line.chars().nth(SHOWN).is_some() {
+    let more = if line.chars().nth(MAX_EXCERPT_CHARS).is_some() {
         "…"
     } else {
         ""

@@ -1,7 +1,7 @@
-//! Writes one message as one line.
+//! Encodes one message as one line.
 //!
-//! rmcp flattens the request into its envelope and copies the parameters into a JSON tree on the
-//! way. Here the parts are serialised one behind the other into the same buffer instead.
+//! rmcp flattens the request into its envelope, which copies the parameters into a JSON tree. Here
+//! the parts are serialised one after the other into the same buffer instead.
 
 use mcpvisor_core::CallId;
 use rmcp::model::{
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::link::request_id;
 
-/// Appends the message and its line end; on an error the buffer is as before.
+/// Appends a message and a newline. An error leaves the buffer unchanged.
 pub(crate) fn encode(message: &ClientJsonRpcMessage, out: &mut Vec<u8>) -> serde_json::Result<()> {
     let start = out.len();
     let written = match message {
@@ -20,7 +20,7 @@ pub(crate) fn encode(message: &ClientJsonRpcMessage, out: &mut Vec<u8>) -> serde
             out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
             append_members(&notification.notification, out)
         }
-        // Nothing is flattened in these.
+        // rmcp flattens nothing in these.
         ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => {
             serde_json::to_writer(&mut *out, message)
         }
@@ -28,7 +28,7 @@ pub(crate) fn encode(message: &ClientJsonRpcMessage, out: &mut Vec<u8>) -> serde
     end_line(start, written, out)
 }
 
-/// Appends a request of ours and its line end; on an error the buffer is as before.
+/// Appends a request and a newline. An error leaves the buffer unchanged.
 pub(crate) fn encode_request(
     id: CallId,
     request: &ClientRequest,
@@ -64,7 +64,7 @@ fn write_request(
     }
 }
 
-/// The request of the hot path. What its extensions say in `_meta` is written as rmcp writes it.
+/// Writes a tool call, the hot path. `_meta` in its extensions is written as rmcp writes it.
 fn encode_call(call: &CallToolRequest, out: &mut Vec<u8>) -> serde_json::Result<()> {
     let meta = call.extensions.get::<RequestMetaObject>();
     let merging = meta.is_some() && call.params.meta.is_some();
@@ -83,8 +83,8 @@ fn encode_call(call: &CallToolRequest, out: &mut Vec<u8>) -> serde_json::Result<
     Ok(())
 }
 
-/// Adds the members of a value that serialises as an object, never an empty one, to an object that
-/// is still open and has members already, and closes it.
+/// Appends the members of a value to an open, non-empty object, and closes it. The value must
+/// serialise as a non-empty object.
 fn append_members(value: &impl Serialize, out: &mut Vec<u8>) -> serde_json::Result<()> {
     let brace = out.len();
     serde_json::to_writer(&mut *out, value)?;

@@ -1,4 +1,4 @@
-//! The outermost members of a JSON-RPC message, found without reading what they contain.
+//! The top-level members of a JSON-RPC message, located without decoding their values.
 
 use mcpvisor_core::CallId;
 use rmcp::model::RequestId;
@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::link::call_id;
+use crate::link::outgoing::call_id;
 
-/// The members that say what a message is, each as it was written.
+/// The members that identify a message, as raw JSON.
 #[derive(Debug, Default)]
 pub(super) struct Envelope<'a> {
     pub(super) version: Option<&'a RawValue>,
@@ -16,45 +16,45 @@ pub(super) struct Envelope<'a> {
     pub(super) method: Option<&'a RawValue>,
     pub(super) result: Option<&'a RawValue>,
     pub(super) error: Option<&'a RawValue>,
-    /// Whether a result or an error was at least begun.
-    pub(super) answers: bool,
+    /// Whether a result or an error was at least started.
+    pub(super) has_outcome: bool,
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads a line. What was found before an error stays, so that a reply which is cut off can
-    /// still be told from noise.
+    /// Reads a line. Members found before an error are kept, so that a truncated reply can still be
+    /// identified.
     pub(super) fn read(&mut self, line: &'a str) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_str(line);
         Fill(self).deserialize(&mut deserializer)?;
         deserializer.end()
     }
 
-    /// Whether it claims to be JSON-RPC at all.
+    /// Whether the message claims to be JSON-RPC 2.0.
     pub(super) fn is_json_rpc(&self) -> bool {
         self.version
             .is_some_and(|version| version.get() == r#""2.0""#)
     }
 
-    /// The id, if it could be one that we gave: a number, or a number in a string.
+    /// The id, if it has a form that we send: a number, or the same number as a string.
     pub(super) fn call_id(&self) -> Option<CallId> {
         let text = self.id?.get();
-        if let Some(number) = plain_number(text) {
+        if let Some(number) = parse_digits(text) {
             return Some(CallId(number));
         }
         call_id(&self.request_id()?)
     }
 
-    /// The id as rmcp reads it, which takes `7.0` for 7.
+    /// The id as rmcp decodes it, which reads `7.0` as 7.
     pub(super) fn request_id(&self) -> Option<RequestId> {
         serde_json::from_str(self.id?.get()).ok()
     }
 
-    /// What it asks for or says. Some servers escape the slashes in it.
+    /// The decoded method; some servers escape its slashes.
     pub(super) fn method(&self) -> Option<String> {
         serde_json::from_str(self.method?.get()).ok()
     }
 
-    /// The error member, unless it is null, which some servers write beside a result.
+    /// The error, unless it is null, which some servers write beside a result.
     pub(super) fn error(&self) -> Option<&'a str> {
         self.error
             .map(RawValue::get)
@@ -62,9 +62,9 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The number of a text that has digits only, which nearly every id is.
-fn plain_number(text: &str) -> Option<u64> {
-    // `parse` takes a leading plus, which is no JSON.
+/// Parses an id of digits only, which nearly every id is.
+fn parse_digits(text: &str) -> Option<u64> {
+    // `parse` accepts a leading plus, which JSON does not.
     text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 
@@ -100,14 +100,14 @@ impl<'a> Visitor<'a> for Fill<'_, 'a> {
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let mut next = map.next_key()?;
         while let Some(member) = next {
-            self.0.answers |= matches!(member, Member::Result | Member::Error);
+            self.0.has_outcome |= matches!(member, Member::Result | Member::Error);
             if matches!(member, Member::Other) {
                 map.next_value::<IgnoredAny>()?;
                 next = map.next_key()?;
                 continue;
             }
             let value = Some(map.next_value()?);
-            // A member counts once something follows it: a number that was cut off is another one.
+            // A member counts only once the next token is read: a truncated number is a different one.
             next = map.next_key()?;
             match member {
                 Member::JsonRpc => self.0.version = value,

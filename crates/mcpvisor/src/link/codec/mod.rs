@@ -1,15 +1,16 @@
-//! Turns messages into lines of JSON and back.
+//! Encodes messages as lines of JSON and decodes them.
 //!
-//! Reading is lenient where rmcp is, and fast where it matters: a reply is decoded as what its
-//! request expects, so that rmcp's untagged union, which tries every kind of result in turn, is only
-//! the fallback. What a line may cost is bounded before it is read. Where lines come from and where
-//! they go is the link's business, and so is how much of what nobody asked for there is room for.
+//! Decoding is as lenient as rmcp. A reply is decoded as the kind of result that its request expects;
+//! rmcp's untagged union, which tries every kind of result in turn, is only the fallback. Limits are
+//! checked before a line is decoded. Reading and writing the lines is up to the link, and so is the
+//! rate limit of unsolicited messages.
 
 mod batch;
 mod decode;
 mod encode;
 mod envelope;
 mod partial_message;
+mod payload;
 mod weigh;
 
 #[cfg(any(test, feature = "stdio"))]
@@ -19,9 +20,11 @@ pub(crate) use decode::{Decoded, decode};
 pub(crate) use decode::{decode_error_body, decode_error_without_id};
 pub(crate) use encode::{encode, encode_request};
 #[cfg(test)]
-pub(crate) use partial_message::END;
+pub(crate) use partial_message::END_BYTES;
 #[cfg(any(test, feature = "stdio"))]
-pub(crate) use partial_message::Ends;
+pub(crate) use partial_message::OversizedLine;
+#[cfg(feature = "stdio")]
+pub(crate) use weigh::LimitCheck;
 pub(crate) use weigh::{check_limits, check_limits_inline};
 
 #[cfg(test)]

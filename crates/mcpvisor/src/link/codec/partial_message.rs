@@ -1,7 +1,7 @@
-//! What a line tells of itself when it cannot be read as a whole.
+//! Identifies a message that cannot be decoded as a whole, by the head and tail of its line.
 //!
-//! The members that say what a message is are short, and one large member is between them. So the
-//! two ends of a line tell whose reply it is, wherever in it the id stands.
+//! The members that identify a message (id, method) are short, and one member between them is large.
+//! So the id is in the head or the tail of the line, wherever the server writes it.
 
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::RequestId;
@@ -9,111 +9,112 @@ use rmcp::model::RequestId;
 use super::envelope::Envelope;
 use crate::link::PendingRequests;
 
-/// So much is looked at, at each end of a line, in bytes.
-pub(crate) const END: usize = 4 * 1024;
+/// Bytes examined at each end of a line.
+pub(crate) const END_BYTES: usize = 4 * 1024;
 
-/// So many members are looked for at the end of a line.
-const MEMBERS: usize = 16;
+/// Members tried at the end of a line.
+const MAX_TAIL_MEMBERS: usize = 16;
 
+/// The head and tail of a line that exceeds the maximum length.
 #[cfg(any(test, feature = "stdio"))]
-/// The two ends of a line that is too long to be kept.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
-    /// The first bytes, at most [`END`].
+pub(crate) struct OversizedLine {
+    /// The first bytes, at most [`END_BYTES`].
     pub(crate) head: Vec<u8>,
-    /// The last bytes, at most [`END`].
+    /// The last bytes, at most [`END_BYTES`].
     pub(crate) tail: Vec<u8>,
 }
 
 #[cfg(any(test, feature = "stdio"))]
-impl Ends {
-    /// The ends of a line that starts so; nothing is known of its other end.
+impl OversizedLine {
+    /// A line that starts with `part`, with an empty tail.
     pub(crate) fn starting_with(part: &[u8]) -> Self {
         Self {
-            head: part[..part.len().min(END)].to_vec(),
+            head: part[..part.len().min(END_BYTES)].to_vec(),
             tail: Vec::new(),
         }
     }
 
-    /// Whether it begins like a message. Noise tells nothing, however it ends.
-    pub(crate) fn may_tell(&self) -> bool {
+    /// Whether the line starts like a message.
+    pub(crate) fn may_be_message(&self) -> bool {
         self.head.trim_ascii_start().starts_with(b"{")
     }
 
-    /// Adds a part of the line, of which the last bytes are kept.
+    /// Appends a part of the line, and keeps the last bytes.
     pub(crate) fn push(&mut self, part: &[u8]) {
-        let kept = &part[part.len().saturating_sub(END)..];
-        let surplus = (self.tail.len() + kept.len()).saturating_sub(END);
+        let last = &part[part.len().saturating_sub(END_BYTES)..];
+        let surplus = (self.tail.len() + last.len()).saturating_sub(END_BYTES);
         self.tail.drain(..surplus);
-        self.tail.extend_from_slice(kept);
+        self.tail.extend_from_slice(last);
     }
 }
 
-/// What is known of a message.
+/// What is known about a message.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct PartialMessage {
     id: Option<CallId>,
-    /// The id as a server writes it, which may be one of its own.
-    pub(super) request: Option<RequestId>,
-    json_rpc: bool,
-    answers: bool,
-    /// What it asks for or says, if it is no reply.
+    /// The id as written, which may be an id of the server's own request.
+    pub(super) request_id: Option<RequestId>,
+    is_json_rpc: bool,
+    /// Whether there is a result or an error.
+    has_outcome: bool,
     pub(super) method: Option<String>,
 }
 
-impl Told {
-    /// What the ends tell.
-    pub(super) fn by_ends(head: &[u8], tail: &[u8]) -> Self {
-        let head = &head[..head.len().min(END)];
-        let tail = &tail[tail.len().saturating_sub(END)..];
-        let mut told = Self::default();
+impl PartialMessage {
+    /// Reads the members in the head and the tail of a line.
+    pub(super) fn from_ends(head: &[u8], tail: &[u8]) -> Self {
+        let head = &head[..head.len().min(END_BYTES)];
+        let tail = &tail[tail.len().saturating_sub(END_BYTES)..];
+        let mut message = Self::default();
         let text = String::from_utf8_lossy(head);
         if text.trim_start().starts_with('{') {
             let mut envelope = Envelope::default();
             let _ = envelope.read(&text);
-            told.add(&envelope);
-            told.add_last_members(&String::from_utf8_lossy(tail));
+            message.add(&envelope);
+            message.add_tail_members(&String::from_utf8_lossy(tail));
         }
-        told
+        message
     }
 
+    /// Adds members that are not known yet.
     pub(super) fn add(&mut self, envelope: &Envelope<'_>) {
         self.id = self.id.or_else(|| envelope.call_id());
-        if self.request.is_none() {
-            self.request = envelope.request_id();
+        if self.request_id.is_none() {
+            self.request_id = envelope.request_id();
         }
-        self.json_rpc |= envelope.is_json_rpc();
-        self.answers |= envelope.answers;
+        self.is_json_rpc |= envelope.is_json_rpc();
+        self.has_outcome |= envelope.has_outcome;
         if self.method.is_none() {
             self.method = envelope.method();
         }
     }
 
-    /// The pending call that this is the reply to.
-    pub(super) fn pending(&self, pending: &impl PendingRequests) -> Option<CallId> {
-        self.reply().filter(|id| pending.reply_kind(*id).is_some())
+    /// The pending call that this message answers.
+    pub(super) fn pending_call(&self, pending: &impl PendingRequests) -> Option<CallId> {
+        self.call().filter(|id| pending.reply_kind(*id).is_some())
     }
 
-    /// The call that this is the reply to, whether anyone waits for it or not.
-    pub(super) fn reply(&self) -> Option<CallId> {
-        let is_reply = self.json_rpc && self.answers && self.method.is_none();
+    /// The call that this message answers, pending or not.
+    pub(super) fn call(&self) -> Option<CallId> {
+        let is_reply = self.is_json_rpc && self.has_outcome && self.method.is_none();
         self.id.filter(|_| is_reply)
     }
 
-    /// Whether it is known what it is: a reply, a request or a notification.
-    pub(super) fn is_known(&self) -> bool {
-        self.reply().is_some() || self.json_rpc && self.method.is_some()
+    /// Whether the message is known to be a reply, a request or a notification.
+    pub(super) fn is_identified(&self) -> bool {
+        self.call().is_some() || self.is_json_rpc && self.method.is_some()
     }
 
-    /// Looks for whole members before the last bracket, from the last one on. What follows a comma
-    /// and is an object to the very end, once it is opened, is the end of the message itself: a
-    /// comma inside of a text or of a nested object leaves a quotation mark or a bracket too many.
-    fn add_last_members(&mut self, tail: &str) {
+    /// Adds the complete members before the closing brace, from the last one backwards. If the text
+    /// after a comma, with a brace put before it, parses as an object, it ends the message itself:
+    /// after a comma inside a string or a nested object, a quotation mark or bracket is left over.
+    fn add_tail_members(&mut self, tail: &str) {
         let candidates = tail
             .rmatch_indices(',')
             .map(|(at, _)| tail[at + 1..].trim());
         let members = candidates.filter(|rest| rest.starts_with('"'));
-        for rest in members.take(MEMBERS) {
+        for rest in members.take(MAX_TAIL_MEMBERS) {
             let object = format!("{{{rest}");
             let mut envelope = Envelope::default();
             if envelope.read(&object).is_ok() {
@@ -123,7 +124,7 @@ impl Told {
     }
 }
 
-/// The lists that a notification says have changed.
+/// The lists that a notification reports as changed.
 pub(super) fn changed_lists(method: &str) -> &'static [ListKind] {
     match method {
         "notifications/tools/list_changed" => &[ListKind::Tools],
@@ -137,17 +138,17 @@ pub(super) fn changed_lists(method: &str) -> &'static [ListKind] {
 mod tests {
     use super::*;
 
-    /// What is told of a line with something huge in the place of `#`.
-    fn told(line: &str) -> Told {
+    /// Reads the ends of a line, with a huge value in place of `#`.
+    fn read(line: &str) -> PartialMessage {
         let line = line.replace(
             '#',
             &"[1,{\"id\":3,\"x\":\"y\"},\"a,\\\"id\\\":4}\"],".repeat(2_000),
         );
-        Told::by_ends(line.as_bytes(), line.as_bytes())
+        PartialMessage::from_ends(line.as_bytes(), line.as_bytes())
     }
 
     #[test]
-    fn the_id_is_told_before_and_after_what_is_large() {
+    fn the_id_is_found_before_and_after_a_large_member() {
         for line in [
             r#"{"jsonrpc":"2.0","id":7,"result":{"x":[#0]}}"#,
             r#"{"jsonrpc":"2.0","result":{"x":[#0]},"id":7}"#,
@@ -155,12 +156,12 @@ mod tests {
             r#"{"result":{"x":[#0]} , "id" : 7 , "jsonrpc" : "2.0" } "#,
             r#"{"id":"7","error":{"data":[#0]},"jsonrpc":"2.0"}"#,
         ] {
-            assert_eq!(told(line).reply(), Some(CallId(7)), "{line}");
+            assert_eq!(read(line).call(), Some(CallId(7)), "{line}");
         }
     }
 
     #[test]
-    fn what_is_no_reply_of_ours_is_not_taken_for_one() {
+    fn other_messages_are_not_taken_for_replies() {
         for line in [
             r#"{"jsonrpc":"2.0","id":7,"method":"x","params":{"x":[#0]}}"#,
             r#"{"params":{"x":[#0]},"method":"x","jsonrpc":"2.0","id":7}"#,
@@ -173,19 +174,19 @@ mod tests {
             "#",
             "",
         ] {
-            assert_eq!(told(line).reply(), None, "{line}");
+            assert_eq!(read(line).call(), None, "{line}");
         }
     }
 
     #[test]
-    fn a_method_is_told_from_both_ends() {
+    fn a_method_is_found_at_both_ends() {
         for line in [
             r#"{"jsonrpc":"2.0","method":"notifications\/x","params":[#0]}"#,
             r#"{"params":[#0],"method":"notifications/x","jsonrpc":"2.0"}"#,
         ] {
-            let told = told(line);
-            assert!(told.is_known(), "{line}");
-            assert_eq!(told.method.as_deref(), Some("notifications/x"));
+            let message = read(line);
+            assert!(message.is_identified(), "{line}");
+            assert_eq!(message.method.as_deref(), Some("notifications/x"));
         }
     }
 }

@@ -1,5 +1,5 @@
-mod bounds;
-mod writing;
+mod encoding;
+mod limits;
 
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::{
@@ -62,11 +62,11 @@ fn by_rmcp(line: &str) -> Inbound {
             Inbound::Notification(notification.notification)
         }
         JsonRpcMessage::Response(response) => Inbound::Response {
-            id: crate::link::call_id(&response.id).unwrap(),
+            id: crate::link::outgoing::call_id(&response.id).unwrap(),
             result: Ok(response.result),
         },
         JsonRpcMessage::Error(error) => Inbound::Response {
-            id: crate::link::call_id(&error.id.unwrap()).unwrap(),
+            id: crate::link::outgoing::call_id(&error.id.unwrap()).unwrap(),
             result: Err(error.error),
         },
     }

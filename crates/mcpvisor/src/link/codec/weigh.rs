@@ -1,8 +1,8 @@
-//! Walks over a line before anything of it is read, to see what reading it would take.
+//! Estimates the memory that decoding a line would take, and checks the message limits.
 //!
-//! A few bytes of JSON can cost a hundred times as much once they are values: 16 MiB of `1,1,1,…`
-//! become more than a gigabyte. What is counted here is an upper estimate of what rmcp's types and
-//! `serde_json` make of a line. Whether the line is JSON at all is not looked at.
+//! Decoded JSON can take a hundred times its size: 16 MiB of `1,1,1,…` become more than a gigabyte.
+//! The estimate is an upper limit for the types of rmcp and `serde_json`. Whether the line is valid
+//! JSON is not checked.
 
 use std::fmt;
 
@@ -10,32 +10,32 @@ use mcpvisor_core::settings::MessageSettings;
 
 use crate::link::limits::format_bytes;
 
-/// Shorter lines are read as they are: nothing in them can add up to much.
-pub(crate) const LARGE: usize = 64 * 1024;
+/// Shorter lines need no estimate: they cannot take much memory.
+pub(crate) const LARGE_LINE: usize = 64 * 1024;
 
-/// A byte of a line takes no more bytes of memory: `{},` is an object and its place, and a few are
-/// left for objects within each other.
-const WORST: usize = 300;
+/// The most memory that one byte of a line can take. The worst case is `{},`, an object and its place
+/// in a list, with a reserve for nested objects.
+const MAX_MEMORY_PER_BYTE: usize = 300;
 
-/// Longer lines are walked over and read off the async workers.
-const HEAVY: usize = 1024 * 1024;
+/// Longer lines are checked and decoded on a blocking thread.
+const MAX_INLINE_BYTES: usize = 1024 * 1024;
 
-/// Lines with more values are read off the async workers too.
-const MANY_VALUES: usize = 16 * 1024;
+/// Lines with more values are decoded on a blocking thread.
+const MAX_INLINE_VALUES: usize = 16 * 1024;
 
-/// Most notifications are shorter, and how much memory they take makes no difference.
-const TOO_SHORT_TO_WEIGH: usize = 256;
+/// The memory of shorter messages, which are most notifications, is not estimated.
+const MIN_WEIGHED_BYTES: usize = 256;
 
-/// What a value takes, at most: its place in a list or map that has grown, and may be half full.
-const VALUE: usize = 128;
+/// The memory of a value: its place in a list or map, which may be half empty after growing.
+const VALUE_BYTES: usize = 128;
 
-/// What an object takes beside its members: the smallest map holds several.
-const OBJECT: usize = 640;
+/// The memory of an object without its members: the smallest map has space for several.
+const OBJECT_BYTES: usize = 640;
 
-/// What a text takes beside its bytes.
-const TEXT: usize = 32;
+/// The memory of a string without its content.
+const STRING_BYTES: usize = 32;
 
-/// A bound that a line crosses.
+/// A limit that a line exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// [`MessageSettings::max_depth`]
@@ -49,142 +49,143 @@ pub(crate) enum Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Depth(most) => write!(f, "it is nested deeper than {most}"),
-            Self::Values(most) => write!(f, "it has more than {most} JSON values"),
-            Self::Memory(most) => {
-                let most = format_bytes(*most);
-                write!(f, "it takes more than {most} of memory to read")
+            Self::Depth(limit) => write!(f, "it is nested deeper than {limit}"),
+            Self::Values(limit) => write!(f, "it has more than {limit} JSON values"),
+            Self::Memory(limit) => {
+                let limit = format_bytes(*limit);
+                write!(f, "decoding it takes more than {limit} of memory")
             }
         }
     }
 }
 
-/// What to do with a line.
+/// The result of checking a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitCheck {
-    /// Read it.
+    /// The line may be decoded.
     Within,
-    /// Do not read it.
+    /// The line must not be decoded.
     Exceeds(Limit),
 }
 
-/// Judges a line, unless that or reading it would hold an async worker for long.
-pub(crate) fn check_limits_inline(line: &[u8], bounds: &MessageSettings) -> Option<LimitCheck> {
-    if line.len() > HEAVY {
+/// Checks a line. `None` if checking or decoding it would hold an async worker for long.
+pub(crate) fn check_limits_inline(line: &[u8], limits: &MessageSettings) -> Option<LimitCheck> {
+    if line.len() > MAX_INLINE_BYTES {
         return None;
     }
-    if line.len() <= light(bounds) {
-        return Some(check_depth(line, bounds));
+    if line.len() <= unweighed_bytes(limits) {
+        return Some(check_depth(line, limits));
     }
-    match weigh(line, bounds) {
-        Ok(weight) if weight.values > MANY_VALUES => None,
+    match weigh(line, limits) {
+        Ok(weight) if weight.values > MAX_INLINE_VALUES => None,
         Ok(_) => Some(LimitCheck::Within),
-        Err(bound) => Some(LimitCheck::Exceeds(bound)),
+        Err(limit) => Some(LimitCheck::Exceeds(limit)),
     }
 }
 
-/// A line of so many bytes crosses no bound but that on nesting: no value has less than one.
-fn light(bounds: &MessageSettings) -> usize {
-    let by_memory = bounds.max_memory() / WORST;
-    LARGE.min(by_memory).min(bounds.max_values)
+/// A line up to this length can exceed only the depth limit, since each value takes at least a byte.
+fn unweighed_bytes(limits: &MessageSettings) -> usize {
+    let by_memory = limits.max_memory() / MAX_MEMORY_PER_BYTE;
+    LARGE_LINE.min(by_memory).min(limits.max_values)
 }
 
-/// Judges a line, however long that takes.
-pub(crate) fn check_limits(line: &[u8], bounds: &MessageSettings) -> LimitCheck {
-    match weigh(line, bounds) {
+/// Checks a line of any length.
+pub(crate) fn check_limits(line: &[u8], limits: &MessageSettings) -> LimitCheck {
+    match weigh(line, limits) {
         Ok(_) => LimitCheck::Within,
-        Err(bound) => LimitCheck::Exceeds(bound),
+        Err(limit) => LimitCheck::Exceeds(limit),
     }
 }
 
-/// What it takes to read a line, the line included; what would cross a usual bound takes very much.
-pub(crate) fn memory(line: &[u8]) -> usize {
-    if line.len() < TOO_SHORT_TO_WEIGH {
+/// Estimates the memory of a decoded line, including the line itself. A line beyond a default limit
+/// counts as the maximum.
+pub(crate) fn estimate_memory(line: &[u8]) -> usize {
+    if line.len() < MIN_WEIGHED_BYTES {
         return line.len();
     }
-    let usual = MessageSettings::default();
-    weigh(line, &usual).map_or(usual.max_memory(), |weight| {
+    let limits = MessageSettings::default();
+    weigh(line, &limits).map_or(limits.max_memory(), |weight| {
         weight.memory + weight.longest_escaped + line.len()
     })
 }
 
-/// Nearly every line has too few brackets to be nested too deep, whatever they mean.
-fn check_depth(line: &[u8], bounds: &MessageSettings) -> LimitCheck {
+/// Checks the depth. Nearly every line has too few brackets to exceed it, so counting them is enough.
+fn check_depth(line: &[u8], limits: &MessageSettings) -> LimitCheck {
     let opens = |byte: &&u8| matches!(**byte, b'{' | b'[');
-    // There is a bracket for each level, and one to close it.
-    let short = line.len() < 2 * bounds.max_depth;
-    if short || line.iter().filter(opens).count() <= bounds.max_depth {
+    // Each level takes an opening and a closing bracket.
+    let short = line.len() < 2 * limits.max_depth;
+    if short || line.iter().filter(opens).count() <= limits.max_depth {
         return LimitCheck::Within;
     }
-    match weigh(line, bounds) {
-        Err(bound @ Limit::Depth(_)) => LimitCheck::Exceeds(bound),
+    match weigh(line, limits) {
+        Err(limit @ Limit::Depth(_)) => LimitCheck::Exceeds(limit),
         Ok(_) | Err(Limit::Values(_) | Limit::Memory(_)) => LimitCheck::Within,
     }
 }
 
-/// What a line consists of.
+/// The contents of a line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Weight {
-    /// Everything but the names of members.
+    /// All values; member names do not count.
     values: usize,
-    /// What it takes to read it, without the line itself and the longest escaped text.
+    /// The memory without the line itself and the longest escaped string.
     memory: usize,
-    /// Texts with escapes are put together in a buffer first, which stays.
+    /// The parser unescapes strings in a buffer that it keeps.
     longest_escaped: usize,
     depth: usize,
 }
 
-fn weigh(line: &[u8], bounds: &MessageSettings) -> Result<Weight, Limit> {
-    let most_memory = bounds.max_memory();
+fn weigh(line: &[u8], limits: &MessageSettings) -> Result<Weight, Limit> {
+    let max_memory = limits.max_memory();
     let mut weight = Weight::default();
     let mut at = 0;
     while let Some(&byte) = line.get(at) {
         at = match byte {
-            b'"' => weight.text(line, at),
-            b'{' | b'[' => weight.open(byte, at, bounds.max_depth)?,
+            b'"' => weight.add_string(line, at),
+            b'{' | b'[' => weight.open(byte, at, limits.max_depth)?,
             b'}' | b']' => {
                 weight.depth = weight.depth.saturating_sub(1);
                 at + 1
             }
             b':' => {
-                // What came before was a name.
+                // The string before it was a member name.
                 weight.values = weight.values.saturating_sub(1);
                 at + 1
             }
             b',' | b' ' | b'\t' | b'\r' | b'\n' => at + 1,
             _ => {
                 weight.values += 1;
-                weight.memory += VALUE;
-                at + plain_length(&line[at..])
+                weight.memory += VALUE_BYTES;
+                at + literal_length(&line[at..])
             }
         };
-        if weight.values > bounds.max_values {
-            return Err(Limit::Values(bounds.max_values));
+        if weight.values > limits.max_values {
+            return Err(Limit::Values(limits.max_values));
         }
-        if weight.memory + weight.longest_escaped + line.len() > most_memory {
-            return Err(Limit::Memory(most_memory));
+        if weight.memory + weight.longest_escaped + line.len() > max_memory {
+            return Err(Limit::Memory(max_memory));
         }
     }
     Ok(weight)
 }
 
 impl Weight {
-    fn open(&mut self, bracket: u8, at: usize, most: usize) -> Result<usize, Limit> {
+    fn open(&mut self, bracket: u8, at: usize, max_depth: usize) -> Result<usize, Limit> {
         self.depth += 1;
         self.values += 1;
         self.memory += if bracket == b'{' {
-            OBJECT + VALUE
+            OBJECT_BYTES + VALUE_BYTES
         } else {
-            VALUE
+            VALUE_BYTES
         };
-        if self.depth > most {
-            return Err(Limit::Depth(most));
+        if self.depth > max_depth {
+            return Err(Limit::Depth(max_depth));
         }
         Ok(at + 1)
     }
 
-    /// A text that begins at a quotation mark; says where it ends.
-    fn text(&mut self, line: &[u8], start: usize) -> usize {
+    /// Adds the string that starts at a quotation mark, and returns its end.
+    fn add_string(&mut self, line: &[u8], start: usize) -> usize {
         let mut at = start + 1;
         let mut escaped = false;
         let end = loop {
@@ -200,9 +201,9 @@ impl Weight {
         };
         let length = end - start;
         self.values += 1;
-        self.memory += VALUE + TEXT + length;
+        self.memory += VALUE_BYTES + STRING_BYTES + length;
         if escaped {
-            // Some types copy it once more, from where they looked at its kind.
+            // Types that inspect a value before decoding it copy the string once more.
             self.memory += length;
             self.longest_escaped = self.longest_escaped.max(length);
         }
@@ -210,8 +211,8 @@ impl Weight {
     }
 }
 
-/// The length of a number or a word, at least one byte.
-fn plain_length(rest: &[u8]) -> usize {
+/// The length of a number, `true`, `false` or `null`, at least one byte.
+fn literal_length(rest: &[u8]) -> usize {
     let ends = |byte: &u8| {
         let ends = b",}]: \t\r\n\"{[";
         ends.contains(byte)
@@ -223,24 +224,24 @@ fn plain_length(rest: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    const USUAL: MessageSettings = MessageSettings::DEFAULT;
-    const MAX_VALUES: usize = USUAL.max_values;
-    const MAX_DEPTH: usize = USUAL.max_depth;
+    const DEFAULTS: MessageSettings = MessageSettings::DEFAULT;
+    const MAX_VALUES: usize = DEFAULTS.max_values;
+    const MAX_DEPTH: usize = DEFAULTS.max_depth;
 
     fn values(line: &str) -> usize {
-        weigh(line.as_bytes(), &USUAL).unwrap().values
+        weigh(line.as_bytes(), &DEFAULTS).unwrap().values
     }
 
     fn check_limits(line: &[u8]) -> LimitCheck {
-        super::check_limits(line, &USUAL)
+        super::check_limits(line, &DEFAULTS)
     }
 
     fn check_limits_inline(line: &[u8]) -> Option<LimitCheck> {
-        super::check_limits_inline(line, &USUAL)
+        super::check_limits_inline(line, &DEFAULTS)
     }
 
     #[test]
-    fn values_are_counted_and_names_and_texts_are_not() {
+    fn values_are_counted_and_member_names_are_not() {
         for (line, expected) in [
             ("", 0),
             ("1", 1),
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_number_of_values_is_still_fine() {
+    fn the_maximum_number_of_values_is_accepted() {
         let line = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
         assert_eq!(values(&line(MAX_VALUES)), MAX_VALUES);
         assert_eq!(
@@ -271,13 +272,13 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded_in_short_and_long_lines_and_not_inside_of_texts() {
+    fn nesting_is_limited_in_short_and_long_lines_but_not_inside_strings() {
         let deep = |depth: usize, text: &str| {
             let (open, close) = ("[".repeat(depth), "]".repeat(depth));
             format!("{open}\"{text}\"{close}")
         };
         let brackets = "[{".repeat(200);
-        let long = "x".repeat(2 * LARGE);
+        let long = "x".repeat(2 * LARGE_LINE);
         for text in ["", &brackets, &long] {
             let fine = deep(MAX_DEPTH, text);
             assert_eq!(
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_take_much_memory_is_told_by_its_kind() {
+    fn memory_is_estimated_by_the_kind_of_value() {
         let objects = |count: usize| format!("[{}0]", r#"{"a":0},"#.repeat(count));
         assert_eq!(check_limits(objects(40_000).as_bytes()), LimitCheck::Within);
         let crossed = LimitCheck::Exceeds(Limit::Memory(48 * 1024 * 1024));
@@ -314,14 +315,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_takes_long_to_judge_or_to_read_is_not_for_here() {
+    fn a_line_that_takes_long_to_check_or_decode_is_not_checked_inline() {
         let text = |length: usize| format!("\"{}\"", "x".repeat(length));
         assert_eq!(
-            check_limits_inline(text(HEAVY - 2).as_bytes()),
+            check_limits_inline(text(MAX_INLINE_BYTES - 2).as_bytes()),
             Some(LimitCheck::Within)
         );
-        assert_eq!(check_limits_inline(text(HEAVY).as_bytes()), None);
-        let list = |count: usize| format!("[{}1]{}", "1,".repeat(count), " ".repeat(LARGE));
+        assert_eq!(check_limits_inline(text(MAX_INLINE_BYTES).as_bytes()), None);
+        let list = |count: usize| format!("[{}1]{}", "1,".repeat(count), " ".repeat(LARGE_LINE));
         assert_eq!(
             check_limits_inline(list(10_000).as_bytes()),
             Some(LimitCheck::Within)
@@ -330,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn other_bounds_hold_in_short_lines_too() {
-        let mut small = USUAL;
+    fn configured_limits_apply_to_short_lines_too() {
+        let mut small = DEFAULTS;
         small.max_bytes = MessageSettings::LEAST_BYTES;
         small.max_depth = 16;
         small.max_values = 1_024;
         let here = |line: &str| super::check_limits_inline(line.as_bytes(), &small);
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(here(&deep(16)), Some(LimitCheck::Within));
-        let crossed = |bound| Some(LimitCheck::Exceeds(bound));
+        let crossed = |limit| Some(LimitCheck::Exceeds(limit));
         assert_eq!(here(&deep(17)), crossed(Limit::Depth(16)));
         let numbers = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
         assert_eq!(here(&numbers(1_024)), Some(LimitCheck::Within));
@@ -352,10 +353,13 @@ mod tests {
         assert_eq!(here(&objects(3_000)), Some(LimitCheck::Within));
         assert_eq!(here(&objects(5_000)), crossed(most));
         for line in [objects(1_000), "[".repeat(1_000), "1,".repeat(1_000)] {
-            let mut deep = USUAL;
+            let mut deep = DEFAULTS;
             deep.max_depth = 2_000;
             let weight = weigh(line.as_bytes(), &deep).unwrap();
-            assert!(weight.memory + line.len() <= WORST * line.len(), "{line}");
+            assert!(
+                weight.memory + line.len() <= MAX_MEMORY_PER_BYTE * line.len(),
+                "{line}"
+            );
         }
     }
 }

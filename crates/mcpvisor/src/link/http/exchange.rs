@@ -429,7 +429,7 @@ impl Exchange {
             return self.poll_out(cx);
         }
         let mut work = std::mem::take(&mut self.work);
-        let mut out = work.count(|| self.poll_out(cx));
+        let mut out = work.measure(|| self.poll_out(cx));
         match &mut out {
             Poll::Pending => {
                 let unfinished = match &self.step {
@@ -440,7 +440,7 @@ impl Exchange {
                     | Step::Send(_)
                     | Step::Over => 0,
                 };
-                work.settle(unfinished);
+                work.charge_excess(unfinished);
             }
             Poll::Ready(Some(Out::Message(message))) => message.work = work.take(),
             // The gate bounds what is answered, and callers what is asked.

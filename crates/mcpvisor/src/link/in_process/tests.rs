@@ -1,13 +1,18 @@
-use std::sync::Weak;
-use std::time::Instant;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
+use mcpvisor_core::settings::CloseSettings;
+use mcpvisor_core::{CallId, Generation};
 use rmcp::model::{
-    CustomNotification, EmptyResult, NumberOrString, PingRequest, ServerNotification,
+    ClientJsonRpcMessage, CustomNotification, EmptyResult, JsonRpcMessage, NumberOrString,
+    PingRequest, ServerJsonRpcMessage, ServerNotification,
 };
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::*;
-use crate::link::ReplyKind;
+use crate::link::{DownKind, Inbound, Link, LinkDown, PendingRequests, ReplyKind};
 
 /// Nothing in these tests takes longer, unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -83,7 +88,7 @@ async fn messages_travel_in_order() {
 }
 
 #[tokio::test]
-async fn a_request_that_finds_the_server_gone_is_kept_for_the_next_connection() {
+async fn a_request_that_could_not_be_sent_is_kept_for_the_next_connection() {
     let mut link = serve(|_| async {});
     next(&mut link).await.unwrap_err();
     let mut request = Some(PingRequest::default().into());
@@ -112,7 +117,7 @@ async fn a_reply_to_nothing_is_stray() {
 }
 
 #[tokio::test]
-async fn what_the_server_said_last_comes_before_its_end() {
+async fn the_last_messages_of_a_server_arrive_before_its_end() {
     let mut link = serve(|end| async move {
         assert_eq!(end.generation, Generation::from(3));
         end.outgoing.send(notification()).unwrap();
@@ -137,7 +142,7 @@ async fn what_the_server_said_last_comes_before_its_end() {
 }
 
 #[tokio::test]
-async fn a_panic_is_told() {
+async fn a_panic_is_reported() {
     let mut link = serve(|_end| async { panic!("boom") });
     let down = next(&mut link).await.unwrap_err();
     assert_eq!(
@@ -147,7 +152,7 @@ async fn a_panic_is_told() {
 }
 
 #[tokio::test]
-async fn an_end_is_noticed_even_if_someone_keeps_the_channel() {
+async fn an_end_is_noticed_even_if_a_sender_is_leaked() {
     let (keep, mut kept) = mpsc::unbounded_channel();
     let mut link = serve(move |end| {
         keep.send(end.outgoing).unwrap();
@@ -159,7 +164,7 @@ async fn an_end_is_noticed_even_if_someone_keeps_the_channel() {
 }
 
 #[tokio::test]
-async fn a_server_that_lets_go_of_its_channel_is_gone() {
+async fn a_server_that_drops_its_sender_is_down() {
     let mut link = serve(|end| async move {
         drop(end.outgoing);
         std::future::pending().await
@@ -199,10 +204,12 @@ async fn is_gone(watched: &Weak<()>) {
 
 #[cfg(feature = "in-process")]
 mod with_rmcp {
+    use rmcp::ErrorData;
     use rmcp::ServerHandler;
     use rmcp::model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ContentBlock, InitializeRequest,
         InitializeRequestParams, InitializedNotification, ServerCapabilities, ServerConfig,
+        ServerResult,
     };
     use rmcp::service::{RequestContext, RoleServer};
 
@@ -299,7 +306,7 @@ mod with_rmcp {
     }
 
     #[tokio::test]
-    async fn a_handler_that_panics_answers_with_an_error_and_is_alone_with_it() {
+    async fn a_panic_of_a_handler_fails_only_its_request() {
         let (mut link, _alive) = connected().await;
         link.push(call(1, "panic")).unwrap();
         let answer = next(&mut link).await.unwrap();

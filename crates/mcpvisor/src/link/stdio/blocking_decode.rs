@@ -1,4 +1,4 @@
-//! A line that would hold an async worker for long, read by a thread for such work.
+//! Decodes a large line on a blocking thread, so that it does not hold an async worker for long.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,51 +8,45 @@ use std::time::Duration;
 use mcpvisor_core::settings::MessageSettings;
 use tokio::task::JoinHandle;
 
-use super::lines::DetachedLine;
-use super::without_broken;
+use super::input::decode_line;
+use super::line_buffer::DetachedLine;
 use crate::link::PendingSnapshot;
-use crate::link::codec::{Decoded, check_limits, decode};
+use crate::link::codec::{Decoded, check_limits};
 use crate::link::cpu_quota::cpu_time;
 use crate::link::flood_gate::Capacity;
 
-/// A line on its way. Dropped, it is read to its end for nobody.
+/// A line that is being decoded. Dropping this does not stop the thread; its result is discarded.
 #[derive(Debug)]
-pub(super) struct HeavyLine {
-    /// With the CPU time that it took.
-    reader: JoinHandle<(Decoded, Duration)>,
+pub(super) struct BlockingDecode {
+    /// Returns the message and the CPU time that decoding took.
+    thread: JoinHandle<(Decoded, Duration)>,
 }
 
-impl HeavyLine {
-    /// Has a line read, with what was pending and the room that there was when it came. `is_rest`: it
-    /// lacks its end.
-    pub(super) fn read(
+impl BlockingDecode {
+    /// Starts decoding with the pending requests and the capacity of this moment.
+    pub(super) fn start(
         line: DetachedLine,
-        bounds: MessageSettings,
+        limits: MessageSettings,
         pending: PendingSnapshot,
         capacity: Capacity,
-        is_rest: bool,
+        is_last: bool,
     ) -> Self {
-        let reader = tokio::task::spawn_blocking(move || {
-            let begun = cpu_time();
-            let limit_check = check_limits(line.bytes(), &bounds);
-            let decoded = decode(line.bytes(), limit_check, &pending, |bytes| {
-                capacity.fits(bytes)
-            });
-            let decoded = if is_rest {
-                without_broken(decoded)
-            } else {
-                decoded
-            };
-            (decoded, cpu_time().saturating_sub(begun))
+        let thread = tokio::task::spawn_blocking(move || {
+            let started = cpu_time();
+            let line = line.bytes();
+            let limit_check = check_limits(line, &limits);
+            let fits = |bytes| capacity.fits(bytes);
+            let decoded = decode_line(line, limit_check, &pending, fits, is_last);
+            (decoded, cpu_time().saturating_sub(started))
         });
-        Self { reader }
+        Self { thread }
     }
 
-    /// Holds a line back until something comes through the channel.
+    /// Delays the result until the channel receives a message.
     #[cfg(test)]
     pub(super) fn hold(mut self, release: std::sync::mpsc::Receiver<()>) -> Self {
-        let inner = std::mem::replace(&mut self.reader, tokio::spawn(std::future::pending()));
-        self.reader = tokio::spawn(async move {
+        let inner = std::mem::replace(&mut self.thread, tokio::spawn(std::future::pending()));
+        self.thread = tokio::spawn(async move {
             let held = tokio::task::spawn_blocking(move || release.recv());
             let _ = held.await;
             match inner.await {
@@ -63,14 +57,14 @@ impl HeavyLine {
         self
     }
 
-    /// Waits for what is in it, and the CPU time that it took; the error is that it could not be looked at.
+    /// Waits for the message and the CPU time that decoding took. The error says that the thread
+    /// failed.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(Decoded, Duration), String>> {
-        let reader = Pin::new(&mut self.reader);
-        reader
+        Pin::new(&mut self.thread)
             .poll(cx)
-            .map_err(|error| format!("a line could not be read: {error}"))
+            .map_err(|error| format!("cannot decode a line: {error}"))
     }
 }

@@ -1,7 +1,7 @@
-//! A child process, from its start to its end.
+//! A child process, from its start to its exit.
 //!
-//! The group is ended with the child: whatever it started and left in the group must not outlive the
-//! connection. What leaves the group (`setsid`) is out of reach.
+//! When the child exits, the rest of its process group is killed, so that its descendants do not
+//! outlive the connection. A descendant that left the group (`setsid`) is not killed.
 
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -10,17 +10,17 @@ use rustix::process::{Pid, Signal, WaitStatus};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use super::command::StdioCommand;
-use super::exit::ExitWatch;
-use super::process_group::Leader;
+use super::exit_watch::ExitWatch;
+use super::process_group::ProcessGroup;
 use super::resolve::{explain, resolve};
-use super::spawn::{Image, Newborn};
-use super::spawner_thread::PARENT;
+use super::spawn::{ProcessSpec, SpawnedProcess};
+use super::spawner_thread::SPAWNER;
 use crate::link::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
 
-/// A child that leads its own process group; the group is killed when this is dropped.
+/// A child that leads its own process group. Dropping this kills the group.
 #[derive(Debug)]
-pub(super) struct Process {
-    leader: Leader,
+pub(super) struct ChildProcess {
+    group: ProcessGroup,
     watch: ExitWatch,
     exit: Option<LinkDown>,
 }
@@ -33,65 +33,65 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
-impl Process {
-    /// Starts the command. Must be called within a tokio runtime. Cancel-safe: given up, it leaves
-    /// nothing behind.
+impl ChildProcess {
+    /// Starts the command. Must be called within a tokio runtime. Cancel-safe: a dropped call leaves
+    /// no process behind.
     pub(super) async fn start(command: &StdioCommand) -> Result<(Self, Pipes), OpenFailure> {
-        let transient = |problem: String| OpenFailure {
+        let transient = |message: String| OpenFailure {
             class: OpenFailureClass::Transient,
-            message: problem,
+            message,
             action: None,
         };
         let command = command.clone();
-        let newborn = PARENT
-            .run(move || bear(&command))
+        let spawned = SPAWNER
+            .run(move || spawn_command(&command))
             .await
-            .map_err(|error| transient(format!("no process can be started: {error}")))??;
-        Self::attend(newborn)
-            .map_err(|error| transient(format!("the process cannot be attended to: {error}")))
+            .map_err(|error| transient(format!("cannot start a process: {error}")))??;
+        Self::from_spawned(spawned)
+            .map_err(|error| transient(format!("cannot watch the process: {error}")))
     }
 
-    /// Takes charge of a child that was started. On an error it is killed.
-    fn attend(newborn: Newborn) -> io::Result<(Self, Pipes)> {
+    /// Registers the exit watch and the pipes with tokio. An error kills the child.
+    fn from_spawned(spawned: SpawnedProcess) -> io::Result<(Self, Pipes)> {
         let process = Self {
-            watch: ExitWatch::new(&newborn.leader)?,
-            leader: newborn.leader,
+            watch: ExitWatch::new(&spawned.group)?,
+            group: spawned.group,
             exit: None,
         };
         let pipes = Pipes {
-            stdin: ChildStdin::from_std(newborn.stdin)?,
-            stdout: ChildStdout::from_std(newborn.stdout)?,
-            stderr: ChildStderr::from_std(newborn.stderr)?,
+            stdin: ChildStdin::from_std(spawned.stdin)?,
+            stdout: ChildStdout::from_std(spawned.stdout)?,
+            stderr: ChildStderr::from_std(spawned.stderr)?,
         };
         Ok((process, pipes))
     }
 
-    /// The process id, which is also that of the group.
+    /// The process id, which is also the id of the group.
     pub(super) fn id(&self) -> Pid {
-        self.leader.pid()
+        self.group.pid()
     }
 
-    /// Waits for the child to exit, ends the rest of its group and reaps it, in this order: while
-    /// the child is not reaped, the number of the group belongs to nobody else.
+    /// Waits for the child to exit, kills the rest of its group and reaps the child, in this order:
+    /// until the child is reaped, the system does not reuse the id of the group.
     pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<&LinkDown> {
         if self.exit.is_none() {
-            ready!(self.watch.poll(cx, &self.leader));
-            self.leader.signal(Signal::KILL);
-            self.exit = Some(match self.leader.reap() {
-                Ok(Some(status)) => describe(status),
+            ready!(self.watch.poll(cx, &self.group));
+            self.group.signal(Signal::KILL);
+            self.exit = Some(match self.group.reap() {
+                Ok(Some(status)) => describe_exit(status),
                 Ok(None) => LinkDown::new(DownKind::Exited, "the process is ending"),
                 Err(error) => LinkDown::new(
                     DownKind::Exited,
-                    format!("the process is gone and its exit code unknown: {error}"),
+                    format!("the process exited with an unknown code: {error}"),
                 ),
             });
         }
         self.exit.as_ref().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Whether somebody is still in the group.
+    /// Whether the group still has members.
     pub(super) fn has_group(&self) -> bool {
-        self.leader.has_group()
+        self.group.has_members()
     }
 
     /// Whether no exit was noticed yet.
@@ -100,16 +100,16 @@ impl Process {
         self.exit.is_none()
     }
 
-    /// Sends a signal to the group, as long as the child is there to lead it.
+    /// Sends a signal to the group, unless the child was reaped.
     pub(super) fn signal(&self, signal: Signal) {
-        self.leader.signal(signal);
+        self.group.signal(signal);
     }
 }
 
-/// Finds the program and starts it. May block for as long as a file system does.
-fn bear(command: &StdioCommand) -> Result<Newborn, OpenFailure> {
+/// Finds the program and starts it. May block as long as the file system does.
+fn spawn_command(command: &StdioCommand) -> Result<SpawnedProcess, OpenFailure> {
     let environment = command.environment(std::env::vars_os());
-    let image = Image {
+    let spec = ProcessSpec {
         file: resolve(command, &environment)?,
         name: command.program.clone(),
         args: command
@@ -120,12 +120,11 @@ fn bear(command: &StdioCommand) -> Result<Newborn, OpenFailure> {
         environment,
         cwd: command.cwd.clone(),
     };
-    image
-        .start()
-        .map_err(|error| explain(command, &image.file, &error))
+    spec.spawn()
+        .map_err(|error| explain(command, &spec.file, &error))
 }
 
-fn describe(status: WaitStatus) -> LinkDown {
+fn describe_exit(status: WaitStatus) -> LinkDown {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => LinkDown::new(
             DownKind::Exited,

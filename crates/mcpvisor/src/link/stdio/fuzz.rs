@@ -1,23 +1,23 @@
-//! However a child's output is cut into reads, its lines are the same.
+//! The lines of a child do not depend on how its output is split into reads.
 
 use std::task::{Context, Poll, Waker};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::lines::{Lines, Piece};
+use super::line_buffer::{Frame, LineBuffer};
 use crate::fuzz::budget;
 
-/// What a pipe gives: pieces of any length, line ends anywhere.
+/// Reads of any length, with newlines anywhere.
 fn pieces() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let byte = prop_oneof![2 => Just(b'\n'), 1 => Just(b'\r'), 9 => any::<u8>()];
-    // Some larger than the buffer is at first.
+    // Some are larger than the initial buffer.
     let long = (any::<u8>(), 1..20_000_usize).prop_map(|(byte, length)| vec![byte; length]);
     let piece = prop_oneof![9 => vec(byte, 0..40), 1 => long];
     vec(piece, 0..12)
 }
 
-fn read(lines: &mut Lines, mut piece: &[u8]) {
+fn read(lines: &mut LineBuffer, mut piece: &[u8]) {
     let mut cx = Context::from_waker(Waker::noop());
     while !piece.is_empty() {
         let before = piece.len();
@@ -32,11 +32,11 @@ proptest! {
     #![proptest_config(budget(150))]
 
     #[test]
-    fn lines_are_those_of_the_whole_stream(pieces in pieces(), eager in any::<bool>()) {
-        let mut lines = Lines::new(16 * 1024 * 1024);
+    fn split_reads_give_the_lines_of_the_whole_stream(pieces in pieces(), eager in any::<bool>()) {
+        let mut lines = LineBuffer::new(16 * 1024 * 1024);
         let mut found: Vec<Vec<u8>> = Vec::new();
-        let mut take = |lines: &mut Lines| {
-            while let Ok(Some(Piece::Line(line))) = lines.next() {
+        let mut take = |lines: &mut LineBuffer| {
+            while let Ok(Some(Frame::Line(line))) = lines.next() {
                 found.push(lines.get(line).to_vec());
             }
         };

@@ -1,4 +1,4 @@
-//! Messages that wait to be written, as the bytes that will be.
+//! The queue of outgoing messages, as encoded bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -10,21 +10,20 @@ use tokio::io::AsyncWrite;
 
 use crate::link::codec::{encode, encode_request};
 
-/// Once so many bytes wait for a server to read them, no further message is taken.
+/// Queued bytes; further messages are rejected.
 pub(crate) const MAX_QUEUED: usize = 64 * 1024 * 1024;
 
-/// A buffer that grew beyond this is given back once it is empty, and written bytes are not kept in
-/// front of the others beyond it.
-const KEPT: usize = 256 * 1024;
+/// A larger buffer shrinks once it is empty, and a longer written prefix is removed.
+const RETAINED_BYTES: usize = 256 * 1024;
 
-/// What was pushed and not yet written. Positions are offsets in the stream of bytes, so a message
-/// was handed over in part as soon as more than its position was written.
+/// Messages that are not yet written. Positions are offsets in the byte stream, so a message was
+/// sent in part as soon as more bytes than its position were written.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     bytes: Vec<u8>,
-    /// So many of `bytes` were written.
+    /// The length of the written prefix of `bytes`.
     written: usize,
-    /// So many bytes were written before `bytes`.
+    /// Bytes that were written and removed from `bytes`.
     earlier: u64,
 }
 
@@ -47,35 +46,35 @@ impl Outbox {
     ) -> Result<u64, String> {
         if !self.has_capacity() {
             return Err(format!(
-                "{} MiB wait for the server, which does not read them",
+                "the server does not read its input: {} MiB are queued",
                 MAX_QUEUED / 1024 / 1024
             ));
         }
-        if self.written > KEPT {
+        if self.written > RETAINED_BYTES {
             self.bytes.drain(..self.written);
             self.earlier += self.written as u64;
             self.written = 0;
         }
         let position = self.earlier + self.bytes.len() as u64;
         write(&mut self.bytes)
-            .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
+            .map_err(|problem| format!("cannot encode the message as JSON: {problem}"))?;
         Ok(position)
     }
 
-    /// Whether another message is taken.
+    /// Whether another message is accepted.
     pub(super) fn has_capacity(&self) -> bool {
         self.bytes.len() - self.written < MAX_QUEUED
     }
 
-    /// Forgets what was pushed at this position or behind it. A message that was written in part
-    /// stays, so that no other one ends up in its middle.
+    /// Discards messages at this position and after. A message that was written in part stays, so
+    /// that the next one does not end up inside it.
     pub(super) fn withdraw(&mut self, from: u64) {
         let keep = from.saturating_sub(self.earlier);
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
         self.bytes.truncate(keep.max(self.written));
     }
 
-    /// How many bytes were written so far.
+    /// The number of bytes written so far.
     pub(super) fn written(&self) -> u64 {
         self.earlier + self.written as u64
     }
@@ -84,7 +83,7 @@ impl Outbox {
         self.written == self.bytes.len()
     }
 
-    /// Writes until nothing is left.
+    /// Writes until the queue is empty.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -100,7 +99,7 @@ impl Outbox {
         self.earlier += self.written as u64;
         self.written = 0;
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT);
+        self.bytes.shrink_to(RETAINED_BYTES);
         Poll::Ready(Ok(()))
     }
 }
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
     use crate::link::cancel_notification;
 
-    /// Takes so many bytes, and then no more.
+    /// Accepts this many bytes, and then blocks.
     struct Narrow(usize, Vec<u8>);
 
     impl AsyncWrite for Narrow {
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_is_not_written_and_what_was_begun_is_ended() {
+    fn withdrawn_messages_are_not_written_and_a_partly_written_one_is_completed() {
         let ping = || PingRequest::default().into();
         for taken in [0, 5, 60, 1_000] {
             let mut outbox = Outbox::default();

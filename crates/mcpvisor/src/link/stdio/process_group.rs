@@ -1,7 +1,7 @@
-//! A child process that leads a group of its own.
+//! A child process that leads its own process group.
 //!
-//! As long as the child was not reaped, its id is taken, even if it is dead: a signal to the group
-//! cannot meet a stranger. So whoever wants the child gone signals first and reaps then.
+//! Until the child is reaped, even a dead one keeps its id, so a signal to the group cannot reach
+//! an unrelated process. Therefore the group is always signalled before the child is reaped.
 
 use rustix::io::{self, Errno};
 use rustix::process::{
@@ -9,72 +9,75 @@ use rustix::process::{
     test_kill_process_group, waitid, waitpid,
 };
 
-use super::spawner_thread::PARENT;
+use super::spawner_thread::SPAWNER;
 
-/// A child and its group. The group is killed and the child reaped when this is dropped.
+/// A child and its group. Dropping this kills the group and reaps the child.
 #[derive(Debug)]
-pub(super) struct Leader {
-    pid: Pid,
+pub(super) struct ProcessGroup {
+    leader: Pid,
     reaped: bool,
 }
 
-impl Leader {
-    /// Takes charge of a child that was started a moment ago.
-    pub(super) fn new(pid: u32) -> Option<Self> {
-        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-        Some(Self { pid, reaped: false })
+impl ProcessGroup {
+    /// Takes ownership of a child that was just spawned.
+    pub(super) fn new(leader: u32) -> Option<Self> {
+        let leader = Pid::from_raw(i32::try_from(leader).ok()?)?;
+        Some(Self {
+            leader,
+            reaped: false,
+        })
     }
 
-    /// The process id, which is also that of the group.
+    /// The id of the child, which is also the id of the group.
     pub(super) fn pid(&self) -> Pid {
-        self.pid
+        self.leader
     }
 
-    /// Sends a signal to the group, as long as the child's id is its own.
+    /// Sends a signal to the group, unless the child was reaped.
     pub(super) fn signal(&self, signal: Signal) {
         if !self.reaped {
-            // It fails only if there is nobody left, or nobody whom we may signal.
-            let _ = kill_process_group(self.pid, signal);
+            // Fails only if the group is empty, or its members may not be signalled.
+            let _ = kill_process_group(self.leader, signal);
         }
     }
 
-    /// Whether the child ended; it is not reaped.
+    /// Whether the child exited. Does not reap it.
     pub(super) fn has_exited(&self) -> bool {
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        match waitid(WaitId::Pid(self.pid), look) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.leader), options) {
             Ok(status) => status.is_some(),
-            // It is no child of ours any more: someone else in this program has reaped it.
+            // Other code in this program has reaped it.
             Err(_) => true,
         }
     }
 
-    /// Whether somebody is still in the group: the child, until it is reaped, or what it started and
-    /// left there. As long as somebody is, the number of the group is nobody else's.
-    pub(super) fn has_group(&self) -> bool {
-        !matches!(test_kill_process_group(self.pid), Err(Errno::SRCH))
+    /// Whether the group has members: the child until it is reaped, or its descendants. While it
+    /// has members, the system does not reuse the id of the group.
+    pub(super) fn has_members(&self) -> bool {
+        !matches!(test_kill_process_group(self.leader), Err(Errno::SRCH))
     }
 
-    /// Reaps the child if it ended. From then on nothing is signalled.
+    /// Reaps the child if it exited. After that, signals are no longer sent.
     pub(super) fn reap(&mut self) -> io::Result<Option<WaitStatus>> {
         if self.reaped {
             return Err(Errno::CHILD);
         }
-        let status = waitpid(Some(self.pid), WaitOptions::NOHANG);
+        let status = waitpid(Some(self.leader), WaitOptions::NOHANG);
         self.reaped = !matches!(status, Ok(None));
         status.map(|reaped| reaped.map(|(_, status)| status))
     }
 }
 
-impl Drop for Leader {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if self.reaped {
             return;
         }
         self.signal(Signal::KILL);
-        // It may have moved to another group.
-        let _ = kill_process(self.pid, Signal::KILL);
+        // The child may have moved to another group.
+        let _ = kill_process(self.leader, Signal::KILL);
         if let Ok(None) = self.reap() {
-            PARENT.bury(self.pid);
+            SPAWNER.reap_in_background(self.leader);
         }
     }
 }

@@ -1,42 +1,42 @@
-//! What a new process is made of, and what comes of it.
+//! The description of a process to spawn, and the spawned process.
 //!
-//! How it is started depends on the system: `vfork` ties its life to ours, `portable` cannot.
+//! On Linux `spawn_linux` ties the life of the child to ours; `spawn_portable` cannot.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ChildStderr, ChildStdin, ChildStdout};
 
-use super::process_group::Leader;
+use super::process_group::ProcessGroup;
 
-/// A process to be.
+/// A process to spawn.
 #[derive(Debug)]
-pub(super) struct Image {
-    /// The file to run; relative to `cwd` if it is relative.
+pub(super) struct ProcessSpec {
+    /// The file to execute; a relative path is relative to `cwd`.
     pub(super) file: PathBuf,
-    /// What the process sees as its own name.
+    /// `argv[0]`.
     pub(super) name: OsString,
     pub(super) args: Vec<OsString>,
-    /// Nothing else is in its environment. The last value of a name counts.
+    /// The complete environment. The last value of a name counts.
     pub(super) environment: Vec<(OsString, OsString)>,
     pub(super) cwd: Option<PathBuf>,
 }
 
-/// A process that was started, and our ends of its pipes.
+/// A spawned process and our ends of its pipes.
 #[derive(Debug)]
-pub(super) struct Newborn {
-    pub(super) leader: Leader,
+pub(super) struct SpawnedProcess {
+    pub(super) group: ProcessGroup,
     pub(super) stdin: ChildStdin,
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
 }
 
-impl Image {
-    /// Starts it as the leader of a group of its own.
-    pub(super) fn start(&self) -> io::Result<Newborn> {
+impl ProcessSpec {
+    /// Spawns the process as the leader of a new process group.
+    pub(super) fn spawn(&self) -> io::Result<SpawnedProcess> {
         #[cfg(target_os = "linux")]
-        return super::spawn_linux::start(self);
+        return super::spawn_linux::spawn(self);
         #[cfg(not(target_os = "linux"))]
-        return super::portable::start(self);
+        return super::spawn_portable::spawn(self);
     }
 }

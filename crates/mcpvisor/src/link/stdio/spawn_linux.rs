@@ -1,15 +1,15 @@
-//! Starts a process whose life is tied to that of the thread that starts it.
+//! Spawns a process that is killed when the thread that spawned it ends.
 //!
-//! The parent-death signal is set by the child itself before it becomes its image. The standard
-//! library has a place for that, but then forks, which copies the page tables of the whole host:
-//! 10 ms and more for a host with some hundred MiB. So the child is made here as `posix_spawn` makes
-//! it, sharing the memory of its parent, which stands still until the child has become its image.
+//! The child sets its parent-death signal before `execve`. The standard library offers `pre_exec`
+//! for that, but then forks, which copies the page tables of the host: 10 ms and more for a host of
+//! some hundred MiB. Therefore the child is created as `posix_spawn` does it: it shares the memory
+//! of its parent, which is suspended until the child calls `execve`.
 //!
-//! This is the only file with `unsafe` in it.
+//! This is the only file with `unsafe` code.
 
 #![expect(
     unsafe_code,
-    reason = "a child that shares our memory until it becomes its image is made by system calls alone"
+    reason = "spawning a child that shares our memory until execve needs raw system calls"
 )]
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
@@ -20,104 +20,105 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::process_group::Leader;
-use super::spawn::{Image, Newborn};
+use super::process_group::ProcessGroup;
+use super::spawn::{ProcessSpec, SpawnedProcess};
 
-/// The stack of a child until it becomes its image, in words of 16 bytes, which is how a stack is
-/// aligned. It calls nothing but thin wrappers of system calls.
+/// The stack of a child before `execve`, in words of 16 bytes, the alignment of a stack. The child
+/// calls only thin wrappers of system calls.
 const STACK: usize = 64 * 1024 / 16;
 
-/// The first descriptor that is none of the child's.
+/// The first descriptor after stdin, stdout and stderr.
 const FIRST_OTHER: RawFd = 3;
 
-/// Where the system lists the descriptors of a process.
-const DESCRIPTORS: &CStr = c"/proc/self/fd";
+/// Lists the open descriptors of the process.
+const FD_DIRECTORY: &CStr = c"/proc/self/fd";
 
-/// Descriptors that are looked at one by one where the system does not list them.
+/// The highest descriptor to close where the system does not list them.
 const MAX_UNLISTED: RawFd = 65_536;
 
-/// The largest number of a signal.
+/// The highest signal number.
 const LAST_SIGNAL: c_int = 64;
 
-pub(super) fn start(image: &Image) -> io::Result<Newborn> {
-    start_closing(image, Close::AtOnce)
+pub(super) fn spawn(spec: &ProcessSpec) -> io::Result<SpawnedProcess> {
+    spawn_closing(spec, CloseFds::Range)
 }
 
-fn start_closing(image: &Image, close: Close) -> io::Result<Newborn> {
+fn spawn_closing(spec: &ProcessSpec, close_fds: CloseFds) -> io::Result<SpawnedProcess> {
     let (stdin, ours_in) = io::pipe()?;
     let (ours_out, stdout) = io::pipe()?;
     let (ours_err, stderr) = io::pipe()?;
     let theirs = [
-        above_the_standard(stdin.into())?,
-        above_the_standard(stdout.into())?,
-        above_the_standard(stderr.into())?,
+        above_stderr(stdin.into())?,
+        above_stderr(stdout.into())?,
+        above_stderr(stderr.into())?,
     ];
-    let plan = Plan::new(image, theirs.each_ref().map(AsRawFd::as_raw_fd), close)?;
-    let leader = plan.carry_out()?;
-    Ok(Newborn {
-        leader,
+    let pipes = theirs.each_ref().map(AsRawFd::as_raw_fd);
+    let group = ChildSetup::new(spec, pipes, close_fds)?.spawn()?;
+    Ok(SpawnedProcess {
+        group,
         stdin: OwnedFd::from(ours_in).into(),
         stdout: OwnedFd::from(ours_out).into(),
         stderr: OwnedFd::from(ours_err).into(),
     })
 }
 
-/// A pipe that is not in the way when the child lays its pipes on 0, 1 and 2. Only a host that closed
-/// its own has such low numbers.
-fn above_the_standard(pipe: OwnedFd) -> io::Result<OwnedFd> {
+/// Moves a pipe above descriptor 2, so that it is not overwritten when the child duplicates its pipes
+/// to 0, 1 and 2. Pipes get such low numbers only in a host that closed its own.
+fn above_stderr(pipe: OwnedFd) -> io::Result<OwnedFd> {
     if pipe.as_raw_fd() > 2 {
         return Ok(pipe);
     }
     Ok(rustix::io::fcntl_dupfd_cloexec(&pipe, 3)?)
 }
 
-/// How the descriptors of the parent are kept from the child. Libraries of the host may have opened
-/// some without `O_CLOEXEC`.
+/// How to close the inherited descriptors. Libraries of the host may have opened some without
+/// `O_CLOEXEC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Close {
-    /// By one system call; one by one where the system or a sandbox does not have it.
-    AtOnce,
-    /// One by one, as the system lists them.
-    #[cfg_attr(not(test), allow(dead_code, reason = "others fall back to it"))]
+enum CloseFds {
+    /// With `close_range`; falls back to the other ways where the kernel or a sandbox lacks it.
+    Range,
+    /// Each descriptor that `/proc` lists.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a fallback"))]
     Listed,
-    /// One by one.
-    #[cfg_attr(not(test), allow(dead_code, reason = "others fall back to it"))]
+    /// Every number up to the limit.
+    #[cfg_attr(not(test), allow(dead_code, reason = "a fallback"))]
     Counted,
 }
 
-/// All that the child needs, prepared: it shares our memory, so it must not allocate or lock.
-struct Plan {
+/// All that the child needs, prepared by the parent: the child shares our memory, so it must not
+/// allocate or lock.
+struct ChildSetup {
     parent: c_int,
     pipes: [RawFd; 3],
-    close: Close,
+    close_fds: CloseFds,
     cwd: Option<CString>,
     file: CString,
-    /// What the pointers lead to.
+    /// Owns the memory of the pointers below.
     _strings: Vec<CString>,
-    /// Ends with a null pointer.
+    /// Null-terminated.
     args: Vec<*const c_char>,
-    /// Ends with a null pointer.
+    /// Null-terminated.
     environment: Vec<*const c_char>,
-    /// Why the child could not become its image, written by the child.
+    /// Why `execve` was not reached or failed, written by the child.
     error: AtomicI32,
 }
 
-impl Plan {
-    fn new(image: &Image, pipes: [RawFd; 3], close: Close) -> io::Result<Self> {
-        let named = [&image.name].into_iter().chain(&image.args);
+impl ChildSetup {
+    fn new(spec: &ProcessSpec, pipes: [RawFd; 3], close_fds: CloseFds) -> io::Result<Self> {
+        let named = [&spec.name].into_iter().chain(&spec.args);
         let args = named
             .map(|arg| c_string(&[arg]))
             .collect::<io::Result<Vec<_>>>()?;
-        let environment = last_values(&image.environment)
+        let environment = last_values(&spec.environment)
             .map(|(name, value)| c_string(&[name, OsStr::new("="), value]))
             .collect::<io::Result<Vec<_>>>()?;
-        let cwd = image.cwd.as_ref();
+        let cwd = spec.cwd.as_ref();
         Ok(Self {
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             pipes,
-            close,
+            close_fds,
             cwd: cwd.map(|cwd| c_string(&[cwd.as_os_str()])).transpose()?,
-            file: c_string(&[image.file.as_os_str()])?,
+            file: c_string(&[spec.file.as_os_str()])?,
             args: pointers(&args),
             environment: pointers(&environment),
             _strings: args.into_iter().chain(environment).collect(),
@@ -125,41 +126,41 @@ impl Plan {
         })
     }
 
-    /// Starts the child and waits until it has become its image or could not.
-    fn carry_out(&self) -> io::Result<Leader> {
+    /// Starts the child and waits until it called `execve` or failed.
+    fn spawn(&self) -> io::Result<ProcessGroup> {
         let mut stack = vec![MaybeUninit::<u128>::uninit(); STACK];
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        let signals = Blocked::all()?;
+        let signals = BlockedSignals::all()?;
         // SAFETY: the stack is aligned and grows down from its end, which is one past the vector.
-        // `CLONE_VFORK` suspends this thread until the child is done with the stack, the plan and
+        // `CLONE_VFORK` suspends this thread until the child is done with the stack, the setup and
         // everything else that it shares. No signal handler of ours can run in the child: signals
         // are blocked, and it unblocks them only after it has reset all handlers.
         let pid = unsafe {
             let top = stack.as_mut_ptr().add(STACK);
-            let plan: *const Self = self;
-            libc::clone(child, top.cast(), flags, plan.cast_mut().cast())
+            let setup: *const Self = self;
+            libc::clone(child, top.cast(), flags, setup.cast_mut().cast())
         };
         let failure = io::Error::last_os_error();
         drop(signals);
-        let Some(leader) = u32::try_from(pid).ok().and_then(Leader::new) else {
+        let Some(group) = u32::try_from(pid).ok().and_then(ProcessGroup::new) else {
             return Err(failure);
         };
         match self.error.load(Ordering::Acquire) {
-            0 => Ok(leader),
-            // The child has ended; its leader is reaped as it is dropped.
+            0 => Ok(group),
+            // The child has exited; dropping the group reaps it.
             error => Err(io::Error::from_raw_os_error(error)),
         }
     }
 
-    /// Becomes the image; comes back only with the reason why not. Runs in the child.
+    /// Sets up the child and calls `execve`; returns only on an error. Runs in the child.
     ///
     /// # Safety
     ///
-    /// Only for a process that shares nothing but memory with its parent, which stands still. Nothing
-    /// in here allocates, locks or panics.
-    unsafe fn become_image(&self) -> c_int {
-        // SAFETY: system calls with pointers into `self`, which outlives them; the strings end with a
-        // null byte, and the lists with a null pointer.
+    /// Must run in a process that shares only memory with its parent, while the parent is suspended.
+    /// It must not allocate, lock or panic.
+    unsafe fn exec(&self) -> c_int {
+        // SAFETY: system calls with pointers into `self`, which outlives them. The strings and the
+        // lists are null-terminated.
         unsafe {
             reset_handlers();
             if libc::setpgid(0, 0) != 0 {
@@ -170,15 +171,15 @@ impl Plan {
                     return last_error();
                 }
             }
-            close_others(self.close);
+            close_inherited(self.close_fds);
             if let Some(cwd) = &self.cwd
                 && libc::chdir(cwd.as_ptr()) != 0
             {
                 return last_error();
             }
-            // Where a sandbox forbids it, the child runs without.
+            // If a sandbox forbids it, the child runs without.
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            // A parent that died before that line sends no signal any more.
+            // A parent that died before the call above sends no signal.
             if libc::getppid() != self.parent {
                 return libc::ESRCH;
             }
@@ -193,49 +194,48 @@ impl Plan {
     }
 }
 
-/// Keeps all descriptors but the pipes from the image.
+/// Closes all descriptors but the pipes, at the latest on `execve`.
 ///
 /// # Safety
 ///
-/// For the child alone, whose table of descriptors is a copy.
-unsafe fn close_others(how: Close) {
-    // SAFETY: system calls without pointers, and calls that have the same condition.
+/// Must run in the child, whose descriptor table is a copy.
+unsafe fn close_inherited(how: CloseFds) {
+    // SAFETY: system calls without pointers, and functions with the same condition.
     unsafe {
-        let at_once = how == Close::AtOnce
+        let closed = how == CloseFds::Range
             && libc::syscall(libc::SYS_close_range, FIRST_OTHER, c_int::MAX, 0) == 0;
-        if at_once || (how != Close::Counted && close_listed()) {
+        if closed || (how != CloseFds::Counted && close_listed()) {
             return;
         }
-        let most = libc::sysconf(libc::_SC_OPEN_MAX);
-        let most = RawFd::try_from(most).unwrap_or(MAX_UNLISTED);
-        for number in FIRST_OTHER..most.min(MAX_UNLISTED) {
+        let limit = libc::sysconf(libc::_SC_OPEN_MAX);
+        let limit = RawFd::try_from(limit).unwrap_or(MAX_UNLISTED);
+        for number in FIRST_OTHER..limit.min(MAX_UNLISTED) {
             libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC);
         }
     }
 }
 
-/// Marks all descriptors that the system lists, so that they are closed when the child becomes its
-/// image. Says whether it lists them.
+/// Marks all descriptors that `/proc` lists as close-on-exec. Returns whether the list could be read.
 ///
 /// # Safety
 ///
-/// For the child alone, whose table of descriptors is a copy.
+/// Must run in the child, whose descriptor table is a copy.
 unsafe fn close_listed() -> bool {
-    /// Aligned as the entries are.
+    /// Aligned like the directory entries.
     #[repr(C, align(8))]
     struct Entries([u8; 4096]);
     let mut entries = Entries([0; 4096]);
-    // SAFETY: the path ends with a null byte; the buffer is as long as it is said to be, and is read
-    // only where the system has written to it.
+    // SAFETY: the path is null-terminated. The size passed is that of the buffer, and only the part
+    // that the system has written is read.
     unsafe {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let folder = libc::open(DESCRIPTORS.as_ptr(), flags);
-        if folder < 0 {
+        let directory = libc::open(FD_DIRECTORY.as_ptr(), flags);
+        if directory < 0 {
             return false;
         }
         loop {
             let (buffer, size) = (entries.0.as_mut_ptr(), entries.0.len());
-            let read = libc::syscall(libc::SYS_getdents64, folder, buffer, size);
+            let read = libc::syscall(libc::SYS_getdents64, directory, buffer, size);
             let Some(read) = usize::try_from(read).ok() else {
                 return false;
             };
@@ -255,9 +255,9 @@ unsafe fn close_listed() -> bool {
     }
 }
 
-/// The first entry of a folder, if it is a number, and the entries behind it.
+/// Parses the first directory entry. Returns its name if that is a number, and the remaining entries.
 fn next_listed(entries: &[u8]) -> Option<(Option<RawFd>, &[u8])> {
-    /// Where the length of an entry stands in it, and where its name begins.
+    /// Offsets of the length and the name in an entry.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     let length = entries.get(LENGTH..LENGTH + 2)?.try_into().ok()?;
@@ -271,13 +271,13 @@ fn next_listed(entries: &[u8]) -> Option<(Option<RawFd>, &[u8])> {
     Some((number, entries.get(length..)?))
 }
 
-/// What the child does. Its memory is ours, so it does nothing but system calls.
-extern "C" fn child(plan: *mut c_void) -> c_int {
-    // SAFETY: it is the plan whose owner stands still until this process is done with it.
-    let plan = unsafe { &*plan.cast_const().cast::<Plan>() };
-    // SAFETY: this is the process that it was written for.
-    let error = unsafe { plan.become_image() };
-    plan.error.store(error, Ordering::Release);
+/// The entry point of the child. It shares our memory, so it only makes system calls.
+extern "C" fn child(setup: *mut c_void) -> c_int {
+    // SAFETY: `ChildSetup::spawn` passes itself, and is suspended while the child uses it.
+    let setup = unsafe { &*setup.cast_const().cast::<ChildSetup>() };
+    // SAFETY: this is the child, and its parent is suspended.
+    let error = unsafe { setup.exec() };
+    setup.error.store(error, Ordering::Release);
     127
 }
 
@@ -287,17 +287,17 @@ fn last_error() -> c_int {
         .unwrap_or(libc::EIO)
 }
 
-/// Gives every signal that has a handler its default action. What is ignored stays ignored, except
-/// for the signal that Rust programs ignore and others do not expect to.
+/// Resets every signal that has a handler to its default action. Ignored signals stay ignored, except
+/// SIGPIPE, which Rust programs ignore and other programs do not expect to be ignored.
 ///
 /// # Safety
 ///
-/// For the child alone: it has a table of its own.
+/// Must run in the child, whose table of signal handlers is a copy.
 unsafe fn reset_handlers() {
     for signal in 1..=LAST_SIGNAL {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: both calls get valid pointers or none; a signal that does not exist or cannot be
-        // changed is an error without effect. All zeroes is the default action.
+        // SAFETY: both calls get valid or null pointers. For a signal that does not exist or cannot
+        // be changed they fail without effect. All zeroes is the default action.
         unsafe {
             let known = libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0;
             let handler = action.assume_init_ref().sa_sigaction;
@@ -312,26 +312,26 @@ unsafe fn reset_handlers() {
 
 /// # Safety
 ///
-/// For the child alone, once no handler of its parent's is left.
+/// Must run in the child, after all handlers of its parent were reset.
 unsafe fn unblock_signals() {
     let mut none = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: the set is made by the first call.
+    // SAFETY: the first call initialises the set.
     unsafe {
         libc::sigemptyset(none.as_mut_ptr());
         libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut());
     }
 }
 
-/// All signals are blocked in this thread, until this is dropped.
-struct Blocked {
+/// Blocks all signals in this thread until it is dropped.
+struct BlockedSignals {
     before: libc::sigset_t,
 }
 
-impl Blocked {
+impl BlockedSignals {
     fn all() -> io::Result<Self> {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the first call makes the first set, the second one makes the other.
+        // SAFETY: the first call initialises `all`, the second one `before`.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             match libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) {
@@ -344,9 +344,9 @@ impl Blocked {
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the set is one that the system gave.
+        // SAFETY: `pthread_sigmask` initialised the set.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, ptr::null_mut());
         }
@@ -386,7 +386,7 @@ mod tests {
 
     use super::*;
 
-    /// Descriptors as a careless library leaves them, low and high ones.
+    /// Low and high descriptors without `O_CLOEXEC`, as a careless library leaves them.
     fn leak() -> Vec<OwnedFd> {
         let (read, write) = io::pipe().unwrap();
         let (one, _) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -407,20 +407,20 @@ mod tests {
     #[test]
     fn a_child_has_its_three_pipes_and_no_other_descriptor() {
         let leaked = leak();
-        let image = Image {
+        let spec = ProcessSpec {
             file: "/bin/sh".into(),
             name: "sh".into(),
             args: ["-c", "ls -1 /proc/$$/fd; exit 0"].map(Into::into).into(),
             environment: vec![("PATH".into(), "/bin:/usr/bin".into())],
             cwd: None,
         };
-        for how in [Close::AtOnce, Close::Listed, Close::Counted] {
-            let mut newborn = start_closing(&image, how).unwrap();
-            let mut said = String::new();
-            newborn.stdout.read_to_string(&mut said).unwrap();
-            assert_eq!(said, "0\n1\n2\n", "{how:?}");
+        for how in [CloseFds::Range, CloseFds::Listed, CloseFds::Counted] {
+            let mut child = spawn_closing(&spec, how).unwrap();
+            let mut output = String::new();
+            child.stdout.read_to_string(&mut output).unwrap();
+            assert_eq!(output, "0\n1\n2\n", "{how:?}");
         }
-        // They are still open here, and as they were.
+        // Our own descriptors stay open, and their flags unchanged.
         for descriptor in &leaked {
             let flags = rustix::io::fcntl_getfd(descriptor).unwrap();
             assert_eq!(flags, FdFlags::empty());

@@ -1,9 +1,9 @@
-//! The thread that is the parent of every child, and reaps those that nobody waits for.
+//! The thread that spawns every child, and reaps children that were killed and dropped.
 //!
-//! A parent-death signal is sent when the *thread* that started the child ends. Threads of a tokio
-//! runtime end when it is dropped or has nothing to do, so children are started here, by one thread
-//! that lasts as long as the process. Looking for a program and starting it may hang with the file
-//! system that it is on; then the thread is left to it, and the others get another one.
+//! A parent-death signal is sent when the *thread* that spawned the child ends. Threads of a tokio
+//! runtime end when the runtime is dropped or idle, so one thread that lives as long as the process
+//! spawns all children. Finding and starting a program may hang with the file system that holds it;
+//! then another thread takes over the queue.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,54 +16,54 @@ use std::time::Duration;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::sync::oneshot;
 
-/// The parent of all children of this process.
-pub(super) static PARENT: Parent = Parent::new();
+/// Spawns all children of this process.
+pub(super) static SPAWNER: Spawner = Spawner::new();
 
-/// How often killed children are looked after until they are gone.
-const REAP_EVERY: Duration = Duration::from_millis(10);
+/// How often killed children are polled until they can be reaped.
+const REAP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Work that takes longer is stuck.
-const STUCK: Duration = Duration::from_secs(1);
+/// A thread is stuck if one task takes longer.
+const STUCK_AFTER: Duration = Duration::from_secs(1);
 
-/// So many threads may be stuck at once. Beyond that the others wait with them.
+/// Threads that may be stuck at once; further tasks wait until one of them continues.
 const MAX_STUCK: usize = 16;
 
-/// Deep enough to start a process; nothing else runs there.
-const STACK: usize = 256 * 1024;
+/// Enough to spawn a process; the threads run nothing else.
+const STACK_BYTES: usize = 256 * 1024;
 
-/// The way to the thread, once there is one.
-pub(super) struct Parent {
-    threads: Mutex<Option<Threads>>,
+/// Hands tasks to the spawner thread, which is started on first use.
+pub(super) struct Spawner {
+    pool: Mutex<Option<ThreadPool>>,
 }
 
-/// The threads of this process. None of them ever ends: its children would be killed. So there are at
-/// most one more than may be stuck, and one that is no longer stuck takes its turn again.
-struct Threads {
-    /// The process that they belong to: a fork leaves them behind.
+/// The spawner threads of this process. A thread never ends, because that would kill its children.
+/// There is at most one more than may be stuck, and a thread that continues is used again.
+struct ThreadPool {
+    /// The process that the threads belong to: a fork does not copy them.
     process: u32,
-    all: Vec<Thread>,
-    /// The one that gets the jobs.
+    threads: Vec<SpawnerThread>,
+    /// The thread that receives jobs.
     current: usize,
-    /// How often another one got them.
-    turn: u32,
+    /// Counts the changes of `current`.
+    epoch: u32,
 }
 
-struct Thread {
-    /// One job per start and per child that was killed, so bounded by the number of servers.
+struct SpawnerThread {
+    /// Holds one job per spawn and per killed child, so the number of servers bounds it.
     jobs: Sender<Job>,
-    /// It is at work, and stuck if that lasts.
+    /// Set while the thread runs a task.
     busy: Arc<AtomicBool>,
 }
 
 enum Job {
-    Work(Arc<Work>),
-    Bury(Pid),
+    Run(Arc<Task>),
+    Reap(Pid),
 }
 
-/// Something to be done once, by the thread that takes it first.
-struct Work(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+/// A closure that runs once, on the first thread that takes it.
+struct Task(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
-impl Work {
+impl Task {
     fn take(&self) -> Option<Box<dyn FnOnce() + Send>> {
         lock(&self.0).take()
     }
@@ -73,24 +73,24 @@ impl Work {
     }
 }
 
-/// Work that is not begun once this is dropped.
-struct Wanted(Arc<Work>);
+/// Cancels a task that has not started when this is dropped.
+struct CancelOnDrop(Arc<Task>);
 
-impl Drop for Wanted {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         drop(self.0.take());
     }
 }
 
-impl Parent {
+impl Spawner {
     const fn new() -> Self {
         Self {
-            threads: Mutex::new(None),
+            pool: Mutex::new(None),
         }
     }
 
-    /// Has the thread do something. Given up, it is not begun any more; if it was, what comes of it is
-    /// dropped.
+    /// Runs a closure on the spawner thread. If the future is dropped, a closure that has not started
+    /// never runs, and the result of one that has is dropped.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -99,141 +99,141 @@ impl Parent {
         let work = Box::new(move || {
             let _ = reply.send(work());
         });
-        let work = Wanted(Arc::new(Work(Mutex::new(Some(work)))));
-        let mut turn = self.give(Job::Work(Arc::clone(&work.0)))?;
+        let task = CancelOnDrop(Arc::new(Task(Mutex::new(Some(work)))));
+        let mut epoch = self.send(Job::Run(Arc::clone(&task.0)))?;
         let result = loop {
-            if let Ok(result) = tokio::time::timeout(STUCK, &mut done).await {
+            if let Ok(result) = tokio::time::timeout(STUCK_AFTER, &mut done).await {
                 break result;
             }
-            let is_replaced = self.replace(turn);
-            if work.0.is_taken() {
+            let is_replaced = self.replace_stuck(epoch);
+            if task.0.is_taken() {
                 break done.await;
             }
-            // Where all are stuck it waits with them, until one of them is not.
+            // If all threads are stuck, the task stays queued until one of them continues.
             if is_replaced {
-                turn = self.give(Job::Work(Arc::clone(&work.0)))?;
+                epoch = self.send(Job::Run(Arc::clone(&task.0)))?;
             }
         };
-        result.map_err(|_| io::Error::other("the thread for processes failed"))
+        result.map_err(|_| io::Error::other("the spawner thread failed"))
     }
 
-    /// Reaps a child that was killed, in the background.
-    pub(super) fn bury(&self, child: Pid) {
-        // Without the thread it stays a zombie until this process ends.
-        let _ = self.give(Job::Bury(child));
+    /// Reaps a killed child in the background.
+    pub(super) fn reap_in_background(&self, child: Pid) {
+        // Without the thread the child stays a zombie until this process ends.
+        let _ = self.send(Job::Reap(child));
     }
 
-    /// Hands a job to the thread, which is started at the first one, and says whose turn it is.
-    fn give(&self, job: Job) -> io::Result<u32> {
-        let mut threads = lock(&self.threads);
+    /// Sends a job to the current thread, and returns the epoch.
+    fn send(&self, job: Job) -> io::Result<u32> {
+        let mut pool = lock(&self.pool);
         let process = std::process::id();
-        let threads = match &mut *threads {
-            Some(known) if known.process == process => known,
-            other => other.insert(Threads::start(process)?),
+        let pool = match &mut *pool {
+            Some(pool) if pool.process == process => pool,
+            other => other.insert(ThreadPool::start(process)?),
         };
-        threads.give(job)?;
-        Ok(threads.turn)
+        pool.send(job)?;
+        Ok(pool.epoch)
     }
 
-    /// Gives the turn of a thread that is stuck to another one, for those who come after; says whether
-    /// there is one.
-    fn replace(&self, stuck: u32) -> bool {
-        match &mut *lock(&self.threads) {
-            Some(threads) => threads.turn != stuck || threads.replace(),
+    /// Sends further jobs to another thread if the current one is still that of the stuck epoch.
+    /// Returns whether there is another thread.
+    fn replace_stuck(&self, epoch: u32) -> bool {
+        match &mut *lock(&self.pool) {
+            Some(pool) => pool.epoch != epoch || pool.replace_current(),
             None => false,
         }
     }
 }
 
-impl Threads {
+impl ThreadPool {
     fn start(process: u32) -> io::Result<Self> {
         Ok(Self {
             process,
-            all: vec![Thread::start()?],
+            threads: vec![SpawnerThread::start()?],
             current: 0,
-            turn: 0,
+            epoch: 0,
         })
     }
 
-    fn give(&mut self, job: Job) -> io::Result<()> {
-        if let Some(thread) = self.all.get_mut(self.current)
+    fn send(&mut self, job: Job) -> io::Result<()> {
+        if let Some(thread) = self.threads.get_mut(self.current)
             && let Err(unsent) = thread.jobs.send(job)
         {
-            *thread = Thread::start()?;
+            *thread = SpawnerThread::start()?;
             let _ = thread.jobs.send(unsent.0);
         }
         Ok(())
     }
 
-    fn replace(&mut self) -> bool {
-        let is_free = |thread: &Thread| !thread.busy.load(Ordering::Acquire);
-        let free = self.all.iter().position(is_free);
+    fn replace_current(&mut self) -> bool {
+        let is_free = |thread: &SpawnerThread| !thread.busy.load(Ordering::Acquire);
+        let free = self.threads.iter().position(is_free);
         let next = match free {
             Some(free) => free,
-            None if self.all.len() > MAX_STUCK => return false,
-            None => match Thread::start() {
+            None if self.threads.len() > MAX_STUCK => return false,
+            None => match SpawnerThread::start() {
                 Ok(started) => {
-                    self.all.push(started);
-                    self.all.len() - 1
+                    self.threads.push(started);
+                    self.threads.len() - 1
                 }
                 Err(_) => return false,
             },
         };
-        tracing::warn!("starting a process is stuck; the others do not wait for it");
+        tracing::warn!("spawning a process is stuck; continuing on another thread");
         self.current = next;
-        self.turn = self.turn.wrapping_add(1);
+        self.epoch = self.epoch.wrapping_add(1);
         true
     }
 }
 
-impl Thread {
+impl SpawnerThread {
     fn start() -> io::Result<Self> {
         let (jobs, inbox) = mpsc::channel();
         let busy = Arc::new(AtomicBool::new(false));
         let is_busy = Arc::clone(&busy);
         thread::Builder::new()
-            .name("mcpvisor-parent".to_owned())
-            .stack_size(STACK)
-            .spawn(move || be_parent(&inbox, &is_busy))?;
+            .name("mcpvisor-spawn".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || run_jobs(&inbox, &is_busy))?;
         Ok(Self { jobs, busy })
     }
 }
 
-/// Never returns: its children would be killed. Nor does a panic end it.
-fn be_parent(inbox: &Receiver<Job>, busy: &AtomicBool) {
-    let mut dying: Vec<Pid> = Vec::new();
-    let mut left_alone = false;
+/// Never returns and survives panics, because the end of the thread would kill its children.
+fn run_jobs(inbox: &Receiver<Job>, busy: &AtomicBool) {
+    let mut killed: Vec<Pid> = Vec::new();
+    let mut disconnected = false;
     loop {
-        let job = match (dying.is_empty(), left_alone) {
+        let job = match (killed.is_empty(), disconnected) {
             (true, true) => {
                 thread::park();
                 continue;
             }
             (true, false) => inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            (false, _) => inbox.recv_timeout(REAP_EVERY),
+            (false, _) => inbox.recv_timeout(REAP_INTERVAL),
         };
         match job {
-            Ok(Job::Work(work)) => {
+            Ok(Job::Run(task)) => {
                 busy.store(true, Ordering::Release);
-                if let Some(work) = work.take() {
-                    // Whoever waits for it hears of a panic by the end of its channel.
+                if let Some(work) = task.take() {
+                    // A panic drops the reply channel, which fails the caller.
                     let _ = catch_unwind(AssertUnwindSafe(work));
                 }
                 busy.store(false, Ordering::Release);
             }
-            Ok(Job::Bury(child)) => dying.push(child),
+            Ok(Job::Reap(child)) => killed.push(child),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                left_alone = true;
-                thread::sleep(REAP_EVERY);
+                disconnected = true;
+                thread::sleep(REAP_INTERVAL);
             }
         }
-        dying.retain(|child| matches!(waitpid(Some(*child), WaitOptions::NOHANG), Ok(None)));
+        killed.retain(|child| matches!(waitpid(Some(*child), WaitOptions::NOHANG), Ok(None)));
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that holds a lock can leave a value in a bad state.
+    // No panic while a lock is held can leave an invalid value.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -248,143 +248,146 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_is_done_by_one_thread_and_in_order() {
-        let parent = Parent::new();
-        let first = parent.run(thread_id).await.unwrap();
+    async fn all_tasks_run_on_one_thread_in_order() {
+        let spawner = Spawner::new();
+        let first = spawner.run(thread_id).await.unwrap();
         assert_ne!(first, thread_id());
         for _ in 0..10 {
-            assert_eq!(parent.run(thread_id).await.unwrap(), first);
+            assert_eq!(spawner.run(thread_id).await.unwrap(), first);
         }
     }
 
     #[tokio::test]
-    async fn a_start_that_is_stuck_holds_up_nobody_else_and_goes_on_when_it_can() {
-        let parent = Arc::new(Parent::new());
+    async fn a_stuck_task_delays_no_other_task_and_continues_when_it_can() {
+        let spawner = Arc::new(Spawner::new());
         let (release, held) = mpsc::channel::<()>();
-        let (begun, has_begun) = oneshot::channel();
+        let (start, started) = oneshot::channel();
         let stuck = tokio::spawn({
-            let parent = Arc::clone(&parent);
+            let spawner = Arc::clone(&spawner);
             let work = move || {
-                begun.send(()).unwrap();
+                start.send(()).unwrap();
                 held.recv().unwrap();
                 thread_id()
             };
-            async move { parent.run(work).await }
+            async move { spawner.run(work).await }
         });
-        has_begun.await.unwrap();
-        // This one waits in line until the first one is seen to be stuck, the next one does not.
-        let patience = STUCK + DEADLINE;
-        let second = tokio::time::timeout(patience, parent.run(thread_id)).await;
+        started.await.unwrap();
+        // The second task waits until the first one counts as stuck; the third does not wait.
+        let limit = STUCK_AFTER + DEADLINE;
+        let second = tokio::time::timeout(limit, spawner.run(thread_id)).await;
         let second = second.unwrap().unwrap();
-        let third = tokio::time::timeout(STUCK, parent.run(thread_id)).await;
+        let third = tokio::time::timeout(STUCK_AFTER, spawner.run(thread_id)).await;
         assert_eq!(third.unwrap().unwrap(), second);
         release.send(()).unwrap();
         assert_ne!(stuck.await.unwrap().unwrap(), second);
     }
 
     #[tokio::test]
-    async fn what_was_given_up_in_line_is_not_begun() {
-        let parent = Parent::new();
+    async fn a_queued_task_that_was_cancelled_never_starts() {
+        let spawner = Spawner::new();
         let (release, held) = mpsc::channel::<()>();
-        let mut first = Box::pin(parent.run(move || held.recv()));
+        let mut first = Box::pin(spawner.run(move || held.recv()));
         assert!(futures_util::poll!(&mut first).is_pending());
-        let (begun, mut was_begun) = oneshot::channel();
-        let mut second = Box::pin(parent.run(move || begun.send(())));
+        let (start, mut started) = oneshot::channel();
+        let mut second = Box::pin(spawner.run(move || start.send(())));
         assert!(futures_util::poll!(&mut second).is_pending());
         drop(second);
         release.send(()).unwrap();
         first.await.unwrap().unwrap();
-        parent.run(thread_id).await.unwrap();
-        assert!(was_begun.try_recv().is_err());
+        spawner.run(thread_id).await.unwrap();
+        assert!(started.try_recv().is_err());
     }
 
-    /// Work that the current thread is stuck in until it is released.
+    /// A task that blocks the current thread until it is released.
     struct Stuck {
         thread: thread::ThreadId,
-        turn: u32,
+        epoch: u32,
         release: Sender<()>,
     }
 
     impl Stuck {
-        async fn on(parent: &Parent) -> Self {
+        async fn on(spawner: &Spawner) -> Self {
             let (release, held) = mpsc::channel::<()>();
-            let (begun, has_begun) = oneshot::channel();
+            let (start, started) = oneshot::channel();
             let work = Box::new(move || {
-                begun.send(thread_id()).unwrap();
+                start.send(thread_id()).unwrap();
                 held.recv().unwrap();
             });
-            let work = Arc::new(Work(Mutex::new(Some(work))));
-            let turn = parent.give(Job::Work(work)).unwrap();
-            let thread = has_begun.await.unwrap();
+            let work = Arc::new(Task(Mutex::new(Some(work))));
+            let epoch = spawner.send(Job::Run(work)).unwrap();
+            let thread = started.await.unwrap();
             Self {
                 thread,
-                turn,
+                epoch,
                 release,
             }
         }
     }
 
-    fn count(parent: &Parent) -> usize {
-        lock(&parent.threads).as_ref().unwrap().all.len()
+    fn count(spawner: &Spawner) -> usize {
+        lock(&spawner.pool).as_ref().unwrap().threads.len()
     }
 
-    async fn busy(parent: &Parent, wanted: usize) {
+    async fn busy(spawner: &Spawner, wanted: usize) {
         let busy = || {
-            let threads = lock(&parent.threads);
-            let all = threads.as_ref().unwrap().all.iter();
+            let pool = lock(&spawner.pool);
+            let all = pool.as_ref().unwrap().threads.iter();
             all.filter(|it| it.busy.load(Ordering::Acquire)).count()
         };
         let waited = async {
             while busy() != wanted {
-                tokio::time::sleep(REAP_EVERY).await;
+                tokio::time::sleep(REAP_INTERVAL).await;
             }
         };
         let waited = tokio::time::timeout(DEADLINE, waited).await;
-        waited.expect("the threads that are busy");
+        waited.expect("busy threads");
     }
 
     #[tokio::test]
-    async fn only_so_many_threads_are_stuck_at_once_and_one_that_is_no_longer_takes_its_turn() {
-        let parent = Parent::new();
+    async fn stuck_threads_are_limited_and_a_thread_that_continues_is_used_again() {
+        let spawner = Spawner::new();
         let mut stuck = Vec::new();
         for _ in 0..MAX_STUCK {
-            let one = Stuck::on(&parent).await;
-            assert!(parent.replace(one.turn));
+            let one = Stuck::on(&spawner).await;
+            assert!(spawner.replace_stuck(one.epoch));
             stuck.push(one);
         }
-        assert!(parent.replace(0), "there is another one already");
-        let last = Stuck::on(&parent).await;
-        assert!(!parent.replace(last.turn), "there are so many and no more");
-        // This one waits with them until one of them goes on.
-        let waiting = tokio::time::timeout(DEADLINE, parent.run(thread_id));
+        assert!(spawner.replace_stuck(0), "another thread took over already");
+        let last = Stuck::on(&spawner).await;
+        assert!(
+            !spawner.replace_stuck(last.epoch),
+            "the number of stuck threads is limited"
+        );
+        // The task waits until one of the stuck threads continues.
+        let waiting = tokio::time::timeout(DEADLINE, spawner.run(thread_id));
         let released = async {
-            tokio::time::sleep(STUCK / 2).await;
+            tokio::time::sleep(STUCK_AFTER / 2).await;
             stuck[3].release.send(()).unwrap();
             stuck[3].thread
         };
         let (done_by, free) = tokio::join!(waiting, released);
         assert_eq!(done_by.unwrap().unwrap(), free);
-        assert_eq!(count(&parent), MAX_STUCK + 1);
+        assert_eq!(count(&spawner), MAX_STUCK + 1);
         drop((stuck, last));
     }
 
     #[tokio::test]
-    async fn slow_starts_in_the_course_of_time_cost_no_thread_each() {
-        let parent = Parent::new();
+    async fn repeated_slow_tasks_reuse_threads() {
+        let spawner = Spawner::new();
         for _ in 0..10 * MAX_STUCK {
-            let slow = Stuck::on(&parent).await;
-            assert!(parent.replace(slow.turn), "only one is stuck");
+            let slow = Stuck::on(&spawner).await;
+            assert!(spawner.replace_stuck(slow.epoch), "only one is stuck");
             slow.release.send(()).unwrap();
-            busy(&parent, 0).await;
+            busy(&spawner, 0).await;
         }
-        assert_eq!(count(&parent), 2);
+        assert_eq!(count(&spawner), 2);
     }
 
     #[tokio::test]
     async fn a_panic_does_not_end_the_thread() {
-        let parent = Parent::new();
-        let first = parent.run(thread_id).await.unwrap();
-        parent.run(|| panic!("on purpose")).await.unwrap_err();
-        assert_eq!(parent.run(thread_id).await.unwrap(), first);
+        let spawner = Spawner::new();
+        let first = spawner.run(thread_id).await.unwrap();
+        spawner.run(|| panic!("on purpose")).await.unwrap_err();
+        assert_eq!(spawner.run(thread_id).await.unwrap(), first);
     }
 }

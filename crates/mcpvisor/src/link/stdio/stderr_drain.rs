@@ -1,4 +1,4 @@
-//! Reads what a child says on its stderr, always, so that it never blocks.
+//! Reads the stderr of a child continuously, so that the child never blocks on it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,15 +11,14 @@ use tokio::task::JoinHandle;
 
 use crate::link::StderrRing;
 
-/// So much is read at once. It is part of the task of every child, so it is small.
-const CHUNK: usize = 2 * 1024;
+/// Bytes per read. The buffer is part of every child's task, so it is small.
+const CHUNK_BYTES: usize = 2 * 1024;
 
-/// After so many bytes, which is as much as a pipe holds, it is left alone for a moment: the child waits
-/// then, and leaves the processor to other servers.
-const REST_AFTER: usize = 64 * 1024;
+/// Bytes between pauses, the capacity of a pipe. During a pause a flooding child blocks and leaves the
+/// CPU to other servers.
+const PAUSE_AFTER: usize = 64 * 1024;
 
-/// For so long.
-const REST: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The task that reads a child's stderr to its end; aborted when dropped.
 #[derive(Debug)]
@@ -39,7 +38,7 @@ impl StderrDrain {
         }
     }
 
-    /// Waits until all that was written is in the ring and nobody can write any more.
+    /// Waits until all writers closed the pipe and their output is in the ring.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.ended {
             let _ = ready!(Pin::new(&mut self.task).poll(cx));
@@ -48,11 +47,11 @@ impl StderrDrain {
         Poll::Ready(())
     }
 
-    /// Ends the task: by itself within the patience, else by force, because someone who outlived the
-    /// child may hold the pipe for ever.
-    pub(super) async fn end(&mut self, patience: Duration) {
+    /// Waits for the task to end, and aborts it after the timeout, because a process that outlived
+    /// the child may hold the pipe forever.
+    pub(super) async fn end(&mut self, timeout: Duration) {
         let ended = std::future::poll_fn(|cx| self.poll_end(cx));
-        if tokio::time::timeout(patience, ended).await.is_err() {
+        if tokio::time::timeout(timeout, ended).await.is_err() {
             self.task.abort();
             std::future::poll_fn(|cx| self.poll_end(cx)).await;
         }
@@ -66,19 +65,19 @@ impl Drop for StderrDrain {
 }
 
 async fn drain(mut stderr: impl AsyncRead + Unpin, ring: Arc<StderrRing>) {
-    let mut chunk = [0; CHUNK];
-    let mut unrested = 0;
+    let mut chunk = [0; CHUNK_BYTES];
+    let mut since_pause = 0;
     loop {
         match stderr.read(&mut chunk).await {
             Ok(0) | Err(_) => return,
             Ok(length) => {
                 ring.push(&chunk[..length]);
-                unrested += length;
+                since_pause += length;
             }
         }
-        if unrested >= REST_AFTER {
-            unrested = 0;
-            tokio::time::sleep(REST).await;
+        if since_pause >= PAUSE_AFTER {
+            since_pause = 0;
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }
@@ -91,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// Says more than anyone can read, and ends only so that a reader that never rests does, too.
+    /// Floods the reader; the end exists only so that a reader that never pauses ends, too.
     struct Flood(Arc<AtomicUsize>);
 
     const ALL: usize = 256 * 1024 * 1024;
@@ -112,13 +111,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_is_read_with_rests() {
+    async fn a_flood_is_read_with_pauses() {
         let read = Arc::new(AtomicUsize::new(0));
         let ring = Arc::new(StderrRing::new(1024));
         let drain = StderrDrain::start(Flood(Arc::clone(&read)), ring);
         tokio::time::sleep(Duration::from_millis(100)).await;
         let read = read.load(Ordering::Relaxed);
-        assert!((REST_AFTER..=101 * REST_AFTER).contains(&read), "{read}");
+        assert!((PAUSE_AFTER..=101 * PAUSE_AFTER).contains(&read), "{read}");
         drop(drain);
     }
 }

@@ -1,34 +1,41 @@
-mod bounds;
-mod family;
+mod limits;
+mod process_group;
 
+use std::future::poll_fn;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use mcpvisor_core::CallId;
-use rmcp::model::{JsonRpcMessage, NumberOrString, PingRequest, RequestId};
-use rustix::process::{Pid, kill_process, test_kill_process_group};
+use mcpvisor_core::settings::CloseSettings;
+use mcpvisor_core::{CallId, ServerName};
+use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, NumberOrString, PingRequest, RequestId};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 use tokio::time::timeout;
 
 use super::*;
-use crate::link::{OpenFailureClass, PendingSnapshot, ReplyKind};
+use crate::link::limits::MessageLimits;
+use crate::link::{
+    DownKind, Inbound, Link, LinkDown, OpenFailure, OpenFailureClass, PendingRequests,
+    PendingSnapshot, ReplyKind, StderrRing,
+};
 
-/// Nothing in these tests takes longer, unless it hangs.
+/// A test that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What takes no time takes at most so long on a busy machine.
+/// The longest that an immediate event takes on a busy machine.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The steps of a close, short enough to wait for all of them.
+/// Grace periods that are short enough to wait for all of them.
 const GRACE: CloseSettings = CloseSettings::new(
     Duration::ZERO,
     Duration::from_millis(300),
     Duration::from_millis(300),
 );
 
-/// Whatever the child answers, nobody asked.
-struct Nothing;
+/// No request is pending.
+struct NothingPending;
 
-impl PendingRequests for Nothing {
+impl PendingRequests for NothingPending {
     fn reply_kind(&self, _: CallId) -> Option<ReplyKind> {
         None
     }
@@ -74,10 +81,12 @@ fn ping(id: i64) -> ClientJsonRpcMessage {
 
 impl Running {
     async fn next(&mut self) -> Result<Inbound, LinkDown> {
-        timeout(DEADLINE, self.link.next(&Nothing)).await.unwrap()
+        timeout(DEADLINE, self.link.next(&NothingPending))
+            .await
+            .unwrap()
     }
 
-    /// Ignores what the child says and waits for the end of the link.
+    /// Ignores messages and waits for the end of the link.
     async fn down(&mut self) -> LinkDown {
         loop {
             if let Err(down) = self.next().await {
@@ -86,14 +95,14 @@ impl Running {
         }
     }
 
-    /// Waits for the child's process id, or whatever number it says first on stderr.
-    async fn number_on_stderr(&self) -> Pid {
+    /// Waits for a process id on the first line of stderr.
+    async fn pid_on_stderr(&self) -> Pid {
         let deadline = Instant::now() + DEADLINE;
         loop {
             if let Some((line, _)) = self.stderr.tail().split_once('\n') {
                 return Pid::from_raw(line.trim().parse().unwrap()).unwrap();
             }
-            assert!(Instant::now() < deadline, "said nothing");
+            assert!(Instant::now() < deadline, "stderr is empty");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -108,8 +117,8 @@ async fn group_is_gone(group: Pid) {
     }
 }
 
-/// Whether more is left of a group than dead grandchildren, which the system's first process reaps
-/// in its own time. Where there is no `/proc`, they count too.
+/// Whether a group has members other than zombie grandchildren, which init reaps later. Without
+/// `/proc` those count too.
 fn has_members(group: Pid) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return true;
@@ -127,7 +136,7 @@ fn has_members(group: Pid) -> bool {
 
 #[tokio::test]
 async fn messages_travel_in_order_and_many_at_once() {
-    // What is written comes back, so each ping of ours is a ping of the server's.
+    // `cat` echoes each ping of ours as a ping of the server.
     let mut cat = open(&StdioCommand::new("cat")).await.unwrap();
     let positions: Vec<u64> = (0..1_500)
         .map(|id| cat.link.push(ping(id)).unwrap())
@@ -143,7 +152,7 @@ async fn messages_travel_in_order_and_many_at_once() {
             };
             assert_eq!(id, RequestId::Number(expected));
             expected += 1;
-            inbound = cat.link.try_next(&Nothing);
+            inbound = cat.link.try_next(&NothingPending);
         }
     }
     assert!(cat.link.sent() > positions[1_499]);
@@ -152,7 +161,7 @@ async fn messages_travel_in_order_and_many_at_once() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_given_up_loses_nothing() {
+async fn a_cancelled_wait_loses_nothing() {
     let line = r#"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}"#;
     let mut slow = sh(&format!(
         "for part in 1 2 3; do printf '%s' \"{}\"; sleep 0.02; printf '%s\\r\\n\\n' \"{}\"; sleep 0.02; done",
@@ -161,7 +170,7 @@ async fn a_wait_that_is_given_up_loses_nothing() {
     )).await;
     let mut notifications = 0;
     let down = loop {
-        match timeout(Duration::from_millis(1), slow.link.next(&Nothing)).await {
+        match timeout(Duration::from_millis(1), slow.link.next(&NothingPending)).await {
             Ok(Ok(Inbound::Notification(_))) => notifications += 1,
             Ok(Ok(other)) => panic!("{other:?}"),
             Ok(Err(down)) => break down,
@@ -173,7 +182,7 @@ async fn a_wait_that_is_given_up_loses_nothing() {
 }
 
 #[tokio::test]
-async fn last_words_come_before_the_exit() {
+async fn last_messages_arrive_before_the_exit() {
     let mut child = sh(concat!(
         r#"echo banner; echo '{"jsonrpc":"2.0","method":"notifications/x"}'; echo sorry >&2; "#,
         r#"printf '{"jsonrpc":"2.0","method":"notifications/y"}'; exit 3"#,
@@ -182,8 +191,11 @@ async fn last_words_come_before_the_exit() {
     let first = child.next().await;
     assert!(matches!(first, Ok(Inbound::Stray { .. })), "{first:?}");
     for _ in 0..2 {
-        let word = child.next().await;
-        assert!(matches!(word, Ok(Inbound::Notification(_))), "{word:?}");
+        let message = child.next().await;
+        assert!(
+            matches!(message, Ok(Inbound::Notification(_))),
+            "{message:?}"
+        );
     }
     let expected = LinkDown::new(DownKind::Exited, "the process exited with code 3");
     assert_eq!(child.next().await.unwrap_err(), expected);
@@ -192,7 +204,7 @@ async fn last_words_come_before_the_exit() {
 }
 
 #[tokio::test]
-async fn last_words_come_even_if_all_of_the_end_is_seen_at_once() {
+async fn last_messages_arrive_even_if_exit_and_end_of_pipes_are_seen_at_once() {
     let mut child = sh(concat!(
         r#"echo '{"jsonrpc":"2.0","method":"notifications/x"}'; "#,
         r#"printf '{"jsonrpc":"2.0","method":"notifications/y"}'; exit 3"#,
@@ -203,8 +215,11 @@ async fn last_words_come_even_if_all_of_the_end_is_seen_at_once() {
     let exit = poll_fn(|cx| child.link.process.poll_exit(cx).map(drop));
     timeout(DEADLINE, exit).await.unwrap();
     for _ in 0..2 {
-        let word = child.next().await;
-        assert!(matches!(word, Ok(Inbound::Notification(_))), "{word:?}");
+        let message = child.next().await;
+        assert!(
+            matches!(message, Ok(Inbound::Notification(_))),
+            "{message:?}"
+        );
     }
     let down = child.next().await.unwrap_err();
     assert_eq!(down.message, "the process exited with code 3");
@@ -226,7 +241,7 @@ async fn a_killed_child_is_noticed_at_once() {
     );
     assert!(noticed < BUSY, "{noticed:?}");
 
-    // A close that waits for the dead takes far longer.
+    // A close that waited for its grace periods would take far longer.
     let patient = CloseSettings::new(Duration::ZERO, DEADLINE, DEADLINE);
     let closing = Instant::now();
     cat.link.close(patient).await.unwrap();
@@ -235,7 +250,7 @@ async fn a_killed_child_is_noticed_at_once() {
 }
 
 #[tokio::test]
-async fn an_exit_takes_the_rest_of_the_group_along() {
+async fn an_exit_kills_the_rest_of_the_group() {
     let mut child = sh("sleep 100 & sleep 100 & echo $! >&2; exit 4").await;
     let started = Instant::now();
     assert_eq!(child.down().await.message, "the process exited with code 4");
@@ -244,9 +259,9 @@ async fn an_exit_takes_the_rest_of_the_group_along() {
 }
 
 #[tokio::test]
-async fn someone_outside_the_group_who_holds_the_pipes_delays_nothing_for_long() {
+async fn a_process_outside_the_group_that_holds_the_pipes_does_not_delay_the_end() {
     let mut child = sh("setsid sleep 100 & echo $! >&2; exit 5").await;
-    let holder = child.number_on_stderr().await;
+    let holder = child.pid_on_stderr().await;
     let started = Instant::now();
     assert_eq!(child.down().await.message, "the process exited with code 5");
     child.link.close(GRACE).await.unwrap();
@@ -256,7 +271,7 @@ async fn someone_outside_the_group_who_holds_the_pipes_delays_nothing_for_long()
 }
 
 #[tokio::test]
-async fn a_closed_stdout_is_the_end_even_if_the_child_lives_on() {
+async fn a_closed_stdout_ends_the_link_even_if_the_child_runs_on() {
     let mut child = sh("exec 1>&-; sleep 100").await;
     assert_eq!(
         child.next().await.unwrap_err(),
@@ -267,9 +282,9 @@ async fn a_closed_stdout_is_the_end_even_if_the_child_lives_on() {
 }
 
 #[tokio::test]
-async fn a_closed_stdin_is_the_end_and_nothing_counts_as_sent() {
+async fn a_closed_stdin_ends_the_link_and_nothing_counts_as_sent() {
     let mut child = sh("exec 0<&-; echo $$ >&2; sleep 100").await;
-    child.number_on_stderr().await;
+    child.pid_on_stderr().await;
     let position = child.link.push(ping(1)).unwrap();
     let down = child.next().await.unwrap_err();
     assert_eq!(down.kind, DownKind::WriteFailed, "{down:?}");
@@ -279,12 +294,12 @@ async fn a_closed_stdin_is_the_end_and_nothing_counts_as_sent() {
 }
 
 #[tokio::test]
-async fn what_a_child_does_not_read_is_sent_only_in_part_and_close_does_not_wait_for_it() {
+async fn a_close_does_not_wait_for_messages_that_the_child_does_not_read() {
     let mut child = sh("sleep 100").await;
     let positions: Vec<u64> = (0..10_000)
         .map(|id| child.link.push(ping(id)).unwrap())
         .collect();
-    let waited = timeout(Duration::from_millis(50), child.link.next(&Nothing)).await;
+    let waited = timeout(Duration::from_millis(50), child.link.next(&NothingPending)).await;
     assert!(waited.is_err());
     assert!(positions[0] < child.link.sent());
     assert!(child.link.sent() <= positions[9_999]);
@@ -295,24 +310,28 @@ async fn what_a_child_does_not_read_is_sent_only_in_part_and_close_does_not_wait
 }
 
 #[tokio::test]
-async fn a_line_without_end_breaks_the_link_and_fills_no_memory() {
+async fn an_endless_line_breaks_the_link_and_uses_bounded_memory() {
     let mut child = sh("tr '\\0' x < /dev/zero").await;
     assert_eq!(
         child.next().await.unwrap_err(),
         LinkDown::new(DownKind::Broken, "a line is longer than 16 MiB")
     );
-    let kept = child.link.lines.take_rest().len();
-    let longest = MessageLimits::default().get().max_bytes;
-    assert!(kept <= 2 * longest, "{kept}");
+    let buffered = child.link.lines.take_rest().len();
+    let max_bytes = MessageLimits::default().get().max_bytes;
+    assert!(buffered <= 2 * max_bytes, "{buffered}");
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert!(child.next().await.is_err());
-    assert_eq!(child.link.lines.take_rest().len(), 0, "it read on");
+    assert_eq!(
+        child.link.lines.take_rest().len(),
+        0,
+        "the link kept reading"
+    );
     child.link.close(GRACE).await.unwrap();
     group_is_gone(child.group).await;
 }
 
 #[tokio::test]
-async fn a_close_lets_a_child_finish_what_it_writes() {
+async fn a_close_lets_a_child_finish_its_output() {
     let mut child = sh("cat > /dev/null; head -c 1000000 /dev/zero; echo done >&2").await;
     let closing = Instant::now();
     child.link.close(CloseSettings::default()).await.unwrap();
@@ -321,7 +340,7 @@ async fn a_close_lets_a_child_finish_what_it_writes() {
 }
 
 #[tokio::test]
-async fn a_close_goes_from_polite_to_forceful() {
+async fn a_close_escalates_from_stdin_to_sigterm_to_sigkill() {
     let mut polite = sh("sleep 100").await;
     let closing = Instant::now();
     polite.link.close(GRACE).await.unwrap();
@@ -329,7 +348,7 @@ async fn a_close_goes_from_polite_to_forceful() {
     group_is_gone(polite.group).await;
 
     let mut stubborn = sh("trap '' TERM; echo $$ >&2; while :; do sleep 0.05; done").await;
-    stubborn.number_on_stderr().await;
+    stubborn.pid_on_stderr().await;
     let closing = Instant::now();
     let closed = stubborn.link.close(GRACE).await;
     assert_eq!(closed.unwrap_err(), "the process had to be killed");
@@ -340,7 +359,7 @@ async fn a_close_goes_from_polite_to_forceful() {
 #[tokio::test]
 async fn a_dropped_link_leaves_nothing_behind() {
     let child = sh("trap '' TERM; sleep 100 & sleep 100 & echo $$ >&2; sleep 100").await;
-    child.number_on_stderr().await;
+    child.pid_on_stderr().await;
     drop(child.link);
     group_is_gone(child.group).await;
 }
@@ -362,7 +381,7 @@ fn a_dropped_runtime_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_child_sees_its_own_environment_and_directory() {
-    // The test runner sets this one, and it is on no list.
+    // Cargo sets this variable, and it is not inherited.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     let command = StdioCommand::new("sh")
         .args(["-c", "env >&2; pwd >&2"])
@@ -370,15 +389,15 @@ async fn a_child_sees_its_own_environment_and_directory() {
         .cwd("/");
     let mut child = open(&command).await.unwrap();
     child.down().await;
-    let said = child.stderr.tail();
-    assert!(said.contains("GIVEN=by hand\n"), "{said}");
-    assert!(said.contains("PATH="), "{said}");
-    assert!(!said.contains("CARGO_MANIFEST_DIR"), "{said}");
-    assert!(said.ends_with("\n/\n"), "{said}");
+    let output = child.stderr.tail();
+    assert!(output.contains("GIVEN=by hand\n"), "{output}");
+    assert!(output.contains("PATH="), "{output}");
+    assert!(!output.contains("CARGO_MANIFEST_DIR"), "{output}");
+    assert!(output.ends_with("\n/\n"), "{output}");
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_start_says_why_and_what_to_do() {
+async fn a_command_that_cannot_start_reports_why_and_what_to_do() {
     let directory = std::env::temp_dir().join(format!("mcpvisor-link-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = |name: &str, mode: u32, text: &str| {
@@ -422,7 +441,7 @@ async fn a_command_that_cannot_start_says_why_and_what_to_do() {
     let started = Instant::now();
     for (command, class, action) in cases {
         let mut failure = open(&command).await.err().unwrap();
-        // A process that another test starts just now may still hold the new file open for writing.
+        // Another test may have forked while the new file was open for writing (ETXTBSY).
         while failure.class == OpenFailureClass::Transient && started.elapsed() < DEADLINE {
             failure = open(&command).await.err().unwrap();
         }
@@ -441,7 +460,7 @@ async fn a_command_that_cannot_start_says_why_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn the_messages_of_a_batch_come_one_by_one_and_before_the_end() {
+async fn the_messages_of_a_batch_arrive_one_by_one_before_the_end() {
     let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]"#;
     for end in [r"\n", ""] {
         let mut running = sh(&format!("printf '{batch}{end}'")).await;

@@ -1,4 +1,4 @@
-//! Cuts a stream of bytes into lines, within a bound.
+//! Splits a byte stream into lines, within a size limit.
 
 use std::io;
 use std::ops::Range;
@@ -10,58 +10,55 @@ use tokio_util::bytes::BufMut;
 use tokio_util::io::poll_read_buf;
 
 #[cfg(test)]
-use crate::link::codec::END;
-use crate::link::codec::Ends;
+use crate::link::codec::END_BYTES;
+use crate::link::codec::OversizedLine;
 
-/// A line that is too long is passed over up to its end, which must come within so many times the
-/// bytes of the longest one.
-const SKIPPED: usize = 4;
+/// An oversized line is skipped if it ends within this multiple of the maximum length.
+const MAX_SKIPPED_FACTOR: usize = 4;
 
-/// The buffer of a link that has nothing to do.
-const SMALL: usize = 8 * 1024;
+/// The buffer size of an idle link.
+const INITIAL_BYTES: usize = 8 * 1024;
 
-/// A buffer that grew beyond this is given back once it is empty.
-const KEPT: usize = 256 * 1024;
+/// A larger buffer is freed once it is empty.
+const RETAINED_BYTES: usize = 256 * 1024;
 
-/// A line is longer than so many bytes, and there is no use in waiting for its end.
+/// The line is longer than this many bytes, and its end is not worth waiting for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Hopeless(pub(super) usize);
+pub(super) struct EndlessLine(pub(super) usize);
 
-/// What was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Piece {
-    /// A line, without its end. Its bytes are here until more is read.
+pub(super) enum Frame {
+    /// A line without its newline, as a range of the buffer that is valid until the next read.
     Line(Range<usize>),
-    /// A line that is too long, of which only the ends were kept.
-    TooLong(Ends),
+    /// A line beyond the maximum length; only its head and tail are kept.
+    Oversized(OversizedLine),
 }
 
 /// Bytes that were read and not yet taken as lines.
 #[derive(Debug)]
-pub(super) struct Lines {
-    /// No line may be longer, in bytes.
-    longest: usize,
-    /// What was read; `start` is where the next line begins.
+pub(super) struct LineBuffer {
+    /// The maximum length of a line.
+    max_bytes: usize,
     buffer: Vec<u8>,
+    /// The start of the next line.
     start: usize,
-    /// There is no line end in `start..scanned`.
+    /// `start..scanned` contains no newline.
     scanned: usize,
-    /// The line at `start` is the rest of one that is too long.
-    skipping: Option<Skipping>,
+    /// Set while the bytes at `start` continue an oversized line.
+    skipping: Option<SkippedLine>,
 }
 
-/// The part of a line that was passed over.
+/// The part of an oversized line that was skipped.
 #[derive(Debug)]
-struct Skipping {
-    ends: Ends,
+struct SkippedLine {
+    line: OversizedLine,
     length: usize,
 }
 
-impl Lines {
-    /// No bytes yet. No line may be longer than so many.
-    pub(super) fn new(longest: usize) -> Self {
+impl LineBuffer {
+    pub(super) fn new(max_bytes: usize) -> Self {
         Self {
-            longest,
+            max_bytes,
             buffer: Vec::new(),
             start: 0,
             scanned: 0,
@@ -69,32 +66,32 @@ impl Lines {
         }
     }
 
-    /// From the next line on, none may be longer.
-    pub(super) fn set_longest(&mut self, longest: usize) {
-        self.longest = longest;
+    /// Sets the maximum length of the next lines.
+    pub(super) fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes;
     }
 
-    /// The next whole line.
-    pub(super) fn next(&mut self) -> Result<Option<Piece>, Hopeless> {
+    /// Takes the next complete line.
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, EndlessLine> {
         let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         let line_end = found.map_or(self.buffer.len(), |offset| self.scanned + offset);
         self.scanned = line_end;
-        if self.skipping.is_some() || line_end - self.start > self.longest {
+        if self.skipping.is_some() || line_end - self.start > self.max_bytes {
             return self.skip(line_end, found.is_some());
         }
         Ok(found.map(|_| {
             let line = self.start..line_end;
             self.advance(line_end + 1);
-            Piece::Line(line)
+            Frame::Line(line)
         }))
     }
 
-    /// The bytes of a line that was found since the last read.
+    /// The bytes of a line that was taken since the last read.
     pub(super) fn get(&self, line: Range<usize>) -> &[u8] {
         self.buffer.get(line).unwrap_or_default()
     }
 
-    /// Takes a line away, with the buffer that it is in; only what follows it is copied.
+    /// Moves a line out together with its buffer; only the bytes after it are copied.
     pub(super) fn detach(&mut self, line: Range<usize>) -> DetachedLine {
         let rest = self.buffer[self.start..].to_vec();
         self.start = 0;
@@ -105,8 +102,7 @@ impl Lines {
         }
     }
 
-    /// What follows the last line end, for when nothing more will come. Nothing is left of a line
-    /// that is too long.
+    /// Takes the bytes after the last newline, once the stream ended. Empty for an oversized line.
     pub(super) fn take_rest(&mut self) -> Range<usize> {
         let rest = self.start..self.buffer.len();
         self.advance(rest.end);
@@ -116,20 +112,21 @@ impl Lines {
         }
     }
 
-    /// Reads once, so many bytes at most, and says how much came; nothing means that the stream ended.
+    /// Reads once, at most `max_read` bytes, and returns the number of bytes; 0 means the end of the
+    /// stream.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
         reader: &mut (impl AsyncRead + Unpin),
-        most: usize,
+        max_read: usize,
     ) -> Poll<io::Result<usize>> {
-        self.make_room();
+        self.reserve();
         let spare = self.buffer.capacity() - self.buffer.len();
-        let mut buffer = (&mut self.buffer).limit(most.min(spare));
+        let mut buffer = (&mut self.buffer).limit(max_read.min(spare));
         poll_read_buf(Pin::new(reader), cx, &mut buffer)
     }
 
-    /// Bytes that were read and not yet taken.
+    /// The number of bytes that were read and not yet taken.
     pub(super) fn unfinished(&self) -> usize {
         self.buffer.len() - self.start
     }
@@ -139,21 +136,21 @@ impl Lines {
         self.scanned = to;
     }
 
-    /// Passes over a part of a line that is too long, and keeps its ends.
-    fn skip(&mut self, line_end: usize, ends_here: bool) -> Result<Option<Piece>, Hopeless> {
+    /// Skips a part of an oversized line.
+    fn skip(&mut self, line_end: usize, ends_here: bool) -> Result<Option<Frame>, EndlessLine> {
         let part = &self.buffer[self.start..line_end];
-        let skipping = self.skipping.get_or_insert_with(|| Skipping {
-            ends: Ends::starting_with(part),
+        let skipped = self.skipping.get_or_insert_with(|| SkippedLine {
+            line: OversizedLine::starting_with(part),
             length: 0,
         });
-        skipping.length += part.len();
-        skipping.ends.push(part);
-        if !skipping.ends.may_tell() {
-            return Err(Hopeless(self.longest));
+        skipped.length += part.len();
+        skipped.line.push(part);
+        if !skipped.line.may_be_message() {
+            return Err(EndlessLine(self.max_bytes));
         }
-        let most = self.longest.saturating_mul(SKIPPED);
-        if skipping.length > most {
-            return Err(Hopeless(most));
+        let limit = self.max_bytes.saturating_mul(MAX_SKIPPED_FACTOR);
+        if skipped.length > limit {
+            return Err(EndlessLine(limit));
         }
         if !ends_here {
             self.buffer.clear();
@@ -161,14 +158,17 @@ impl Lines {
             return Ok(None);
         }
         self.advance(line_end + 1);
-        Ok(self.skipping.take().map(|line| Piece::TooLong(line.ends)))
+        Ok(self
+            .skipping
+            .take()
+            .map(|skipped| Frame::Oversized(skipped.line)))
     }
 
-    fn make_room(&mut self) {
+    fn reserve(&mut self) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
             self.advance(0);
-            if self.buffer.capacity() > KEPT {
+            if self.buffer.capacity() > RETAINED_BYTES {
                 self.buffer = Vec::new();
             }
         }
@@ -181,15 +181,15 @@ impl Lines {
             self.scanned -= self.start;
             self.start = 0;
         } else {
-            // A line, and enough beyond it to see that it is too long.
-            let largest = self.longest + SMALL;
-            let larger = (2 * length).clamp(SMALL, largest);
+            // The max_bytes line, and enough beyond it to detect an oversized one.
+            let largest = self.max_bytes + INITIAL_BYTES;
+            let larger = (2 * length).clamp(INITIAL_BYTES, largest);
             self.buffer.reserve_exact(larger.saturating_sub(length));
         }
     }
 }
 
-/// A line that was taken away from the others.
+/// A line that was moved out of the buffer.
 #[derive(Debug)]
 pub(super) struct DetachedLine {
     buffer: Vec<u8>,
@@ -207,11 +207,11 @@ mod tests {
     use super::*;
 
     const MAX_LINE: usize = 16 * 1024 * 1024;
-    const MAX_SKIPPED: usize = SKIPPED * MAX_LINE;
-    const LARGEST: usize = MAX_LINE + SMALL;
+    const MAX_SKIPPED: usize = MAX_SKIPPED_FACTOR * MAX_LINE;
+    const LARGEST: usize = MAX_LINE + INITIAL_BYTES;
 
-    /// Reads all of `bytes`, in pieces of at most `step`.
-    fn fill(lines: &mut Lines, mut bytes: &[u8], step: usize) {
+    /// Reads all of `bytes`, at most `step` at a time.
+    fn fill(lines: &mut LineBuffer, mut bytes: &[u8], step: usize) {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         while !bytes.is_empty() {
             let mut piece = &bytes[..step.min(bytes.len())];
@@ -222,24 +222,24 @@ mod tests {
         }
     }
 
-    fn all(lines: &mut Lines) -> Vec<String> {
+    fn all(lines: &mut LineBuffer) -> Vec<String> {
         let mut found = Vec::new();
-        while let Some(piece) = lines.next().unwrap() {
-            let Piece::Line(line) = piece else {
-                panic!("{piece:?}");
+        while let Some(frame) = lines.next().unwrap() {
+            let Frame::Line(line) = frame else {
+                panic!("{frame:?}");
             };
             found.push(String::from_utf8(lines.get(line).to_vec()).unwrap());
         }
         found
     }
 
-    /// Reads all of `bytes` as a link does, and says what was found last.
-    fn stream(lines: &mut Lines, bytes: &[u8]) -> Result<Option<Piece>, Hopeless> {
+    /// Reads all of `bytes` as a link does, and returns the last frame.
+    fn stream(lines: &mut LineBuffer, bytes: &[u8]) -> Result<Option<Frame>, EndlessLine> {
         let mut last = None;
-        for chunk in bytes.chunks(SMALL) {
+        for chunk in bytes.chunks(INITIAL_BYTES) {
             fill(lines, chunk, usize::MAX);
-            while let Some(piece) = lines.next()? {
-                last = Some(piece);
+            while let Some(frame) = lines.next()? {
+                last = Some(frame);
             }
         }
         Ok(last)
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn lines_are_the_same_however_they_arrive() {
         for step in [1, 2, 3, 7, 100] {
-            let mut lines = Lines::new(MAX_LINE);
+            let mut lines = LineBuffer::new(MAX_LINE);
             let mut found = Vec::new();
             for piece in b"one\n\ntwo\r\nthree".chunks(step) {
                 fill(&mut lines, piece, step);
@@ -262,23 +262,23 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_grows_the_buffer_and_gives_it_back() {
-        let mut lines = Lines::new(MAX_LINE);
-        let text = "x".repeat(3 * KEPT);
+    fn a_long_line_grows_the_buffer_and_frees_it() {
+        let mut lines = LineBuffer::new(MAX_LINE);
+        let text = "x".repeat(3 * RETAINED_BYTES);
         fill(&mut lines, text.as_bytes(), usize::MAX);
         assert!(all(&mut lines).is_empty());
         fill(&mut lines, b"\nshort\n", usize::MAX);
         assert_eq!(all(&mut lines), [text, "short".to_owned()]);
         fill(&mut lines, b"x", usize::MAX);
-        assert_eq!(lines.buffer.capacity(), SMALL);
+        assert_eq!(lines.buffer.capacity(), INITIAL_BYTES);
     }
 
     #[test]
-    fn a_line_can_be_taken_away_and_the_others_stay() {
-        let mut lines = Lines::new(MAX_LINE);
+    fn a_line_can_be_detached_and_the_others_stay() {
+        let mut lines = LineBuffer::new(MAX_LINE);
         fill(&mut lines, b"one\ntwo\nthree\nfo", usize::MAX);
-        assert_eq!(lines.next(), Ok(Some(Piece::Line(0..3))));
-        let Ok(Some(Piece::Line(two))) = lines.next() else {
+        assert_eq!(lines.next(), Ok(Some(Frame::Line(0..3))));
+        let Ok(Some(Frame::Line(two))) = lines.next() else {
             panic!("no line");
         };
         assert_eq!(lines.detach(two).bytes(), b"two");
@@ -288,53 +288,53 @@ mod tests {
 
     #[test]
     fn the_longest_line_is_a_line_and_takes_little_more_than_its_length() {
-        let mut lines = Lines::new(MAX_LINE);
+        let mut lines = LineBuffer::new(MAX_LINE);
         let mut text = vec![b'x'; MAX_LINE];
         text.push(b'\n');
         assert_eq!(
             stream(&mut lines, &text),
-            Ok(Some(Piece::Line(0..MAX_LINE)))
+            Ok(Some(Frame::Line(0..MAX_LINE)))
         );
         assert!(lines.buffer.capacity() <= LARGEST);
     }
 
     #[test]
-    fn of_a_line_beyond_the_bound_the_ends_are_kept_and_the_next_line_is_whole() {
-        for surplus in [1, END, 3 * MAX_LINE] {
-            let mut text = vec![b'{'; END];
-            text.resize(MAX_LINE - END + surplus, b'b');
+    fn an_oversized_line_keeps_its_head_and_tail_and_the_next_line_is_whole() {
+        for surplus in [1, END_BYTES, 3 * MAX_LINE] {
+            let mut text = vec![b'{'; END_BYTES];
+            text.resize(MAX_LINE - END_BYTES + surplus, b'b');
             text.resize(MAX_LINE + surplus, b'c');
             text.extend_from_slice(b"\n");
-            let mut lines = Lines::new(MAX_LINE);
-            let ends = Ends {
-                head: vec![b'{'; END],
-                tail: vec![b'c'; END],
+            let mut lines = LineBuffer::new(MAX_LINE);
+            let ends = OversizedLine {
+                head: vec![b'{'; END_BYTES],
+                tail: vec![b'c'; END_BYTES],
             };
-            assert_eq!(stream(&mut lines, &text), Ok(Some(Piece::TooLong(ends))));
+            assert_eq!(stream(&mut lines, &text), Ok(Some(Frame::Oversized(ends))));
             assert!(lines.buffer.capacity() <= LARGEST, "{surplus}");
             assert_eq!(
                 stream(&mut lines, b"next\n").unwrap().unwrap(),
-                Piece::Line(0..4)
+                Frame::Line(0..4)
             );
         }
     }
 
     #[test]
-    fn a_line_without_end_is_given_up_and_keeps_no_memory() {
-        let mut lines = Lines::new(MAX_LINE);
+    fn an_endless_line_is_an_error_and_keeps_no_memory() {
+        let mut lines = LineBuffer::new(MAX_LINE);
         let part = vec![b'{'; MAX_LINE];
         for _ in 0..MAX_SKIPPED / MAX_LINE {
             assert_eq!(stream(&mut lines, &part), Ok(None));
         }
-        assert!(lines.buffer.capacity() <= KEPT);
-        assert_eq!(stream(&mut lines, &part), Err(Hopeless(MAX_SKIPPED)));
+        assert!(lines.buffer.capacity() <= RETAINED_BYTES);
+        assert_eq!(stream(&mut lines, &part), Err(EndlessLine(MAX_SKIPPED)));
         assert!(lines.take_rest().is_empty());
     }
 
     #[test]
-    fn noise_without_end_is_given_up_at_once() {
-        let mut lines = Lines::new(MAX_LINE);
+    fn an_oversized_line_that_is_no_message_is_an_error_at_once() {
+        let mut lines = LineBuffer::new(MAX_LINE);
         assert_eq!(stream(&mut lines, &vec![b'x'; MAX_LINE]), Ok(None));
-        assert_eq!(stream(&mut lines, b"x"), Err(Hopeless(MAX_LINE)));
+        assert_eq!(stream(&mut lines, b"x"), Err(EndlessLine(MAX_LINE)));
     }
 }

@@ -70,7 +70,7 @@ fn a_reply_that_breaks_before_its_id_is_told_is_not_lost_either() {
         r#"{"jsonrpc":"2.0","result":{"x":nonsense},"id":7}"#,
         r#"{"result":{"x":[1,2},"id":7,"jsonrpc":"2.0"}"#,
     ] {
-        assert!(problem_of(line).contains("broken"), "{line}");
+        assert!(problem_of(line).contains("not valid JSON"), "{line}");
     }
     // The number may go on where the line was cut off.
     let cut = r#"{"jsonrpc":"2.0","result":{},"id":7"#;

@@ -1,4 +1,4 @@
-//! Runs rmcp's own server on the server's end of the channels.
+//! Serves an in-process connection with an rmcp service.
 
 use std::borrow::Cow;
 use std::future::{Future, ready};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ServeFn, ServerEnd};
 
-/// Serves each connection with a service that is made for it.
+/// Serves each connection with a new service.
 pub(crate) fn serve_made<S>(make: impl Fn() -> S + Send + Sync + 'static) -> ServeFn
 where
     S: rmcp::Service<RoleServer>,
@@ -25,8 +25,8 @@ where
     Arc::new(move |end| Box::pin(serve(make(), end)))
 }
 
-/// Runs until the client is gone. When this future is dropped, so is rmcp's guard, which cancels
-/// the loop that rmcp spawned, and ours, which ends the handlers.
+/// Runs until the client closes the connection. Dropping this future drops rmcp's guard, which
+/// cancels the loop that rmcp spawned, and ours, which cancels the handlers.
 async fn serve<S: rmcp::Service<RoleServer>>(service: S, end: ServerEnd) {
     let ended = CancellationToken::new();
     let _ended = ended.clone().drop_guard();
@@ -36,12 +36,12 @@ async fn serve<S: rmcp::Service<RoleServer>>(service: S, end: ServerEnd) {
             Ok(reason) => tracing::debug!(?reason, "in-process server ended"),
             Err(error) => tracing::warn!(%error, "in-process server failed"),
         },
-        Err(error) => tracing::debug!(%error, "in-process server had no handshake"),
+        Err(error) => tracing::debug!(%error, "in-process server failed its handshake"),
     }
 }
 
-/// A service whose handlers answer even if they panic, and end with their connection. rmcp runs each
-/// in a task of its own, which it neither watches nor ends.
+/// A service whose handlers reply even if they panic, and are cancelled with their connection. rmcp
+/// runs each handler in its own task, which it neither watches nor cancels.
 struct Guarded<S> {
     service: S,
     ended: CancellationToken,
@@ -53,7 +53,7 @@ impl<S: rmcp::Service<RoleServer>> rmcp::Service<RoleServer> for Guarded<S> {
         request: ClientRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<ServerResult, ErrorData> {
-        // It may panic before its future is there.
+        // The handler may panic before it returns its future.
         let handled = async { self.service.handle_request(request, context).await };
         let handled = AssertUnwindSafe(handled).catch_unwind();
         tokio::select! {
@@ -87,12 +87,12 @@ impl<S: rmcp::Service<RoleServer>> rmcp::Service<RoleServer> for Guarded<S> {
     }
 }
 
-/// The client let go of the connection.
+/// The client closed the connection.
 #[derive(Debug, thiserror::Error)]
 #[error("the client is gone")]
 struct ClientGone;
 
-/// What rmcp's server talks to.
+/// The transport of rmcp's server.
 struct ServiceEnd(ServerEnd);
 
 impl Transport<RoleServer> for ServiceEnd {
@@ -102,7 +102,7 @@ impl Transport<RoleServer> for ServiceEnd {
         &mut self,
         message: ServerJsonRpcMessage,
     ) -> impl Future<Output = Result<(), ClientGone>> + Send + 'static {
-        // Sent here and now, not when rmcp polls the future, so that the order is kept.
+        // Sends now, not when rmcp polls the future, to preserve the order.
         ready(self.0.outgoing.send(message).map_err(|_| ClientGone))
     }
 

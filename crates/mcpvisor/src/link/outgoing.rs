@@ -1,0 +1,34 @@
+//! Request ids, cancellation and per-request headers of outgoing messages.
+
+use mcpvisor_core::CallId;
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
+    RequestId,
+};
+
+/// The notification that cancels a request.
+pub(crate) fn cancel_notification(id: CallId, reason: &str) -> ClientJsonRpcMessage {
+    let param = CancelledNotificationParam::new(Some(request_id(id)), Some(reason.to_owned()));
+    let cancelled = CancelledNotification::new(param);
+    ClientJsonRpcMessage::notification(ClientNotification::CancelledNotification(cancelled))
+}
+
+/// Additional headers of one request, for transports that have headers. They travel in the
+/// request's extensions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RequestHeaders(pub(crate) Vec<(String, String)>);
+
+/// The id of a request on the wire. Call ids count from 1, so they never reach the sign bit.
+pub(crate) fn request_id(call: CallId) -> RequestId {
+    RequestId::Number(call.0 as i64)
+}
+
+/// The call that a reply's id refers to, if the id has a form that we send: a number, or the same
+/// number as a string.
+pub(super) fn call_id(id: &RequestId) -> Option<CallId> {
+    let number = match id {
+        RequestId::Number(number) => u64::try_from(*number).ok()?,
+        RequestId::String(text) => text.parse().ok()?,
+    };
+    Some(CallId(number))
+}
