@@ -1,6 +1,6 @@
-//! What callers see of what a server lists.
+//! Decides which of a server's tools callers see.
 //!
-//! Pure: the list as it was fetched and the rules go in, the catalog that is published comes out.
+//! Pure: takes the fetched lists and the rules, returns the catalog to publish.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,26 +12,29 @@ use super::findings::Findings;
 use super::server::ServerCatalog;
 use crate::state::pins::{self, Approval};
 
-/// The rules by which tools are seen.
+/// The rules that decide which tools are visible.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VisibilityRules<'a> {
-    /// The server's own filter, over its own names.
+    /// The filter of the server's config, over the server's own names.
     pub(crate) filter: &'a Filter,
-    /// What is approved, where only that is shown, and how the server is reached.
+    /// The approvals and the fingerprint of the transport, if the server is pinned.
     pub(crate) pins: Option<(&'a Approval, &'a str)>,
 }
 
-/// The catalog that callers see. Where nothing is hidden, the lists are shared.
-pub(crate) fn visible(listed: &ServerCatalog, rules: VisibilityRules<'_>) -> ServerCatalog {
+/// The catalog that callers see. Shares the lists if nothing is hidden.
+pub(crate) fn visible_catalog(
+    fetched: &ServerCatalog,
+    rules: VisibilityRules<'_>,
+) -> ServerCatalog {
     let mut findings = Findings::default();
-    let mut seen = HashSet::with_capacity(listed.tools.len());
-    let mut shown = Vec::with_capacity(listed.tools.len());
+    let mut names = HashSet::with_capacity(fetched.tools.len());
+    let mut visible = Vec::with_capacity(fetched.tools.len());
     let mut held = Vec::new();
-    for tool in listed.tools.iter() {
+    for tool in fetched.tools.iter() {
         if !rules.filter.passes(&tool.name) {
             continue;
         }
-        if !seen.insert(&tool.name) {
+        if !names.insert(&tool.name) {
             findings.duplicate(ListKind::Tools, &tool.name);
             continue;
         }
@@ -40,29 +43,32 @@ pub(crate) fn visible(listed: &ServerCatalog, rules: VisibilityRules<'_>) -> Ser
             .pins
             .and_then(|(approval, at)| pins::check_tool(approval, at, tool))
         {
-            Some(back) => held.push(back),
-            None => shown.push(tool),
+            Some(unapproved) => held.push(unapproved),
+            None => visible.push(tool),
         }
     }
-    listed.prompts.iter().for_each(|it| findings.prompt(it));
-    listed.resources.iter().for_each(|it| findings.resource(it));
-    listed
+    fetched.prompts.iter().for_each(|it| findings.prompt(it));
+    fetched
+        .resources
+        .iter()
+        .for_each(|it| findings.resource(it));
+    fetched
         .resource_templates
         .iter()
         .for_each(|it| findings.template(it));
     ServerCatalog {
-        tools: share(&listed.tools, shown),
+        tools: share(&fetched.tools, visible),
         findings: findings.take().into(),
         held: held.into(),
-        ..listed.clone()
+        ..fetched.clone()
     }
 }
 
-fn share(all: &Arc<[Tool]>, shown: Vec<&Tool>) -> Arc<[Tool]> {
-    if shown.len() == all.len() {
+fn share(all: &Arc<[Tool]>, visible: Vec<&Tool>) -> Arc<[Tool]> {
+    if visible.len() == all.len() {
         Arc::clone(all)
     } else {
-        shown.into_iter().cloned().collect()
+        visible.into_iter().cloned().collect()
     }
 }
 
@@ -89,40 +95,26 @@ mod tests {
         catalog.tools.iter().map(|tool| &*tool.name).collect()
     }
 
+    fn unpinned(fetched: &ServerCatalog, filter: &Filter) -> ServerCatalog {
+        visible_catalog(fetched, VisibilityRules { filter, pins: None })
+    }
+
     #[test]
-    fn what_the_filter_hides_is_not_there_and_the_rest_is_shared() {
+    fn filtered_tools_are_hidden_and_unfiltered_lists_are_shared() {
         let listed = catalog(&[tool("read", ""), tool("delete", "")]);
         let filter = Filter::new([] as [&str; 0], ["delete*"]);
-        let seen = visible(
-            &listed,
-            VisibilityRules {
-                filter: &filter,
-                pins: None,
-            },
-        );
+        let seen = unpinned(&listed, &filter);
         assert_eq!(names(&seen), ["read"]);
         let open = Filter::default();
-        let all = visible(
-            &listed,
-            VisibilityRules {
-                filter: &open,
-                pins: None,
-            },
-        );
+        let all = unpinned(&listed, &open);
         assert!(Arc::ptr_eq(&all.tools, &listed.tools));
     }
 
     #[test]
-    fn of_two_tools_of_one_name_the_first_counts_and_a_finding_says_so() {
+    fn the_first_of_two_tools_with_one_name_counts_and_a_finding_reports_it() {
         let listed = catalog(&[tool("a", "first"), tool("a", "second"), tool("b", "")]);
         let open = Filter::default();
-        let seen = visible(
-            &listed,
-            VisibilityRules {
-                filter: &open,
-                pins: None,
-            },
-        );
+        let seen = unpinned(&listed, &open);
         assert_eq!(names(&seen), ["a", "b"]);
         assert_eq!(
             seen.tool("a").unwrap().description.as_deref(),
@@ -132,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_text_is_found_in_descriptions_and_in_schemas() {
+    fn hidden_characters_are_found_in_descriptions_and_schemas() {
         let schema = json!({ "properties": { "a": { "description": "x\u{202e}y" } } });
         let schema = schema.as_object().unwrap().clone();
         let listed = catalog(&[
@@ -141,16 +133,10 @@ mod tests {
             Tool::new("b", "", schema),
         ]);
         let open = Filter::default();
-        let seen = visible(
-            &listed,
-            VisibilityRules {
-                filter: &open,
-                pins: None,
-            },
-        );
-        let said: Vec<String> = seen.findings.iter().map(ToString::to_string).collect();
+        let seen = unpinned(&listed, &open);
+        let found: Vec<String> = seen.findings.iter().map(ToString::to_string).collect();
         assert_eq!(
-            said,
+            found,
             [
                 "tools: the description of \"a\" has an invisible character (U+200B)",
                 "tools: the description of \"a\" has a control character (U+001B)",
@@ -160,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_nothing_but_suspicious_fills_no_memory() {
+    fn findings_of_a_hostile_server_are_bounded() {
         let text: String = "\u{200b}".repeat(10_000);
         let tools: Vec<Tool> = (0..200)
             .map(|number| {
@@ -169,13 +155,7 @@ mod tests {
             })
             .collect();
         let open = Filter::default();
-        let seen = visible(
-            &catalog(&tools),
-            VisibilityRules {
-                filter: &open,
-                pins: None,
-            },
-        );
+        let seen = unpinned(&catalog(&tools), &open);
         assert_eq!(seen.findings.len(), 256);
     }
 }
