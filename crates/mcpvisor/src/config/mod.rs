@@ -1,22 +1,24 @@
-//! What a fleet is made of: the servers, how each is reached and how it is supervised.
+//! The config of a fleet: its servers, how each is reached and how it is supervised.
 //!
-//! These are descriptions: obeying them is the runtime's business.
+//! These types only describe; the runtime acts on them.
 
 #[cfg(feature = "config-files")]
 mod file;
+mod fleet_config;
 mod location;
 #[cfg(feature = "config-files")]
 mod lookup;
+mod problem;
 #[cfg(feature = "config-files")]
 #[cfg_attr(
     not(all(feature = "stdio", feature = "http")),
     allow(
         dead_code,
         unused_mut,
-        reason = "parts of it are for one way to reach a server alone"
+        reason = "parts are for one kind of transport only"
     )
 )]
-mod redact;
+mod redact_args;
 #[cfg(feature = "diagnostics")]
 mod render;
 #[cfg(feature = "config-files")]
@@ -25,445 +27,33 @@ mod render;
     allow(
         dead_code,
         unused_mut,
-        reason = "parts of it are for one way to reach a server alone"
+        reason = "parts are for one kind of transport only"
     )
 )]
 mod review;
+mod server_config;
 #[cfg(feature = "config-files")]
-pub(crate) mod source;
+mod source;
 #[cfg(feature = "config-files")]
 #[cfg(test)]
 pub(crate) mod test_folder;
-
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use mcpvisor_core::{
-    GovernorSettings, InvalidServerName, InvalidSetting, ServerName, ServerSettings,
-};
-
-use rmcp::model::ProtocolVersion;
-
-use crate::api::status::ServerStatus;
-use crate::api::transport::Transport;
+mod tool_filter;
 
 #[cfg(feature = "config-files")]
 pub use crate::state::trust::{Trust, TrustStore, Trusted};
 #[cfg(feature = "config-files")]
-pub use file::nearest_name;
-#[cfg(feature = "config-files")]
 pub use file::{
-    Arguments, ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, parse_duration, schema,
+    Arguments, ConfigError, InvalidDuration, MAX_CONFIG_BYTES, MAX_DURATION, nearest_name,
+    parse_duration, schema,
 };
+pub use fleet_config::Config;
 pub use location::Location;
 #[cfg(feature = "config-files")]
 pub use lookup::{FoundConfig, Place, UserFolders, places};
+pub use problem::{ConfigProblem, Severity};
 #[cfg(feature = "config-files")]
 pub use review::{Fact, Review, ReviewedServer};
+pub use server_config::{ServerConfig, StartMode};
 #[cfg(feature = "config-files")]
 pub use source::ConfigSource;
-
-/// A fleet: its servers, and what was wrong with the ones that were left out.
-///
-/// ```
-/// use mcpvisor::{Config, ServerConfig, Transport};
-///
-/// let files = ServerConfig::new("files", Transport::stdio("mcp-files").arg("."))?.required(true);
-/// let config = Config::new().server(files);
-/// assert_eq!(config.servers[0].name.as_str(), "files");
-/// # Ok::<(), mcpvisor::InvalidServerName>(())
-/// ```
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct Config {
-    /// The servers, in the order in which they were named.
-    pub servers: Vec<ServerConfig>,
-    /// What a reader of the config should know: entries that were left out, and doubts.
-    pub problems: Vec<ConfigProblem>,
-    /// Where the runtime keeps what it learned, from one run to the next: protocol eras, catalogs,
-    /// approved tools. Nothing is kept without it.
-    pub state_dir: Option<PathBuf>,
-    /// How many servers connect at once. Without it, as many as fit this machine.
-    pub connects: Option<GovernorSettings>,
-    /// Where the servers that came from a file stand in it.
-    pub origins: BTreeMap<ServerName, Location>,
-}
-
-impl Config {
-    /// A fleet without servers.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a server.
-    #[must_use]
-    pub fn server(mut self, server: ServerConfig) -> Self {
-        self.servers.push(server);
-        self
-    }
-
-    /// The entries that cannot be used, each once, as servers that need a person. An entry that a later
-    /// one of the same name replaces is not among them.
-    pub fn unusable_servers(&self) -> Vec<ServerStatus> {
-        let mut found: Vec<ServerStatus> = Vec::new();
-        for problem in &self.problems {
-            let Some(name) = problem.excluded_server() else {
-                continue;
-            };
-            let configured = self.servers.iter().any(|s| s.name.as_str() == name);
-            if !configured && !found.iter().any(|s| s.name.as_str() == name) {
-                found.push(ServerStatus::unusable(name, problem));
-            }
-        }
-        found
-    }
-
-    /// Bounds how many servers connect at once.
-    #[must_use]
-    pub fn connects(mut self, connects: GovernorSettings) -> Self {
-        self.connects = Some(connects);
-        self
-    }
-
-    /// Keeps what the runtime learned in this folder, from one run to the next.
-    #[must_use]
-    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.state_dir = Some(folder.into());
-        self
-    }
-}
-
-/// One server: how it is reached, and how it is supervised.
-///
-/// A child process:
-///
-/// ```
-/// use mcpvisor::{ServerConfig, StartMode, Transport};
-///
-/// let files = Transport::stdio("npx").args(["-y", "@modelcontextprotocol/server-filesystem", "."]);
-/// let files = ServerConfig::new("files", files)?
-///     .start(StartMode::Lazy)
-///     .deny_tools("delete_*");
-/// # Ok::<(), mcpvisor::InvalidServerName>(())
-/// ```
-///
-/// A server over Streamable HTTP:
-///
-/// ```
-/// use std::time::Duration;
-/// use mcpvisor::{ServerConfig, Transport};
-///
-/// let github = Transport::http("https://example.com/mcp").bearer_token_env("GITHUB_TOKEN");
-/// let mut github = ServerConfig::new("github", github)?.required(true);
-/// github.settings.timeouts.connect = Duration::from_secs(10);
-/// github.validate()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// A server in this process:
-///
-/// ```
-/// use mcpvisor::{ServerConfig, Transport, rmcp};
-///
-/// #[derive(Clone)]
-/// struct Clock;
-/// impl rmcp::ServerHandler for Clock {}
-///
-/// let clock = ServerConfig::new("clock", Transport::in_process(Clock))?;
-/// # Ok::<(), mcpvisor::InvalidServerName>(())
-/// ```
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ServerConfig {
-    /// What callers name it.
-    pub name: ServerName,
-    /// How it is reached.
-    pub transport: Transport,
-    /// How it is supervised.
-    pub settings: ServerSettings,
-    /// Whether it is started; a disabled one can be enabled later.
-    pub enabled: bool,
-    /// Whether the fleet is ready only when this server is.
-    pub required: bool,
-    /// Which of its tools callers see.
-    pub tools: ToolFilter,
-    /// When it is connected.
-    pub start: StartMode,
-    /// After this time without a call its connection is closed until the next call.
-    pub sleep_after: Option<Duration>,
-    /// Hold back tools whose definition changed since a person approved them.
-    pub pin: bool,
-    /// Speak this version of the protocol alone, instead of finding out what the server speaks.
-    pub protocol: Option<ProtocolVersion>,
-    /// Where the server speaks both, use a version before 2026-07-28:
-    /// [`ServerConfig::prefer_older_protocol`].
-    pub prefer_older_protocol: bool,
-    /// Check the arguments of calls against the tool's schema before they are sent.
-    pub check_arguments: bool,
-}
-
-/// Which tools of a server callers see: those that a pattern of `allow` matches, all if there is
-/// none, without those that a pattern of `deny` matches. In a pattern `*` is any text and `?` any
-/// character.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ToolFilter {
-    /// Patterns of tools that are shown; every tool if empty.
-    pub allow: Vec<String>,
-    /// Patterns of tools that are not shown, whatever `allow` says.
-    pub deny: Vec<String>,
-}
-
-impl ToolFilter {
-    /// A filter that shows what a pattern of `allow` matches, all if there is none, without what a
-    /// pattern of `deny` matches.
-    pub fn new<A, D>(allow: A, deny: D) -> Self
-    where
-        A: IntoIterator<Item: Into<String>>,
-        D: IntoIterator<Item: Into<String>>,
-    {
-        Self {
-            allow: allow.into_iter().map(Into::into).collect(),
-            deny: deny.into_iter().map(Into::into).collect(),
-        }
-    }
-}
-
-/// When a server is connected.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StartMode {
-    /// As soon as the runtime starts.
-    #[default]
-    Eager,
-    /// At its first call.
-    Lazy,
-}
-
-impl ServerConfig {
-    /// An enabled server with the default settings.
-    pub fn new(
-        name: impl Into<String>,
-        transport: impl Into<Transport>,
-    ) -> Result<Self, InvalidServerName> {
-        Ok(Self {
-            name: ServerName::new(name)?,
-            transport: transport.into(),
-            settings: ServerSettings::default(),
-            enabled: true,
-            required: false,
-            tools: ToolFilter::default(),
-            start: StartMode::default(),
-            sleep_after: None,
-            pin: false,
-            protocol: None,
-            prefer_older_protocol: false,
-            check_arguments: false,
-        })
-    }
-
-    /// Replaces the settings.
-    #[must_use]
-    pub fn settings(mut self, settings: ServerSettings) -> Self {
-        self.settings = settings;
-        self
-    }
-
-    /// Says whether the server is started.
-    #[must_use]
-    pub fn enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
-        self
-    }
-
-    /// Says whether the fleet is ready only when this server is.
-    #[must_use]
-    pub fn required(mut self, required: bool) -> Self {
-        self.required = required;
-        self
-    }
-
-    /// Shows callers the tools that this pattern matches, beside those of earlier calls, and no
-    /// others.
-    #[must_use]
-    pub fn allow_tools(mut self, pattern: impl Into<String>) -> Self {
-        self.tools.allow.push(pattern.into());
-        self
-    }
-
-    /// Shows callers no tool that this pattern matches.
-    #[must_use]
-    pub fn deny_tools(mut self, pattern: impl Into<String>) -> Self {
-        self.tools.deny.push(pattern.into());
-        self
-    }
-
-    /// Says when it is connected.
-    #[must_use]
-    pub fn start(mut self, start: StartMode) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// Closes its connection after this time without a call, until the next call.
-    #[must_use]
-    pub fn sleep_after(mut self, idle: Duration) -> Self {
-        self.sleep_after = Some(idle);
-        self
-    }
-
-    /// Says whether tools are held back whose definition changed since a person approved them.
-    #[must_use]
-    pub fn pin(mut self, pin: bool) -> Self {
-        self.pin = pin;
-        self
-    }
-
-    /// Speaks this version of the protocol alone.
-    #[must_use]
-    pub fn protocol(mut self, version: ProtocolVersion) -> Self {
-        self.protocol = Some(version);
-        self
-    }
-
-    /// Says whether a version before 2026-07-28 is used where the server speaks both.
-    ///
-    /// Set it for a server whose tools ask questions (elicitation, sampling, roots) and cannot do so in
-    /// 2026-07-28, where a question is part of an answer. Servers of FastMCP 4 and of the Python SDK 2
-    /// that call `ctx.elicit()` or `ctx.sample()` are such: they speak both, say only of the newer that
-    /// they do, and fail the call there ("elicitation via server-initiated requests is unavailable on
-    /// 2026-07-28 connections"). The runtime logs a warning when it sees that. A server that speaks
-    /// 2026-07-28 alone is still met in it; [`ServerConfig::protocol`] pins one version instead.
-    ///
-    /// ```
-    /// use mcpvisor::{ServerConfig, Transport};
-    ///
-    /// # fn example() -> Result<(), mcpvisor::InvalidServerName> {
-    /// let forms = Transport::stdio("fastmcp").args(["run", "forms.py"]);
-    /// let forms = ServerConfig::new("forms", forms)?.prefer_older_protocol(true);
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn prefer_older_protocol(mut self, prefer: bool) -> Self {
-        self.prefer_older_protocol = prefer;
-        self
-    }
-
-    /// Says whether the arguments of calls are checked before they are sent.
-    #[must_use]
-    pub fn check_arguments(mut self, check: bool) -> Self {
-        self.check_arguments = check;
-        self
-    }
-
-    /// Refuses what reading it from a file would refuse: settings that would make the runtime
-    /// misbehave, a command that could not be started, an address or a header that is none. A runtime
-    /// takes no server with such settings; one that could not be started or reached fails for good
-    /// when it is, and costs no other.
-    ///
-    /// ```
-    /// use mcpvisor::{ServerConfig, Transport};
-    ///
-    /// let files = ServerConfig::new("files", Transport::stdio("mcp-files").env("A=B", "c"))?;
-    /// let problem = files.validate().unwrap_err();
-    /// assert_eq!(
-    ///     problem.to_string(),
-    ///     "the setting env holds a name that is empty or contains '='; remove it"
-    /// );
-    /// # Ok::<(), mcpvisor::InvalidServerName>(())
-    /// ```
-    pub fn validate(&self) -> Result<(), InvalidSetting> {
-        self.validate_settings()?;
-        self.transport.check()
-    }
-
-    /// Refuses settings that would make the runtime misbehave.
-    pub(crate) fn validate_settings(&self) -> Result<(), InvalidSetting> {
-        validate(&self.settings, self.sleep_after)
-    }
-}
-
-/// Checks settings together with what the runtime makes a setting of.
-fn validate(
-    settings: &ServerSettings,
-    sleep_after: Option<Duration>,
-) -> Result<(), InvalidSetting> {
-    let mut settings = settings.clone();
-    settings.rest.sleep_after = sleep_after.or(settings.rest.sleep_after);
-    settings.validate()?;
-    let timeouts = &settings.timeouts;
-    let timeouts = [
-        ("timeouts.call", timeouts.call),
-        ("timeouts.idle", timeouts.idle),
-        ("timeouts.listing", timeouts.listing),
-        ("health.keepaliveTimeout", settings.health.keepalive_timeout),
-    ];
-    // No request could be answered in no time.
-    let zero = timeouts.iter().find(|(_, timeout)| timeout.is_zero());
-    zero.map_or(Ok(()), |(name, _)| {
-        let problem = "must be longer than 0; leave it out for the default";
-        Err(InvalidSetting::new(name, problem))
-    })
-}
-
-/// Something in a config that a person should look at. It never holds a value of the config, only
-/// names and keys, so that it can be shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConfigProblem {
-    /// The server that it is about, as the config spells it.
-    pub server: Option<String>,
-    /// What is wrong, and what to write instead.
-    pub message: String,
-    /// What it costs.
-    pub severity: Severity,
-    /// Where it is, in a config that came from a text.
-    pub location: Option<Location>,
-}
-
-/// What a [`ConfigProblem`] costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Severity {
-    /// The server runs, perhaps not as it was meant.
-    Warning,
-    /// The server was left out of the fleet.
-    LeftOut,
-    /// The same of a server that its entry switches off: nobody misses it until it is switched on.
-    Off,
-}
-
-impl ConfigProblem {
-    /// A problem of one server that was found beside its text.
-    pub fn of(server: &ServerName, severity: Severity, message: impl Into<String>) -> Self {
-        Self {
-            server: Some(server.to_string()),
-            message: message.into(),
-            severity,
-            location: None,
-        }
-    }
-
-    /// The server that is not in the fleet because of this problem.
-    pub fn excluded_server(&self) -> Option<&str> {
-        match self.severity {
-            Severity::LeftOut | Severity::Off => self.server.as_deref(),
-            Severity::Warning => None,
-        }
-    }
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(location) = &self.location {
-            write!(f, "{location}: ")?;
-        }
-        match &self.server {
-            Some(server) => write!(f, "server {server:?}: {}", self.message),
-            None => f.write_str(&self.message),
-        }
-    }
-}
+pub use tool_filter::ToolFilter;

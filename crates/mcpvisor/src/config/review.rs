@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::file::ConfigError;
 #[cfg(feature = "stdio")]
-use super::redact::redacted;
+use super::redact_args::redacted;
 #[cfg(feature = "http")]
-use super::redact::{HIDDEN, address};
+use super::redact_args::{HIDDEN, address};
 use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig, StartMode};
 use crate::api::transport::TransportKind;
 use crate::state::fingerprint::sha256_hex;

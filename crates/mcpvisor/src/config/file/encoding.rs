@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use super::error::ConfigError;
-use super::text::Text;
-use super::tree::Span;
+use super::redacted_excerpt::SourceText;
+use super::syntax_tree::Span;
 
 /// The text of a file.
 pub(in crate::config) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
@@ -33,7 +33,7 @@ fn no_text(path: &Path, text: &str, problem: &str, span: Span) -> ConfigError {
     ConfigError::Syntax {
         format: "UTF-8",
         problem: problem.to_owned(),
-        location: Box::new(Text::new(Some(path), text).locate(&span)),
+        location: Box::new(SourceText::new(Some(path), text).locate(&span)),
     }
 }
 

@@ -1,15 +1,15 @@
 //! One entry, as a server.
 //!
-//! What its keys are is in [`super::keys`], how they are read in [`super::reader`]; here it is
+//! What its keys are is in [`super::keys`], how they are read in [`super::entry_reader`]; here it is
 //! decided what they mean together.
 
 use mcpvisor_core::{InvalidSetting, ServerName};
 
-use super::draft::Draft;
+use super::entry_reader::{Diagnostic, EntryReader};
 use super::keys::{ENTRY, HTTP, STDIO};
-use super::reader::{Reader, Said};
-use super::text::Text;
-use super::tree::{Member, Value};
+use super::raw_entry::RawEntry;
+use super::redacted_excerpt::SourceText;
+use super::syntax_tree::{Member, Value};
 use super::variables::Variables;
 use crate::api::transport::Transport;
 #[cfg(any(feature = "stdio", feature = "http"))]
@@ -22,17 +22,17 @@ const MAX_HINTS: usize = 3;
 /// Reads an entry: the server, unless it has to be left out, and what is to be said about it.
 pub(super) fn read(
     entry: &Member,
-    defaults: &Draft,
+    defaults: &RawEntry,
     variables: &Variables<'_>,
-    text: &Text<'_>,
+    text: &SourceText<'_>,
 ) -> (Option<ServerConfig>, Vec<ConfigProblem>) {
-    let problem = |severity, said: Said| ConfigProblem {
-        server: Some(super::reader::shown(&entry.key)),
+    let problem = |severity, said: Diagnostic| ConfigProblem {
+        server: Some(super::entry_reader::shown(&entry.key)),
         message: said.message,
         severity,
         location: Some(text.locate(&said.span)),
     };
-    let mut reader = Reader::new(variables);
+    let mut reader = EntryReader::new(variables);
     reader.toml = text.toml;
     let server = server(entry, defaults.clone(), &mut reader);
     let warnings = std::mem::take(&mut reader.warnings).into_iter();
@@ -51,13 +51,20 @@ pub(super) fn read(
                 true => Severity::Off,
                 false => Severity::LeftOut,
             };
-            (None, vec![problem(severity, Said { message, ..said })])
+            (
+                None,
+                vec![problem(severity, Diagnostic { message, ..said })],
+            )
         }
     }
 }
 
-fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<ServerConfig, Said> {
-    let about_entry = |message: String| Said {
+fn server(
+    entry: &Member,
+    mut raw: RawEntry,
+    reader: &mut EntryReader<'_>,
+) -> Result<ServerConfig, Diagnostic> {
+    let about_entry = |message: String| Diagnostic {
         message,
         span: entry.key_span.clone(),
     };
@@ -73,38 +80,38 @@ fn server(entry: &Member, mut draft: Draft, reader: &mut Reader<'_>) -> Result<S
             "must be an object with a \"command\" or a \"url\"".to_owned(),
         ));
     };
-    let usually = enabled(&draft).ok().flatten().unwrap_or(true);
-    (draft.enabled, draft.disabled) = (None, None);
-    reader.object(members, &ENTRY, "", &mut draft)?;
-    let enabled = enabled(&draft).map_err(about_entry)?.unwrap_or(usually);
-    doubts(&draft, reader);
-    let transport = Way::of(&draft, reader, entry)?.transport(&draft, reader, entry)?;
+    let usually = enabled(&raw).ok().flatten().unwrap_or(true);
+    (raw.enabled, raw.disabled) = (None, None);
+    reader.object(members, &ENTRY, "", &mut raw)?;
+    let enabled = enabled(&raw).map_err(about_entry)?.unwrap_or(usually);
+    doubts(&raw, reader);
+    let transport = Way::of(&raw, reader, entry)?.transport(&raw, reader, entry)?;
     let valid = match reader.is_as_written() {
         true => Ok(()),
-        false => draft.validate().and_then(|()| transport.check()),
+        false => raw.validate().and_then(|()| transport.check()),
     };
-    valid.map_err(|invalid| Said {
+    valid.map_err(|invalid| Diagnostic {
         message: setting(&invalid),
         span: reader.place(invalid.name).unwrap_or(entry.key_span.clone()),
     })?;
     Ok(ServerConfig {
         name,
         transport,
-        settings: draft.settings,
+        settings: raw.settings,
         enabled,
-        required: draft.required,
-        tools: draft.tools,
-        start: draft.start,
-        sleep_after: draft.sleep_after,
-        pin: draft.pin,
-        protocol: draft.protocol,
-        prefer_older_protocol: draft.prefer_older_protocol,
-        check_arguments: draft.check_arguments,
+        required: raw.required,
+        tools: raw.tools,
+        start: raw.start,
+        sleep_after: raw.sleep_after,
+        pin: raw.pin,
+        protocol: raw.protocol,
+        prefer_older_protocol: raw.prefer_older_protocol,
+        check_arguments: raw.check_arguments,
     })
 }
 
 /// Whether an entry switches its server off, as far as that can be told of one that cannot be read.
-fn is_off(entry: &Member, defaults: &Draft) -> bool {
+fn is_off(entry: &Member, defaults: &RawEntry) -> bool {
     let flag = |name: &str| {
         let Value::Object(members) = &entry.node.value else {
             return None;
@@ -115,10 +122,10 @@ fn is_off(entry: &Member, defaults: &Draft) -> bool {
             _ => None,
         }
     };
-    let said = Draft {
+    let said = RawEntry {
         enabled: flag("enabled"),
         disabled: flag("disabled"),
-        ..Draft::default()
+        ..RawEntry::default()
     };
     match enabled(&said) {
         Ok(Some(enabled)) => !enabled,
@@ -132,8 +139,8 @@ pub(super) fn setting(invalid: &InvalidSetting) -> String {
     format!("{:?} {}", invalid.name, invalid.problem)
 }
 
-fn enabled(draft: &Draft) -> Result<Option<bool>, String> {
-    match (draft.enabled, draft.disabled) {
+fn enabled(raw: &RawEntry) -> Result<Option<bool>, String> {
+    match (raw.enabled, raw.disabled) {
         (Some(enabled), Some(disabled)) if enabled == disabled => {
             Err("is \"enabled\" and \"disabled\" at once; keep one of them".to_owned())
         }
@@ -143,8 +150,8 @@ fn enabled(draft: &Draft) -> Result<Option<bool>, String> {
 }
 
 /// What is read, but perhaps not as it was meant.
-fn doubts(draft: &Draft, reader: &mut Reader<'_>) {
-    if draft.tools.allow.is_empty()
+fn doubts(raw: &RawEntry, reader: &mut EntryReader<'_>) {
+    if raw.tools.allow.is_empty()
         && let Some(place) = reader.place("tools.allow")
     {
         let message = "the list of allowed tools is empty, which allows every tool; \
@@ -154,8 +161,8 @@ fn doubts(draft: &Draft, reader: &mut Reader<'_>) {
     let only_gemini = ["includeTools", "excludeTools", "trust"];
     let of_gemini = only_gemini.iter().any(|key| reader.key(key).is_some());
     if of_gemini
-        && draft.kind.is_none()
-        && draft.http_url.is_none()
+        && raw.kind.is_none()
+        && raw.http_url.is_none()
         && let Some(place) = reader.key("url")
     {
         let message = "\"url\" is read as a Streamable HTTP address; if it is one of the older \
@@ -171,19 +178,23 @@ enum Way {
 }
 
 impl Way {
-    fn of(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Self, Said> {
-        let about = |key: &str, message: &str| Said {
+    fn of(
+        raw: &RawEntry,
+        reader: &mut EntryReader<'_>,
+        entry: &Member,
+    ) -> Result<Self, Diagnostic> {
+        let about = |key: &str, message: &str| Diagnostic {
             message: message.to_owned(),
             span: reader.place(key).unwrap_or(entry.key_span.clone()),
         };
-        if draft.source.as_deref().is_some_and(|by| by != "custom") {
+        if raw.source.as_deref().is_some_and(|by| by != "custom") {
             return Err(about(
                 "source",
                 "is provided by an extension of an editor; write the \"command\" that it starts",
             ));
         }
-        let has_url = address(draft).is_some();
-        let kind = draft.kind.as_deref();
+        let has_url = address(raw).is_some();
+        let kind = raw.kind.as_deref();
         match kind.filter(|kind| !reader.is_as_written() || !kind.contains("${")) {
             Some(kind) if STDIO.contains(&kind) => Ok(Self::Stdio),
             Some(kind) if HTTP.contains(&kind) => Ok(Self::Http),
@@ -193,13 +204,13 @@ impl Way {
                  HTTP address (often it ends in /mcp), write \"type\": \"http\" and that as \"url\"",
             )),
             Some(_) => Err(about("type", "\"type\" must be \"stdio\" or \"http\"")),
-            None if has_url && draft.program.is_some() => Err(about(
+            None if has_url && raw.program.is_some() => Err(about(
                 "url",
                 "has a \"command\" and a \"url\"; keep one, or say which with \"type\"",
             )),
             None if has_url => Ok(Self::Http),
-            None if draft.program.is_some() => Ok(Self::Stdio),
-            None => Err(Said {
+            None if raw.program.is_some() => Ok(Self::Stdio),
+            None => Err(Diagnostic {
                 message: "needs a \"command\", the program to start, or a \"url\"".to_owned(),
                 span: entry.key_span.clone(),
             }),
@@ -208,49 +219,53 @@ impl Way {
 
     fn transport(
         self,
-        draft: &Draft,
-        reader: &mut Reader<'_>,
+        raw: &RawEntry,
+        reader: &mut EntryReader<'_>,
         entry: &Member,
-    ) -> Result<Transport, Said> {
+    ) -> Result<Transport, Diagnostic> {
         match self {
-            Self::Stdio => stdio(draft, reader, entry),
-            Self::Http => http(draft, reader, entry),
+            Self::Stdio => stdio(raw, reader, entry),
+            Self::Http => http(raw, reader, entry),
         }
     }
 }
 
 /// The address that counts, with its key. Those of one client alone come first.
-fn address(draft: &Draft) -> Option<(&'static str, &str)> {
+fn address(raw: &RawEntry) -> Option<(&'static str, &str)> {
     let addresses = [
-        ("httpUrl", &draft.http_url),
-        ("serverUrl", &draft.server_url),
-        ("url", &draft.url),
+        ("httpUrl", &raw.http_url),
+        ("serverUrl", &raw.server_url),
+        ("url", &raw.url),
     ];
     let mut addresses = addresses.into_iter();
     addresses.find_map(|(key, url)| Some((key, url.as_deref()?)))
 }
 
 #[cfg(feature = "stdio")]
-fn stdio(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
-    let program = draft.program.as_deref();
+fn stdio(
+    raw: &RawEntry,
+    reader: &mut EntryReader<'_>,
+    entry: &Member,
+) -> Result<Transport, Diagnostic> {
+    let program = raw.program.as_deref();
     let program = program.filter(|program| check::is_program(program));
-    let program = program.ok_or_else(|| Said {
+    let program = program.ok_or_else(|| Diagnostic {
         message: "needs a \"command\", the program to start".to_owned(),
         span: reader.place("command").unwrap_or(entry.key_span.clone()),
     })?;
     let mut command = Transport::stdio(program)
-        .args(&draft.command_args)
-        .args(&draft.args);
-    for (name, value) in &draft.env {
+        .args(&raw.command_args)
+        .args(&raw.args);
+    for (name, value) in &raw.env {
         command = command.env(name, value);
     }
-    for name in &draft.inherit_env {
+    for name in &raw.inherit_env {
         command = command.inherit_env(name);
     }
-    if let Some(folder) = &draft.cwd {
+    if let Some(folder) = &raw.cwd {
         command = command.cwd(folder);
     }
-    for secret in draft.secrets.iter().chain(&reader.secrets) {
+    for secret in raw.secrets.iter().chain(&reader.secrets) {
         command = command.secret(secret.expose());
     }
     let unused = [
@@ -265,22 +280,26 @@ fn stdio(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Trans
 }
 
 #[cfg(not(feature = "stdio"))]
-fn stdio(_: &Draft, _: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
-    Err(Said {
+fn stdio(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
+    Err(Diagnostic {
         message: "is a stdio server, which this build does not support".to_owned(),
         span: entry.key_span.clone(),
     })
 }
 
 #[cfg(feature = "http")]
-fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
-    let (key, url) = address(draft).ok_or_else(|| Said {
+fn http(
+    raw: &RawEntry,
+    reader: &mut EntryReader<'_>,
+    entry: &Member,
+) -> Result<Transport, Diagnostic> {
+    let (key, url) = address(raw).ok_or_else(|| Diagnostic {
         message: "needs a \"url\", the address of the server".to_owned(),
         span: reader.place("type").unwrap_or(entry.key_span.clone()),
     })?;
     let place = reader.place(key).unwrap_or(entry.key_span.clone());
     if !reader.is_as_written() && !check::is_address(url) {
-        return Err(Said {
+        return Err(Diagnostic {
             message: format!("{key:?} {}", check::ADDRESS),
             span: place,
         });
@@ -293,10 +312,10 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
         reader.warn(place, message);
     }
     let mut endpoint = Transport::http(url);
-    for (name, value) in draft.headers.iter().chain(&draft.env_headers) {
+    for (name, value) in raw.headers.iter().chain(&raw.env_headers) {
         endpoint = endpoint.header(name, value);
     }
-    if let Some(variable) = &draft.bearer_token_env {
+    if let Some(variable) = &raw.bearer_token_env {
         if reader.is_no_variable(variable)
             && let Some(place) = reader.place("bearerTokenEnvVar")
         {
@@ -307,13 +326,13 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
         }
         endpoint = endpoint.bearer_token_env(variable);
     }
-    for file in &draft.root_certificates {
+    for file in &raw.root_certificates {
         endpoint = endpoint.root_certificate(file);
     }
-    if let Some(file) = &draft.client_certificate {
+    if let Some(file) = &raw.client_certificate {
         endpoint = endpoint.client_certificate(file);
     }
-    for secret in draft.secrets.iter().chain(&reader.secrets) {
+    for secret in raw.secrets.iter().chain(&reader.secrets) {
         endpoint = endpoint.secret(secret.expose());
     }
     for other in ["url", "serverUrl"] {
@@ -323,31 +342,26 @@ fn http(draft: &Draft, reader: &mut Reader<'_>, entry: &Member) -> Result<Transp
             reader.warn(place, format!("{other:?} is ignored: {key:?} counts"));
         }
     }
-    warn_headers_twice(draft, reader);
+    warn_headers_twice(raw, reader);
     warn_unused(reader, &["command", "args", "env", "cwd"], "http");
     Ok(endpoint.into())
 }
 
 #[cfg(not(feature = "http"))]
-fn http(_: &Draft, _: &mut Reader<'_>, entry: &Member) -> Result<Transport, Said> {
-    Err(Said {
+fn http(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
+    Err(Diagnostic {
         message: "is an HTTP server, which this build does not support".to_owned(),
         span: entry.key_span.clone(),
     })
 }
 
-/// A header of codex that has a value already; [`Reader`] sees those of one object.
+/// A header of codex that has a value already; [`EntryReader`] sees those of one object.
 #[cfg(feature = "http")]
-fn warn_headers_twice(draft: &Draft, reader: &mut Reader<'_>) {
-    let known = |name: &str| {
-        draft
-            .headers
-            .iter()
-            .any(|it| it.0.eq_ignore_ascii_case(name))
-    };
-    for (name, _) in draft.env_headers.iter().filter(|it| known(&it.0)) {
+fn warn_headers_twice(raw: &RawEntry, reader: &mut EntryReader<'_>) {
+    let known = |name: &str| raw.headers.iter().any(|it| it.0.eq_ignore_ascii_case(name));
+    for (name, _) in raw.env_headers.iter().filter(|it| known(&it.0)) {
         if let Some(place) = reader.key("env_http_headers") {
-            let path = format!("env_http_headers.{}", super::reader::shown(name));
+            let path = format!("env_http_headers.{}", super::entry_reader::shown(name));
             let message = format!("{path:?} is in \"headers\" too; this one counts");
             reader.warn(place, message);
         }
@@ -355,7 +369,7 @@ fn warn_headers_twice(draft: &Draft, reader: &mut Reader<'_>) {
 }
 
 /// Keys that mean nothing for this way to reach a server.
-fn warn_unused(reader: &mut Reader<'_>, keys: &[&str], way: &str) {
+fn warn_unused(reader: &mut EntryReader<'_>, keys: &[&str], way: &str) {
     for key in keys {
         if let Some(place) = reader.place(key) {
             let message = format!("{key:?} is ignored: the server is reached over {way}");

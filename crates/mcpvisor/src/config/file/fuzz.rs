@@ -8,10 +8,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
-use super::tree::{Member, Node, Value as Tree};
+use super::syntax_tree::{Member, Node, Value as Tree};
 use super::variables::Variables;
-use super::{Config, Severity, json as reader, parse_duration};
+use super::{json as parser, parse_duration};
 use crate::config::{Arguments, ConfigError, ConfigProblem, InvalidDuration, MAX_DURATION};
+use crate::config::{Config, Severity};
 use crate::fuzz::{budget, json, text};
 
 const SEEDS: &[&str] = &[
@@ -228,10 +229,10 @@ proptest! {
         comma in any::<bool>(),
     ) {
         let text = commented(&value, &mut spaces.into_iter(), comma);
-        let read = reader::parse(&text)
+        let read = parser::parse(&text)
             .map_err(|error| TestCaseError::fail(format!("{}: {text}", error.problem)))?;
         // Numbers are read as they are read without comments: not every digit of a float survives.
-        let plain = reader::parse(&value.to_string())
+        let plain = parser::parse(&value.to_string())
             .map_err(|error| TestCaseError::fail(error.problem))?;
         prop_assert!(same(&read, &plain), "{text}");
     }

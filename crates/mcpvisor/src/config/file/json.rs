@@ -5,7 +5,7 @@ use jsonc_parser::common::{Range, Ranged};
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::tree::{Member, Node, Span, Unreadable, Value, without_mark};
+use super::syntax_tree::{Member, Node, Span, SyntaxError, Value, without_mark};
 
 /// Comments and trailing commas are all that is allowed beyond JSON.
 const OPTIONS: ParseOptions = ParseOptions {
@@ -21,14 +21,14 @@ const OPTIONS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-pub(super) fn parse(text: &str) -> Result<Node, Unreadable> {
+pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let (plain, offset) = without_mark(text);
     let parsed = parse_to_ast(plain, &CollectOptions::default(), &OPTIONS);
-    let parsed = parsed.map_err(|error| Unreadable {
+    let parsed = parsed.map_err(|error| SyntaxError {
         problem: words(error.kind()),
         span: span(error.range(), offset),
     })?;
-    let value = parsed.value.ok_or_else(|| Unreadable {
+    let value = parsed.value.ok_or_else(|| SyntaxError {
         problem: "there is nothing; write { \"mcpServers\": { … } }".to_owned(),
         span: text.len()..text.len(),
     })?;

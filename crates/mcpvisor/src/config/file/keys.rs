@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use super::draft::Draft;
+use super::raw_entry::RawEntry;
 
 pub(super) use foreign::{EDITOR_COMMAND, FOREIGN, OLD_SPELLINGS};
 pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
@@ -58,8 +58,8 @@ pub(super) struct Key {
     pub(super) kind: Kind,
 }
 
-/// A part of a draft.
-pub(super) type At<T> = fn(&mut Draft) -> &mut T;
+/// A part of a raw.
+pub(super) type At<T> = fn(&mut RawEntry) -> &mut T;
 
 /// What a value has to be, and where it goes.
 pub(super) enum Kind {
@@ -101,9 +101,9 @@ pub(super) enum Kind {
     /// A program; or, as others write it, a list that begins with it, or an object that holds it.
     Command,
     /// A number of seconds, as another client writes it.
-    Seconds(fn(&mut Draft, Duration)),
+    Seconds(fn(&mut RawEntry, Duration)),
     /// A number of milliseconds, as another client writes it.
-    Millis(fn(&mut Draft, Duration)),
+    Millis(fn(&mut RawEntry, Duration)),
     /// A number that some clients mean in seconds, and some in milliseconds.
     Timeout,
     /// Means something that is not done; says what to do instead.

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use rmcp::model::ProtocolVersion;
 
-use super::Config;
-use super::written::{Arguments, Names};
+use super::to_json::{Arguments, VariableNames};
 use crate::api::transport::Transport;
+use crate::config::Config;
 use crate::config::{MAX_DURATION, ServerConfig, StartMode};
 use crate::fuzz::budget;
 use crate::secret::Secret;
@@ -183,7 +183,7 @@ proptest! {
             }
         }
         let arguments = if hidden { Arguments::Hidden } else { Arguments::Shown };
-        let mut names = Names::default();
+        let mut names = VariableNames::default();
         let written = config.written(arguments, &mut names).to_string();
         prop_assert!(!written.contains(CANARY), "{written}");
 

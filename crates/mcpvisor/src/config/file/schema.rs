@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::draft::Draft;
 use super::keys::{
     CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind,
     OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO,
 };
-use super::written::duration_text;
+use super::raw_entry::RawEntry;
+use super::to_json::duration_text;
 
 /// The JSON Schema of a config file, for editors. It is kept in `docs/config.schema.json`.
 ///
@@ -87,16 +87,16 @@ fn property(key: &Key) -> Value {
 }
 
 fn shape(key: &Key) -> Value {
-    let draft = &mut Draft::default();
+    let raw = &mut RawEntry::default();
     let texts = json!({ "type": "array", "items": { "type": "string" } });
     match &key.kind {
-        Kind::Flag(at) => json!({ "type": "boolean", "default": *at(draft) }),
+        Kind::Flag(at) => json!({ "type": "boolean", "default": *at(raw) }),
         Kind::MaybeFlag(_) => json!({ "type": "boolean" }),
         Kind::Count(at) => {
-            json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "default": *at(draft) })
+            json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "default": *at(raw) })
         }
         Kind::Size { least, most, at } => {
-            let mut shape = json!({ "type": "integer", "minimum": least, "default": *at(draft) });
+            let mut shape = json!({ "type": "integer", "minimum": least, "default": *at(raw) });
             if let Some(most) = most {
                 shape["maximum"] = json!(most);
             }
@@ -106,14 +106,14 @@ fn shape(key: &Key) -> Value {
             json!({ "type": "integer", "minimum": least, "maximum": most })
         }
         Kind::Number { least, most, at } => {
-            let mut shape = json!({ "type": "number", "minimum": least, "default": *at(draft) });
+            let mut shape = json!({ "type": "number", "minimum": least, "default": *at(raw) });
             if let Some(most) = most {
                 shape["maximum"] = json!(most);
             }
             shape
         }
         Kind::Duration(at) => {
-            json!({ "$ref": "#/$defs/duration", "default": duration_text(*at(draft)) })
+            json!({ "$ref": "#/$defs/duration", "default": duration_text(*at(raw)) })
         }
         Kind::MaybeDuration(_) => json!({ "$ref": "#/$defs/duration" }),
         Kind::Text(_) if key.name == "type" || key.means == "type" => {

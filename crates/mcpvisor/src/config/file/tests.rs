@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::config::{Config, Severity};
 
 /// Appears in every place where a secret can be, and must appear in no message.
 const CANARY: &str = "s3cret-canary";

@@ -3,11 +3,11 @@
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::tree::{Member, Node, Span, Unreadable, Value, without_mark};
+use super::syntax_tree::{Member, Node, Span, SyntaxError, Value, without_mark};
 
-pub(super) fn parse(text: &str) -> Result<Node, Unreadable> {
+pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let (plain, offset) = without_mark(text);
-    let parsed = DeTable::parse(plain).map_err(|error| Unreadable {
+    let parsed = DeTable::parse(plain).map_err(|error| SyntaxError {
         // The parser's words quote nothing of the text.
         problem: error.message().to_owned(),
         span: shifted(error.span().unwrap_or(0..0), offset),

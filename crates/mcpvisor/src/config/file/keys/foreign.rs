@@ -12,99 +12,99 @@ pub(in super::super) const OLD_SPELLINGS: &[Key] = &[Key {
     ..Key::alias(
         "idleTimeout",
         "sleepAfter",
-        Kind::MaybeDuration(|draft| &mut draft.sleep_after),
+        Kind::MaybeDuration(|raw| &mut raw.sleep_after),
     )
 }];
 
 /// Keys of other clients.
 pub(in super::super) const FOREIGN: &[Key] = &[
     // fastmcp, langchain
-    Key::alias("transport", "type", Kind::Text(|draft| &mut draft.kind)),
+    Key::alias("transport", "type", Kind::Text(|raw| &mut raw.kind)),
     // opencode
-    Key::alias("environment", "env", Kind::Env(|draft| &mut draft.env)),
+    Key::alias("environment", "env", Kind::Env(|raw| &mut raw.env)),
     // codex
     Key::alias(
         "env_vars",
         "inheritEnv",
-        Kind::Names(|draft| &mut draft.inherit_env),
+        Kind::Names(|raw| &mut raw.inherit_env),
     ),
     Key::alias(
         "http_headers",
         "headers",
-        Kind::Headers(|draft| &mut draft.headers),
+        Kind::Headers(|raw| &mut raw.headers),
     ),
     Key::new(
         "env_http_headers",
-        Kind::EnvHeaders(|draft| &mut draft.env_headers),
+        Kind::EnvHeaders(|raw| &mut raw.env_headers),
         "Headers whose values are in these variables.",
     ),
     Key::alias(
         "bearer_token_env_var",
         "bearerTokenEnvVar",
-        Kind::Name(|draft| &mut draft.bearer_token_env),
+        Kind::Name(|raw| &mut raw.bearer_token_env),
     ),
     Key::alias(
         "startup_timeout_sec",
         "timeouts.connect",
-        Kind::Seconds(|draft, timeout| draft.settings.timeouts.connect = timeout),
+        Kind::Seconds(|raw, timeout| raw.settings.timeouts.connect = timeout),
     ),
     Key::alias(
         "startup_timeout_ms",
         "timeouts.connect",
-        Kind::Millis(|draft, timeout| draft.settings.timeouts.connect = timeout),
+        Kind::Millis(|raw, timeout| raw.settings.timeouts.connect = timeout),
     ),
     Key::new(
         "tool_timeout_sec",
-        Kind::Seconds(|draft, timeout| draft.set_call_timeout(timeout)),
+        Kind::Seconds(|raw, timeout| raw.set_call_timeout(timeout)),
         "Seconds for \"timeouts.call\" and \"timeouts.idle\".",
     ),
     Key::alias(
         "enabled_tools",
         "tools.allow",
-        Kind::Names(|draft| &mut draft.tools.allow),
+        Kind::Names(|raw| &mut raw.tools.allow),
     ),
     Key::alias(
         "disabled_tools",
         "tools.deny",
-        Kind::Names(|draft| &mut draft.tools.deny),
+        Kind::Names(|raw| &mut raw.tools.deny),
     ),
     // gemini
     Key::new(
         "httpUrl",
-        Kind::Text(|draft| &mut draft.http_url),
+        Kind::Text(|raw| &mut raw.http_url),
         "The Streamable HTTP address of the server; counts before \"url\".",
     ),
     Key::alias(
         "includeTools",
         "tools.allow",
-        Kind::Names(|draft| &mut draft.tools.allow),
+        Kind::Names(|raw| &mut raw.tools.allow),
     ),
     Key::alias(
         "excludeTools",
         "tools.deny",
-        Kind::Names(|draft| &mut draft.tools.deny),
+        Kind::Names(|raw| &mut raw.tools.deny),
     ),
     // Windsurf
     Key::new(
         "serverUrl",
-        Kind::Text(|draft| &mut draft.server_url),
+        Kind::Text(|raw| &mut raw.server_url),
         "The Streamable HTTP address of the server; counts before \"url\".",
     ),
     // cline, Kiro, Roo, Windsurf
     Key::new(
         "disabled",
-        Kind::MaybeFlag(|draft| &mut draft.disabled),
+        Kind::MaybeFlag(|raw| &mut raw.disabled),
         "The opposite of \"enabled\".",
     ),
     Key::alias(
         "allowedTools",
         "tools.allow",
-        Kind::Names(|draft| &mut draft.tools.allow),
+        Kind::Names(|raw| &mut raw.tools.allow),
     ),
     Key::alias(
         "disabledTools",
         "tools.deny",
-        Kind::Names(|draft| &mut draft.tools.deny),
+        Kind::Names(|raw| &mut raw.tools.deny),
     ),
     // Seconds for some, milliseconds for others
     Key::new(
@@ -115,7 +115,7 @@ pub(in super::super) const FOREIGN: &[Key] = &[
     // Zed
     Key::new(
         "source",
-        Kind::Name(|draft| &mut draft.source),
+        Kind::Name(|raw| &mut raw.source),
         "Who provides the server; only \"custom\" can be started.",
     ),
     // Means something that is not done
@@ -164,15 +164,7 @@ pub(in super::super) const FOREIGN: &[Key] = &[
 
 /// The keys of a command that is an object, as in older settings of Zed.
 pub(in super::super) const EDITOR_COMMAND: &[Key] = &[
-    Key::new(
-        "path",
-        Kind::Text(|draft| &mut draft.program),
-        "The program.",
-    ),
-    Key::new(
-        "args",
-        Kind::Texts(|draft| &mut draft.args),
-        "Its arguments.",
-    ),
-    Key::new("env", Kind::Env(|draft| &mut draft.env), "Its variables."),
+    Key::new("path", Kind::Text(|raw| &mut raw.program), "The program."),
+    Key::new("args", Kind::Texts(|raw| &mut raw.args), "Its arguments."),
+    Key::new("env", Kind::Env(|raw| &mut raw.env), "Its variables."),
 ];

@@ -9,7 +9,7 @@ use super::{Key, Kind};
 pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "type",
-        Kind::Text(|draft| &mut draft.kind),
+        Kind::Text(|raw| &mut raw.kind),
         "How the server is reached: \"stdio\" or \"http\". Without it, a \"command\" means stdio and a \"url\" means http.",
     ),
     Key::new(
@@ -19,37 +19,37 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     ),
     Key::new(
         "args",
-        Kind::Texts(|draft| &mut draft.args),
+        Kind::Texts(|raw| &mut raw.args),
         "The arguments of the program.",
     ),
     Key::new(
         "env",
-        Kind::Env(|draft| &mut draft.env),
+        Kind::Env(|raw| &mut raw.env),
         "Variables of the program's environment. The values are secrets: they are never shown.",
     ),
     Key::new(
         "cwd",
-        Kind::Text(|draft| &mut draft.cwd),
+        Kind::Text(|raw| &mut raw.cwd),
         "The folder that the program starts in.",
     ),
     Key::new(
         "url",
-        Kind::Text(|draft| &mut draft.url),
+        Kind::Text(|raw| &mut raw.url),
         "The Streamable HTTP address of the server.",
     ),
     Key::new(
         "headers",
-        Kind::Headers(|draft| &mut draft.headers),
+        Kind::Headers(|raw| &mut raw.headers),
         "Headers of every request. The values are secrets: they are never shown.",
     ),
     Key::new(
         "bearerTokenEnvVar",
-        Kind::Name(|draft| &mut draft.bearer_token_env),
+        Kind::Name(|raw| &mut raw.bearer_token_env),
         "The variable that holds a bearer token. It is read anew for every connection and at every reload.",
     ),
     Key::new(
         "clientCertificate",
-        Kind::Text(|draft| &mut draft.client_certificate),
+        Kind::Text(|raw| &mut raw.client_certificate),
         "A PEM file with the certificate, and its key, that is shown to the server.",
     ),
 ];
@@ -58,12 +58,12 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
 pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new(
         "enabled",
-        Kind::MaybeFlag(|draft| &mut draft.enabled),
+        Kind::MaybeFlag(|raw| &mut raw.enabled),
         "Whether the server is started; one that is not can be enabled later. Default: true.",
     ),
     Key::new(
         "required",
-        Kind::Flag(|draft| &mut draft.required),
+        Kind::Flag(|raw| &mut raw.required),
         "Whether the fleet is ready only when this server is. Default: false.",
     ),
     Key::new(
@@ -73,18 +73,18 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     ),
     Key::new(
         "sleepAfter",
-        Kind::MaybeDuration(|draft| &mut draft.sleep_after),
+        Kind::MaybeDuration(|raw| &mut raw.sleep_after),
         "After this time without a call the connection is closed until the next call. Default: never.",
     ),
     Key::new("tools", Kind::Section(TOOLS), "Which tools callers see."),
     Key::new(
         "pin",
-        Kind::Flag(|draft| &mut draft.pin),
+        Kind::Flag(|raw| &mut raw.pin),
         "Hold back tools whose definition changed since a person approved them. Default: false.",
     ),
     Key::new(
         "checkArguments",
-        Kind::Flag(|draft| &mut draft.check_arguments),
+        Kind::Flag(|raw| &mut raw.check_arguments),
         "Check the arguments of calls against the tool's schema before they are sent. Default: false.",
     ),
     Key::new(
@@ -94,32 +94,32 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     ),
     Key::new(
         "preferOlderProtocol",
-        Kind::Flag(|draft| &mut draft.prefer_older_protocol),
+        Kind::Flag(|raw| &mut raw.prefer_older_protocol),
         "Use a version before 2026-07-28 where the server speaks both: for a server whose tools ask questions (elicitation, sampling) and cannot in 2026-07-28, such as one of FastMCP 4. Default: false.",
     ),
     Key::new(
         "trusted",
-        Kind::Flag(|draft| &mut draft.settings.retry.trusted),
+        Kind::Flag(|raw| &mut raw.settings.retry.trusted),
         "Believe the server when it says that a tool only reads, or may be repeated: such calls are retried once. Default: false.",
     ),
     Key::new(
         "idempotentTools",
-        Kind::Names(|draft| &mut draft.settings.retry.idempotent_tools),
+        Kind::Names(|raw| &mut raw.settings.retry.idempotent_tools),
         "Tools that may be repeated, whatever the server says of them.",
     ),
     Key::new(
         "retryExpiredCalls",
-        Kind::Flag(|draft| &mut draft.settings.retry.retry_expired_calls),
+        Kind::Flag(|raw| &mut raw.settings.retry.retry_expired_calls),
         "Retry a tool call that was refused because the session had expired. Default: true.",
     ),
     Key::new(
         "inheritEnv",
-        Kind::Names(|draft| &mut draft.inherit_env),
+        Kind::Names(|raw| &mut raw.inherit_env),
         "More variables of our environment that a program gets.",
     ),
     Key::new(
         "rootCertificates",
-        Kind::Texts(|draft| &mut draft.root_certificates),
+        Kind::Texts(|raw| &mut raw.root_certificates),
         "PEM files with certificates that are trusted beside those of the system.",
     ),
     Key::new(
@@ -153,12 +153,12 @@ pub(in super::super) const SETTINGS: &[Key] = &[
 const TOOLS: &[Key] = &[
     Key::new(
         "allow",
-        Kind::Names(|draft| &mut draft.tools.allow),
+        Kind::Names(|raw| &mut raw.tools.allow),
         "Patterns of tools that are shown; * is any text, ? any character. Default: every tool.",
     ),
     Key::new(
         "deny",
-        Kind::Names(|draft| &mut draft.tools.deny),
+        Kind::Names(|raw| &mut raw.tools.deny),
         "Patterns of tools that are not shown, whatever \"allow\" says.",
     ),
 ];
@@ -166,22 +166,22 @@ const TOOLS: &[Key] = &[
 const RECONNECT: &[Key] = &[
     Key::new(
         "attempts",
-        Kind::Count(|draft| &mut draft.settings.budget.attempts),
+        Kind::Count(|raw| &mut raw.settings.budget.attempts),
         "Connects within the window, the first one too. Default: 10.",
     ),
     Key::new(
         "within",
-        Kind::Duration(|draft| &mut draft.settings.budget.within),
+        Kind::Duration(|raw| &mut raw.settings.budget.within),
         "The window. Default: 5m.",
     ),
     Key::new(
         "initialDelay",
-        Kind::Duration(|draft| &mut draft.settings.backoff.initial),
+        Kind::Duration(|raw| &mut raw.settings.backoff.initial),
         "The first delay after the immediate retry. Default: 500ms.",
     ),
     Key::new(
         "maxDelay",
-        Kind::Duration(|draft| &mut draft.settings.backoff.max),
+        Kind::Duration(|raw| &mut raw.settings.backoff.max),
         "The longest delay, jitter included. Default: 30s.",
     ),
     Key::new(
@@ -189,7 +189,7 @@ const RECONNECT: &[Key] = &[
         Kind::Number {
             least: 1.0,
             most: None,
-            at: |draft| &mut draft.settings.backoff.multiplier,
+            at: |raw| &mut raw.settings.backoff.multiplier,
         },
         "How delays grow. Default: 2.",
     ),
@@ -198,43 +198,43 @@ const RECONNECT: &[Key] = &[
         Kind::Number {
             least: 0.0,
             most: Some(1.0),
-            at: |draft| &mut draft.settings.backoff.jitter,
+            at: |raw| &mut raw.settings.backoff.jitter,
         },
         "The share by which a delay may differ, either way. Default: 0.2.",
     ),
     Key::new(
         "immediateEvery",
-        Kind::Duration(|draft| &mut draft.settings.backoff.immediate_every),
+        Kind::Duration(|raw| &mut raw.settings.backoff.immediate_every),
         "At most one immediate retry of a proven connection within this time. Default: 5s.",
     ),
     Key::new(
         "maxRetryAfter",
-        Kind::Duration(|draft| &mut draft.settings.backoff.max_retry_after),
+        Kind::Duration(|raw| &mut raw.settings.backoff.max_retry_after),
         "A server's own wish to be left alone is honoured up to this. Default: 2m.",
     ),
     Key::new(
         "provenAfter",
-        Kind::Duration(|draft| &mut draft.settings.budget.proven_after),
+        Kind::Duration(|raw| &mut raw.settings.budget.proven_after),
         "A connection that stays up this long gives the budget back, as one that answered a caller does. Default: 30s.",
     ),
     Key::new(
         "firstProbe",
-        Kind::Duration(|draft| &mut draft.settings.budget.first_probe),
+        Kind::Duration(|raw| &mut raw.settings.budget.first_probe),
         "When the budget is spent, the server is tried again after this. Default: 30s.",
     ),
     Key::new(
         "maxProbe",
-        Kind::Duration(|draft| &mut draft.settings.budget.max_probe),
+        Kind::Duration(|raw| &mut raw.settings.budget.max_probe),
         "Such tries double up to this. Default: 5m.",
     ),
     Key::new(
         "wakeOnCall",
-        Kind::Flag(|draft| &mut draft.settings.budget.wake_on_call),
+        Kind::Flag(|raw| &mut raw.settings.budget.wake_on_call),
         "Whether a call wakes a server whose budget is spent. Default: true.",
     ),
     Key::new(
         "wakeEvery",
-        Kind::Duration(|draft| &mut draft.settings.budget.wake_every),
+        Kind::Duration(|raw| &mut raw.settings.budget.wake_every),
         "Connects that calls cause then are at least this far apart. Default: 1s.",
     ),
 ];
@@ -242,27 +242,27 @@ const RECONNECT: &[Key] = &[
 const TIMEOUTS: &[Key] = &[
     Key::new(
         "connect",
-        Kind::Duration(|draft| &mut draft.settings.timeouts.connect),
+        Kind::Duration(|raw| &mut raw.settings.timeouts.connect),
         "Opening the connection, handshake included. Default: 30s.",
     ),
     Key::new(
         "call",
-        Kind::Duration(|draft| &mut draft.settings.timeouts.call),
+        Kind::Duration(|raw| &mut raw.settings.timeouts.call),
         "The hard cap of a call: waiting, connecting, retry and the call itself. Default: 5m.",
     ),
     Key::new(
         "idle",
-        Kind::Duration(|draft| &mut draft.settings.timeouts.idle),
+        Kind::Duration(|raw| &mut raw.settings.timeouts.idle),
         "A call in flight may be silent this long; progress renews it. Default: 60s.",
     ),
     Key::new(
         "reconnectWait",
-        Kind::Duration(|draft| &mut draft.settings.timeouts.reconnect_wait),
+        Kind::Duration(|raw| &mut raw.settings.timeouts.reconnect_wait),
         "A call waits this long for a reconnect. Default: 15s.",
     ),
     Key::new(
         "listing",
-        Kind::Duration(|draft| &mut draft.settings.timeouts.listing),
+        Kind::Duration(|raw| &mut raw.settings.timeouts.listing),
         "One page of a listing, or one restored subscription. Default: 30s.",
     ),
 ];
@@ -270,17 +270,17 @@ const TIMEOUTS: &[Key] = &[
 const HEALTH: &[Key] = &[
     Key::new(
         "threshold",
-        Kind::Count(|draft| &mut draft.settings.health.threshold),
+        Kind::Count(|raw| &mut raw.settings.health.threshold),
         "Soft failures in a row before one ping decides. Default: 3.",
     ),
     Key::new(
         "keepalive",
-        Kind::Duration(|draft| &mut draft.settings.health.keepalive),
+        Kind::Duration(|raw| &mut raw.settings.health.keepalive),
         "A connection that was silent this long is checked. Default: 60s.",
     ),
     Key::new(
         "keepaliveTimeout",
-        Kind::Duration(|draft| &mut draft.settings.health.keepalive_timeout),
+        Kind::Duration(|raw| &mut raw.settings.health.keepalive_timeout),
         "The check must be answered within this. Default: 10s.",
     ),
 ];
@@ -291,7 +291,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: 1,
             most: None,
-            at: |draft| &mut draft.settings.admission.in_flight,
+            at: |raw| &mut raw.settings.admission.in_flight,
         },
         "Calls at once. Default: 64.",
     ),
@@ -300,7 +300,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: 0,
             most: None,
-            at: |draft| &mut draft.settings.admission.waiting,
+            at: |raw| &mut raw.settings.admission.waiting,
         },
         "Calls that wait for a place or for the connection. Default: 1024.",
     ),
@@ -309,7 +309,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: 1,
             most: None,
-            at: |draft| &mut draft.settings.listing.max_pages,
+            at: |raw| &mut raw.settings.listing.max_pages,
         },
         "Pages of one listing. Default: 100.",
     ),
@@ -318,7 +318,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: 1,
             most: None,
-            at: |draft| &mut draft.settings.listing.max_items,
+            at: |raw| &mut raw.settings.listing.max_items,
         },
         "Items of one listing. Default: 10000.",
     ),
@@ -327,7 +327,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: MessageSettings::LEAST_BYTES as u64,
             most: Some(MessageSettings::MOST_BYTES as u64),
-            at: |draft| &mut draft.settings.messages.max_bytes,
+            at: |raw| &mut raw.settings.messages.max_bytes,
         },
         "Bytes of one message of the server: a line, a body or an event. Reading it takes three times as much memory at the most. Default: 16777216 (16 MiB).",
     ),
@@ -336,7 +336,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: MessageSettings::LEAST_DEPTH as u64,
             most: Some(MessageSettings::MOST_DEPTH as u64),
-            at: |draft| &mut draft.settings.messages.max_depth,
+            at: |raw| &mut raw.settings.messages.max_depth,
         },
         "Objects and lists within each other in one message. Default: 128.",
     ),
@@ -345,7 +345,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: MessageSettings::LEAST_VALUES as u64,
             most: Some(MessageSettings::MOST_VALUES as u64),
-            at: |draft| &mut draft.settings.messages.max_values,
+            at: |raw| &mut raw.settings.messages.max_values,
         },
         "JSON values in one message. Default: 262144.",
     ),
@@ -354,7 +354,7 @@ const LIMITS: &[Key] = &[
         Kind::Size {
             least: MessageSettings::LEAST_STDERR as u64,
             most: Some(MessageSettings::MOST_STDERR as u64),
-            at: |draft| &mut draft.settings.messages.stderr_bytes,
+            at: |raw| &mut raw.settings.messages.stderr_bytes,
         },
         "Bytes of a program's stderr that are kept, the newest. Default: 65536 (64 KiB).",
     ),
@@ -363,22 +363,22 @@ const LIMITS: &[Key] = &[
 const LISTING: &[Key] = &[
     Key::new(
         "refreshEvery",
-        Kind::Duration(|draft| &mut draft.settings.listing.refresh_every),
+        Kind::Duration(|raw| &mut raw.settings.listing.refresh_every),
         "The least time between two refreshes of one list. Default: 100ms.",
     ),
     Key::new(
         "refreshRetry",
-        Kind::Duration(|draft| &mut draft.settings.listing.refresh_retry),
+        Kind::Duration(|raw| &mut raw.settings.listing.refresh_retry),
         "A failed refresh is tried again after this, doubling. Default: 1s.",
     ),
     Key::new(
         "maxRefreshRetry",
-        Kind::Duration(|draft| &mut draft.settings.listing.max_refresh_retry),
+        Kind::Duration(|raw| &mut raw.settings.listing.max_refresh_retry),
         "Up to this. Default: 1m.",
     ),
     Key::new(
         "beforeCalls",
-        Kind::Flag(|draft| &mut draft.settings.listing.before_calls),
+        Kind::Flag(|raw| &mut raw.settings.listing.before_calls),
         "Calls wait until the tools were listed on their connection, as they do with \"pin\". Default: false.",
     ),
 ];
@@ -386,17 +386,17 @@ const LISTING: &[Key] = &[
 const CLOSE: &[Key] = &[
     Key::new(
         "drain",
-        Kind::Duration(|draft| &mut draft.settings.close.drain),
+        Kind::Duration(|raw| &mut raw.settings.close.drain),
         "Calls in flight may finish for this long before a wanted close. Default: 5s.",
     ),
     Key::new(
         "stdin",
-        Kind::Duration(|draft| &mut draft.settings.close.stdin),
+        Kind::Duration(|raw| &mut raw.settings.close.stdin),
         "A program may take this long to exit once its stdin is closed. Default: 2s.",
     ),
     Key::new(
         "terminate",
-        Kind::Duration(|draft| &mut draft.settings.close.terminate),
+        Kind::Duration(|raw| &mut raw.settings.close.terminate),
         "A program may take this long to exit after SIGTERM; then SIGKILL. Default: 2s.",
     ),
 ];
@@ -408,7 +408,7 @@ pub(in super::super) const CONNECTS: &[Key] = &[
         Kind::Size {
             least: 1,
             most: Some(GovernorSettings::MOST as u64),
-            at: |draft| &mut draft.connects.max_connects,
+            at: |raw| &mut raw.connects.max_connects,
         },
         "Servers that connect at once. Default: 32.",
     ),
@@ -417,13 +417,13 @@ pub(in super::super) const CONNECTS: &[Key] = &[
         Kind::MaybeSize {
             least: 1,
             most: GovernorSettings::MOST as u64,
-            at: |draft| &mut draft.stdio_at_once,
+            at: |raw| &mut raw.stdio_at_once,
         },
         "Servers among them that are started as programs. Default: four times the number of cores.",
     ),
     Key::new(
         "hold",
-        Kind::Duration(|draft| &mut draft.connects.hold),
+        Kind::Duration(|raw| &mut raw.connects.hold),
         "A server that says nothing makes room for others after this. Default: 2s.",
     ),
     Key::new(
@@ -431,7 +431,7 @@ pub(in super::super) const CONNECTS: &[Key] = &[
         Kind::Size {
             least: 1,
             most: Some(GovernorSettings::MOST as u64),
-            at: |draft| &mut draft.connects.burst_floor,
+            at: |raw| &mut raw.connects.burst_floor,
         },
         "Reconnects that may start within the window, however small the fleet is. Default: 5.",
     ),
@@ -440,13 +440,13 @@ pub(in super::super) const CONNECTS: &[Key] = &[
         Kind::Number {
             least: 0.0,
             most: Some(1.0),
-            at: |draft| &mut draft.connects.burst_share,
+            at: |raw| &mut raw.connects.burst_share,
         },
         "The share of the fleet that may reconnect within the window, if that is more. Default: 0.1.",
     ),
     Key::new(
         "burstWindow",
-        Kind::Duration(|draft| &mut draft.connects.burst_window),
+        Kind::Duration(|raw| &mut raw.connects.burst_window),
         "The window. Default: 100ms.",
     ),
 ];

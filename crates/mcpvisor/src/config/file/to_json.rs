@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::draft::Draft;
 use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR};
+use super::raw_entry::RawEntry;
 use crate::api::transport::TransportKind;
 use crate::config::{Config, ServerConfig, StartMode};
 use crate::secret::Secret;
@@ -49,10 +49,10 @@ impl Config {
     /// # Ok::<(), mcpvisor::InvalidServerName>(())
     /// ```
     pub fn to_json(&self, arguments: Arguments) -> Value {
-        self.written(arguments, &mut Names::default())
+        self.written(arguments, &mut VariableNames::default())
     }
 
-    pub(super) fn written(&self, arguments: Arguments, names: &mut Names) -> Value {
+    pub(super) fn written(&self, arguments: Arguments, names: &mut VariableNames) -> Value {
         let mut servers = Map::new();
         for server in &self.servers {
             names.reserve(server);
@@ -68,7 +68,7 @@ impl Config {
         }
         if let Some(connects) = &self.connects {
             let mut section = Map::new();
-            write(CONNECTS, &mut Draft::of_connects(connects), &mut section);
+            write(CONNECTS, &mut RawEntry::of_connects(connects), &mut section);
             document.insert(FLEET_CONNECTS.to_owned(), section.into());
         }
         document.insert(SERVERS[0].to_owned(), servers.into());
@@ -80,7 +80,7 @@ impl ServerConfig {
     /// The entry of this server as [`Config::to_json`] writes it; `None` for one that no file can
     /// describe.
     pub fn to_json(&self, arguments: Arguments) -> Option<Value> {
-        let mut names = Names::default();
+        let mut names = VariableNames::default();
         names.reserve(self);
         entry(self, arguments, &mut names).map(Value::Object)
     }
@@ -89,26 +89,26 @@ impl ServerConfig {
 fn entry(
     server: &ServerConfig,
     arguments: Arguments,
-    names: &mut Names,
+    names: &mut VariableNames,
 ) -> Option<Map<String, Value>> {
-    let mut draft = Draft::of(server);
-    let mut hider = Hider::new(server.name.as_str(), names);
-    let mut entry = transport(server, arguments, &mut hider, &mut draft)?;
-    write(SETTINGS, &mut draft, &mut entry);
+    let mut raw = RawEntry::of(server);
+    let mut replacer = SecretReplacer::new(server.name.as_str(), names);
+    let mut entry = transport(server, arguments, &mut replacer, &mut raw)?;
+    write(SETTINGS, &mut raw, &mut entry);
     Some(entry)
 }
 
 fn transport(
     server: &ServerConfig,
     arguments: Arguments,
-    hider: &mut Hider<'_>,
-    draft: &mut Draft,
+    replacer: &mut SecretReplacer<'_>,
+    raw: &mut RawEntry,
 ) -> Option<Map<String, Value>> {
     match &server.transport.0 {
         #[cfg(feature = "stdio")]
-        TransportKind::Stdio(command) => Some(stdio(&command.parts(), arguments, hider, draft)),
+        TransportKind::Stdio(command) => Some(stdio(&command.parts(), arguments, replacer, raw)),
         #[cfg(feature = "http")]
-        TransportKind::Http(endpoint) => Some(http(&endpoint.parts(), hider, draft)),
+        TransportKind::Http(endpoint) => Some(http(&endpoint.parts(), replacer, raw)),
         TransportKind::Channel { .. } => None,
     }
 }
@@ -117,19 +117,19 @@ fn transport(
 fn stdio(
     parts: &crate::link::stdio::CommandParts<'_>,
     arguments: Arguments,
-    hider: &mut Hider<'_>,
-    draft: &mut Draft,
+    replacer: &mut SecretReplacer<'_>,
+    raw: &mut RawEntry,
 ) -> Map<String, Value> {
-    hider.named(parts.secrets.iter().cloned());
+    replacer.named(parts.secrets.iter().cloned());
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!("stdio"));
-    entry.insert("command".to_owned(), hider.shown(&parts.program).into());
+    entry.insert("command".to_owned(), replacer.shown(&parts.program).into());
     let mut number = 0;
     let args = parts.args.iter().map(|arg| match arguments {
-        Arguments::Shown => hider.shown(arg),
+        Arguments::Shown => replacer.shown(arg),
         Arguments::Hidden => {
             number += 1;
-            hider.hidden(&format!("ARG_{number}"), arg)
+            replacer.hidden(&format!("ARG_{number}"), arg)
         }
     });
     let args: Vec<String> = args.collect();
@@ -138,31 +138,31 @@ fn stdio(
     }
     let env = parts.env.iter();
     let env: Map<String, Value> = env
-        .map(|(name, value)| (name.clone(), hider.hidden(name, value).into()))
+        .map(|(name, value)| (name.clone(), replacer.hidden(name, value).into()))
         .collect();
     if !env.is_empty() {
         entry.insert("env".to_owned(), env.into());
     }
     if let Some(cwd) = &parts.cwd {
-        entry.insert("cwd".to_owned(), hider.shown(cwd).into());
+        entry.insert("cwd".to_owned(), replacer.shown(cwd).into());
     }
-    draft.inherit_env.clone_from(&parts.inherit);
+    raw.inherit_env.clone_from(&parts.inherit);
     entry
 }
 
 #[cfg(feature = "http")]
 fn http(
     parts: &crate::link::http::EndpointParts<'_>,
-    hider: &mut Hider<'_>,
-    draft: &mut Draft,
+    replacer: &mut SecretReplacer<'_>,
+    raw: &mut RawEntry,
 ) -> Map<String, Value> {
-    hider.named(parts.secrets.iter().cloned());
+    replacer.named(parts.secrets.iter().cloned());
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!("http"));
-    entry.insert("url".to_owned(), hider.address(parts.url).into());
+    entry.insert("url".to_owned(), replacer.address(parts.url).into());
     let headers = parts.headers.iter();
     let headers: Map<String, Value> = headers
-        .map(|(name, value)| ((*name).to_owned(), hider.hidden(name, value).into()))
+        .map(|(name, value)| ((*name).to_owned(), replacer.hidden(name, value).into()))
         .collect();
     if !headers.is_empty() {
         entry.insert("headers".to_owned(), headers.into());
@@ -173,18 +173,18 @@ fn http(
         entry.insert("bearerTokenEnvVar".to_owned(), variable.into());
     }
     if let Some(file) = &parts.client_certificate {
-        entry.insert("clientCertificate".to_owned(), hider.shown(file).into());
+        entry.insert("clientCertificate".to_owned(), replacer.shown(file).into());
     }
     let certificates = parts.root_certificates.iter();
-    draft.root_certificates = certificates.map(|file| hider.shown(file)).collect();
+    raw.root_certificates = certificates.map(|file| replacer.shown(file)).collect();
     entry
 }
 
 /// Writes what differs from the defaults.
-fn write(keys: &[Key], draft: &mut Draft, object: &mut Map<String, Value>) {
-    let usual = &mut Draft::default();
+fn write(keys: &[Key], raw: &mut RawEntry, object: &mut Map<String, Value>) {
+    let usual = &mut RawEntry::default();
     for key in keys {
-        let value = value(key, draft);
+        let value = value(key, raw);
         if value != self::value(key, usual)
             && let Some(value) = value
         {
@@ -193,32 +193,29 @@ fn write(keys: &[Key], draft: &mut Draft, object: &mut Map<String, Value>) {
     }
 }
 
-fn value(key: &Key, draft: &mut Draft) -> Option<Value> {
+fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
     let texts = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
     match &key.kind {
-        Kind::Flag(at) => Some((*at(draft)).into()),
-        Kind::MaybeFlag(at) => at(draft).map(Value::from),
-        Kind::Count(at) => Some((*at(draft)).into()),
-        Kind::Size { at, .. } => Some((*at(draft)).into()),
-        Kind::MaybeSize { at, .. } => at(draft).map(Value::from),
-        Kind::Number { at, .. } => Some((*at(draft)).into()),
-        Kind::Duration(at) => Some(duration_text(*at(draft)).into()),
-        Kind::MaybeDuration(at) => at(draft).map(|duration| duration_text(duration).into()),
-        Kind::Names(at) | Kind::Texts(at) => texts(at(draft)),
-        Kind::Name(at) | Kind::Text(at) => at(draft).clone().map(Value::from),
+        Kind::Flag(at) => Some((*at(raw)).into()),
+        Kind::MaybeFlag(at) => at(raw).map(Value::from),
+        Kind::Count(at) => Some((*at(raw)).into()),
+        Kind::Size { at, .. } => Some((*at(raw)).into()),
+        Kind::MaybeSize { at, .. } => at(raw).map(Value::from),
+        Kind::Number { at, .. } => Some((*at(raw)).into()),
+        Kind::Duration(at) => Some(duration_text(*at(raw)).into()),
+        Kind::MaybeDuration(at) => at(raw).map(|duration| duration_text(duration).into()),
+        Kind::Names(at) | Kind::Texts(at) => texts(at(raw)),
+        Kind::Name(at) | Kind::Text(at) => at(raw).clone().map(Value::from),
         Kind::Section(keys) => {
             let mut section = Map::new();
-            write(keys, draft, &mut section);
+            write(keys, raw, &mut section);
             (!section.is_empty()).then(|| section.into())
         }
-        Kind::Start => Some(match draft.start {
+        Kind::Start => Some(match raw.start {
             StartMode::Eager => "eager".into(),
             StartMode::Lazy => "lazy".into(),
         }),
-        Kind::Protocol => draft
-            .protocol
-            .as_ref()
-            .map(|version| version.as_str().into()),
+        Kind::Protocol => raw.protocol.as_ref().map(|version| version.as_str().into()),
         // Written by those who know the transport, or another client's.
         Kind::Env(_)
         | Kind::Headers(_)
@@ -234,13 +231,13 @@ fn value(key: &Key, draft: &mut Draft) -> Option<Value> {
 
 /// The variables that stand for secrets, over all servers of a config.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct VariableNames {
     taken: HashSet<String>,
     /// What each stands for.
     pub(super) meant: Vec<(String, Secret<String>)>,
 }
 
-impl Names {
+impl VariableNames {
     /// Keeps the names that a server reads itself: a variable means one thing.
     fn reserve(&mut self, server: &ServerConfig) {
         match &server.transport.0 {
@@ -266,15 +263,15 @@ impl Names {
 }
 
 /// Puts variables where secrets were, for one server.
-struct Hider<'n> {
+struct SecretReplacer<'n> {
     server: String,
-    names: &'n mut Names,
+    names: &'n mut VariableNames,
     /// What is secret wherever it stands, the longest first, with its variable once it has one.
     named: Vec<(String, Option<String>)>,
 }
 
-impl<'n> Hider<'n> {
-    fn new(server: &str, names: &'n mut Names) -> Self {
+impl<'n> SecretReplacer<'n> {
+    fn new(server: &str, names: &'n mut VariableNames) -> Self {
         Self {
             server: as_variable(server),
             names,

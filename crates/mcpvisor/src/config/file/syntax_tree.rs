@@ -42,7 +42,7 @@ pub(super) struct Member {
 
 /// What keeps a text from becoming a tree. It quotes nothing of the text.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub(super) struct SyntaxError {
     pub(super) problem: String,
     pub(super) span: Span,
 }

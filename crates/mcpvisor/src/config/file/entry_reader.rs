@@ -1,4 +1,4 @@
-//! Reads the members of an object into a draft, by the tables of keys.
+//! Reads the members of an object into a raw, by the tables of keys.
 //!
 //! A complaint names the key, never the value: the value may be a secret.
 
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use rmcp::model::ProtocolVersion;
 
-use super::draft::Draft;
 use super::duration::{MAX_DURATION, parse_duration};
 use super::keys::{EDITOR_COMMAND, Key, Kind, PROTOCOLS};
-use super::tree::{Member, Node, Span, Value};
+use super::nearest::nearest_name;
+use super::raw_entry::RawEntry;
+use super::syntax_tree::{Member, Node, Span, Value};
+use super::to_json::duration_text;
 use super::variables::{Expanded, Missing, Variables};
-use super::written::duration_text;
 use crate::api::transport::check;
 use crate::config::StartMode;
 use crate::secret::Secret;
@@ -25,15 +26,15 @@ const MAX_SHOWN_KEY: usize = 80;
 
 /// Something to be said about a part of the text.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct Diagnostic {
     pub(super) message: String,
     pub(super) span: Span,
 }
 
 /// Reads one entry, and remembers what to say about it.
-pub(super) struct Reader<'a> {
+pub(super) struct EntryReader<'a> {
     variables: &'a Variables<'a>,
-    pub(super) warnings: Vec<Said>,
+    pub(super) warnings: Vec<Diagnostic>,
     /// What was said of unknown keys: one of them may be what is missing.
     pub(super) unknown: Vec<String>,
     /// What came from variables so far.
@@ -52,7 +53,7 @@ struct Seen {
     value: Span,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> EntryReader<'a> {
     pub(super) fn new(variables: &'a Variables<'a>) -> Self {
         Self {
             variables,
@@ -88,7 +89,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn warn(&mut self, span: Span, message: impl Into<String>) {
-        self.warnings.push(Said {
+        self.warnings.push(Diagnostic {
             message: message.into(),
             span,
         });
@@ -100,8 +101,8 @@ impl<'a> Reader<'a> {
         members: &[Member],
         tables: &[&'static [Key]],
         prefix: &str,
-        draft: &mut Draft,
-    ) -> Result<(), Said> {
+        raw: &mut RawEntry,
+    ) -> Result<(), Diagnostic> {
         let mut unknown = 0;
         for member in members {
             let path = format!("{prefix}{}", shown(&member.key));
@@ -124,7 +125,7 @@ impl<'a> Reader<'a> {
                 continue;
             }
             self.note(key, &path, member, prefix);
-            self.value(key, &path, &member.node, draft)?;
+            self.value(key, &path, &member.node, raw)?;
         }
         Ok(())
     }
@@ -154,33 +155,39 @@ impl<'a> Reader<'a> {
         });
     }
 
-    fn value(&mut self, key: &Key, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+    fn value(
+        &mut self,
+        key: &Key,
+        path: &str,
+        node: &Node,
+        raw: &mut RawEntry,
+    ) -> Result<(), Diagnostic> {
         match &key.kind {
-            Kind::Flag(at) => *at(draft) = flag(path, node)?,
-            Kind::MaybeFlag(at) => *at(draft) = Some(flag(path, node)?),
-            Kind::Count(at) => *at(draft) = count(path, node)?,
-            Kind::Size { at, .. } => *at(draft) = count(path, node)?,
-            Kind::MaybeSize { at, .. } => *at(draft) = Some(count(path, node)?),
-            Kind::Number { at, .. } => *at(draft) = number(path, node)?,
-            Kind::Duration(at) => *at(draft) = self.duration(path, node)?,
-            Kind::MaybeDuration(at) => *at(draft) = Some(self.duration(path, node)?),
-            Kind::Names(at) => *at(draft) = names(path, node)?,
-            Kind::Name(at) => *at(draft) = Some(name(path, node)?),
-            Kind::Texts(at) => *at(draft) = self.texts(path, node)?,
-            Kind::Text(at) => *at(draft) = Some(self.text(path, node)?),
-            Kind::Env(at) => *at(draft) = self.env(path, node)?,
-            Kind::Headers(at) => *at(draft) = self.headers(path, node)?,
-            Kind::EnvHeaders(at) => *at(draft) = self.env_headers(path, node)?,
+            Kind::Flag(at) => *at(raw) = flag(path, node)?,
+            Kind::MaybeFlag(at) => *at(raw) = Some(flag(path, node)?),
+            Kind::Count(at) => *at(raw) = count(path, node)?,
+            Kind::Size { at, .. } => *at(raw) = count(path, node)?,
+            Kind::MaybeSize { at, .. } => *at(raw) = Some(count(path, node)?),
+            Kind::Number { at, .. } => *at(raw) = number(path, node)?,
+            Kind::Duration(at) => *at(raw) = self.duration(path, node)?,
+            Kind::MaybeDuration(at) => *at(raw) = Some(self.duration(path, node)?),
+            Kind::Names(at) => *at(raw) = names(path, node)?,
+            Kind::Name(at) => *at(raw) = Some(name(path, node)?),
+            Kind::Texts(at) => *at(raw) = self.texts(path, node)?,
+            Kind::Text(at) => *at(raw) = Some(self.text(path, node)?),
+            Kind::Env(at) => *at(raw) = self.env(path, node)?,
+            Kind::Headers(at) => *at(raw) = self.headers(path, node)?,
+            Kind::EnvHeaders(at) => *at(raw) = self.env_headers(path, node)?,
             Kind::Section(keys) => {
                 let members = object(path, node)?;
-                self.object(members, &[keys], &format!("{path}."), draft)?;
+                self.object(members, &[keys], &format!("{path}."), raw)?;
             }
-            Kind::Start => draft.start = start(path, node)?,
-            Kind::Protocol => draft.protocol = Some(protocol(path, node)?),
-            Kind::Command => self.command(path, node, draft)?,
-            Kind::Seconds(set) => set(draft, foreign_duration(path, node, 1.0)?),
-            Kind::Millis(set) => set(draft, foreign_duration(path, node, 0.001)?),
-            Kind::Timeout => self.timeout(path, node, draft)?,
+            Kind::Start => raw.start = start(path, node)?,
+            Kind::Protocol => raw.protocol = Some(protocol(path, node)?),
+            Kind::Command => self.command(path, node, raw)?,
+            Kind::Seconds(set) => set(raw, foreign_duration(path, node, 1.0)?),
+            Kind::Millis(set) => set(raw, foreign_duration(path, node, 0.001)?),
+            Kind::Timeout => self.timeout(path, node, raw)?,
             Kind::Unsupported(instead) => {
                 self.warn(node.span.clone(), format!("{path:?} is ignored: {instead}"));
             }
@@ -189,29 +196,29 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn command(&mut self, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+    fn command(&mut self, path: &str, node: &Node, raw: &mut RawEntry) -> Result<(), Diagnostic> {
         match &node.value {
             Value::List(_) => {
                 let mut texts = self.texts(path, node)?.into_iter();
-                draft.program = texts.next();
-                draft.command_args = texts.collect();
+                raw.program = texts.next();
+                raw.command_args = texts.collect();
             }
             Value::Object(members) => {
-                self.object(members, &[EDITOR_COMMAND], &format!("{path}."), draft)?;
+                self.object(members, &[EDITOR_COMMAND], &format!("{path}."), raw)?;
             }
-            _ => draft.program = Some(self.text(path, node)?),
+            _ => raw.program = Some(self.text(path, node)?),
         }
         Ok(())
     }
 
-    fn timeout(&mut self, path: &str, node: &Node, draft: &mut Draft) -> Result<(), Said> {
+    fn timeout(&mut self, path: &str, node: &Node, raw: &mut RawEntry) -> Result<(), Diagnostic> {
         const ZERO: &str = "must be longer than 0; leave it out for the default";
         if matches!(node.value, Value::Text(_)) {
             let timeout = self.duration(path, node)?;
             if timeout.is_zero() {
                 return Err(wrong(path, node, ZERO));
             }
-            draft.set_call_timeout(timeout);
+            raw.set_call_timeout(timeout);
             return Ok(());
         }
         let seconds = number(path, node)? < 1_000.0;
@@ -229,11 +236,11 @@ impl<'a> Reader<'a> {
             node.span.clone(),
             format!("{path:?} has no unit and is read as {unit}; write {instead}"),
         );
-        draft.set_call_timeout(timeout);
+        raw.set_call_timeout(timeout);
         Ok(())
     }
 
-    fn duration(&mut self, path: &str, node: &Node) -> Result<Duration, Said> {
+    fn duration(&mut self, path: &str, node: &Node) -> Result<Duration, Diagnostic> {
         match &node.value {
             Value::Text(text) => {
                 let text = self.expand(path, node, text)?;
@@ -251,12 +258,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text(&mut self, path: &str, node: &Node) -> Result<String, Said> {
+    fn text(&mut self, path: &str, node: &Node) -> Result<String, Diagnostic> {
         let text = name(path, node)?;
         self.expand(path, node, &text)
     }
 
-    fn texts(&mut self, path: &str, node: &Node) -> Result<Vec<String>, Said> {
+    fn texts(&mut self, path: &str, node: &Node) -> Result<Vec<String>, Diagnostic> {
         let nodes = list(path, node)?;
         let read = |node: &Node| match &node.value {
             Value::Text(text) => self.expand(path, node, text),
@@ -265,7 +272,7 @@ impl<'a> Reader<'a> {
         nodes.iter().map(read).collect()
     }
 
-    fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
+    fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Diagnostic> {
         self.warn_twice(path, node, &str::to_owned)?;
         self.map(
             path,
@@ -273,7 +280,7 @@ impl<'a> Reader<'a> {
             check::NOT_IN_VARIABLES,
             &|member| match check::is_variable(&member.key) {
                 true => Ok(()),
-                false => Err(Said {
+                false => Err(Diagnostic {
                     message: format!("{path:?} {}", check::VARIABLE),
                     span: member.key_span.clone(),
                 }),
@@ -281,13 +288,17 @@ impl<'a> Reader<'a> {
         )
     }
 
-    fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
+    fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Diagnostic> {
         self.warn_twice(path, node, &str::to_ascii_lowercase)?;
         let refused = check::NOT_IN_HEADERS;
         self.map(path, node, refused, &|member| header_name(path, member))
     }
 
-    fn env_headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Said> {
+    fn env_headers(
+        &mut self,
+        path: &str,
+        node: &Node,
+    ) -> Result<Vec<(String, String)>, Diagnostic> {
         let mut headers = Vec::new();
         self.warn_twice(path, node, &str::to_ascii_lowercase)?;
         for member in object(path, node)? {
@@ -307,7 +318,7 @@ impl<'a> Reader<'a> {
         path: &str,
         node: &Node,
         as_one: &dyn Fn(&str) -> String,
-    ) -> Result<(), Said> {
+    ) -> Result<(), Diagnostic> {
         let mut seen = HashSet::new();
         for member in object(path, node)? {
             if !seen.insert(as_one(&member.key)) {
@@ -325,8 +336,8 @@ impl<'a> Reader<'a> {
         path: &str,
         node: &Node,
         refused: &[char],
-        check: &dyn Fn(&Member) -> Result<(), Said>,
-    ) -> Result<Vec<(String, String)>, Said> {
+        check: &dyn Fn(&Member) -> Result<(), Diagnostic>,
+    ) -> Result<Vec<(String, String)>, Diagnostic> {
         let mut texts = Vec::new();
         for member in object(path, node)? {
             check(member)?;
@@ -347,7 +358,7 @@ impl<'a> Reader<'a> {
         Ok(texts)
     }
 
-    fn expand(&mut self, path: &str, node: &Node, text: &str) -> Result<String, Said> {
+    fn expand(&mut self, path: &str, node: &Node, text: &str) -> Result<String, Diagnostic> {
         let expanded = self.variables.expand(text);
         self.keep(path, node, expanded)
     }
@@ -357,7 +368,7 @@ impl<'a> Reader<'a> {
         path: &str,
         node: &Node,
         expanded: Result<Expanded, Missing>,
-    ) -> Result<String, Said> {
+    ) -> Result<String, Diagnostic> {
         let expanded = expanded.map_err(|missing| wrong(path, node, &missing.to_string()))?;
         if let Some(odd) = expanded.odd {
             self.warn(node.span.clone(), format!("{path:?} {}", odd.words()));
@@ -369,21 +380,21 @@ impl<'a> Reader<'a> {
 
 const NOT_TEXTS: &str = "must be a list of texts in quotes";
 
-fn wrong(path: &str, node: &Node, problem: &str) -> Said {
-    Said {
+fn wrong(path: &str, node: &Node, problem: &str) -> Diagnostic {
+    Diagnostic {
         message: format!("{path:?} {problem}"),
         span: node.span.clone(),
     }
 }
 
-pub(super) fn object<'n>(path: &str, node: &'n Node) -> Result<&'n [Member], Said> {
+pub(super) fn object<'n>(path: &str, node: &'n Node) -> Result<&'n [Member], Diagnostic> {
     match &node.value {
         Value::Object(members) => Ok(members),
         _ => Err(wrong(path, node, "must be an object")),
     }
 }
 
-fn list<'n>(path: &str, node: &'n Node) -> Result<&'n [Node], Said> {
+fn list<'n>(path: &str, node: &'n Node) -> Result<&'n [Node], Diagnostic> {
     match &node.value {
         Value::List(nodes) => Ok(nodes),
         _ => Err(wrong(path, node, NOT_TEXTS)),
@@ -391,14 +402,14 @@ fn list<'n>(path: &str, node: &'n Node) -> Result<&'n [Node], Said> {
 }
 
 /// A text in which no variable is replaced.
-pub(super) fn name(path: &str, node: &Node) -> Result<String, Said> {
+pub(super) fn name(path: &str, node: &Node) -> Result<String, Diagnostic> {
     match &node.value {
         Value::Text(text) => Ok(text.clone()),
         _ => Err(wrong(path, node, "must be a text in quotes")),
     }
 }
 
-fn names(path: &str, node: &Node) -> Result<Vec<String>, Said> {
+fn names(path: &str, node: &Node) -> Result<Vec<String>, Diagnostic> {
     let read = |node: &Node| match &node.value {
         Value::Text(text) => Ok(text.clone()),
         _ => Err(wrong(path, node, NOT_TEXTS)),
@@ -406,21 +417,21 @@ fn names(path: &str, node: &Node) -> Result<Vec<String>, Said> {
     list(path, node)?.iter().map(read).collect()
 }
 
-fn flag(path: &str, node: &Node) -> Result<bool, Said> {
+fn flag(path: &str, node: &Node) -> Result<bool, Diagnostic> {
     match node.value {
         Value::Flag(flag) => Ok(flag),
         _ => Err(wrong(path, node, "must be true or false, without quotes")),
     }
 }
 
-fn number(path: &str, node: &Node) -> Result<f64, Said> {
+fn number(path: &str, node: &Node) -> Result<f64, Diagnostic> {
     match node.value {
         Value::Number(number) if number.is_finite() => Ok(number),
         _ => Err(wrong(path, node, "must be a number, without quotes")),
     }
 }
 
-fn count<N: TryFrom<u64>>(path: &str, node: &Node) -> Result<N, Said> {
+fn count<N: TryFrom<u64>>(path: &str, node: &Node) -> Result<N, Diagnostic> {
     /// The largest whole number that a number of JSON surely is.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let wrong = || wrong(path, node, "must be a whole number, without quotes");
@@ -432,7 +443,7 @@ fn count<N: TryFrom<u64>>(path: &str, node: &Node) -> Result<N, Said> {
     }
 }
 
-fn foreign_duration(path: &str, node: &Node, unit: f64) -> Result<Duration, Said> {
+fn foreign_duration(path: &str, node: &Node, unit: f64) -> Result<Duration, Diagnostic> {
     let seconds = number(path, node)? * unit;
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if duration <= MAX_DURATION => Ok(duration),
@@ -440,7 +451,7 @@ fn foreign_duration(path: &str, node: &Node, unit: f64) -> Result<Duration, Said
     }
 }
 
-fn start(path: &str, node: &Node) -> Result<StartMode, Said> {
+fn start(path: &str, node: &Node) -> Result<StartMode, Diagnostic> {
     match name(path, node)?.as_str() {
         "eager" => Ok(StartMode::Eager),
         "lazy" => Ok(StartMode::Lazy),
@@ -448,7 +459,7 @@ fn start(path: &str, node: &Node) -> Result<StartMode, Said> {
     }
 }
 
-fn protocol(path: &str, node: &Node) -> Result<ProtocolVersion, Said> {
+fn protocol(path: &str, node: &Node) -> Result<ProtocolVersion, Diagnostic> {
     let version = name(path, node)?;
     let known = ProtocolVersion::KNOWN_VERSIONS.iter();
     let mut known = known.filter(|known| known.as_str() == version);
@@ -457,11 +468,11 @@ fn protocol(path: &str, node: &Node) -> Result<ProtocolVersion, Said> {
     version.ok_or_else(|| wrong(path, node, &problem()))
 }
 
-fn header_name(path: &str, member: &Member) -> Result<(), Said> {
+fn header_name(path: &str, member: &Member) -> Result<(), Diagnostic> {
     if check::is_header(&member.key) {
         return Ok(());
     }
-    Err(Said {
+    Err(Diagnostic {
         message: format!("{path:?} {}", check::HEADER),
         span: member.key_span.clone(),
     })
@@ -492,31 +503,4 @@ pub(super) fn shown(key: &str) -> String {
         Some((end, _)) => format!("{}…", &key[..end]),
         None => key.to_owned(),
     }
-}
-
-/// The name closest to a misspelled one, if any is close enough.
-///
-/// ```
-/// let names = ["search_issues", "echo"];
-/// assert_eq!(mcpvisor::config::nearest_name("searchIssue", names), Some("search_issues"));
-/// assert_eq!(mcpvisor::config::nearest_name("delete", names), None);
-/// ```
-pub fn nearest_name<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    /// Minimum similarity: a third of the characters may differ.
-    const CLOSE: f64 = 0.66;
-    /// Longer names, in bytes, are not compared: that takes long.
-    const MAX_LENGTH: usize = 200;
-    let plain = |text: &str| text.replace(['_', '-'], "").to_lowercase();
-    names
-        .into_iter()
-        .filter(|known| name.len().max(known.len()) <= MAX_LENGTH)
-        .map(|known| {
-            (
-                strsim::normalized_damerau_levenshtein(&plain(name), &plain(known)),
-                known,
-            )
-        })
-        .filter(|(likeness, _)| *likeness > CLOSE)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, known)| known)
 }

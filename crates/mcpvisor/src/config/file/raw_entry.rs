@@ -6,13 +6,14 @@ use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
 use crate::api::runtime::default_governor;
-use crate::config::{ServerConfig, StartMode, ToolFilter, validate};
+use crate::config::server_config::validate_settings;
+use crate::config::{ServerConfig, StartMode, ToolFilter};
 use crate::secret::Secret;
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
 /// it.
 #[derive(Clone, Default)]
-pub(super) struct Draft {
+pub(super) struct RawEntry {
     pub(super) settings: ServerSettings,
     pub(super) enabled: Option<bool>,
     pub(super) disabled: Option<bool>,
@@ -56,8 +57,8 @@ pub(super) struct Draft {
     pub(super) secrets: Vec<Secret<String>>,
 }
 
-impl Draft {
-    /// What of a server can be said in `defaults`, as a draft that says it.
+impl RawEntry {
+    /// What of a server can be said in `defaults`, as a raw that says it.
     pub(super) fn of(server: &ServerConfig) -> Self {
         let mut settings = server.settings.clone();
         // Code has two places for it, a file has one.
@@ -80,7 +81,7 @@ impl Draft {
         }
     }
 
-    /// What a fleet says of its connects, as a draft that says it.
+    /// What a fleet says of its connects, as a raw that says it.
     pub(super) fn of_connects(connects: &GovernorSettings) -> Self {
         Self {
             connects: connects.clone(),
@@ -99,7 +100,7 @@ impl Draft {
 
     /// Refuses what would make the runtime misbehave.
     pub(super) fn validate(&self) -> Result<(), InvalidSetting> {
-        validate(&self.settings, self.sleep_after)
+        validate_settings(&self.settings, self.sleep_after)
     }
 
     /// One timeout for a call, as other clients have it: nothing may take longer, and no silence.

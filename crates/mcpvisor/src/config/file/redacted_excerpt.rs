@@ -8,11 +8,9 @@
 use std::path::Path;
 
 use super::keys;
-use super::tree::{Member, Node, Span, Value};
+use super::syntax_tree::{Member, Node, Span, Value};
 use crate::config::location::{Location, harmless};
-
-/// What stands where a value was.
-const HIDDEN: &str = "***";
+use crate::config::redact_args::HIDDEN;
 
 /// So much is shown of a line before what is meant, in bytes.
 const BEFORE: usize = 80;
@@ -35,7 +33,7 @@ const OWN_NAMES: [&str; 6] = [
 ];
 
 /// A text, and what of it may be shown.
-pub(super) struct Text<'a> {
+pub(super) struct SourceText<'a> {
     file: Option<&'a Path>,
     text: &'a str,
     /// Where lines begin.
@@ -51,7 +49,7 @@ struct Part {
     shown: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> SourceText<'a> {
     /// A text of which nothing is understood yet.
     pub(super) fn new(file: Option<&'a Path>, text: &'a str) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');

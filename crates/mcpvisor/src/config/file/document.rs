@@ -1,0 +1,285 @@
+//! The parts of a config file, and what each becomes.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use mcpvisor_core::GovernorSettings;
+
+use super::entry_reader::{self, Diagnostic, EntryReader};
+use super::nearest::nearest_name;
+use super::raw_entry::RawEntry;
+use super::redacted_excerpt::SourceText;
+use super::syntax_tree::{Member, Node, Span, Value};
+use super::variables::Variables;
+use super::{ConfigError, entry, keys};
+use crate::config::{Config, ConfigProblem, Severity};
+
+/// The parts of a config file.
+pub(super) struct Document<'n> {
+    servers: &'n [Member],
+    defaults: Option<&'n Node>,
+    state_dir: Option<&'n Node>,
+    connects: Option<&'n Node>,
+    /// What is perhaps one of these.
+    doubts: Vec<ConfigProblem>,
+    /// Whether variables are written as opencode writes them.
+    bare: bool,
+}
+
+impl<'n> Document<'n> {
+    pub(super) fn of(root: &'n Node, text: &SourceText<'_>) -> Result<Self, ConfigError> {
+        let shape = |problem: String, span: &Span| ConfigError::Shape {
+            problem,
+            location: Box::new(text.locate(span)),
+        };
+        let Value::Object(top) = &root.value else {
+            return Err(shape("must be one object".to_owned(), &root.span));
+        };
+        // The later of two counts, as in every other reader of JSON; `null` is as good as absent.
+        let find = |members: &'n [Member], key: &str| {
+            let there = |member: &&Member| member.key == key && !member.node.is_null();
+            members.iter().rfind(there)
+        };
+        let found = keys::SERVERS.iter().find_map(|key| find(top, key));
+        let Some(mut found) = found else {
+            return Err(shape(
+                missing_servers(top),
+                &(root.span.start..root.span.start + 1),
+            ));
+        };
+        let mut bare = found.key == "mcp";
+        // The settings of VS Code have them one deeper.
+        if bare
+            && let Value::Object(inner) = &found.node.value
+            && let Some(servers) = find(inner, "servers")
+            && !is_entry(&servers.node)
+        {
+            (found, bare) = (servers, false);
+        }
+        let Value::Object(servers) = &found.node.value else {
+            let problem = format!("must hold an object under {:?}", found.key);
+            return Err(shape(problem, &found.node.span));
+        };
+        Ok(Self {
+            servers,
+            defaults: find(top, keys::DEFAULTS).map(|member| &member.node),
+            state_dir: find(top, keys::STATE_DIR).map(|member| &member.node),
+            connects: find(top, keys::FLEET_CONNECTS).map(|member| &member.node),
+            doubts: doubts(top, text),
+            bare,
+        })
+    }
+
+    pub(super) fn read(
+        self,
+        variables: Variables<'_>,
+        text: &SourceText<'_>,
+    ) -> Result<Config, ConfigError> {
+        let variables = match self.bare {
+            true => variables.with_bare(),
+            false => variables,
+        };
+        let mut config = Config::new();
+        config.problems = self.doubts;
+        let wrong = |said: Diagnostic| ConfigError::Shape {
+            problem: format!("cannot be used: {}", said.message),
+            location: Box::new(text.locate(&said.span)),
+        };
+        let defaults = match self.defaults {
+            Some(node) => fleet(node, &variables, text, &mut config).map_err(wrong)?,
+            None => RawEntry::default(),
+        };
+        if let Some(node) = self.state_dir {
+            config.state_dir = Some(state_dir(node, &variables).map_err(wrong)?);
+        }
+        if let Some(node) = self.connects {
+            let read = connects(node, &variables, text, &mut config);
+            config.connects = Some(read.map_err(wrong)?);
+        }
+        let counting = counting(self.servers);
+        for (index, entry) in self.servers.iter().enumerate() {
+            if entry.node.is_null() {
+                config.problems.push(null_entry(entry, text));
+                continue;
+            }
+            let (last, times) = counting
+                .get(entry.key.as_str())
+                .copied()
+                .unwrap_or_default();
+            if last != index {
+                continue;
+            }
+            if times > 1 {
+                config.problems.push(twice(entry, text));
+            }
+            let (server, mut problems) = entry::read(entry, &defaults, &variables, text);
+            if let Some(server) = server {
+                let location = text.locate(&entry.key_span);
+                config.origins.insert(server.name.clone(), location);
+                config.servers.push(server);
+            }
+            config.problems.append(&mut problems);
+        }
+        Ok(config)
+    }
+}
+
+/// An entry that is as good as absent.
+fn null_entry(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
+    ConfigProblem {
+        server: Some(entry_reader::shown(&entry.key)),
+        message: "is null, which is as good as absent; remove it, or write what it starts"
+            .to_owned(),
+        severity: Severity::Warning,
+        location: Some(text.locate(&entry.key_span)),
+    }
+}
+
+/// Of each name, which entry counts and how many there are. As in every other reader of JSON it is
+/// the last one, and if that one cannot be used, nothing of the others is.
+fn counting(servers: &[Member]) -> HashMap<&str, (usize, usize)> {
+    let mut counting = HashMap::new();
+    let there = |(_, entry): &(usize, &Member)| !entry.node.is_null();
+    for (index, entry) in servers.iter().enumerate().filter(there) {
+        let (last, times) = counting.entry(entry.key.as_str()).or_default();
+        (*last, *times) = (index, *times + 1);
+    }
+    counting
+}
+
+/// An entry that is not the first of its name.
+fn twice(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
+    ConfigProblem {
+        server: Some(entry_reader::shown(&entry.key)),
+        message: "is there twice; the later entry counts".to_owned(),
+        severity: Severity::Warning,
+        location: Some(text.locate(&entry.key_span)),
+    }
+}
+
+/// The defaults of the fleet.
+fn fleet(
+    node: &Node,
+    variables: &Variables<'_>,
+    text: &SourceText<'_>,
+    config: &mut Config,
+) -> Result<RawEntry, Diagnostic> {
+    let mut reader = EntryReader::new(variables);
+    reader.toml = text.toml;
+    let mut raw = RawEntry::default();
+    let members = entry_reader::object(keys::DEFAULTS, node)?;
+    let prefix = format!("{}.", keys::DEFAULTS);
+    reader.object(members, &keys::FLEET, &prefix, &mut raw)?;
+    let valid = match variables.are_as_written() {
+        true => Ok(()),
+        false => raw.validate(),
+    };
+    valid.map_err(|invalid| Diagnostic {
+        message: format!("\"{prefix}{}\" {}", invalid.name, invalid.problem),
+        span: reader
+            .place(&format!("{prefix}{}", invalid.name))
+            .unwrap_or(node.span.clone()),
+    })?;
+    let warn = |said: Diagnostic| ConfigProblem {
+        server: None,
+        message: said.message,
+        severity: Severity::Warning,
+        location: Some(text.locate(&said.span)),
+    };
+    config
+        .problems
+        .extend(reader.warnings.into_iter().map(warn));
+    raw.secrets = reader.secrets;
+    Ok(raw)
+}
+
+/// How many servers connect at once.
+fn connects(
+    node: &Node,
+    variables: &Variables<'_>,
+    text: &SourceText<'_>,
+    config: &mut Config,
+) -> Result<GovernorSettings, Diagnostic> {
+    let mut reader = EntryReader::new(variables);
+    let mut raw = RawEntry::default();
+    let members = entry_reader::object(keys::FLEET_CONNECTS, node)?;
+    let prefix = format!("{}.", keys::FLEET_CONNECTS);
+    reader.object(members, &[keys::CONNECTS], &prefix, &mut raw)?;
+    let warnings = std::mem::take(&mut reader.warnings).into_iter();
+    config.problems.extend(warnings.map(|said| ConfigProblem {
+        server: None,
+        message: said.message,
+        severity: Severity::Warning,
+        location: Some(text.locate(&said.span)),
+    }));
+    raw.connects().map_err(|invalid| Diagnostic {
+        message: entry::setting(&invalid),
+        span: reader.place(invalid.name).unwrap_or(node.span.clone()),
+    })
+}
+
+/// The state folder. It is shown in errors about it, so no variable is replaced in it but the home
+/// folder.
+fn state_dir(node: &Node, variables: &Variables<'_>) -> Result<PathBuf, Diagnostic> {
+    let wrong = |problem: &str| Diagnostic {
+        message: format!("{:?} {problem}", keys::STATE_DIR),
+        span: node.span.clone(),
+    };
+    let folder = entry_reader::name(keys::STATE_DIR, node)?;
+    if folder.is_empty() || folder.contains("${") {
+        return Err(wrong(
+            "must be a folder without variables; ~/ is the home folder",
+        ));
+    }
+    let Some(within) = folder.strip_prefix("~/") else {
+        return Ok(folder.into());
+    };
+    let home = variables
+        .lookup("HOME")
+        .ok_or_else(|| wrong("needs the variable HOME, which is not set"))?;
+    Ok(Path::new(&home).join(within))
+}
+
+/// Whether an object is a server, and not an object of servers.
+fn is_entry(node: &Node) -> bool {
+    let Value::Object(members) = &node.value else {
+        return true;
+    };
+    let scalar = |member: &Member| !matches!(member.node.value, Value::Object(_));
+    !members.is_empty() && members.iter().any(scalar)
+}
+
+/// Keys at the top that are ours and there twice, or nearly ours. All others are somebody else's: a
+/// config may be part of the settings of an editor.
+fn doubts<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
+    let ours = [keys::DEFAULTS, keys::STATE_DIR, keys::FLEET_CONNECTS];
+    let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);
+    let mut seen = HashSet::new();
+    let mut doubt = |member: &'n Member| {
+        let shown = entry_reader::shown(&member.key);
+        let message = if !known(&member.key) {
+            let near = nearest_name(&member.key, ours.into_iter())?;
+            format!("{shown:?} is ignored; did you mean {near:?}?")
+        } else if member.node.is_null() || seen.insert(member.key.as_str()) {
+            return None;
+        } else {
+            format!("{shown:?} is there twice; the later one counts, and nothing of the other")
+        };
+        Some(ConfigProblem {
+            server: None,
+            message,
+            severity: Severity::Warning,
+            location: Some(text.locate(&member.key_span)),
+        })
+    };
+    top.iter().filter_map(&mut doubt).collect()
+}
+
+fn missing_servers(top: &[Member]) -> String {
+    let ours = keys::SERVERS[0];
+    let there = top.iter().filter(|member| !member.node.is_null());
+    match nearest_name(ours, there.map(|member| member.key.as_str())) {
+        Some(near) => format!("has no {ours:?}; did you mean that by {near:?}?"),
+        None => format!("has no {ours:?} object; write {{ {ours:?}: {{ … }} }}"),
+    }
+}

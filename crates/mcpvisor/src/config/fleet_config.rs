@@ -1,0 +1,79 @@
+//! The config of a fleet.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use mcpvisor_core::{GovernorSettings, ServerName};
+
+use super::{ConfigProblem, Location, ServerConfig};
+use crate::api::status::ServerStatus;
+
+/// A fleet: its servers, and what was wrong with the ones that were left out.
+///
+/// ```
+/// use mcpvisor::{Config, ServerConfig, Transport};
+///
+/// let files = ServerConfig::new("files", Transport::stdio("mcp-files").arg("."))?.required(true);
+/// let config = Config::new().server(files);
+/// assert_eq!(config.servers[0].name.as_str(), "files");
+/// # Ok::<(), mcpvisor::InvalidServerName>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// The servers, in the order in which they were named.
+    pub servers: Vec<ServerConfig>,
+    /// What a reader of the config should know: entries that were left out, and doubts.
+    pub problems: Vec<ConfigProblem>,
+    /// Where the runtime keeps what it learned, from one run to the next: protocol eras, catalogs,
+    /// approved tools. Nothing is kept without it.
+    pub state_dir: Option<PathBuf>,
+    /// How many servers connect at once. Without it, as many as fit this machine.
+    pub connects: Option<GovernorSettings>,
+    /// Where the servers that came from a file stand in it.
+    pub origins: BTreeMap<ServerName, Location>,
+}
+
+impl Config {
+    /// A fleet without servers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a server.
+    #[must_use]
+    pub fn server(mut self, server: ServerConfig) -> Self {
+        self.servers.push(server);
+        self
+    }
+
+    /// The entries that cannot be used, each once, as servers that need a person. An entry that a later
+    /// one of the same name replaces is not among them.
+    pub fn unusable_servers(&self) -> Vec<ServerStatus> {
+        let mut found: Vec<ServerStatus> = Vec::new();
+        for problem in &self.problems {
+            let Some(name) = problem.excluded_server() else {
+                continue;
+            };
+            let configured = self.servers.iter().any(|s| s.name.as_str() == name);
+            if !configured && !found.iter().any(|s| s.name.as_str() == name) {
+                found.push(ServerStatus::unusable(name, problem));
+            }
+        }
+        found
+    }
+
+    /// Bounds how many servers connect at once.
+    #[must_use]
+    pub fn connects(mut self, connects: GovernorSettings) -> Self {
+        self.connects = Some(connects);
+        self
+    }
+
+    /// Keeps what the runtime learned in this folder, from one run to the next.
+    #[must_use]
+    pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.state_dir = Some(folder.into());
+        self
+    }
+}

@@ -1,0 +1,256 @@
+//! The config of a server.
+
+use std::time::Duration;
+
+use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName, ServerSettings};
+use rmcp::model::ProtocolVersion;
+
+use super::ToolFilter;
+use crate::api::transport::Transport;
+
+/// One server: how it is reached, and how it is supervised.
+///
+/// A child process:
+///
+/// ```
+/// use mcpvisor::{ServerConfig, StartMode, Transport};
+///
+/// let files = Transport::stdio("npx").args(["-y", "@modelcontextprotocol/server-filesystem", "."]);
+/// let files = ServerConfig::new("files", files)?
+///     .start(StartMode::Lazy)
+///     .deny_tools("delete_*");
+/// # Ok::<(), mcpvisor::InvalidServerName>(())
+/// ```
+///
+/// A server over Streamable HTTP:
+///
+/// ```
+/// use std::time::Duration;
+/// use mcpvisor::{ServerConfig, Transport};
+///
+/// let github = Transport::http("https://example.com/mcp").bearer_token_env("GITHUB_TOKEN");
+/// let mut github = ServerConfig::new("github", github)?.required(true);
+/// github.settings.timeouts.connect = Duration::from_secs(10);
+/// github.validate()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A server in this process:
+///
+/// ```
+/// use mcpvisor::{ServerConfig, Transport, rmcp};
+///
+/// #[derive(Clone)]
+/// struct Clock;
+/// impl rmcp::ServerHandler for Clock {}
+///
+/// let clock = ServerConfig::new("clock", Transport::in_process(Clock))?;
+/// # Ok::<(), mcpvisor::InvalidServerName>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerConfig {
+    /// What callers name it.
+    pub name: ServerName,
+    /// How it is reached.
+    pub transport: Transport,
+    /// How it is supervised.
+    pub settings: ServerSettings,
+    /// Whether it is started; a disabled one can be enabled later.
+    pub enabled: bool,
+    /// Whether the fleet is ready only when this server is.
+    pub required: bool,
+    /// Which of its tools callers see.
+    pub tools: ToolFilter,
+    /// When it is connected.
+    pub start: StartMode,
+    /// After this time without a call its connection is closed until the next call.
+    pub sleep_after: Option<Duration>,
+    /// Hold back tools whose definition changed since a person approved them.
+    pub pin: bool,
+    /// Speak this version of the protocol alone, instead of finding out what the server speaks.
+    pub protocol: Option<ProtocolVersion>,
+    /// Where the server speaks both, use a version before 2026-07-28:
+    /// [`ServerConfig::prefer_older_protocol`].
+    pub prefer_older_protocol: bool,
+    /// Check the arguments of calls against the tool's schema before they are sent.
+    pub check_arguments: bool,
+}
+
+/// When a server is connected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StartMode {
+    /// As soon as the runtime starts.
+    #[default]
+    Eager,
+    /// At its first call.
+    Lazy,
+}
+
+impl ServerConfig {
+    /// An enabled server with the default settings.
+    pub fn new(
+        name: impl Into<String>,
+        transport: impl Into<Transport>,
+    ) -> Result<Self, InvalidServerName> {
+        Ok(Self {
+            name: ServerName::new(name)?,
+            transport: transport.into(),
+            settings: ServerSettings::default(),
+            enabled: true,
+            required: false,
+            tools: ToolFilter::default(),
+            start: StartMode::default(),
+            sleep_after: None,
+            pin: false,
+            protocol: None,
+            prefer_older_protocol: false,
+            check_arguments: false,
+        })
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn settings(mut self, settings: ServerSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Says whether the server is started.
+    #[must_use]
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = enabled;
+        self
+    }
+
+    /// Says whether the fleet is ready only when this server is.
+    #[must_use]
+    pub fn required(mut self, required: bool) -> Self {
+        self.required = required;
+        self
+    }
+
+    /// Shows callers the tools that this pattern matches, beside those of earlier calls, and no
+    /// others.
+    #[must_use]
+    pub fn allow_tools(mut self, pattern: impl Into<String>) -> Self {
+        self.tools.allow.push(pattern.into());
+        self
+    }
+
+    /// Shows callers no tool that this pattern matches.
+    #[must_use]
+    pub fn deny_tools(mut self, pattern: impl Into<String>) -> Self {
+        self.tools.deny.push(pattern.into());
+        self
+    }
+
+    /// Says when it is connected.
+    #[must_use]
+    pub fn start(mut self, start: StartMode) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Closes its connection after this time without a call, until the next call.
+    #[must_use]
+    pub fn sleep_after(mut self, idle: Duration) -> Self {
+        self.sleep_after = Some(idle);
+        self
+    }
+
+    /// Says whether tools are held back whose definition changed since a person approved them.
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Speaks this version of the protocol alone.
+    #[must_use]
+    pub fn protocol(mut self, version: ProtocolVersion) -> Self {
+        self.protocol = Some(version);
+        self
+    }
+
+    /// Says whether a version before 2026-07-28 is used where the server speaks both.
+    ///
+    /// Set it for a server whose tools ask questions (elicitation, sampling, roots) and cannot do so in
+    /// 2026-07-28, where a question is part of an answer. Servers of FastMCP 4 and of the Python SDK 2
+    /// that call `ctx.elicit()` or `ctx.sample()` are such: they speak both, say only of the newer that
+    /// they do, and fail the call there ("elicitation via server-initiated requests is unavailable on
+    /// 2026-07-28 connections"). The runtime logs a warning when it sees that. A server that speaks
+    /// 2026-07-28 alone is still met in it; [`ServerConfig::protocol`] pins one version instead.
+    ///
+    /// ```
+    /// use mcpvisor::{ServerConfig, Transport};
+    ///
+    /// # fn example() -> Result<(), mcpvisor::InvalidServerName> {
+    /// let forms = Transport::stdio("fastmcp").args(["run", "forms.py"]);
+    /// let forms = ServerConfig::new("forms", forms)?.prefer_older_protocol(true);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn prefer_older_protocol(mut self, prefer: bool) -> Self {
+        self.prefer_older_protocol = prefer;
+        self
+    }
+
+    /// Says whether the arguments of calls are checked before they are sent.
+    #[must_use]
+    pub fn check_arguments(mut self, check: bool) -> Self {
+        self.check_arguments = check;
+        self
+    }
+
+    /// Refuses what reading it from a file would refuse: settings that would make the runtime
+    /// misbehave, a command that could not be started, an address or a header that is none. A runtime
+    /// takes no server with such settings; one that could not be started or reached fails for good
+    /// when it is, and costs no other.
+    ///
+    /// ```
+    /// use mcpvisor::{ServerConfig, Transport};
+    ///
+    /// let files = ServerConfig::new("files", Transport::stdio("mcp-files").env("A=B", "c"))?;
+    /// let problem = files.validate().unwrap_err();
+    /// assert_eq!(
+    ///     problem.to_string(),
+    ///     "the setting env holds a name that is empty or contains '='; remove it"
+    /// );
+    /// # Ok::<(), mcpvisor::InvalidServerName>(())
+    /// ```
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        self.validate_settings()?;
+        self.transport.check()
+    }
+
+    /// Refuses settings that would make the runtime misbehave.
+    pub(crate) fn validate_settings(&self) -> Result<(), InvalidSetting> {
+        validate_settings(&self.settings, self.sleep_after)
+    }
+}
+
+/// Checks settings together with what the runtime makes a setting of.
+pub(super) fn validate_settings(
+    settings: &ServerSettings,
+    sleep_after: Option<Duration>,
+) -> Result<(), InvalidSetting> {
+    let mut settings = settings.clone();
+    settings.rest.sleep_after = sleep_after.or(settings.rest.sleep_after);
+    settings.validate()?;
+    let timeouts = &settings.timeouts;
+    let timeouts = [
+        ("timeouts.call", timeouts.call),
+        ("timeouts.idle", timeouts.idle),
+        ("timeouts.listing", timeouts.listing),
+        ("health.keepaliveTimeout", settings.health.keepalive_timeout),
+    ];
+    // No request could be answered in no time.
+    let zero = timeouts.iter().find(|(_, timeout)| timeout.is_zero());
+    zero.map_or(Ok(()), |(name, _)| {
+        let problem = "must be longer than 0; leave it out for the default";
+        Err(InvalidSetting::new(name, problem))
+    })
+}
