@@ -103,8 +103,8 @@ mod tests {
     fn filtered_tools_are_hidden_and_unfiltered_lists_are_shared() {
         let listed = catalog(&[tool("read", ""), tool("delete", "")]);
         let filter = Filter::new([] as [&str; 0], ["delete*"]);
-        let seen = unpinned(&listed, &filter);
-        assert_eq!(names(&seen), ["read"]);
+        let visible = unpinned(&listed, &filter);
+        assert_eq!(names(&visible), ["read"]);
         let open = Filter::default();
         let all = unpinned(&listed, &open);
         assert!(Arc::ptr_eq(&all.tools, &listed.tools));
@@ -114,13 +114,13 @@ mod tests {
     fn the_first_of_two_tools_with_one_name_counts_and_a_finding_reports_it() {
         let listed = catalog(&[tool("a", "first"), tool("a", "second"), tool("b", "")]);
         let open = Filter::default();
-        let seen = unpinned(&listed, &open);
-        assert_eq!(names(&seen), ["a", "b"]);
+        let visible = unpinned(&listed, &open);
+        assert_eq!(names(&visible), ["a", "b"]);
         assert_eq!(
-            seen.tool("a").unwrap().description.as_deref(),
+            visible.tool("a").unwrap().description.as_deref(),
             Some("first")
         );
-        assert_eq!(seen.findings[0].kind, FindingKind::Duplicate);
+        assert_eq!(visible.findings[0].kind, FindingKind::Duplicate);
     }
 
     #[test]
@@ -133,8 +133,8 @@ mod tests {
             Tool::new("b", "", schema),
         ]);
         let open = Filter::default();
-        let seen = unpinned(&listed, &open);
-        let found: Vec<String> = seen.findings.iter().map(ToString::to_string).collect();
+        let visible = unpinned(&listed, &open);
+        let found: Vec<String> = visible.findings.iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [
@@ -155,7 +155,7 @@ mod tests {
             })
             .collect();
         let open = Filter::default();
-        let seen = unpinned(&catalog(&tools), &open);
-        assert_eq!(seen.findings.len(), 256);
+        let visible = unpinned(&catalog(&tools), &open);
+        assert_eq!(visible.findings.len(), 256);
     }
 }

@@ -126,18 +126,18 @@ impl Drop for Reporter {
 
 impl ConnectionTask {
     async fn run<L: Link>(mut self, open: impl Future<Output = Result<L, OpenFailure>>) {
-        let permit = tokio::select! {
+        let lock = tokio::select! {
             biased;
             () = close_requested(&mut self.commands) => None,
-            permit = self.slot.connection_lock.acquire() => permit,
+            lock = self.slot.connection_lock.acquire() => lock,
         };
-        let end = match permit {
+        let end = match lock {
             Some(_) => self.open_and_run(open).await,
             None => ConnectionEnd::Closed { problem: None },
         };
         self.reporter.end = Some(end);
-        // Release the permit before the end is reported, so that the next generation finds it free.
-        drop(permit);
+        // Release the lock before the end is reported, so that the next generation finds it free.
+        drop(lock);
     }
 
     async fn open_and_run<L: Link>(

@@ -48,10 +48,10 @@ pub struct ConfigWatch {
 #[non_exhaustive]
 pub enum RejectedConfig {
     /// It cannot be read.
-    #[error("the changed config was not taken: {0}")]
+    #[error("config change rejected: {0}")]
     Unreadable(Arc<ConfigError>),
     /// It can be read, but is invalid.
-    #[error("the changed config was not taken: {0}")]
+    #[error("config change rejected: {0}")]
     Unusable(#[from] ReloadError),
 }
 

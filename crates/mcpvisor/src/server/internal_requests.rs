@@ -88,7 +88,7 @@ async fn pages(
     let mut items = ListItems::empty(list);
     let mut time_to_live = None;
     let mut cursor: Option<String> = None;
-    let mut seen = BTreeSet::new();
+    let mut cursors = BTreeSet::new();
     let mut weight: usize = 0;
     for _ in 0..settings.listing.max_pages {
         let request = page_request(list, cursor.take());
@@ -136,7 +136,7 @@ async fn pages(
         match next {
             None => return Ok((items, time_to_live)),
             // Cursors are opaque and an empty one is valid; a repeated one is a loop.
-            Some(next) if !seen.insert(next.clone()) => {
+            Some(next) if !cursors.insert(next.clone()) => {
                 return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
             }
             Some(next) => cursor = Some(next),
