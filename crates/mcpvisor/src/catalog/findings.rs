@@ -1,6 +1,6 @@
-//! Finds suspicious text in the lists of a server.
+//! What a person should look at in what a server says of itself.
 //!
-//! A finding changes nothing by itself: the item stays in the catalog.
+//! A finding changes nothing by itself: the item stays in the catalog, and the finding beside it.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Findings of one server; further ones are dropped.
-const MAX_PER_SERVER: usize = 256;
+/// Findings of one server that are kept; the rest is more of the same.
+const MAX_IN_ALL: usize = 256;
 
-/// Depth to which schemas are scanned.
+/// How deep the schemas of a tool are looked into.
 const MAX_DEPTH: usize = 64;
 
-/// Something in a catalog that a person should review.
+/// Something in a catalog that a person should look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The list of the item.
+    /// The list that it is in.
     pub list: &'static str,
-    /// The name or URI of the item.
+    /// The item's name, or its address.
     pub item: String,
     /// What was found.
     pub kind: FindingKind,
@@ -33,7 +33,7 @@ pub struct Finding {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// A text contains a character that hides or reorders parts of it.
+    /// A text has a character that makes it mean something else than it shows.
     Suspicious {
         /// Which text: `name`, `title`, `description`, `input schema`, …
         field: &'static str,
@@ -42,7 +42,7 @@ pub enum FindingKind {
         /// The character's code point, as `U+202E`.
         character: String,
     },
-    /// The server lists two items of this name; the first one is used.
+    /// The server lists two items of this name; the first one counts.
     Duplicate,
 }
 
@@ -81,7 +81,7 @@ impl Findings {
     }
 
     fn add(&mut self, finding: Finding) {
-        if self.0.len() < MAX_PER_SERVER {
+        if self.0.len() < MAX_IN_ALL {
             self.0.push(finding);
         }
     }
@@ -128,12 +128,11 @@ impl Findings {
     }
 }
 
-/// The scan of one item.
+/// One item that is looked at.
 struct Item<'a> {
     findings: &'a mut Findings,
     list: ListKind,
     name: &'a str,
-    /// Findings that may still be added.
     left: usize,
 }
 

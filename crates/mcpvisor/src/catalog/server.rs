@@ -1,7 +1,8 @@
-//! The catalog of one server, as an immutable snapshot.
+//! What a server offers, as an immutable snapshot.
 //!
-//! A snapshot is separate from connectivity: the last good one stays through reconnects and failed
-//! refreshes, marked stale. [`super::visibility`] decides what callers see of it.
+//! A snapshot is separate from connectivity: it stays the last good one through reconnects and
+//! failed refreshes, and says so by being stale. Fetching it is [`crate::server::internal_requests`]'s business,
+//! what of it callers see that of [`super::visible`].
 
 use std::sync::Arc;
 
@@ -15,11 +16,11 @@ use crate::state::pins::HeldTool;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ServerCatalog {
-    /// Increases with every change that readers can see.
+    /// Grows with every change that readers can see.
     pub revision: u64,
-    /// The connection that fetched the newest list.
+    /// The connection that the newest part came from.
     pub generation: Generation,
-    /// Not fetched on the present connection, or a refresh failed.
+    /// Not confirmed on the present connection, or a refresh failed.
     pub stale: bool,
     /// The tools.
     pub tools: Arc<[Tool]>,
@@ -27,11 +28,11 @@ pub struct ServerCatalog {
     pub prompts: Arc<[Prompt]>,
     /// The resources.
     pub resources: Arc<[Resource]>,
-    /// The resource templates.
+    /// The templates of resources.
     pub resource_templates: Arc<[ResourceTemplate]>,
-    /// What a person should review before trusting the server.
+    /// What a person should look at before trusting it.
     pub findings: Arc<[Finding]>,
-    /// Tools that wait for the approval of a person; not included in `tools`.
+    /// Tools that wait for the approval of a person; they are not among the tools.
     pub held: Arc<[HeldTool]>,
 }
 
@@ -51,15 +52,15 @@ impl ServerCatalog {
         self.held.iter().find(|held| held.tool == name)
     }
 
-    /// Whether it takes long to process. Stops counting at the limit, so this itself is quick.
+    /// Whether it takes a while to look at. To find that out does not.
     pub(crate) fn is_large(&self) -> bool {
         let (tools, prompts) = (&*self.tools, &*self.prompts);
         let (resources, templates) = (&*self.resources, &*self.resource_templates);
         let all = (tools, prompts, resources, templates);
-        serde_json::to_writer(SizeLimit(LARGE), &all).is_err()
+        serde_json::to_writer(Room(LARGE), &all).is_err()
     }
 
-    /// Whether it lists nothing.
+    /// Whether it lists nothing at all.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
             && self.prompts.is_empty()
@@ -67,7 +68,7 @@ impl ServerCatalog {
             && self.resource_templates.is_empty()
     }
 
-    /// Shares the lists that are equal in the old catalog.
+    /// Takes over the lists of a catalog that are equal, so that both share them.
     pub(crate) fn share(&mut self, old: &Self) {
         share(&mut self.tools, &old.tools);
         share(&mut self.prompts, &old.prompts);
@@ -75,7 +76,7 @@ impl ServerCatalog {
         share(&mut self.resource_templates, &old.resource_templates);
     }
 
-    /// Whether both share all lists. Compares pointers only.
+    /// Whether both show the same lists, without a look into them.
     pub(crate) fn shares_all(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tools, &other.tools)
             && Arc::ptr_eq(&self.prompts, &other.prompts)
@@ -84,12 +85,12 @@ impl ServerCatalog {
             && Arc::ptr_eq(&self.held, &other.held)
     }
 
-    /// Whether it has anything that callers can use, now or after an approval.
+    /// Whether a caller has anything of it, or could have it once it is approved.
     pub(super) fn offers_something(&self) -> bool {
         !self.is_empty() || !self.held.is_empty()
     }
 
-    /// Whether both offer the same, stale or not.
+    /// Whether both offer the same, however fresh it is.
     pub(super) fn offers_same(&self, other: &Self) -> bool {
         same(&self.tools, &other.tools)
             && same(&self.prompts, &other.prompts)
@@ -98,7 +99,7 @@ impl ServerCatalog {
             && same(&self.held, &other.held)
     }
 
-    /// A copy with one list of another catalog.
+    /// The same catalog with one list of another.
     pub(crate) fn taking(&self, list: ListKind, other: &Self) -> Self {
         let mut next = Self {
             generation: other.generation,
@@ -115,7 +116,7 @@ impl ServerCatalog {
         next
     }
 
-    /// A copy with one list replaced.
+    /// The same catalog with one list replaced.
     pub(crate) fn with(&self, generation: Generation, list: ListItems) -> Self {
         let mut next = Self {
             generation,
@@ -131,7 +132,7 @@ impl ServerCatalog {
     }
 }
 
-/// Equal lists are usually shared, so the items are compared only if the pointers differ.
+/// Equal lists are shared as a rule, so the items are compared only where they differ.
 fn same<T: PartialEq>(list: &Arc<[T]>, other: &Arc<[T]>) -> bool {
     Arc::ptr_eq(list, other) || *list == *other
 }
@@ -142,13 +143,13 @@ fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>) {
     }
 }
 
-/// Lists of more JSON than this are processed off the actor's thread, in bytes.
+/// A list of more JSON than this takes a while to look at, in bytes.
 const LARGE: usize = 1024 * 1024;
 
-/// A writer that counts bytes and fails beyond its limit.
-struct SizeLimit(usize);
+/// Counts what is written, and takes no more than it has room for.
+struct Room(usize);
 
-impl std::io::Write for SizeLimit {
+impl std::io::Write for Room {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let left = self.0.checked_sub(bytes.len());
         self.0 = left.ok_or(std::io::ErrorKind::StorageFull)?;
@@ -160,7 +161,7 @@ impl std::io::Write for SizeLimit {
     }
 }
 
-/// The items of one complete list.
+/// One list, fetched to its end.
 #[derive(Debug)]
 pub(crate) enum ListItems {
     Tools(Vec<Tool>),
@@ -179,14 +180,14 @@ impl ListItems {
         }
     }
 
-    /// Whether it takes long to process. Stops counting at the limit, so this itself is quick.
+    /// Whether it takes a while to look at. To find that out does not.
     pub(crate) fn is_large(&self) -> bool {
-        let limit = SizeLimit(LARGE);
+        let room = Room(LARGE);
         let written = match self {
-            Self::Tools(items) => serde_json::to_writer(limit, items),
-            Self::Prompts(items) => serde_json::to_writer(limit, items),
-            Self::Resources(items) => serde_json::to_writer(limit, items),
-            Self::Templates(items) => serde_json::to_writer(limit, items),
+            Self::Tools(items) => serde_json::to_writer(room, items),
+            Self::Prompts(items) => serde_json::to_writer(room, items),
+            Self::Resources(items) => serde_json::to_writer(room, items),
+            Self::Templates(items) => serde_json::to_writer(room, items),
         };
         written.is_err()
     }

@@ -6,7 +6,7 @@ use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
 
 use crate::api::callbacks::Callbacks;
 #[cfg(feature = "http")]
-use crate::link::http::HttpShared;
+use crate::link::http::HttpContext;
 use crate::state::file_ops::FileOps;
 use crate::state::state_dir::StateDir;
 
@@ -29,7 +29,7 @@ pub(crate) struct Host {
     pub(crate) ops: FileOps,
     /// Shared by all HTTP connections.
     #[cfg(feature = "http")]
-    pub(crate) http: HttpShared,
+    pub(crate) http: HttpContext,
 }
 
 impl Host {
@@ -52,7 +52,7 @@ impl Host {
             state,
             added: AtomicU32::new(0),
             #[cfg(feature = "http")]
-            http: HttpShared::new(ops.sibling()),
+            http: HttpContext::new(ops.sibling()),
             ops,
         }
     }

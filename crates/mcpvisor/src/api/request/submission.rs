@@ -43,7 +43,7 @@ impl Submission<'_> {
             id,
             client: self.client,
             request: Some(request),
-            retry_policy: self.retry,
+            wish: self.retry,
             priority: self.priority,
             deadline: self.deadline,
             idle: self.idle,

@@ -1,6 +1,6 @@
 //! How a server is reached over HTTP: its address, headers and certificates.
 //!
-//! Sending anything to it is left to the link.
+//! Sending requests is left to the link.
 
 #[cfg(feature = "config-files")]
 pub(crate) mod parts;
@@ -15,25 +15,24 @@ use crate::secret::{
     MIN_REDACTED_CHARS, Secret, Secrets, is_env_var_name, proxy_credentials, url_credentials,
 };
 
-/// The address of a server that speaks Streamable HTTP, and what is sent along.
+/// The address, headers and certificates of a server that speaks Streamable HTTP.
 ///
-/// Printing one shows neither the values of headers nor the user info and query of the address,
-/// because they may be secrets. Nothing of it ever leaves the origin of the address: redirects to
-/// another one are refused.
+/// `Display` and `Debug` hide header values and the user info and query of the address, because they
+/// may be secrets. Redirects to another origin are refused, so nothing is sent there.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpEndpoint {
     pub(super) url: Secret<String>,
     pub(super) headers: Vec<(String, Secret<String>)>,
-    /// The variable that holds a bearer token, read anew for every connection and at every reload.
+    /// The variable that holds a bearer token. Read for every connection and at every reload.
     pub(super) bearer_env: Option<String>,
     pub(super) root_certificates: Vec<PathBuf>,
     pub(super) client_certificate: Option<PathBuf>,
-    /// What is secret in the other parts.
+    /// Texts that are secret wherever they occur.
     secrets: Vec<Secret<OsString>>,
 }
 
 impl HttpEndpoint {
-    /// A server at this address, which is checked when it is first opened.
+    /// A server at this address. It is validated when a connection is opened.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: Secret::new(url.into()),
@@ -45,45 +44,44 @@ impl HttpEndpoint {
         }
     }
 
-    /// Sends a header with every request; the last value of a name counts. Its value is a secret.
+    /// Sends a header with every request. The last value of a name wins. The value is a secret.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), Secret::new(value.into())));
         self
     }
 
-    /// Sends the token in this variable of the environment as `Authorization: Bearer …`. It is read
-    /// when a connection is opened and at every reload, so a renewed token counts from then on.
+    /// Sends the token in this environment variable as `Authorization: Bearer …`. It is read when a
+    /// connection is opened and at every reload.
     #[must_use]
     pub fn bearer_token_env(mut self, variable: impl Into<String>) -> Self {
         self.bearer_env = Some(variable.into());
         self
     }
 
-    /// Trusts the certificates in this PEM file beside those of the system.
+    /// Trusts the certificates in this PEM file in addition to those of the system.
     #[must_use]
     pub fn root_certificate(mut self, pem: impl Into<PathBuf>) -> Self {
         self.root_certificates.push(pem.into());
         self
     }
 
-    /// Shows the certificate in this PEM file, which holds its key too.
+    /// Presents the client certificate in this PEM file, which also contains its key.
     #[must_use]
     pub fn client_certificate(mut self, pem: impl Into<PathBuf>) -> Self {
         self.client_certificate = Some(pem.into());
         self
     }
 
-    /// Names a text that is secret wherever it stands, such as a token within the path of the
-    /// address. It is shown as `***`.
+    /// Marks a text as secret wherever it occurs, such as a token in the path of the address. It is
+    /// shown as `***`.
     #[must_use]
     pub fn secret(mut self, text: impl Into<OsString>) -> Self {
         self.secrets.push(Secret::new(text.into()));
         self
     }
 
-    /// A part of the endpoint, or a path made of it, as it may be shown. However short, what was named
-    /// as a secret is not: here it is known to be one.
+    /// Redacts the texts marked with [`Self::secret`] in a part of the endpoint, even short ones.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -92,12 +90,12 @@ impl HttpEndpoint {
     /// assert_eq!(endpoint.shown("/k3y/mcp"), "/***/mcp");
     /// ```
     pub fn shown(&self, part: impl AsRef<OsStr>) -> String {
-        let named = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
-        named.redact(part.as_ref().to_string_lossy()).into_owned()
+        let marked = Secrets::new(self.secrets.iter().map(AsRef::as_ref), 1);
+        marked.redact(part.as_ref().to_string_lossy()).into_owned()
     }
 
-    /// The name of the variable that holds the token, if it is the name of one: what is none, and does
-    /// not look like one, may be the token itself.
+    /// The name of the token variable, if it is set or looks like a variable name. Otherwise it may be
+    /// the token itself, pasted by mistake.
     pub(crate) fn shown_bearer_env(&self) -> Option<&str> {
         let is_name = |name: &&str| is_env_var_name(name) || std::env::var_os(name).is_some();
         self.bearer_env.as_deref().filter(is_name)
@@ -107,75 +105,75 @@ impl HttpEndpoint {
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         let certificates = self.root_certificates != other.root_certificates
             || self.client_certificate != other.client_certificate;
-        // What cannot be sent at all is for the next attempt to say.
+        // Invalid headers need a new connection attempt, which reports them.
         let headers = self.sends_otherwise(other) && other.check_headers().is_err();
         let differs = [
             (self.url != other.url, "url"),
             (headers, "headers"),
             (certificates, "certificates"),
         ];
-        let named = differs.into_iter();
-        named
+        differs
+            .into_iter()
             .filter_map(|(differs, name)| differs.then_some(name))
             .collect()
     }
 
-    /// Whether other headers are sent to the other one.
+    /// Whether the other endpoint has other headers.
     pub(crate) fn sends_otherwise(&self, other: &Self) -> bool {
         self.headers != other.headers
             || self.bearer_env != other.bearer_env
             || self.secrets != other.secrets
     }
 
-    /// Why its headers cannot be sent, if they cannot.
+    /// Checks that the endpoint, with its headers, can be used.
     pub(crate) fn check_headers(&self) -> Result<(), OpenFailure> {
-        Target::check(self, |name| std::env::var_os(name)).map(drop)
+        Target::new(self, |name| std::env::var_os(name)).map(drop)
     }
 
-    /// The headers that were given, with their values.
+    /// The configured headers, with their values.
     pub(crate) fn named_headers(&self) -> impl Iterator<Item = (&str, &str)> {
         let headers = self.headers.iter();
         headers.map(|(name, value)| (name.as_str(), value.expose().as_str()))
     }
 
-    /// The bearer token as it is in the environment now.
+    /// The bearer token in the environment now.
     pub(crate) fn token(&self) -> Option<Secret<OsString>> {
         let variable = self.bearer_env.as_ref()?;
         std::env::var_os(variable).map(Secret::new)
     }
 
-    /// What makes it this server and no other: its address.
+    /// What identifies the server: its address.
     pub(crate) fn identity(&self) -> &str {
         self.url.expose()
     }
 
-    /// What must not be shown: the values of headers, the token, the user info and the query of the
-    /// address, and what was named.
+    /// What must not be shown: header values, the token, user info and query of the address, and the
+    /// texts marked as secret.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let token = self.bearer_env.as_ref();
         let token = token.and_then(|name| variable(OsStr::new(name)));
         let values = self.headers.iter().map(|(_, value)| value.expose());
-        // A scheme may stand before it, as in `Bearer`, and the rest is repeated without it.
+        // Servers may repeat a value without its scheme, such as `Bearer`.
         let rests = self.headers.iter().filter_map(|(_, value)| {
             let (_, rest) = value.expose().trim().split_once(' ')?;
             Some(rest.trim().to_owned())
         });
-        let named = self.secrets.iter().map(AsRef::as_ref);
-        let mut parts = of_url(self.url.expose());
+        let marked = self.secrets.iter().map(AsRef::as_ref);
+        let mut parts = url_secrets(self.url.expose());
         parts.extend(rests);
         parts.extend(proxy_credentials(&variable));
-        // It is sent without the white space around it.
+        // The token is sent without surrounding white space.
         let bare = token.as_deref().and_then(OsStr::to_str).map(str::trim);
         parts.extend(bare.map(str::to_owned));
-        let all = values.map(OsStr::new).chain(named).chain(token.as_deref());
+        let all = values.map(OsStr::new).chain(marked).chain(token.as_deref());
         let all = all.chain(parts.iter().map(OsStr::new));
         Secrets::new(all, MIN_REDACTED_CHARS)
     }
 }
 
-/// What is secret in an address: the user info and the query, as wholes, in parts and decoded, and
-/// the user info as it is sent.
-fn of_url(url: &str) -> Vec<String> {
+/// The secrets in an address: user info, query and fragment, as a whole, in parts, decoded, and the
+/// user info as it is sent.
+fn url_secrets(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -213,7 +211,7 @@ impl fmt::Display for HttpEndpoint {
                 let host = authority.rsplit('@').next().unwrap_or_default();
                 format!("{scheme}://{host}{path}")
             }
-            None => "an address without a scheme".to_owned(),
+            None => "a url without a scheme".to_owned(),
         };
         f.write_str(&self.shown(shown))?;
         let headers: Vec<&str> = self.headers.iter().map(|(name, _)| name.as_str()).collect();
@@ -233,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_endpoint_is_described_without_its_secrets() {
+    fn display_hides_secrets() {
         let endpoint = HttpEndpoint::new("https://me:pw@example.com/t0ken/mcp?key=k#part")
             .header("X-Key", "value")
             .bearer_token_env("TOKEN")
@@ -258,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_secret_in_the_form_in_which_it_is_sent() {
+    fn secrets_are_redacted_in_the_form_in_which_they_are_sent() {
         let endpoint = HttpEndpoint::new("https://alice:s3cr3tpass@example.com/mcp")
             .header("Authorization", "Bearer sk-canary-123456")
             .bearer_token_env("TOKEN");
         let secrets = endpoint.secrets(|_| Some(OsString::from(" t0ken-canary\n")));
-        let said = "Basic YWxpY2U6czNjcjN0cGFzcw==, token: sk-canary-123456, or t0ken-canary";
-        let shown = secrets.redact(said);
+        let text = "Basic YWxpY2U6czNjcjN0cGFzcw==, token: sk-canary-123456, or t0ken-canary";
+        let shown = secrets.redact(text);
         assert_eq!(shown, "Basic ***, token: ***, or ***");
     }
 }

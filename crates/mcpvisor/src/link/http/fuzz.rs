@@ -1,4 +1,4 @@
-//! Streams, headers, addresses and bodies of HTTP servers that are nearly right.
+//! Fuzz tests: nearly valid streams, headers, addresses and bodies of HTTP servers.
 
 use http::{HeaderValue, StatusCode};
 use mcpvisor_core::CallId;
@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::endpoint::HttpEndpoint;
-use super::exchange::Refusal;
+use super::exchange::event::HttpRefusal;
+use super::exchange::sse::tests::read;
+use super::redirect::resolve_redirect;
 use super::refusal;
-use super::sse::tests::read;
 use super::target::Target;
 use crate::fuzz::{budget, bytes, text};
 use crate::link::Inbound;
@@ -56,8 +57,8 @@ const ADDRESSES: &[&str] = &[
     "http:///mcp",
 ];
 
-/// Whether a location is a path or a query, or begins with the origin `http://example.com` in one of its spellings.
-fn is_at_home(location: &str) -> bool {
+/// Whether a location is a path or a query, or begins with `http://example.com` in any spelling.
+fn is_same_origin(location: &str) -> bool {
     if location.starts_with('/') {
         return !location.starts_with("//");
     }
@@ -79,9 +80,9 @@ fn is_at_home(location: &str) -> bool {
     }
 }
 
-/// All that is shown of an address, or of why it is refused.
+/// The `Debug` and `Display` of an address, or of the error.
 fn shown(url: &str) -> String {
-    match Target::check(&HttpEndpoint::new(url), |_| None) {
+    match Target::new(&HttpEndpoint::new(url), |_| None) {
         Ok(target) => format!("{target:?} {target}"),
         Err(failure) => format!("{failure:?}"),
     }
@@ -91,7 +92,7 @@ proptest! {
     #![proptest_config(budget(300))]
 
     #[test]
-    fn where_a_stream_is_cut_makes_no_difference(
+    fn chunk_boundaries_of_a_stream_make_no_difference(
         bytes in bytes(STREAMS),
         cuts in vec(any::<Index>(), 0..6),
     ) {
@@ -102,21 +103,21 @@ proptest! {
         let (whole, at_once) = read(&[&bytes]);
         let (cut, in_parts) = read(&parts);
         prop_assert_eq!(whole, cut);
-        prop_assert_eq!(at_once.place(), in_parts.place());
+        prop_assert_eq!(at_once.cursor(), in_parts.cursor());
     }
 
     #[test]
     fn no_location_leads_to_another_origin(location in text(LOCATIONS)) {
-        let target = Target::check(&HttpEndpoint::new("http://example.com/mcp"), |_| None).unwrap();
-        if let Some(path) = target.redirected(&target.path, &location) {
-            prop_assert!(is_at_home(&location), "{location:?}: {path}");
+        let target = Target::new(&HttpEndpoint::new("http://example.com/mcp"), |_| None).unwrap();
+        if let Some(path) = resolve_redirect(&target, &target.path, &location) {
+            prop_assert!(is_same_origin(&location), "{location:?}: {path}");
         }
     }
 
     #[test]
-    fn a_wish_to_wait_is_a_time_or_nothing(value in bytes(WAITS)) {
+    fn retry_after_is_a_duration_or_nothing(value in bytes(WAITS)) {
         if let Ok(value) = HeaderValue::from_bytes(&value) {
-            let wait = refusal::retry_after(&value);
+            let wait = refusal::parse_retry_after(&value);
             let seconds = value.to_str().ok().and_then(|text| text.trim().parse().ok());
             if let Some(seconds) = seconds {
                 prop_assert_eq!(wait.map(|wait| wait.as_secs()), Some(seconds));
@@ -125,20 +126,20 @@ proptest! {
     }
 
     #[test]
-    fn every_refusal_is_an_outcome_of_its_request(
+    fn every_refusal_gives_its_request_an_outcome(
         number in 100..1000_u16,
         body in bytes(BODIES),
-        held: bool,
+        in_session: bool,
         modern: bool,
     ) {
-        let refusal = Refusal {
+        let refusal = HttpRefusal {
             status: StatusCode::from_u16(number).unwrap(),
             retry_after: None,
-            unfollowed: None,
+            redirect: None,
             body,
         };
-        prop_assert!(held || !refusal::is_gone(&refusal, held));
-        match refusal::failed(CallId(1), &refusal, held, modern) {
+        prop_assert!(in_session || !refusal::is_session_lost(&refusal, in_session));
+        match refusal::to_inbound(CallId(1), &refusal, in_session, modern) {
             Inbound::Failed { id, status, .. } => prop_assert_eq!((id, status), (CallId(1), Some(number))),
             Inbound::Response { id, result } => prop_assert!(id == CallId(1) && result.is_err()),
             other => prop_assert!(false, "{:?}", other),
@@ -146,19 +147,19 @@ proptest! {
     }
 
     #[test]
-    fn no_address_shows_what_is_secret_in_it(secret in "[a-zA-Z0-9%!$]{6,20}") {
+    fn an_address_is_shown_without_its_secrets(secret in "[a-zA-Z0-9%!$]{6,20}") {
         let url = format!("http://user:{secret}@example.com/mcp?key={secret}");
         let shown = shown(&url);
         prop_assert!(!shown.contains(&secret), "{shown}");
     }
 
     #[test]
-    fn every_address_is_used_or_refused(url in text(ADDRESSES)) {
+    fn parsing_an_address_never_panics(url in text(ADDRESSES)) {
         shown(&url);
     }
 
     #[test]
-    fn percent_signs_only_make_a_text_shorter(text in text(&["a%40b%3A%zz%", "%%41", "100%"])) {
+    fn percent_decoding_only_shortens_a_text(text in text(&["a%40b%3A%zz%", "%%41", "100%"])) {
         let decoded = percent_decode(&text);
         prop_assert!(decoded.len() <= text.len());
         prop_assert!(text.contains('%') || decoded == text.as_bytes());

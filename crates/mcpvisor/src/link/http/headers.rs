@@ -1,4 +1,4 @@
-//! What goes with one message beside the headers of its session: what it asks for, and of what.
+//! Header names of the protocol, and the headers of a single request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,53 +7,57 @@ use rmcp::model::{ClientRequest, GetExtensions as _, ProtocolVersion};
 
 use crate::link::RequestHeaders;
 
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-pub(super) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-pub(super) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// What a value begins and ends with that is written in Base64.
-const ENCODED: (&str, &str) = ("=?base64?", "?=");
+/// Prefix and suffix of a value in Base64.
+const BASE64_MARKERS: (&str, &str) = ("=?base64?", "?=");
 
-/// An id of a session is not longer.
-const MAX_SESSION: usize = 4 * 1024;
+/// Bytes of a session id.
+const MAX_SESSION_ID: usize = 4 * 1024;
 
-/// Whether it can be the id of a session: characters that are seen, and not too many.
-pub(super) fn is_session(id: &HeaderValue) -> bool {
+/// A session id is visible ASCII of limited length.
+pub(super) fn is_valid_session_id(id: &HeaderValue) -> bool {
     let id = id.as_bytes();
-    let seen = id.iter().all(|byte| (0x21..=0x7E).contains(byte));
-    !id.is_empty() && id.len() <= MAX_SESSION && seen
+    let visible = id.iter().all(|byte| (0x21..=0x7E).contains(byte));
+    !id.is_empty() && id.len() <= MAX_SESSION_ID && visible
 }
 
-/// The headers of one request. Without sessions it says by itself what it is.
-pub(super) fn of_request(
+/// The headers of one request, in addition to those of its session. In the modern era a request
+/// names its method and subject.
+pub(super) fn request_headers(
     request: &ClientRequest,
     modern: bool,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     let probe = matches!(request, ClientRequest::DiscoverRequest(_));
     if modern || probe {
-        headers.push((METHOD, value(request.method())?));
-        if let Some(name) = name_of(request) {
-            headers.push((NAME, value(name)?));
+        headers.push((METHOD, encode_value(request.method())?));
+        if let Some(name) = subject_of(request) {
+            headers.push((NAME, encode_value(name)?));
         }
     }
     if probe && !modern {
-        headers.push((VERSION, value(ProtocolVersion::V_2026_07_28.as_str())?));
+        headers.push((
+            PROTOCOL_VERSION,
+            encode_value(ProtocolVersion::V_2026_07_28.as_str())?,
+        ));
     }
     if let Some(RequestHeaders(extra)) = request.extensions().get() {
         for (name, text) in extra {
             let name = HeaderName::try_from(name.as_str());
-            let name = name.map_err(|_| "a parameter's header has no valid name".to_owned())?;
-            headers.push((name, value(text)?));
+            let name = name.map_err(|_| "a parameter's header name is not valid".to_owned())?;
+            headers.push((name, encode_value(text)?));
         }
     }
     Ok(headers)
 }
 
-/// What a request is about: a tool, a prompt, a resource or a task.
-fn name_of(request: &ClientRequest) -> Option<&str> {
+/// The tool, prompt, resource or task that a request is about.
+fn subject_of(request: &ClientRequest) -> Option<&str> {
     match request {
         ClientRequest::CallToolRequest(request) => Some(&request.params.name),
         ClientRequest::GetPromptRequest(request) => Some(&request.params.name),
@@ -67,20 +71,20 @@ fn name_of(request: &ClientRequest) -> Option<&str> {
     }
 }
 
-/// A text as the value of a header: as it is, or in Base64 where that would not survive.
-fn value(text: &str) -> Result<HeaderValue, String> {
-    let (prefix, suffix) = ENCODED;
+/// A text as a header value: verbatim, or in Base64 if a header would not preserve it.
+fn encode_value(text: &str) -> Result<HeaderValue, String> {
+    let (prefix, suffix) = BASE64_MARKERS;
     let blank = |end: Option<char>| matches!(end, Some(' ' | '\t'));
-    let lost = !text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+    let needs_base64 = !text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
         || blank(text.chars().next())
         || blank(text.chars().next_back())
         || text.starts_with(prefix) && text.ends_with(suffix);
-    let value = if lost {
+    let value = if needs_base64 {
         HeaderValue::try_from(format!("{prefix}{}{suffix}", BASE64.encode(text)))
     } else {
         HeaderValue::from_str(text)
     };
-    value.map_err(|_| "a value cannot stand in a header".to_owned())
+    value.map_err(|_| "a parameter is not a valid header value".to_owned())
 }
 
 #[cfg(test)]
@@ -99,7 +103,7 @@ mod tests {
     }
 
     fn shown(request: &ClientRequest, modern: bool) -> Vec<(String, String)> {
-        let headers = of_request(request, modern).unwrap();
+        let headers = request_headers(request, modern).unwrap();
         headers
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_session_says_what_it_is_and_of_what() {
+    fn a_modern_request_names_its_method_and_subject() {
         let method = pair("mcp-method", "tools/call");
         assert_eq!(
             shown(&call("echo"), true),
@@ -129,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn with_a_session_nothing_is_said() {
+    fn a_request_of_a_session_has_no_headers_of_its_own() {
         assert_eq!(shown(&call("echo"), false), []);
     }
 
     #[test]
-    fn a_name_that_no_header_can_hold_is_written_in_base64() {
+    fn a_name_that_a_header_cannot_preserve_is_sent_in_base64() {
         for (name, written) in [
             ("größe", "=?base64?Z3LDtsOfZQ==?="),
             (" a", "=?base64?IGE=?="),

@@ -1,46 +1,147 @@
-//! How the connection task uses the link: what it pushes, waits for and closes.
+//! The link: what the connection task sends, waits for and closes.
+//!
+//! It connects its parts, each of which owns its state: the session, held requests, outgoing
+//! messages, the server stream, the exchanges and the message reader.
 
+mod close;
+mod exchange_end;
+mod exchanges;
+mod lifetime;
+mod message_queue;
+mod message_reader;
+mod poll;
+mod request_hold;
+mod server_stream;
+mod session;
+
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use http::{HeaderValue, Method};
+use http::Method;
 use mcpvisor_core::CallId;
 use mcpvisor_core::settings::CloseSettings;
 use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, ClientNotification, ClientRequest, JsonRpcMessage,
     ProtocolVersion,
 };
-use tokio::time::Instant;
 
-use super::exchange::{Exchange, Purpose};
-use super::redial::Patience;
-use super::request_hold::Held;
-use super::{
-    Ending, HttpEndpoint, HttpLink, MAX_MESSAGES, MESSAGE, MESSAGES_IN_A_TURN, Session, headers,
-};
+use self::exchanges::Exchanges;
+use self::lifetime::Lifetime;
+use self::message_queue::MessageQueue;
+use self::message_reader::MessageReader;
+use self::poll::MAX_EVENTS_PER_POLL;
+use self::request_hold::{HeldRequest, RequestHold};
+use self::server_stream::ServerStream;
+use self::session::Session;
+use super::context::HttpContext;
+use super::endpoint::HttpEndpoint;
+use super::exchange::Exchange;
+use super::exchange::outgoing::{Outgoing, Purpose};
+use super::headers;
+use super::net::pool::ConnectionPool;
+use super::net::redial::RedialPolicy;
+use super::target::Target;
 use crate::link::codec::{encode, encode_request};
-use crate::link::{Inbound, Link, LinkDown, PendingRequests, cancel_notification};
+use crate::link::cpu_quota::CpuQuota;
+use crate::link::limits::MessageLimits;
+use crate::link::{Inbound, Link, LinkDown, OpenFailure, PendingRequests, cancel_notification};
+
+/// Time for a notification or a reply to reach the server.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An open link.
+#[derive(Debug)]
+pub(crate) struct HttpLink {
+    session: Session,
+    hold: RequestHold,
+    messages: MessageQueue,
+    stream: ServerStream,
+    exchanges: Exchanges,
+    reader: MessageReader,
+    /// Received messages that are not returned yet.
+    ready: VecDeque<Inbound>,
+    lifetime: Lifetime,
+    /// The DELETE of the session while the link closes.
+    deleting: Option<Exchange>,
+}
+
+impl HttpLink {
+    /// Validates the endpoint and prepares connections. Sends nothing.
+    pub(crate) async fn open(
+        endpoint: &HttpEndpoint,
+        context: &HttpContext,
+        limits: MessageLimits,
+    ) -> Result<Self, OpenFailure> {
+        let target = context.resolve_target(endpoint).await?;
+        let headers = target.with_proxy_authorization(target.headers.clone());
+        let pool = ConnectionPool::new(context.keep_alive_of(&target));
+        let quota = CpuQuota::default();
+        Ok(Self {
+            session: Session::new(headers),
+            hold: RequestHold::default(),
+            messages: MessageQueue::default(),
+            stream: ServerStream::default(),
+            exchanges: Exchanges::new(target, pool, limits.clone(), quota.clone()),
+            reader: MessageReader::new(limits, quota),
+            ready: VecDeque::new(),
+            lifetime: Lifetime::Open,
+            deleting: None,
+        })
+    }
+
+    fn outgoing(&self, method: Method, body: Vec<u8>) -> Outgoing {
+        Outgoing::new(method, self.session.headers(), body)
+    }
+
+    fn start_request(&mut self, id: CallId, outgoing: Outgoing, reports_head: bool) {
+        if !self.lifetime.record_unsent(id) {
+            self.exchanges.start_request(id, outgoing, reports_head);
+        }
+    }
+
+    /// Sends queued messages, as far as the limit in flight allows.
+    fn send_messages(&mut self) {
+        while let Some(outgoing) = self.messages.next() {
+            self.exchanges.start(Purpose::Message, outgoing);
+        }
+    }
+
+    /// Sends the held requests that need not wait any longer.
+    fn send_released(&mut self) {
+        for request in self.hold.take_released() {
+            self.start_request(request.id, request.outgoing, false);
+        }
+    }
+
+    /// Ends the pause of held requests and sends them.
+    fn resume_requests(&mut self) {
+        self.hold.end_pause();
+        self.send_released();
+    }
+}
 
 impl Link for HttpLink {
     fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String> {
-        let answers = matches!(
+        let is_reply = matches!(
             message,
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)
         );
-        if !matches!(self.end, Ending::Open) || (self.modern && answers) {
+        if !self.lifetime.is_open() || (self.session.is_modern() && is_reply) {
             return Ok(0);
         }
         let mut text = Vec::new();
         encode(&message, &mut text).map_err(|problem| problem.to_string())?;
         let mut outgoing = self.outgoing(Method::POST, text);
-        outgoing.limit = Some(MESSAGE);
-        if is_greeting(&message) {
-            self.greeting = true;
-            let exchange = self.exchange(Purpose::Initialized, outgoing);
-            self.exchanges.push(exchange.wanting_head());
-        } else if self.messages.len() < MAX_MESSAGES {
-            self.messages.push_back(outgoing);
-            self.pump_messages();
+        outgoing.timeout = Some(MESSAGE_TIMEOUT);
+        if is_initialized(&message) {
+            self.hold.await_initialized();
+            let exchange = self.exchanges.create(Purpose::Initialized, outgoing);
+            self.exchanges.push(exchange.reporting_head());
+        } else {
+            self.messages.push(outgoing);
+            self.send_messages();
         }
         Ok(0)
     }
@@ -52,37 +153,38 @@ impl Link for HttpLink {
         _keep: bool,
     ) -> Result<u64, String> {
         let request = request.as_ref().ok_or("the request is gone")?;
-        let extra = headers::of_request(request, self.modern)?;
+        let extra_headers = headers::request_headers(request, self.session.is_modern())?;
         let mut text = Vec::with_capacity(256);
         encode_request(id, request, &mut text)
             .map_err(|problem| format!("the message cannot be written as JSON: {problem}"))?;
         let mut outgoing = self.outgoing(Method::POST, text);
-        outgoing.extra = extra;
+        outgoing.extra_headers = extra_headers;
         match request {
-            // A check that cannot be sent is no answer of the server's, so it waits for nothing.
+            // A health check must fail at once if the server cannot be reached.
             ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => {
-                outgoing.patience = Patience::None
+                outgoing.redial = RedialPolicy::Once
             }
-            ClientRequest::SubscriptionsListenRequest(_) => self.listening = Some(id),
+            ClientRequest::SubscriptionsListenRequest(_) => self.exchanges.set_subscription(id),
             _ => {}
         }
-        let may_be_asked = may_be_asked(request);
-        if self.holds(may_be_asked) {
-            self.held.push_back(Held {
+        let may_call_back = may_call_back(request);
+        if self.hold.applies_to(may_call_back) {
+            self.hold.push(HeldRequest {
                 id,
                 outgoing,
-                may_be_asked,
+                may_call_back,
             });
             return Ok(0);
         }
-        let opens = match request {
+        let opens_session = match request {
             ClientRequest::InitializeRequest(initialize) => {
-                self.answers = answers(&initialize.params.capabilities);
+                let offers_callbacks = offers_callbacks(&initialize.params.capabilities);
+                self.hold.set_offers_callbacks(offers_callbacks);
                 true
             }
             _ => false,
         };
-        self.start_request(id, outgoing, opens);
+        self.start_request(id, outgoing, opens_session);
         Ok(0)
     }
 
@@ -91,43 +193,46 @@ impl Link for HttpLink {
     }
 
     fn is_written(&self, id: CallId, _position: u64) -> bool {
-        let waits = self.unsent.contains(&id) || self.held.iter().any(|held| held.id == id);
-        let mut exchanges = self.exchanges.iter();
-        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id));
-        // What was accepted and waits for its answer on another stream has no exchange any more.
-        !waits && exchange.is_none_or(Exchange::is_written)
+        if self.lifetime.is_unsent(id) || self.hold.contains(id) {
+            return false;
+        }
+        // An accepted request whose reply comes on the server stream has no exchange.
+        self.exchanges.is_written(id).unwrap_or(true)
     }
 
     fn set_protocol_version(&mut self, version: &ProtocolVersion) {
-        self.agreed = true;
-        self.modern = !version.has_initialize();
-        if self.modern {
-            self.without_session();
-        }
-        if let Ok(value) = HeaderValue::from_str(version.as_str()) {
-            self.set_header(headers::VERSION, value);
+        if let Some(headers) = self.session.set_version(version) {
+            let mut outgoing = Outgoing::new(Method::DELETE, &headers, Vec::new());
+            outgoing.timeout = Some(MESSAGE_TIMEOUT);
+            self.exchanges.start(Purpose::DeleteSession, outgoing);
         }
     }
 
     fn update_endpoint(&mut self, endpoint: &HttpEndpoint) {
-        self.renew_headers(endpoint);
+        let Ok(fresh) = Target::new(endpoint, |name| std::env::var_os(name)) else {
+            // The caller has validated the endpoint; the next connection reports what is wrong.
+            return;
+        };
+        let target = self.exchanges.target();
+        let fresh = target.with_proxy_authorization(fresh.headers);
+        self.session.replace_headers(fresh);
+        self.hold.update_headers(self.session.headers());
+        self.messages.update_headers(self.session.headers());
     }
 
     fn forget(&mut self, id: CallId) {
-        self.cut_off(id);
+        self.exchanges.abort(id);
     }
 
     fn cancel(&mut self, id: CallId, reason: &str) -> bool {
-        if let Some(at) = self.held.iter().position(|held| held.id == id) {
-            self.held.remove(at);
+        if self.hold.remove(id) {
             return false;
         }
-        // What was accepted and waits for its answer on another stream has no exchange any more.
-        let written = self
-            .cut_off(id)
-            .unwrap_or_else(|| !self.unsent.contains(&id));
-        // A server of the newer protocol takes the closed stream for the wish.
-        if written && !self.modern {
+        // An accepted request whose reply comes on the server stream has no exchange.
+        let written = self.exchanges.abort(id);
+        let written = written.unwrap_or_else(|| !self.lifetime.is_unsent(id));
+        // In the modern era, closing the stream cancels the request.
+        if written && !self.session.is_modern() {
             let _ = self.push(cancel_notification(id, reason));
         }
         written
@@ -141,39 +246,21 @@ impl Link for HttpLink {
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
-        // Whoever waits next registers its own waker before it does.
+        // The next wait registers its own waker.
         let mut cx = Context::from_waker(Waker::noop());
-        match self.poll_exchanges(&mut cx, pending, &mut { MESSAGES_IN_A_TURN }) {
+        match self.poll_exchanges(&mut cx, pending, &mut { MAX_EVENTS_PER_POLL }) {
             Poll::Ready(inbound) => inbound,
             Poll::Pending => None,
         }
     }
 
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
-        self.drop_all_but_messages();
-        let begun = Instant::now();
-        // Half of the time at most: the end of the session is the server's memory.
-        let said = poll_fn(|cx| self.poll_last_messages(cx));
-        let _ = tokio::time::timeout(grace.stdin / 2, said).await;
-        self.exchanges.clear();
-        self.messages.clear();
-        let reachable = matches!(self.end, Ending::Open);
-        if self.session == Session::Held && reachable && !grace.stdin.is_zero() {
-            self.session = Session::Gone;
-            let outgoing = self.outgoing(Method::DELETE, Vec::new());
-            self.deleting = Some(self.exchange(Purpose::Delete, outgoing));
-        }
-        let deleted = poll_fn(|cx| self.poll_delete(cx));
-        let left = grace.stdin.saturating_sub(begun.elapsed());
-        let deleted = tokio::time::timeout(left, deleted).await;
-        self.deleting = None;
-        self.idle.clear();
-        deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
+        self.close_within(grace.stdin).await
     }
 }
 
-/// Whether the server may ask something of the client before it answers.
-fn may_be_asked(request: &ClientRequest) -> bool {
+/// Whether the server may send a request to the client before it replies.
+fn may_call_back(request: &ClientRequest) -> bool {
     matches!(
         request,
         ClientRequest::CallToolRequest(_)
@@ -182,20 +269,20 @@ fn may_be_asked(request: &ClientRequest) -> bool {
     )
 }
 
-/// Whether a client with these capabilities answers questions.
-fn answers(capabilities: &ClientCapabilities) -> bool {
+/// Whether a client with these capabilities answers requests of the server.
+fn offers_callbacks(capabilities: &ClientCapabilities) -> bool {
     capabilities.elicitation.is_some()
         || capabilities.sampling.is_some()
         || capabilities.roots.is_some()
 }
 
-/// Whether it ends the handshake.
-fn is_greeting(message: &ClientJsonRpcMessage) -> bool {
-    let JsonRpcMessage::Notification(said) = message else {
+/// Whether a message is the notification that ends the handshake.
+fn is_initialized(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Notification(message) = message else {
         return false;
     };
     matches!(
-        said.notification,
+        message.notification,
         ClientNotification::InitializedNotification(_)
     )
 }

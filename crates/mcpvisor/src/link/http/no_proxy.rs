@@ -1,57 +1,60 @@
-//! Servers that are reached without a proxy, whatever the environment says of proxies.
+//! Servers that are reached without a proxy, whatever the proxy variables say.
 //!
-//! Names, domains and networks in `NO_PROXY` are the matcher's business; what it does not know is
-//! here.
+//! The proxy matcher of hyper-util handles names, domains and networks in `NO_PROXY`. This file
+//! handles what it lacks: `*`, a host with a port, and loopback addresses.
 
 use std::net::IpAddr;
 
 use super::target::Target;
 
-/// Who needs no proxy.
+/// The parsed `NO_PROXY` variable.
 #[derive(Debug, Default)]
-pub(super) struct Direct {
-    /// Everybody.
+pub(super) struct NoProxy {
+    /// The list contains `*`.
     all: bool,
-    /// A host and a port each.
-    places: Vec<(String, u16)>,
+    /// Entries with a host and a port.
+    hosts: Vec<(String, u16)>,
 }
 
-impl Direct {
-    pub(super) fn of_environment() -> Self {
-        let named = ["NO_PROXY", "no_proxy"];
-        let mut values = named.iter().filter_map(|name| std::env::var(name).ok());
-        Self::read(&values.find(|value| !value.is_empty()).unwrap_or_default())
+impl NoProxy {
+    pub(super) fn from_env() -> Self {
+        let names = ["NO_PROXY", "no_proxy"];
+        let mut values = names.iter().filter_map(|name| std::env::var(name).ok());
+        Self::parse(&values.find(|value| !value.is_empty()).unwrap_or_default())
     }
 
-    fn read(list: &str) -> Self {
+    fn parse(list: &str) -> Self {
         let entries = list.split(',').map(str::trim);
         Self {
             all: entries.clone().any(|entry| entry == "*"),
-            places: entries.filter_map(place).collect(),
+            hosts: entries.filter_map(host_and_port).collect(),
         }
     }
 
-    /// Whether a server needs no proxy. A proxy is not on this machine to lead back to it.
-    pub(super) fn contains(&self, target: &Target) -> bool {
-        let host = bare(target.authority.host());
-        let is_here = match host.parse::<IpAddr>() {
+    /// Whether a server is reached directly. This machine always is: a proxy elsewhere could not
+    /// reach it by a loopback address.
+    pub(super) fn matches(&self, target: &Target) -> bool {
+        let host = normalize(target.authority.host());
+        let is_loopback = match host.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
             Err(_) => host == "localhost" || host.ends_with(".localhost"),
         };
-        let named = |(name, port): &(String, u16)| *name == host && Some(*port) == target.port();
-        self.all || is_here || self.places.iter().any(named)
+        let is_listed =
+            |(name, port): &(String, u16)| *name == host && Some(*port) == target.port();
+        self.all || is_loopback || self.hosts.iter().any(is_listed)
     }
 }
 
 /// The host and the port of an entry that has both.
-fn place(entry: &str) -> Option<(String, u16)> {
+fn host_and_port(entry: &str) -> Option<(String, u16)> {
     let (host, port) = entry.rsplit_once(':')?;
-    // An address of IPv6 without brackets is no host with a port.
+    // Without brackets, the colons belong to an IPv6 address.
     let is_host = !host.contains(':') || host.ends_with(']');
-    is_host.then_some((bare(host), port.parse().ok()?))
+    is_host.then_some((normalize(host), port.parse().ok()?))
 }
 
-fn bare(host: &str) -> String {
+/// A host in lower case, without brackets and without the final dot.
+fn normalize(host: &str) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host.trim_end_matches('.').to_ascii_lowercase()
 }
@@ -62,12 +65,12 @@ mod tests {
     use crate::link::http::HttpEndpoint;
 
     fn is_direct(list: &str, url: &str) -> bool {
-        let target = Target::check(&HttpEndpoint::new(url), |_| None).unwrap();
-        Direct::read(list).contains(&target)
+        let target = Target::new(&HttpEndpoint::new(url), |_| None).unwrap();
+        NoProxy::parse(list).matches(&target)
     }
 
     #[test]
-    fn nobody_needs_a_proxy_to_reach_this_machine() {
+    fn this_machine_is_reached_without_a_proxy() {
         for url in [
             "http://127.0.0.1:1/mcp",
             "http://127.9.9.9/mcp",
@@ -84,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_may_name_everybody_or_a_host_with_its_port() {
+    fn the_list_may_contain_a_wildcard_or_a_host_with_a_port() {
         assert!(is_direct("*", "http://10.0.0.1/mcp"));
         assert!(is_direct("a.example, *", "http://b.example/mcp"));
         let list = "10.0.0.1:8080,Two.example:443,[fe80::1]:80";

@@ -1,7 +1,7 @@
-//! What an answer that is no success means for the request.
+//! What a refusal by HTTP status means for the request.
 //!
-//! What says that a session is gone, and how strongly, is [`SessionEvidence`]'s business; here a reply is
-//! read for it, and only where a session is held.
+//! [`SessionEvidence`] decides how strongly a reply indicates a lost session. This file extracts the
+//! status and the text for it, and only where there is a session.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -12,34 +12,35 @@ use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::session_evidence::{MAX_SEARCHED_TEXT, SessionEvidence, mentions_lost_session};
 use rmcp::model::{ErrorCode, ErrorData};
 
-use super::exchange::{Refusal, Unfollowed};
+use super::exchange::event::HttpRefusal;
+use super::redirect::RedirectRefusal;
 use crate::link::Inbound;
 use crate::link::codec::decode_error_body;
 
-/// Whether an error in a successful reply may mean that the session is lost. Ask only where a
-/// session is held.
-pub(super) fn is_doubtful(error: &ErrorData) -> bool {
+/// Whether an error in a successful reply may mean that the session is lost. Call it only if there
+/// is a session.
+pub(super) fn may_mean_lost_session(error: &ErrorData) -> bool {
     SessionEvidence::of(StatusCode::OK.as_u16(), Some(&error.message)) == SessionEvidence::Doubtful
 }
 
-/// Whether a refusal says that the session is gone, which the refused request carried or not.
-pub(super) fn is_gone(refusal: &Refusal, held: bool) -> bool {
+/// Whether a refusal means that the session is lost. `in_session`: the request carried a session id.
+pub(super) fn is_session_lost(refusal: &HttpRefusal, in_session: bool) -> bool {
     let text = text_of(refusal);
-    held && SessionEvidence::of(refusal.status.as_u16(), text.as_deref())
-        == SessionEvidence::Certain
+    in_session
+        && SessionEvidence::of(refusal.status.as_u16(), text.as_deref()) == SessionEvidence::Certain
 }
 
-/// Whether a refusal says so in words, whatever its status may mean beside that.
-pub(super) fn is_gone_in_words(refusal: &Refusal) -> bool {
-    let may_say_so = matches!(
+/// Whether the text of a refusal names a lost session, whatever else its status may mean.
+pub(super) fn names_lost_session(refusal: &HttpRefusal) -> bool {
+    let is_session_status = matches!(
         refusal.status,
         StatusCode::BAD_REQUEST | StatusCode::GONE | StatusCode::NOT_FOUND
     );
-    may_say_so && text_of(refusal).is_some_and(|text| mentions_lost_session(&text))
+    is_session_status && text_of(refusal).is_some_and(|text| mentions_lost_session(&text))
 }
 
-/// What a refusal says: the message of its error, or else its body, if that is short.
-fn text_of(refusal: &Refusal) -> Option<Cow<'_, str>> {
+/// The error message in a refusal, or else its body if that is short.
+fn text_of(refusal: &HttpRefusal) -> Option<Cow<'_, str>> {
     match decode_error_body(&refusal.body) {
         Some(error) => Some(error.message),
         None if refusal.body.len() > MAX_SEARCHED_TEXT => None,
@@ -47,36 +48,48 @@ fn text_of(refusal: &Refusal) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What a refused request comes to. `held`: it carried a session. `modern`: there are no sessions.
-pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) -> Inbound {
+/// The outcome of a refused request. `in_session`: it carried a session id. `modern`: the protocol
+/// has no sessions.
+pub(super) fn to_inbound(
+    id: CallId,
+    refusal: &HttpRefusal,
+    in_session: bool,
+    modern: bool,
+) -> Inbound {
     let status = refusal.status;
     let error = decode_error_body(&refusal.body);
-    let fails = |trouble, message: String| Inbound::Failed {
+    let failed = |trouble, message: String| Inbound::Failed {
         id,
         trouble,
         status: Some(status.as_u16()),
         error: error.clone(),
         message,
     };
-    if is_gone(refusal, held) {
-        return fails(RequestFailure::SessionLost, gone(refusal));
+    if is_session_lost(refusal, in_session) {
+        return failed(RequestFailure::SessionLost, lost_session_message(refusal));
     }
-    let said = in_words(refusal, error.as_ref());
-    if let Some(unfollowed) = refusal.unfollowed {
-        let refused = not_followed(unfollowed);
-        let todo = "use the address that it leads to";
-        return fails(RequestFailure::Denied, format!("{said}: {refused}; {todo}"));
+    let summary = summarize(refusal, error.as_ref());
+    if let Some(redirect) = refusal.redirect {
+        let reason = describe_redirect(redirect);
+        let action = "configure the address that it leads to";
+        return failed(
+            RequestFailure::Denied,
+            format!("{summary}: {reason}; {action}"),
+        );
     }
     match status {
         StatusCode::UNAUTHORIZED => {
-            let todo = "the server wants authorization; check the token or headers of its entry";
-            fails(RequestFailure::Unauthorized, format!("{said}: {todo}"))
+            let action = "the server requires authorization; check the token or headers";
+            failed(
+                RequestFailure::Unauthorized,
+                format!("{summary}: {action} of its entry"),
+            )
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let retry_after = refusal.retry_after;
-            fails(
+            failed(
                 RequestFailure::Busy { retry_after },
-                format!("{said}: the server is busy"),
+                format!("{summary}: the server is busy"),
             )
         }
         _ => match error.clone() {
@@ -86,46 +99,46 @@ pub(super) fn failed(id: CallId, refusal: &Refusal, held: bool, modern: bool) ->
             },
             None if status == StatusCode::NOT_FOUND && modern => Inbound::Response {
                 id,
-                result: Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, said, None)),
+                result: Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, summary, None)),
             },
-            // Whoever waits for the answer gave up, not whoever runs the request.
+            // For 408 and 504 a gateway gave up; the request may still be running.
             None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
-                fails(RequestFailure::ServerFault, said)
+                failed(RequestFailure::ServerFault, summary)
             }
-            None => fails(RequestFailure::Denied, said),
+            None => failed(RequestFailure::Denied, summary),
         },
     }
 }
 
-/// A session that is gone, for people.
-pub(super) fn gone(refusal: &Refusal) -> String {
+/// The message for a lost session.
+pub(super) fn lost_session_message(refusal: &HttpRefusal) -> String {
     let error = decode_error_body(&refusal.body);
-    let said = in_words(refusal, error.as_ref());
-    format!("{said}: the server does not know the session any more")
+    let summary = summarize(refusal, error.as_ref());
+    format!("{summary}: the server no longer knows the session")
 }
 
-fn not_followed(why: Unfollowed) -> &'static str {
-    match why {
-        Unfollowed::Elsewhere => {
-            "redirects are followed only on their own origin, and nothing was sent to another"
+fn describe_redirect(refusal: RedirectRefusal) -> &'static str {
+    match refusal {
+        RedirectRefusal::OtherOrigin => {
+            "redirects to another origin are not followed, and nothing was sent there"
         }
-        Unfollowed::TooOften => "redirects are not followed more than 3 times",
-        Unfollowed::Kind => {
-            "only redirects with 307 and 308 are followed, because others may make another request of it"
+        RedirectRefusal::TooMany => "at most 3 redirects are followed",
+        RedirectRefusal::Status => {
+            "only the redirects 307 and 308 are followed, because others may change the method"
         }
     }
 }
 
-fn in_words(refusal: &Refusal, error: Option<&ErrorData>) -> String {
-    let said = format!("answered with HTTP {}", refusal.status);
+fn summarize(refusal: &HttpRefusal, error: Option<&ErrorData>) -> String {
+    let status = refusal.status;
     match error {
-        Some(error) => format!("{said} ({})", error.message),
-        None => said,
+        Some(error) => format!("the server answered HTTP {status} ({})", error.message),
+        None => format!("the server answered HTTP {status}"),
     }
 }
 
-/// How long a server wants us to wait: in seconds, or until a date.
-pub(super) fn retry_after(value: &HeaderValue) -> Option<Duration> {
+/// The delay in a `Retry-After` header: in seconds, or until a date.
+pub(super) fn parse_retry_after(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     if let Ok(secs) = text.parse() {
         return Some(Duration::from_secs(secs));
@@ -138,11 +151,11 @@ pub(super) fn retry_after(value: &HeaderValue) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn refusal(status: u16, body: &str) -> Refusal {
-        Refusal {
+    fn refusal(status: u16, body: &str) -> HttpRefusal {
+        HttpRefusal {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
-            unfollowed: None,
+            redirect: None,
             body: body.as_bytes().to_vec(),
         }
     }
@@ -151,9 +164,9 @@ mod tests {
         serde_json::json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": message}}).to_string()
     }
 
-    /// The trouble of a refused request; nothing if it counts as answered.
-    fn trouble(status: u16, body: &str, held: bool) -> Option<RequestFailure> {
-        match failed(CallId(1), &refusal(status, body), held, false) {
+    /// The failure of a refused request, or `None` if it counts as answered.
+    fn failure_of(status: u16, body: &str, in_session: bool) -> Option<RequestFailure> {
+        match to_inbound(CallId(1), &refusal(status, body), in_session, false) {
             Inbound::Failed { trouble, .. } => Some(trouble),
             Inbound::Response { result: Err(_), .. } => None,
             other => panic!("{other:?}"),
@@ -161,9 +174,9 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_gone_by_status_or_by_a_short_list_of_texts() {
-        let gone = Some(RequestFailure::SessionLost);
-        assert_eq!(trouble(404, "", true), gone);
+    fn a_session_is_lost_by_status_or_by_known_texts() {
+        let lost = Some(RequestFailure::SessionLost);
+        assert_eq!(failure_of(404, "", true), lost);
         for text in [
             "Bad Request: No valid session ID provided",
             "SESSION EXPIRED",
@@ -175,8 +188,8 @@ mod tests {
         ] {
             for status in [400, 410, 404] {
                 assert_eq!(
-                    trouble(status, &error_body(text), true),
-                    gone,
+                    failure_of(status, &error_body(text), true),
+                    lost,
                     "{status} {text}"
                 );
             }
@@ -184,25 +197,25 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_taken_for_a_session_that_is_gone() {
+    fn nothing_else_counts_as_a_lost_session() {
         assert_eq!(
-            trouble(404, "", false),
+            failure_of(404, "", false),
             Some(RequestFailure::Denied),
             "there was none"
         );
-        assert_eq!(trouble(400, &error_body("session expired"), false), None);
+        assert_eq!(failure_of(400, &error_body("session expired"), false), None);
         assert_eq!(
-            trouble(400, &error_body("the argument is missing"), true),
+            failure_of(400, &error_body("the argument is missing"), true),
             None
         );
-        assert_eq!(trouble(500, &error_body("session expired"), true), None);
+        assert_eq!(failure_of(500, &error_body("session expired"), true), None);
         assert_eq!(
-            trouble(401, &error_body("session expired"), true),
+            failure_of(401, &error_body("session expired"), true),
             Some(RequestFailure::Unauthorized)
         );
         let page = format!("<p>session expired</p>{}", " ".repeat(MAX_SEARCHED_TEXT));
         assert_eq!(
-            trouble(400, &page, true),
+            failure_of(400, &page, true),
             Some(RequestFailure::Denied),
             "a page is about something else"
         );
@@ -221,14 +234,14 @@ mod tests {
             (500, Some(RequestFailure::ServerFault)),
             (502, Some(RequestFailure::ServerFault)),
         ] {
-            assert_eq!(trouble(status, "<html>", true), expected, "{status}");
+            assert_eq!(failure_of(status, "<html>", true), expected, "{status}");
         }
         assert_eq!(
-            trouble(500, &error_body("broken"), true),
+            failure_of(500, &error_body("broken"), true),
             None,
             "it answered"
         );
-        let modern = failed(CallId(1), &refusal(404, ""), false, true);
+        let modern = to_inbound(CallId(1), &refusal(404, ""), false, true);
         let Inbound::Response {
             result: Err(error), ..
         } = modern
@@ -239,8 +252,8 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_wait_is_read_in_seconds_and_as_a_date() {
-        let read = |text: &str| retry_after(&HeaderValue::from_str(text).unwrap());
+    fn retry_after_is_parsed_in_seconds_and_as_a_date() {
+        let read = |text: &str| parse_retry_after(&HeaderValue::from_str(text).unwrap());
         assert_eq!(read(" 7 "), Some(Duration::from_secs(7)));
         assert_eq!(read("Wed, 21 Oct 2015 07:28:00 GMT"), Some(Duration::ZERO));
         let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(60));

@@ -1,13 +1,13 @@
-//! All that an endpoint says, to be written down by who knows what of it is secret.
+//! All parts of an endpoint, secrets included, for the config writer.
 
 use super::HttpEndpoint;
 
-/// The parts of an [`HttpEndpoint`], secrets among them.
+/// The parts of an [`HttpEndpoint`]. The reader has to redact the secrets.
 pub(crate) struct EndpointParts<'e> {
     pub(crate) url: &'e str,
     pub(crate) headers: Vec<(&'e str, &'e str)>,
     pub(crate) bearer_env: Option<&'e str>,
-    /// The same as it may be shown.
+    /// The name of the variable, unless it may be a pasted token.
     pub(crate) shown_bearer_env: Option<&'e str>,
     pub(crate) root_certificates: Vec<String>,
     pub(crate) client_certificate: Option<String>,

@@ -1,0 +1,464 @@
+//! A machine on the bench: a clock that only the test moves, and short names for inputs and effects.
+
+use std::time::{Duration, Instant};
+
+use crate::ids::{CallId, ClientId, Generation};
+use crate::machine::{
+    Action, CallEnd, ConnectionEnd, Durable, Effect, Fault, FaultClass, Input, Machine, NewCall,
+    NotSent, Outcome, PermanentFailure, ReturnedCall, State, StateName,
+};
+use crate::policy::admission::Priority;
+use crate::policy::listing::{FetchOutcome, ListKind};
+use crate::policy::retry::{Known, RequestFailure, RetryPolicy, Safety};
+use crate::random::Random;
+use crate::settings::ServerSettings;
+
+/// A machine, the time, and the dice, which always fall on the middle.
+pub(super) struct Bench {
+    pub(super) machine: Machine,
+    pub(super) begin: Instant,
+    pub(super) now: Instant,
+}
+
+impl Bench {
+    /// Enabled and not started, with the default settings.
+    pub(super) fn new() -> Self {
+        Self::with(ServerSettings::default())
+    }
+
+    /// Enabled and not started.
+    pub(super) fn with(settings: ServerSettings) -> Self {
+        let durable = Durable::new(&settings, true);
+        Self::resumed(settings, durable, Instant::now())
+    }
+
+    /// A new machine from what an earlier one left behind.
+    pub(super) fn resumed(settings: ServerSettings, durable: Durable, now: Instant) -> Self {
+        Self {
+            machine: Machine::new(settings, durable, now),
+            begin: now,
+            now,
+        }
+    }
+
+    /// Connected for the first time, by a server without lists.
+    pub(super) fn connected() -> Self {
+        Self::connected_with(ServerSettings::default(), &[])
+    }
+
+    /// Connected for the first time, by a server that has these lists.
+    pub(super) fn connected_with(settings: ServerSettings, lists: &[ListKind]) -> Self {
+        let mut bench = Self::with(settings);
+        bench.step(Input::Start);
+        bench.step(Input::PermitGranted);
+        bench.step(up_with(1, lists));
+        bench
+    }
+
+    /// Parked, by connects that all failed; the last generation is that of the budget's size.
+    pub(super) fn parked(settings: ServerSettings) -> Self {
+        let mut bench = Self::with(settings);
+        bench.step(Input::Start);
+        bench.fail_until_parked();
+        bench
+    }
+
+    /// Lets every connect fail until the budget is spent.
+    pub(super) fn fail_until_parked(&mut self) {
+        for _ in 0..self.machine.settings().budget.attempts {
+            self.fail_one_connect();
+        }
+        assert_eq!(self.name(), StateName::Disconnected);
+    }
+
+    /// Lets one connect fail at once, waiting for its time where it has to.
+    pub(super) fn fail_one_connect(&mut self) {
+        if self.machine.retry_at().is_some() {
+            self.tick();
+        }
+        self.step(Input::PermitGranted);
+        let generation = self.generation();
+        self.step(failed(generation));
+    }
+
+    /// One step at the present time.
+    pub(super) fn step(&mut self, input: Input) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.machine
+            .handle(self.now, Random::MIDDLE, input, &mut effects);
+        effects
+    }
+
+    /// One step after some time, in which nobody ticked.
+    pub(super) fn step_after(&mut self, duration: Duration, input: Input) -> Vec<Effect> {
+        self.now += duration;
+        self.step(input)
+    }
+
+    /// Jumps to the next deadline and ticks.
+    pub(super) fn tick(&mut self) -> Vec<Effect> {
+        self.now = self.machine.next_deadline().expect("there is a deadline");
+        self.step(Input::Tick)
+    }
+
+    /// Lets time pass, with a tick at every deadline on the way.
+    pub(super) fn pass(&mut self, duration: Duration) -> Vec<Effect> {
+        let end = self.now + duration;
+        let mut effects = Vec::new();
+        while let Some(due) = self.machine.next_deadline().filter(|due| *due <= end) {
+            self.now = self.now.max(due);
+            effects.extend(self.step(Input::Tick));
+            let next = self.machine.next_deadline();
+            assert!(
+                next.is_none_or(|next| next > self.now),
+                "a tick does nothing"
+            );
+        }
+        self.now = end;
+        effects
+    }
+
+    pub(super) fn name(&self) -> StateName {
+        self.machine.state().name()
+    }
+
+    pub(super) fn state(&self) -> &State {
+        self.machine.state()
+    }
+
+    /// The newest generation.
+    pub(super) fn generation(&self) -> u64 {
+        self.machine.durable().generation.get()
+    }
+
+    /// Connects within the window.
+    pub(super) fn used(&self) -> u32 {
+        self.machine.durable().budget.used(self.now)
+    }
+
+    /// Everything that the machine knows, but for the count of late facts.
+    pub(super) fn whole(&self) -> String {
+        let late = format!("dropped_late: {}", self.machine.dropped_late());
+        format!("{:?}", self.machine).replace(&late, "dropped_late: _")
+    }
+
+    /// A repeatable request of the default client, with the default times.
+    pub(super) fn read(&self, call: u64) -> NewCall {
+        let timeouts = &self.machine.settings().timeouts;
+        NewCall {
+            call: CallId(call),
+            client: ClientId::DEFAULT,
+            safety: Safety::Repeatable,
+            retry_policy: RetryPolicy::Default,
+            priority: Priority::Normal,
+            is_tool: false,
+            deadline: self.now + timeouts.call,
+            idle: timeouts.idle,
+        }
+    }
+
+    /// A call of a tool that may have effects.
+    pub(super) fn tool(&self, call: u64) -> NewCall {
+        NewCall {
+            safety: Safety::Effectful,
+            is_tool: true,
+            ..self.read(call)
+        }
+    }
+
+    /// Lets a call enter.
+    pub(super) fn call(&mut self, call: NewCall) -> Vec<Effect> {
+        self.step(Input::Call(call))
+    }
+
+    /// Loses the connection and lets its task end.
+    pub(super) fn lose(&mut self, generation: u64, returned: &[ReturnedCall]) -> Vec<Effect> {
+        let mut effects = self.step(lost(generation, returned));
+        effects.extend(self.step(closed(generation)));
+        effects
+    }
+}
+
+pub(super) const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+pub(super) const fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(super) fn generation(number: u64) -> Generation {
+    Generation::from(number)
+}
+
+/// Why connections are lost on this bench.
+pub(super) fn gone() -> Fault {
+    Fault::new(FaultClass::Exited, "the process ended")
+}
+
+/// Why connects fail on this bench.
+pub(super) fn refused() -> Fault {
+    Fault::new(FaultClass::ConnectFailed, "nobody listens")
+}
+
+/// What no retry mends on this bench.
+pub(super) fn not_found() -> PermanentFailure {
+    PermanentFailure {
+        fault: Fault::new(FaultClass::CommandNotFound, "no such command"),
+        action: Action::InstallCommand {
+            searched_path: true,
+        },
+    }
+}
+
+// Inputs.
+
+pub(super) fn up(number: u64) -> Input {
+    up_with(number, &[])
+}
+
+pub(super) fn up_with(number: u64, lists: &[ListKind]) -> Input {
+    Input::ConnectionUp {
+        generation: generation(number),
+        lists: lists.to_vec(),
+    }
+}
+
+pub(super) fn lost(number: u64, returned: &[ReturnedCall]) -> Input {
+    Input::ConnectionLost {
+        generation: generation(number),
+        fault: gone(),
+        returned: returned.to_vec(),
+    }
+}
+
+pub(super) fn ended(number: u64, end: ConnectionEnd) -> Input {
+    Input::ConnectionEnded {
+        generation: generation(number),
+        end,
+    }
+}
+
+pub(super) fn failed(number: u64) -> Input {
+    ended(
+        number,
+        ConnectionEnd::Failed {
+            fault: refused(),
+            retry_after: None,
+        },
+    )
+}
+
+pub(super) fn closed(number: u64) -> Input {
+    ended(number, ConnectionEnd::Closed { problem: None })
+}
+
+pub(super) fn answered(number: u64, call: u64) -> Input {
+    call_ended(number, call, CallEnd::Answered)
+}
+
+pub(super) fn call_ended(number: u64, call: u64, end: CallEnd) -> Input {
+    Input::CallEnded {
+        generation: generation(number),
+        call: CallId(call),
+        end,
+    }
+}
+
+pub(super) fn call_failed(number: u64, call: u64, failure: RequestFailure) -> Input {
+    Input::CallFailed {
+        generation: generation(number),
+        call: CallId(call),
+        failure,
+        fault: gone(),
+    }
+}
+
+pub(super) fn session_gone(number: u64) -> Input {
+    Input::SessionLost {
+        generation: generation(number),
+        fault: gone(),
+    }
+}
+
+pub(super) fn left(call: u64) -> Input {
+    Input::CallCancelled { call: CallId(call) }
+}
+
+pub(super) fn checked(number: u64, answered: bool) -> Input {
+    Input::CheckEnded {
+        generation: generation(number),
+        failure: (!answered).then(|| Fault::new(FaultClass::ServerFault, "the ping failed")),
+    }
+}
+
+pub(super) fn fetched(number: u64, list: ListKind, outcome: FetchOutcome) -> Input {
+    Input::ListFetched {
+        generation: generation(number),
+        list,
+        outcome,
+    }
+}
+
+pub(super) fn list_changed(number: u64, list: ListKind) -> Input {
+    Input::ListChanged {
+        generation: generation(number),
+        list,
+    }
+}
+
+pub(super) fn heard(number: u64) -> Input {
+    Input::MessageReceived {
+        generation: generation(number),
+    }
+}
+
+pub(super) fn first_byte(number: u64) -> Input {
+    Input::FirstByte {
+        generation: generation(number),
+    }
+}
+
+pub(super) fn progressed(number: u64, call: u64) -> Input {
+    Input::CallProgressed {
+        generation: generation(number),
+        call: CallId(call),
+    }
+}
+
+pub(super) fn undelivered(number: u64, call: u64) -> Input {
+    Input::CallUndelivered {
+        generation: generation(number),
+        call: CallId(call),
+    }
+}
+
+pub(super) fn report_broken(number: u64) -> Input {
+    Input::ReportBroken {
+        generation: generation(number),
+    }
+}
+
+/// It came back, and some of it may have reached the server.
+pub(super) fn written(call: u64) -> ReturnedCall {
+    ReturnedCall {
+        call: CallId(call),
+        written: true,
+    }
+}
+
+/// It came back, and none of it was written.
+pub(super) fn unwritten(call: u64) -> ReturnedCall {
+    ReturnedCall {
+        call: CallId(call),
+        written: false,
+    }
+}
+
+// Effects.
+
+pub(super) fn start(call: u64, number: u64) -> Effect {
+    Effect::StartCall {
+        call: CallId(call),
+        generation: generation(number),
+        before: Known::NotSent,
+    }
+}
+
+pub(super) fn restart(call: u64, number: u64) -> Effect {
+    Effect::StartCall {
+        call: CallId(call),
+        generation: generation(number),
+        before: Known::Unknown,
+    }
+}
+
+/// It is sent again, after the server refused it.
+pub(super) fn resend(call: u64, number: u64) -> Effect {
+    Effect::StartCall {
+        call: CallId(call),
+        generation: generation(number),
+        before: Known::Refused,
+    }
+}
+
+pub(super) fn resolve(call: u64, outcome: Outcome) -> Effect {
+    Effect::Resolve {
+        call: CallId(call),
+        outcome,
+    }
+}
+
+pub(super) fn not_sent(call: u64, reason: NotSent) -> Effect {
+    resolve(call, Outcome::NotSent(reason))
+}
+
+pub(super) fn abandon(call: u64, number: u64, outcome: Outcome) -> Effect {
+    Effect::Abandon {
+        call: CallId(call),
+        generation: generation(number),
+        outcome,
+    }
+}
+
+pub(super) fn forget(call: u64) -> Effect {
+    Effect::DropCall { call: CallId(call) }
+}
+
+pub(super) fn open(number: u64) -> Effect {
+    Effect::Open {
+        generation: generation(number),
+    }
+}
+
+pub(super) fn check(number: u64) -> Effect {
+    Effect::Check {
+        generation: generation(number),
+    }
+}
+
+pub(super) fn fetch(number: u64, list: ListKind) -> Effect {
+    Effect::FetchList {
+        generation: generation(number),
+        list,
+    }
+}
+
+pub(super) fn attempt_failed(attempt: u32, fault: Fault, retry_at: Option<Instant>) -> Effect {
+    Effect::AttemptFailed {
+        attempt,
+        fault,
+        retry_at,
+    }
+}
+
+pub(super) fn changed(from: StateName, to: StateName) -> Effect {
+    Effect::StateChanged { from, to }
+}
+
+/// The effects that start connections.
+pub(super) fn opened(effects: &[Effect]) -> Vec<u64> {
+    effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Open { generation } => Some(generation.get()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The effects about calls, without those about the connection.
+pub(super) fn about_calls(effects: Vec<Effect>) -> Vec<Effect> {
+    effects
+        .into_iter()
+        .filter(|effect| {
+            matches!(
+                effect,
+                Effect::StartCall { .. }
+                    | Effect::Resolve { .. }
+                    | Effect::Abandon { .. }
+                    | Effect::DropCall { .. }
+            )
+        })
+        .collect()
+}

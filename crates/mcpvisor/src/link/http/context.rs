@@ -1,0 +1,69 @@
+//! What all HTTP links of one runtime share: proxies, DNS, trusted certificates, keep-alive times.
+//!
+//! None of it is global, so two runtimes never interfere. Connections are not shared: each belongs
+//! to the link that opened it, and ends with it.
+
+use std::sync::Arc;
+
+use hyper_util::client::proxy::matcher::Matcher;
+
+use super::endpoint::HttpEndpoint;
+use super::net::dns::Resolver;
+use super::net::keep_alive::{KeepAliveTable, ServerKeepAlive};
+use super::no_proxy::NoProxy;
+use super::target::Target;
+use super::tls::trust_store::TrustStore;
+use crate::link::OpenFailure;
+use crate::state::file_ops::FileOps;
+
+/// The HTTP state of one runtime.
+#[derive(Debug)]
+pub(crate) struct HttpContext {
+    proxies: Matcher,
+    no_proxy: NoProxy,
+    resolver: Resolver,
+    trust_store: TrustStore,
+    keep_alive: Arc<KeepAliveTable>,
+}
+
+impl HttpContext {
+    /// Reads the proxies from the environment of this process.
+    pub(crate) fn new(ops: FileOps) -> Self {
+        Self {
+            proxies: Matcher::from_env(),
+            no_proxy: NoProxy::from_env(),
+            resolver: Resolver::default(),
+            trust_store: TrustStore::new(ops),
+            keep_alive: Arc::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_proxies(proxies: Matcher) -> Self {
+        Self {
+            proxies,
+            ..Self::new(FileOps::default())
+        }
+    }
+
+    /// Validates an endpoint, and decides how it is reached: proxy, DNS, TLS.
+    pub(super) async fn resolve_target(
+        &self,
+        endpoint: &HttpEndpoint,
+    ) -> Result<Target, OpenFailure> {
+        let mut target = Target::new(endpoint, |name| std::env::var_os(name))?;
+        if !self.no_proxy.matches(&target) {
+            target.proxy = self.proxies.intercept(&target.origin());
+        }
+        target.resolver = self.resolver.clone();
+        if target.scheme == http::uri::Scheme::HTTPS {
+            target.tls = Some(self.trust_store.client_config(endpoint).await?);
+        }
+        Ok(target)
+    }
+
+    /// What is known about the keep-alive times of a server.
+    pub(super) fn keep_alive_of(&self, target: &Target) -> ServerKeepAlive {
+        ServerKeepAlive::new(target, &self.keep_alive)
+    }
+}

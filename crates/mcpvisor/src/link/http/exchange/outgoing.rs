@@ -1,0 +1,96 @@
+//! What an exchange sends, and for which purpose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{Method, Request};
+use http_body_util::Full;
+use mcpvisor_core::CallId;
+use tokio::time::Instant;
+
+use crate::link::http::net::redial::RedialPolicy;
+use crate::link::http::target::Target;
+
+/// What an exchange is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A request of the client; the exchange carries its reply.
+    Request(CallId),
+    /// The rest of an interrupted reply, with the number of attempts without a new event.
+    Resume(CallId, u8),
+    /// The `initialized` notification, which ends the handshake. Requests wait for it.
+    Initialized,
+    /// Another notification, or a reply of the client.
+    Message,
+    /// The GET stream for messages that the server sends unprompted.
+    ServerStream,
+    /// The DELETE that ends the session.
+    DeleteSession,
+}
+
+impl Purpose {
+    /// The request whose reply the exchange carries.
+    pub(crate) fn request(self) -> Option<CallId> {
+        match self {
+            Self::Request(id) | Self::Resume(id, _) => Some(id),
+            Self::Initialized | Self::Message | Self::ServerStream | Self::DeleteSession => None,
+        }
+    }
+
+    /// Whether the messages in the response matter.
+    pub(super) fn reads_response(self) -> bool {
+        match self {
+            Self::Request(_) | Self::Resume(..) | Self::ServerStream => true,
+            Self::Initialized | Self::Message | Self::DeleteSession => false,
+        }
+    }
+}
+
+/// An HTTP request to send.
+#[derive(Debug, Clone)]
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    /// The headers of the session, shared by all its requests.
+    pub(crate) headers: Arc<HeaderMap>,
+    /// The headers of this request alone.
+    pub(crate) extra_headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) body: Bytes,
+    /// Earliest time to send it. The connection is opened at once.
+    pub(crate) not_before: Option<Instant>,
+    /// Time for the whole exchange.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) redial: RedialPolicy,
+}
+
+impl Outgoing {
+    pub(crate) fn new(method: Method, headers: &Arc<HeaderMap>, body: Vec<u8>) -> Self {
+        Self {
+            method,
+            headers: Arc::clone(headers),
+            extra_headers: Vec::new(),
+            body: Bytes::from(body),
+            not_before: None,
+            timeout: None,
+            redial: RedialPolicy::Request,
+        }
+    }
+
+    pub(super) fn to_request(&self, target: &Target, path: &PathAndQuery) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = target.request_uri(path);
+        let mut headers = HeaderMap::clone(&self.headers);
+        headers.reserve(self.extra_headers.len());
+        for (name, value) in &self.extra_headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        if self.method != Method::POST {
+            headers.remove(CONTENT_TYPE);
+        }
+        *request.headers_mut() = headers;
+        request
+    }
+}

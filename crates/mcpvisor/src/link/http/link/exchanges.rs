@@ -1,0 +1,217 @@
+//! The exchanges of a link and their connections.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::stream::{SelectAll, StreamExt as _};
+use mcpvisor_core::CallId;
+use tokio::sync::Semaphore;
+
+use crate::link::PendingRequests;
+use crate::link::cpu_quota::{CpuMeter, CpuQuota};
+use crate::link::http::exchange::Exchange;
+use crate::link::http::exchange::event::ExchangeEvent;
+use crate::link::http::exchange::outgoing::{Outgoing, Purpose};
+use crate::link::http::net::conn::Conn;
+use crate::link::http::net::pool::ConnectionPool;
+use crate::link::http::net::redial::RedialPolicy;
+use crate::link::http::target::Target;
+use crate::link::limits::MessageLimits;
+
+/// Answered requests whose streams may stay open, so that their connections can be reused; more if
+/// more requests were in flight at once, up to twice as many as there ever were.
+const MIN_ANSWERED: usize = 16;
+
+/// The exchanges in progress and the pool of idle connections.
+#[derive(Debug)]
+pub(super) struct Exchanges {
+    target: Arc<Target>,
+    active: SelectAll<Exchange>,
+    pool: ConnectionPool,
+    /// An exchange may be waiting for a connection that could not be opened.
+    may_have_stalled: bool,
+    /// Answered requests whose streams are still open, oldest first.
+    answered: VecDeque<CallId>,
+    /// The most unanswered exchanges at any time.
+    peak: usize,
+    /// The modern request that listens for notifications. It never completes by itself.
+    subscription: Option<CallId>,
+    /// Its single permit allows one large message per link.
+    large: Arc<Semaphore>,
+    limits: MessageLimits,
+    quota: CpuQuota,
+}
+
+impl Exchanges {
+    pub(super) fn new(
+        target: Target,
+        pool: ConnectionPool,
+        limits: MessageLimits,
+        quota: CpuQuota,
+    ) -> Self {
+        Self {
+            target: Arc::new(target),
+            active: SelectAll::new(),
+            pool,
+            may_have_stalled: false,
+            answered: VecDeque::new(),
+            peak: 0,
+            subscription: None,
+            large: Arc::new(Semaphore::new(1)),
+            limits,
+            quota,
+        }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Creates an exchange, on an idle connection if there is one.
+    pub(super) fn create(&mut self, purpose: Purpose, mut outgoing: Outgoing) -> Exchange {
+        outgoing.redial = match purpose {
+            Purpose::Request(_) => outgoing.redial,
+            Purpose::Resume(..) | Purpose::Initialized | Purpose::Message => {
+                RedialPolicy::UntilCancelled
+            }
+            Purpose::ServerStream => RedialPolicy::ServerStream,
+            Purpose::DeleteSession => RedialPolicy::Once,
+        };
+        // The server stream occupies its connection for long, and some servers serve one connection
+        // at a time. A connection that they answer on stays free for requests.
+        let conn = match purpose {
+            Purpose::ServerStream => None,
+            _ => self.pool.take(),
+        };
+        let target = Arc::clone(&self.target);
+        let max_bytes = self.limits.get().max_bytes;
+        let large = Arc::clone(&self.large);
+        Exchange::start(purpose, target, outgoing, conn, large, max_bytes)
+            .metered(CpuMeter::new(&self.quota))
+    }
+
+    pub(super) fn push(&mut self, exchange: Exchange) {
+        self.active.push(exchange);
+    }
+
+    pub(super) fn start(&mut self, purpose: Purpose, outgoing: Outgoing) {
+        let exchange = self.create(purpose, outgoing);
+        self.active.push(exchange);
+    }
+
+    pub(super) fn start_request(&mut self, id: CallId, outgoing: Outgoing, reports_head: bool) {
+        let mut exchange = self.create(Purpose::Request(id), outgoing);
+        if reports_head {
+            exchange = exchange.reporting_head();
+        }
+        self.active.push(exchange);
+        let unanswered = self.active.len().saturating_sub(self.answered.len());
+        self.peak = self.peak.max(unanswered);
+    }
+
+    pub(super) fn set_subscription(&mut self, id: CallId) {
+        self.subscription = Some(id);
+    }
+
+    /// A request was answered. Its stream may end by itself, but only so many stay open.
+    pub(super) fn request_answered(&mut self, id: CallId) {
+        self.answered.push_back(id);
+        if self.answered.len() > MIN_ANSWERED.max(2 * self.peak)
+            && let Some(oldest) = self.answered.pop_front()
+        {
+            self.abort(oldest);
+        }
+    }
+
+    /// The exchange of a request ended.
+    pub(super) fn request_ended(&mut self, id: CallId) {
+        self.answered.retain(|answered| *answered != id);
+        self.subscription
+            .take_if(|subscription| *subscription == id);
+    }
+
+    /// Aborts the exchange of a request. Returns whether any of it may have been written, or `None`
+    /// if there is no exchange.
+    pub(super) fn abort(&mut self, id: CallId) -> Option<bool> {
+        let mut exchanges = self.active.iter_mut();
+        let exchange = exchanges.find(|exchange| exchange.purpose().request() == Some(id))?;
+        let written = exchange.is_written();
+        exchange.abort();
+        Some(written)
+    }
+
+    /// Whether any of a request may have been written, or `None` if there is no exchange for it.
+    pub(super) fn is_written(&self, id: CallId) -> Option<bool> {
+        let mut exchanges = self.active.iter();
+        let exchange = exchanges.find(|exchange| exchange.purpose().request() == Some(id))?;
+        Some(exchange.is_written())
+    }
+
+    /// Whether a pending request that was written may still be answered on its connection.
+    pub(super) fn await_reply(&self, pending: &impl PendingRequests) -> bool {
+        let awaiting = self.active.iter().filter(|it| it.awaits_response());
+        let requests = awaiting.filter_map(|it| it.purpose().request());
+        let mut requests = requests.filter(|id| self.subscription != Some(*id));
+        requests.any(|id| pending.reply_kind(id).is_some())
+    }
+
+    /// Whether the server stream is open or being opened.
+    pub(super) fn await_server_stream(&self) -> bool {
+        let mut awaiting = self.active.iter().filter(|it| it.awaits_response());
+        awaiting.any(|it| it.purpose() == Purpose::ServerStream)
+    }
+
+    /// An exchange waits for a connection that could not be opened.
+    pub(super) fn note_stalled(&mut self) {
+        self.may_have_stalled = true;
+    }
+
+    /// Gives a free connection to the exchange that has been stalled the longest, or to the pool.
+    pub(super) fn release(&mut self, mut conn: Conn, serve_stalled: bool) {
+        if !conn.is_usable() {
+            return;
+        }
+        if self.may_have_stalled && serve_stalled {
+            let stalled = self.active.iter_mut().filter_map(|it| {
+                let since = it.stalled_since();
+                let since = since.filter(|_| it.purpose() != Purpose::ServerStream);
+                since.map(|since| (since, it))
+            });
+            match stalled.min_by_key(|(since, _)| *since) {
+                Some((_, exchange)) => return exchange.use_connection(conn),
+                None => self.may_have_stalled = false,
+            }
+        }
+        self.pool.put(conn, self.peak);
+    }
+
+    /// Polls the next event of any exchange. `Ready(None)`: there is no exchange.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<(Purpose, ExchangeEvent)>> {
+        self.active.poll_next_unpin(cx)
+    }
+
+    /// Drops closed and expired idle connections.
+    pub(super) fn poll_evict(&mut self, cx: &mut Context<'_>) {
+        self.pool.poll_evict(cx);
+    }
+
+    /// Drops all exchanges but those that tell the server something.
+    pub(super) fn keep_messages(&mut self) {
+        let all = std::mem::take(&mut self.active);
+        let is_message =
+            |it: &Exchange| matches!(it.purpose(), Purpose::Message | Purpose::DeleteSession);
+        self.active.extend(all.into_iter().filter(is_message));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.active.clear();
+    }
+
+    pub(super) fn close_idle(&mut self) {
+        self.pool.clear();
+    }
+}

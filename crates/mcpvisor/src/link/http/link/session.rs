@@ -1,0 +1,252 @@
+//! The session at the server, and the headers that carry it.
+
+use std::sync::Arc;
+
+use http::header::{HeaderMap, HeaderValue};
+use rmcp::model::ProtocolVersion;
+
+use crate::link::Inbound;
+use crate::link::http::exchange::event::HttpRefusal;
+use crate::link::http::{headers, refusal};
+
+/// The session, from the handshake to its loss.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// Sent with every request.
+    headers: Arc<HeaderMap>,
+    state: State,
+    era: Era,
+    /// A loss that is reported once no request is in flight.
+    deferred_loss: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    None,
+    Active,
+    Lost,
+}
+
+/// The era of the protocol.
+#[derive(Debug, PartialEq, Eq)]
+enum Era {
+    /// The handshake is not done.
+    Unknown,
+    /// A server of this era may open a session.
+    Legacy,
+    /// There are no sessions.
+    Modern,
+}
+
+impl Session {
+    pub(super) fn new(headers: HeaderMap) -> Self {
+        Self {
+            headers: Arc::new(headers),
+            state: State::None,
+            era: Era::Unknown,
+            deferred_loss: None,
+        }
+    }
+
+    pub(super) fn headers(&self) -> &Arc<HeaderMap> {
+        &self.headers
+    }
+
+    /// Replaces the headers of the endpoint; those of the session stay.
+    pub(super) fn replace_headers(&mut self, mut fresh: HeaderMap) {
+        for name in [headers::SESSION_ID, headers::PROTOCOL_VERSION] {
+            if let Some(value) = self.headers.get(&name) {
+                fresh.insert(name, value.clone());
+            }
+        }
+        self.headers = Arc::new(fresh);
+    }
+
+    pub(super) fn is_modern(&self) -> bool {
+        self.era == Era::Modern
+    }
+
+    pub(super) fn is_negotiated(&self) -> bool {
+        self.era != Era::Unknown
+    }
+
+    /// Sets the negotiated version. A server of both eras may have opened a session that the modern
+    /// era does not use: returns the headers for deleting it.
+    pub(super) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<HeaderMap>> {
+        let mut unused = None;
+        if version.has_initialize() {
+            self.era = Era::Legacy;
+        } else {
+            self.era = Era::Modern;
+            if std::mem::replace(&mut self.state, State::None) == State::Active {
+                unused = Some(Arc::clone(&self.headers));
+            }
+            Arc::make_mut(&mut self.headers).remove(headers::SESSION_ID);
+        }
+        if let Ok(value) = HeaderValue::from_str(version.as_str()) {
+            Arc::make_mut(&mut self.headers).insert(headers::PROTOCOL_VERSION, value);
+        }
+        unused
+    }
+
+    /// Takes the session id of a response.
+    pub(super) fn start(&mut self, id: Option<HeaderValue>) {
+        if let Some(id) = id.filter(headers::is_valid_session_id)
+            && !self.is_modern()
+        {
+            Arc::make_mut(&mut self.headers).insert(headers::SESSION_ID, id);
+            self.state = State::Active;
+        }
+    }
+
+    /// Whether requests carry a session id, be the session lost or not.
+    pub(super) fn has_id(&self) -> bool {
+        self.state != State::None
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.state == State::Active
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    /// Whether a refusal means that the session is lost.
+    pub(super) fn is_lost_by(&self, refusal: &HttpRefusal) -> bool {
+        refusal::is_session_lost(refusal, self.has_id())
+    }
+
+    /// Marks the session as lost. Returns whether it was active.
+    pub(super) fn end(&mut self) -> bool {
+        std::mem::replace(&mut self.state, State::Lost) == State::Active
+    }
+
+    /// Reports the loss of the session, once.
+    pub(super) fn report_loss(&mut self, message: String) -> Option<Inbound> {
+        self.end().then_some(Inbound::SessionGone { message })
+    }
+
+    /// Reports the loss later: replacing the session now would cut off requests that the server may
+    /// still answer, and a new request finds the loss itself.
+    pub(super) fn defer_loss(&mut self, message: String) {
+        self.deferred_loss = Some(message);
+    }
+
+    /// The server knows the session after all.
+    pub(super) fn cancel_deferred_loss(&mut self) {
+        self.deferred_loss = None;
+    }
+
+    pub(super) fn has_deferred_loss(&self) -> bool {
+        self.deferred_loss.is_some()
+    }
+
+    /// Reports the deferred loss.
+    pub(super) fn report_deferred_loss(&mut self) -> Option<Inbound> {
+        let message = self.deferred_loss.take()?;
+        self.report_loss(message)
+    }
+
+    /// Marks an error in a successful reply that may mean that the session is lost. The session
+    /// stays active: a server that replies may still know it, and is told when it is closed.
+    pub(super) fn flag_possible_loss(&self, inbound: Inbound) -> Inbound {
+        match inbound {
+            Inbound::Response {
+                id,
+                result: Err(error),
+            } if self.has_id() && refusal::may_mean_lost_session(&error) => {
+                Inbound::PossibleSessionLoss { id, error }
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcpvisor_core::CallId;
+    use rmcp::ErrorData;
+
+    use super::*;
+
+    fn id(text: &'static str) -> Option<HeaderValue> {
+        Some(HeaderValue::from_static(text))
+    }
+
+    fn active() -> Session {
+        let mut session = Session::new(HeaderMap::new());
+        session.start(id("s1"));
+        session
+    }
+
+    #[test]
+    fn a_session_starts_with_a_valid_id() {
+        let mut session = Session::new(HeaderMap::new());
+        session.start(None);
+        session.start(id("not visible"));
+        assert!(!session.has_id());
+        session.start(id("s1"));
+        assert!(session.is_active() && !session.is_lost());
+        assert_eq!(session.headers()[headers::SESSION_ID], "s1");
+    }
+
+    #[test]
+    fn the_modern_era_ends_a_session_and_starts_none() {
+        let mut session = active();
+        let unused = session.set_version(&ProtocolVersion::V_2026_07_28).unwrap();
+        assert_eq!(unused[headers::SESSION_ID], "s1");
+        assert!(!session.headers().contains_key(headers::SESSION_ID));
+        session.start(id("s2"));
+        assert!(!session.has_id() && session.is_modern() && session.is_negotiated());
+    }
+
+    #[test]
+    fn new_headers_keep_the_session_and_the_version() {
+        let mut session = active();
+        assert!(
+            session
+                .set_version(&ProtocolVersion::V_2025_06_18)
+                .is_none()
+        );
+        let fresh = HeaderMap::from_iter([(http::header::USER_AGENT, id("new").unwrap())]);
+        session.replace_headers(fresh);
+        let headers = session.headers();
+        assert_eq!(headers[headers::SESSION_ID], "s1");
+        assert_eq!(headers[headers::PROTOCOL_VERSION], "2025-06-18");
+        assert_eq!(headers["user-agent"], "new");
+    }
+
+    #[test]
+    fn a_loss_is_reported_once() {
+        let mut session = active();
+        session.defer_loss("later".to_owned());
+        assert!(session.has_deferred_loss() && !session.is_lost());
+        let reported = session.report_deferred_loss();
+        assert!(matches!(reported, Some(Inbound::SessionGone { message }) if message == "later"));
+        assert!(session.is_lost() && session.has_id());
+        assert!(session.report_loss("again".to_owned()).is_none());
+        assert!(session.report_deferred_loss().is_none());
+    }
+
+    #[test]
+    fn a_cancelled_deferred_loss_is_not_reported() {
+        let mut session = active();
+        session.defer_loss("later".to_owned());
+        session.cancel_deferred_loss();
+        assert!(session.report_deferred_loss().is_none());
+        assert!(!session.is_lost());
+    }
+
+    #[test]
+    fn an_error_may_mean_a_loss_only_where_there_is_a_session() {
+        let reply = || Inbound::Response {
+            id: CallId(1),
+            result: Err(ErrorData::internal_error("Session not found", None)),
+        };
+        let flagged = active().flag_possible_loss(reply());
+        assert!(matches!(flagged, Inbound::PossibleSessionLoss { .. }));
+        let unflagged = Session::new(HeaderMap::new()).flag_possible_loss(reply());
+        assert!(matches!(unflagged, Inbound::Response { .. }));
+    }
+}

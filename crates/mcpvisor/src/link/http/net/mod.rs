@@ -1,0 +1,13 @@
+//! Connections to the server: opening, reusing and closing them.
+//!
+//! What is sent on a connection is left to the exchanges.
+
+pub(crate) mod conn;
+pub(crate) mod connect_error;
+pub(crate) mod dial;
+pub(crate) mod dns;
+pub(crate) mod keep_alive;
+pub(crate) mod pool;
+pub(crate) mod redial;
+mod socket;
+mod tcp_coalesce;
