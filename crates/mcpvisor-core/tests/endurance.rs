@@ -1,4 +1,4 @@
-//! Servers that never recover, for a day of virtual time: no storm, and never silently dead.
+//! Servers that never recover, for a day of virtual time: no connect storm, and never forgotten.
 
 mod support;
 
@@ -10,7 +10,7 @@ use mcpvisor_core::{
     ServerSettings, StateName,
 };
 use support::model::Model;
-use support::roll::Dice;
+use support::rng::TestRng;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -19,42 +19,42 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 enum Broken {
     /// It cannot be reached.
     Dead,
-    /// It is started and never answers the handshake.
+    /// It starts and never answers the handshake.
     Hanging,
-    /// It comes up and dies after this.
+    /// It connects and dies after this time.
     Flapping(Duration),
 }
 
-/// A machine with a broken server, a governor that grants at once, and a watching model.
+/// A machine with a broken server, a governor that grants at once, and a model that checks it.
 struct Stage {
     machine: Machine,
     model: Model,
     broken: Broken,
-    dice: Option<Dice>,
+    rng: Option<TestRng>,
     begin: Instant,
     now: Instant,
-    /// What the connection task will report, and when.
+    /// The next report of the connection task, and when it comes.
     report: Option<(Instant, Input)>,
-    /// When each connect began, since the beginning.
+    /// When each connect began, from the start.
     connects: Vec<Duration>,
     outcomes: usize,
 }
 
 impl Stage {
-    /// Started, with the default settings. Without dice every delay is as configured.
-    fn new(broken: Broken, dice: Option<Dice>) -> Self {
-        Self::with(ServerSettings::default(), broken, dice)
+    /// Started with the default settings. Without random numbers every delay is as configured.
+    fn new(broken: Broken, rng: Option<TestRng>) -> Self {
+        Self::with(ServerSettings::default(), broken, rng)
     }
 
-    /// Started, with settings of its own.
-    fn with(settings: ServerSettings, broken: Broken, dice: Option<Dice>) -> Self {
+    /// Started with these settings.
+    fn with(settings: ServerSettings, broken: Broken, rng: Option<TestRng>) -> Self {
         let begin = Instant::now();
         let durable = Durable::new(&settings, true);
         let mut stage = Self {
             machine: Machine::new(settings.clone(), durable, begin),
             model: Model::new(settings, true, begin),
             broken,
-            dice,
+            rng,
             begin,
             now: begin,
             report: None,
@@ -70,7 +70,7 @@ impl Stage {
     }
 
     fn step(&mut self, input: Input) {
-        let rolled = self.dice.as_mut().map(Dice::chance);
+        let rolled = self.rng.as_mut().map(TestRng::fraction);
         let chance = rolled.map_or(Random::MIDDLE, Random::new);
         let mut effects = Vec::new();
         self.machine
@@ -109,8 +109,8 @@ impl Stage {
         };
     }
 
-    /// A report arrives; a connection that came up will die.
-    fn hear(&mut self, input: Input) {
+    /// Delivers a report; a connection that came up will die.
+    fn deliver(&mut self, input: Input) {
         if let (Broken::Flapping(lives), Input::ConnectionUp { generation, .. }) =
             (self.broken, &input)
         {
@@ -119,7 +119,7 @@ impl Stage {
         self.step(input);
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     fn pass(&mut self, duration: Duration) {
         let end = self.now + duration;
         loop {
@@ -135,7 +135,7 @@ impl Stage {
             };
             self.now = self.now.max(next);
             match self.report.take_if(|(at, _)| *at <= next) {
-                Some((_, input)) => self.hear(input),
+                Some((_, input)) => self.deliver(input),
                 None => self.step(Input::Tick),
             }
         }
@@ -182,7 +182,7 @@ const FIRST_PROBES: [u128; 4] = [30_000, 60_000, 120_000, 240_000];
 const SLOWEST_PROBE: u128 = 300_000;
 
 /// The times between the connects of a dead server in a day.
-fn a_day_of_the_dead() -> Vec<u128> {
+fn gaps_of_a_dead_server_in_a_day() -> Vec<u128> {
     let probes = (DAY.as_millis() - 571_500) / SLOWEST_PROBE;
     let probes = (0..probes).map(|_| SLOWEST_PROBE);
     let paced = BUDGET.into_iter().chain(FIRST_PROBES);
@@ -193,18 +193,18 @@ fn a_day_of_the_dead() -> Vec<u128> {
 fn a_dead_server_gets_its_budget_and_then_only_slow_probes_for_a_day() {
     let mut stage = Stage::new(Broken::Dead, None);
     stage.pass(DAY);
-    assert_eq!(stage.gaps(), a_day_of_the_dead());
+    assert_eq!(stage.gaps(), gaps_of_a_dead_server_in_a_day());
     assert_eq!(stage.connects.len(), 300);
     assert_eq!(stage.state(), StateName::Disconnected);
 }
 
 #[test]
-fn control_a_budget_without_end_is_not_what_is_promised_of_a_dead_server() {
+fn control_an_unlimited_budget_never_slows_down() {
     let mut settings = ServerSettings::default();
     settings.budget.attempts = 1_000_000;
     let mut stage = Stage::with(settings, Broken::Dead, None);
     stage.pass(DAY);
-    assert_ne!(stage.gaps(), a_day_of_the_dead());
+    assert_ne!(stage.gaps(), gaps_of_a_dead_server_in_a_day());
     let gaps = stage.gaps();
     assert!(
         gaps[BUDGET.len()..].iter().all(|gap| *gap == 30_000),
@@ -215,9 +215,9 @@ fn control_a_budget_without_end_is_not_what_is_promised_of_a_dead_server() {
 }
 
 #[test]
-fn whatever_the_dice_say_a_dead_server_is_no_storm_and_not_forgotten() {
+fn with_any_jitter_a_dead_server_is_probed_slowly_and_not_forgotten() {
     for seed in 0..10 {
-        let mut stage = Stage::new(Broken::Dead, Some(Dice::new(seed)));
+        let mut stage = Stage::new(Broken::Dead, Some(TestRng::new(seed)));
         stage.pass(DAY);
         let gaps = stage.gaps();
         for (seen, planned) in gaps.iter().zip(BUDGET.into_iter().chain(FIRST_PROBES)) {
@@ -248,7 +248,7 @@ fn a_server_that_flaps_right_after_connecting_runs_out_of_budget() {
         (10, StateName::Disconnected)
     );
     stage.pass(DAY - Duration::from_secs(122));
-    assert_eq!(stage.connects.len(), 300, "it is as good as dead");
+    assert_eq!(stage.connects.len(), 300, "it is probed like a dead server");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_server_that_lives_for_seconds_runs_out_of_budget_too() {
 }
 
 #[test]
-fn control_where_every_connection_is_proven_a_server_that_flaps_is_never_parked() {
+fn control_a_flapping_server_whose_connections_are_proven_is_never_parked() {
     let mut settings = ServerSettings::default();
     settings.budget.proven_after = Duration::ZERO;
     let lives = Broken::Flapping(Duration::from_secs(10));
@@ -274,8 +274,8 @@ fn control_where_every_connection_is_proven_a_server_that_flaps_is_never_parked(
     assert!(stage.connects.len() > 5_000, "{}", stage.connects.len());
 }
 
-/// Thirty seconds for the handshake and thirty for the backoff: ten of these never meet in one window,
-/// so the server is not parked, and the pace of its connects is what bounds it.
+/// Thirty seconds for the handshake and thirty for the backoff: a window never holds ten of these, so the
+/// server is not parked, and only the backoff limits its connects.
 #[test]
 fn a_server_that_never_answers_the_handshake_is_tried_once_a_minute() {
     let mut stage = Stage::new(Broken::Hanging, None);
@@ -298,11 +298,11 @@ fn a_thousand_calls_in_a_second_cause_two_connects_of_a_dead_parked_server() {
     }
     assert!(stage.connects.len() - before <= 2, "{:?}", stage.gaps());
     stage.pass(Duration::from_secs(15));
-    assert_eq!(stage.outcomes, 1_000, "and every caller has its outcome");
+    assert_eq!(stage.outcomes, 1_000, "every call has its outcome");
 }
 
 #[test]
-fn calls_without_end_connect_a_dead_parked_server_once_a_second_at_most() {
+fn continuous_calls_connect_a_dead_parked_server_at_most_once_a_second() {
     let mut stage = Stage::new(Broken::Dead, None);
     stage.pass(Duration::from_secs(200));
     let before = stage.connects.len();

@@ -1,12 +1,12 @@
-//! Every history of a bounded length: lifecycle × generation × two callers, watched by the model.
+//! Every history of a limited length: lifecycle × generation × two callers, checked by the model.
 //!
-//! From each of a few beginnings all that can happen is tried, breadth first; what was reached before
-//! is not tried again. `MCPVISOR_DEPTH` sets how many inputs follow a beginning.
+//! From each of a few starting points all possible inputs are tried, breadth first; a state that was
+//! reached before is not explored again. `MCPVISOR_DEPTH` sets the number of inputs.
 
 #![expect(
     clippy::print_stderr,
     clippy::panic,
-    reason = "a failing test says how"
+    reason = "a failing test prints its inputs"
 )]
 
 mod support;
@@ -28,23 +28,23 @@ use mcpvisor_core::{
 };
 use support::from_env;
 use support::model::{Model, Place};
-use support::sabotage::Sabotage;
-use support::world::whole;
+use support::mutation::Mutation;
+use support::simulation::whole;
 
-/// Inputs after each beginning: a few seconds for all, in a build for development.
+/// Inputs after each starting point: a few seconds in total in a debug build.
 const DEPTH: usize = 5;
 
-/// Inputs until every machine that is wrong has shown it.
+/// Inputs until every mutation is detected.
 const CONTROL_DEPTH: usize = 3;
 
-/// One node in so many is told something late; all of them would take most of the time.
+/// One in this many nodes gets late facts; for all of them that would take most of the time.
 const LATE_EVERY: usize = 5;
 
 /// Two callers: one calls a tool that must not run twice, the other reads.
 const TOOL: CallId = CallId(1);
 const READ: CallId = CallId(2);
 
-/// Where the exploration begins: what was reached by these words.
+/// The starting points: a name, the inputs that lead there, and the state.
 const BEGINNINGS: [(&str, &str, StateName); 9] = [
     ("fresh", "", StateName::Connecting),
     ("connected", "permit up fetched", StateName::Connected),
@@ -65,7 +65,11 @@ const BEGINNINGS: [(&str, &str, StateName); 9] = [
         StateName::Disconnected,
     ),
     ("disabling", "permit up tool disable", StateName::Disabling),
-    ("dozing", "permit up fetched tick", StateName::Sleeping),
+    (
+        "falling asleep",
+        "permit up fetched tick",
+        StateName::Sleeping,
+    ),
     (
         "asleep",
         "permit up fetched tick ended",
@@ -73,7 +77,7 @@ const BEGINNINGS: [(&str, &str, StateName); 9] = [
     ),
 ];
 
-/// One place for each, so that two callers meet; two connects, so that parking is near.
+/// Limits of one, so that two callers interfere, and two connects, so that parking is near.
 fn settings() -> ServerSettings {
     let mut settings = ServerSettings::default();
     settings.admission.in_flight = 1;
@@ -83,36 +87,36 @@ fn settings() -> ServerSettings {
     settings
 }
 
-/// The same, where the tools are looked at before anybody may call one.
+/// The same, but calls wait for the list of tools.
 fn careful() -> ServerSettings {
     let mut settings = settings();
     settings.listing.before_calls = true;
     settings
 }
 
-/// A machine and what is known of it.
+/// A machine and its model.
 #[derive(Clone)]
 struct Node {
     machine: Machine,
     model: Model,
     now: Instant,
-    /// Where it stands in the [`Trail`].
+    /// Its index in the [`Trail`].
     place: usize,
-    /// What is wrong with the machine.
-    sabotage: Sabotage,
+    /// The defect of the machine.
+    mutation: Mutation,
 }
 
 impl Node {
-    fn begin(settings: ServerSettings, sabotage: Sabotage) -> Self {
+    fn begin(settings: ServerSettings, mutation: Mutation) -> Self {
         let now = Instant::now();
-        let believed = sabotage.settings(settings.clone());
+        let believed = mutation.settings(settings.clone());
         let durable = Durable::new(&believed, true);
         Self {
             machine: Machine::new(believed, durable, now),
             model: Model::new(settings, true, now),
             now,
             place: 0,
-            sabotage,
+            mutation,
         }
     }
 
@@ -122,32 +126,32 @@ impl Node {
             self.now = self.now.max(due);
         }
         let mut effects = Vec::new();
-        if let Some(heard) = self.sabotage.input(input, self.model.newest) {
+        if let Some(heard) = self.mutation.input(input, self.model.newest) {
             self.machine
                 .handle(self.now, Random::MIDDLE, heard, &mut effects);
         }
-        self.sabotage.effects(&mut effects);
+        self.mutation.effects(&mut effects);
         self.model.observe(self.now, input, &effects, &self.machine);
         if self.model.stopping && self.model.connection.is_none() {
-            assert!(self.model.stopped, "nothing is left, and it does not stop");
+            assert!(self.model.stopped, "the actor is not stopped");
         }
     }
 
-    /// What makes it another node than one that was seen.
+    /// The hash that identifies the node.
     fn key(&self) -> u64 {
         let mut digest = Digest(DefaultHasher::new());
         let (machine, model) = (&self.machine, &self.model);
         let written = write!(
             digest,
             "{machine:?}{:?}{:?}{:?}{:?}",
-            self.now, model.connection, model.over, model.watched
+            self.now, model.connection, model.over, model.has_subscriptions
         );
         assert!(written.is_ok());
         digest.0.finish()
     }
 
-    /// A late fact of the last connection but one, which must change nothing.
-    fn hears_late(&mut self, which: usize) {
+    /// Delivers a late fact, which must change nothing.
+    fn deliver_late(&mut self, which: usize) {
         let generation = Generation::from(self.model.newest.get().saturating_sub(1));
         let facts = late_facts(generation);
         let fact = &facts[which % facts.len()];
@@ -157,7 +161,7 @@ impl Node {
     }
 }
 
-/// Hashes what is written to it.
+/// Hashes the text that is written to it.
 struct Digest(DefaultHasher);
 
 impl fmt::Write for Digest {
@@ -167,11 +171,11 @@ impl fmt::Write for Digest {
     }
 }
 
-/// How each node was reached: the one before it, and the input.
+/// How each node was reached: its predecessor and the input.
 #[derive(Default)]
 struct Trail(Vec<(usize, Input)>);
 
-/// Tells the way to a node whose step broke a promise.
+/// Prints the inputs that lead to a failed node.
 struct Telling<'a>(&'a Trail, usize, &'a Input);
 
 impl Drop for Telling<'_> {
@@ -184,7 +188,7 @@ impl Drop for Telling<'_> {
                 way.push(input);
                 place = *before;
             }
-            eprintln!("\nthe way there:");
+            eprintln!("\ninputs:");
             way.iter()
                 .rev()
                 .for_each(|input| eprintln!("    {input:?}"));
@@ -293,14 +297,14 @@ fn call(node: &Node, call: CallId) -> Input {
 }
 
 fn in_flight(node: &Node) -> Vec<CallId> {
-    let flies = |place| matches!(place, Place::Flight { .. });
+    let is_in_flight_on = |place| matches!(place, Place::InFlight { .. });
     let open = node.model.open.iter();
-    open.filter(|(_, call)| flies(call.place))
+    open.filter(|(_, call)| is_in_flight_on(call.place))
         .map(|(id, _)| *id)
         .collect()
 }
 
-/// Everything that can happen next.
+/// All inputs that may come next.
 fn options(node: &Node) -> Vec<Input> {
     let mut options = vec![
         Input::Enable,
@@ -314,10 +318,10 @@ fn options(node: &Node) -> Vec<Input> {
     if node.machine.next_deadline().is_some() {
         options.push(Input::Tick);
     }
-    if node.model.state == StateName::Connected && !node.model.watched {
+    if node.model.state == StateName::Connected && !node.model.has_subscriptions {
         options.push(Input::SubscriptionsChanged { active: true });
     }
-    if node.model.asked {
+    if node.model.permit_requested {
         options.push(Input::PermitGranted);
     }
     for id in [TOOL, READ] {
@@ -339,13 +343,13 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
     let mut options = Vec::new();
     if connection.up.is_none() {
         options.push(ended(generation, failed()));
-        if !connection.leaving {
+        if !connection.closing {
             options.push(up(generation));
-            let hopeless = PermanentFailure {
+            let permanent = PermanentFailure {
                 fault: fault(),
                 action: Action::UpdateServer,
             };
-            options.push(ended(generation, ConnectionEnd::Permanent(hopeless)));
+            options.push(ended(generation, ConnectionEnd::Permanent(permanent)));
         }
         return options;
     }
@@ -392,9 +396,9 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
     options
 }
 
-/// Leads a new machine to a beginning.
-fn lead(words: &str, settings: ServerSettings, sabotage: Sabotage) -> Node {
-    let mut node = Node::begin(settings, sabotage);
+/// Leads a new machine to a starting point.
+fn lead(words: &str, settings: ServerSettings, mutation: Mutation) -> Node {
+    let mut node = Node::begin(settings, mutation);
     node.step(&Input::Start);
     for word in words.split_whitespace() {
         let generation = node.model.newest;
@@ -414,14 +418,14 @@ fn lead(words: &str, settings: ServerSettings, sabotage: Sabotage) -> Node {
             "read" => call(&node, READ),
             "disable" => Input::Disable,
             "tick" => Input::Tick,
-            _ => panic!("{word} is no step"),
+            _ => panic!("unknown step {word}"),
         };
         node.step(&input);
     }
     node
 }
 
-/// Tries everything that can follow, and returns how many nodes and steps that were.
+/// Explores all inputs. Returns the number of nodes and steps.
 fn explore(node: Node, depth: usize) -> (usize, usize) {
     let mut trail = Trail::default();
     let mut seen = HashSet::from([node.key()]);
@@ -440,7 +444,7 @@ fn explore(node: Node, depth: usize) -> (usize, usize) {
                         continue;
                     }
                     if seen.len() % LATE_EVERY == 0 {
-                        next.clone().hears_late(seen.len() / LATE_EVERY);
+                        next.clone().deliver_late(seen.len() / LATE_EVERY);
                     }
                 }
                 trail.0.push((node.place, input));
@@ -454,32 +458,29 @@ fn explore(node: Node, depth: usize) -> (usize, usize) {
 }
 
 #[test]
-fn nothing_that_two_callers_and_a_server_can_do_breaks_a_promise() {
+fn no_sequence_of_inputs_breaks_an_invariant() {
     let depth = from_env("MCPVISOR_DEPTH").map_or(DEPTH, |depth| depth as usize);
     for (name, words, state) in BEGINNINGS {
-        let node = lead(words, settings(), Sabotage::None);
+        let node = lead(words, settings(), Mutation::None);
         assert_eq!(node.machine.state().name(), state, "{name}");
         let (nodes, steps) = explore(node, depth);
         println!("{name}: {nodes} nodes and {steps} steps within {depth} inputs");
-        assert!(
-            nodes > 50 * depth,
-            "there is more to see than {nodes} nodes"
-        );
+        assert!(nodes > 50 * depth, "only {nodes} nodes were explored");
     }
-    let (nodes, steps) = explore(lead("permit up", careful(), Sabotage::None), depth);
+    let (nodes, steps) = explore(lead("permit up", careful(), Mutation::None), depth);
     println!("careful: {nodes} nodes and {steps} steps within {depth} inputs");
 }
 
 #[test]
-fn control_a_machine_that_is_wrong_is_caught() {
-    for sabotage in Sabotage::ALL {
+fn control_every_mutation_is_detected() {
+    for mutation in Mutation::ALL {
         let explored = || {
             for (_, words, _) in BEGINNINGS {
-                explore(lead(words, settings(), sabotage), CONTROL_DEPTH);
+                explore(lead(words, settings(), mutation), CONTROL_DEPTH);
             }
-            explore(lead("permit up", careful(), sabotage), CONTROL_DEPTH);
+            explore(lead("permit up", careful(), mutation), CONTROL_DEPTH);
         };
         let is_caught = panic::catch_unwind(explored).is_err();
-        assert!(is_caught, "{sabotage:?} goes unnoticed");
+        assert!(is_caught, "{mutation:?} is not detected");
     }
 }

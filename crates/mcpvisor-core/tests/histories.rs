@@ -1,8 +1,8 @@
-//! Random histories of one server in virtual time, watched by a plain model.
+//! Random histories of one server in virtual time, checked by a model.
 //!
-//! `MCPVISOR_HISTORIES` sets how many, `MCPVISOR_SEED` replays one and prints it.
+//! `MCPVISOR_HISTORIES` sets their number, `MCPVISOR_SEED` replays one and prints it.
 
-#![expect(clippy::print_stderr, reason = "a failing test says its seed")]
+#![expect(clippy::print_stderr, reason = "a failing test prints its seed")]
 
 mod support;
 
@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use std::panic;
 
 use support::from_env;
-use support::sabotage::Sabotage;
+use support::mutation::Mutation;
+use support::simulation::{Tally, run, run_mutated};
 use support::trace::Detail;
-use support::world::{Tally, run, run_sabotaged};
 
-/// How many histories run when nobody says otherwise: a few seconds in a build for development.
+/// The default number of histories: a few seconds in a debug build.
 const HISTORIES: u64 = 3_000;
 
-/// The changes from one state to another that exist: all of them must be met.
+/// The number of possible state changes: all of them must occur.
 const CHANGES: usize = 30;
 
-/// Says which seed it was when a history fails.
+/// Prints the seed of a failed history.
 struct Failing(u64);
 
 impl Drop for Failing {
@@ -41,7 +41,7 @@ fn history(seed: u64, detail: Detail) -> Tally {
 }
 
 #[test]
-fn no_history_breaks_a_promise() {
+fn no_history_breaks_an_invariant() {
     if let Some(seed) = from_env("MCPVISOR_SEED") {
         let tally = history(seed, Detail::Print);
         println!("{tally:?}");
@@ -69,16 +69,20 @@ fn the_same_seed_gives_the_same_trace() {
     let first = traces(0..20);
     assert_eq!(first, traces(0..20));
     let distinct: BTreeSet<_> = first.iter().collect();
-    assert_eq!(distinct.len(), first.len(), "and another seed another one");
+    assert_eq!(
+        distinct.len(),
+        first.len(),
+        "every seed gives another trace"
+    );
 }
 
 #[test]
-fn a_machine_that_is_wrong_is_caught() {
-    for sabotage in Sabotage::ALL {
+fn every_mutation_is_detected() {
+    for mutation in Mutation::ALL {
         let is_caught = |seed| {
-            let run = || run_sabotaged(seed, Detail::Off, sabotage);
+            let run = || run_mutated(seed, Detail::Off, mutation);
             panic::catch_unwind(run).is_err()
         };
-        assert!((0..1_000).any(is_caught), "{sabotage:?} goes unnoticed");
+        assert!((0..1_000).any(is_caught), "{mutation:?} is not detected");
     }
 }

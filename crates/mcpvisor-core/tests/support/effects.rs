@@ -1,4 +1,4 @@
-//! What the model makes of each effect: whether it may come now, and what it changes.
+//! The effects in the model: whether each is allowed now, and what it changes.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use mcpvisor_core::{CallId, Effect, Generation, Input, Machine, RetryPolicy, Saf
 use super::model::{Call, Connection, Model, Place, Step, fact_of};
 
 impl Model {
-    /// What one effect says, given the input.
-    pub fn follow(&mut self, step: &mut Step<'_>, effect: &Effect, machine: &Machine) {
+    /// Applies one effect.
+    pub fn apply_effect(&mut self, step: &mut Step<'_>, effect: &Effect, machine: &Machine) {
         match effect {
             Effect::RequestPermit { reconnect } => {
-                assert!(!self.asked, "the governor is asked twice");
+                assert!(!self.permit_requested, "a second permit is requested");
                 assert!(
                     self.connection.is_none(),
-                    "a connect is wanted beside another"
+                    "a permit is requested during a connection"
                 );
                 assert_eq!(*reconnect, self.newest != Generation::NONE);
-                self.asked = true;
+                self.permit_requested = true;
             }
-            Effect::ReleasePermit => self.asked = false,
+            Effect::ReleasePermit => self.permit_requested = false,
             Effect::Open { generation } => self.opens(step, *generation, machine),
             Effect::Close { generation, .. } => {
-                // To close what has just ended by itself does no harm.
+                // Closing a connection that has just ended is harmless.
                 if fact_of(step.input) != Some(*generation) || self.connection.is_some() {
-                    self.connection_of(*generation).leaving = true;
+                    self.connection_of(*generation).closing = true;
                 }
             }
             Effect::StartCall {
@@ -45,7 +45,7 @@ impl Model {
                 if !step.returned_late.remove(call) {
                     let left =
                         matches!(step.input, Input::CallCancelled { call: left } if left == call);
-                    assert!(left, "{call} is forgotten though nobody left");
+                    assert!(left, "{call} is dropped without a cancellation");
                     let call = self.end(*call);
                     assert!(matches!(call.place, Place::Waiting { .. }), "{call:?}");
                 }
@@ -55,7 +55,7 @@ impl Model {
             }
             Effect::FetchList { generation, list } => {
                 let connection = self.connection_of(*generation);
-                assert!(connection.up.is_some() && !connection.leaving);
+                assert!(connection.up.is_some() && !connection.closing);
                 assert!(
                     connection.fetching.insert(*list),
                     "{list} is fetched twice at once"
@@ -81,20 +81,20 @@ impl Model {
                 }
                 self.state = *to;
             }
-            Effect::SaveDurable => step.remembered = true,
+            Effect::SaveDurable => step.saved = true,
             Effect::Stop => {
                 assert!(
                     self.stopping && !self.stopped,
-                    "one end, and only when wanted"
+                    "one stop, and only if requested"
                 );
-                assert!(self.connection.is_none(), "a connection is left behind");
-                assert!(self.open.is_empty(), "calls are left behind");
+                assert!(self.connection.is_none(), "a connection is still open");
+                assert!(self.open.is_empty(), "calls have no outcome");
                 self.stopped = true;
             }
         }
     }
 
-    /// Only a connection that was being opened, and was not asked to close, is a failed attempt.
+    /// Only a connection that was being opened, and was not told to close, is a failed attempt.
     fn attempt_failed(&mut self, step: &Step<'_>, retry_at: Option<Instant>) {
         let opening = match step.input {
             Input::ConnectionEnded { .. } => step.ends_an_attempt,
@@ -106,10 +106,10 @@ impl Model {
         self.failed = true;
     }
 
-    /// Only a server that nobody needs sleeps, and only after the time that was set.
+    /// Only an unused server sleeps, and only after the configured time.
     fn falls_asleep(&self, now: Instant) {
-        assert!(self.open.is_empty(), "it sleeps through {:?}", self.open);
-        assert!(!self.watched, "somebody listens");
+        assert!(self.open.is_empty(), "it sleeps with {:?}", self.open);
+        assert!(!self.has_subscriptions, "it has subscriptions");
         let after = self.settings.rest.sleep_after.expect("it may sleep");
         let quiet = now - self.last_call;
         assert!(quiet >= after, "it sleeps after {quiet:?}");
@@ -118,7 +118,7 @@ impl Model {
     fn connection_of(&mut self, generation: Generation) -> &mut Connection {
         let current = self.connection.as_mut();
         let found = current.filter(|connection| connection.generation == generation);
-        found.unwrap_or_else(|| panic!("{generation} is not there"))
+        found.unwrap_or_else(|| panic!("{generation} does not exist"))
     }
 
     fn opens(&mut self, step: &Step<'_>, generation: Generation, machine: &Machine) {
@@ -129,21 +129,18 @@ impl Model {
             self.newest
         );
         assert!(
-            self.asked && *step.input == Input::PermitGranted,
-            "without a permit"
+            self.permit_requested && *step.input == Input::PermitGranted,
+            "it has no permit"
         );
-        assert!(
-            step.remembered,
-            "{generation} would be used again after a crash"
-        );
+        assert!(step.saved, "{generation} would be reused after a crash");
         assert_eq!(machine.durable().generation, generation);
-        self.asked = false;
+        self.permit_requested = false;
         self.newest = generation;
         self.connection = Some(Connection {
             generation,
             up: None,
-            leaving: false,
-            deaf: false,
+            closing: false,
+            is_ending: false,
             has_tools: false,
             tools_known: false,
             listed: false,
@@ -154,10 +151,10 @@ impl Model {
             self.spends(step.now);
             self.last_connect = Some(step.now);
         }
-        self.person = false;
+        self.user_requested = false;
     }
 
-    /// Connects stay within the budget; beyond it they are probes, or woken by calls.
+    /// Connects stay within the budget; beyond it they are probes, or caused by calls.
     fn spends(&self, now: Instant) {
         let budget = &self.settings.budget;
         let used = self
@@ -166,7 +163,7 @@ impl Model {
             .filter(|at| now - **at < budget.within)
             .count();
         let gap = self.last_connect.map_or(Duration::MAX, |last| now - last);
-        if self.person
+        if self.user_requested
             || (self.state != StateName::Disconnected && used <= budget.attempts as usize)
         {
             return;
@@ -186,13 +183,13 @@ impl Model {
         let connection = self.connection_of(generation);
         assert!(
             connection.is_open(),
-            "{id} is given to a connection that is not open"
+            "{id} is passed to a connection that is not open"
         );
         let tools_known = connection.tools_known;
         let listed = connection.listed;
         assert!(
             listed || !self.settings.listing.before_calls,
-            "the tools were not looked at before {id}"
+            "the tools were not listed before {id}"
         );
         let call = self
             .open
@@ -208,7 +205,7 @@ impl Model {
         );
         assert_eq!(retried, call.lost > 0);
         let paused = call.paused_until.take().is_some_and(|until| now < until);
-        assert!(!paused, "{id} is sent before its pause is over");
+        assert!(!paused, "{id} is sent during its pause");
         if retried {
             assert!(call.may_repeat, "{id} must not be sent twice");
             assert_eq!(call.lost, 1, "{id} is retried twice");
@@ -217,7 +214,7 @@ impl Model {
                 "the tool of {id} may have changed"
             );
         }
-        call.place = Place::Flight {
+        call.place = Place::InFlight {
             on: generation,
             active: now,
         };
@@ -240,7 +237,7 @@ impl Model {
                         let limit = self.settings.timeouts.reconnect_wait;
                         assert!(waited >= limit, "{id} waited only {waited:?}");
                     }
-                    NotSent::Parked(_) => assert!(!step.ends_a_close, "no try failed"),
+                    NotSent::Parked(_) => assert!(!step.ends_a_close, "no attempt failed"),
                     NotSent::Disabled | NotSent::Stopping | NotSent::Failed(_) => {}
                 }
             }
@@ -255,23 +252,26 @@ impl Model {
                 assert_eq!((*said, *idle), (sent, false));
                 assert!(call.new.deadline <= step.now, "{id} had time left");
             }
-            Outcome::Cancelled => panic!("{id} waits, and is cancelled"),
+            Outcome::Cancelled => panic!("{id} is queued, and is cancelled"),
         }
     }
 
-    /// A client within its share is never refused, and its calls are never evicted, for another.
+    /// A client within its share is never refused, and its calls are never evicted.
     fn is_busy(&self, step: &Step<'_>, call: &Call, new: bool) {
         let Input::Call(entering) = step.input else {
             panic!("nothing enters, and {call:?} is busy");
         };
-        assert!(!call.came_back && call.known == Known::NotSent, "{call:?}");
+        assert!(
+            !call.was_returned && call.known == Known::NotSent,
+            "{call:?}"
+        );
         let mut clients: BTreeSet<_> = self.open.values().map(|call| call.new.client).collect();
         clients.extend([entering.client, call.new.client]);
         let owned = self
             .open
             .values()
             .filter(|it| it.new.client == call.new.client);
-        // Both are without a new call of the client's own: one left, the other never entered.
+        // Neither includes a new call of the client itself: one was evicted, the other never queued.
         let share = owned.count() + usize::from(!new);
         let fair = share * clients.len() >= self.settings.admission.waiting;
         assert!(fair, "{call:?} is refused within its share: {share} calls");
@@ -279,7 +279,7 @@ impl Model {
 
     fn abandons(&mut self, step: &Step<'_>, id: CallId, on: Generation, outcome: &Outcome) {
         let call = self.end(id);
-        let Place::Flight { on: ours, active } = call.place else {
+        let Place::InFlight { on: ours, active } = call.place else {
             panic!("{id} is abandoned, and not in flight");
         };
         assert_eq!(ours, on);
@@ -289,12 +289,12 @@ impl Model {
                 assert_eq!((*sent, *idle), (true, !over));
                 assert!(
                     over || step.now - active >= call.new.idle,
-                    "{id} was not silent"
+                    "{id} was not idle"
                 );
             }
             Outcome::Cancelled => {
                 let left = matches!(step.input, Input::CallCancelled { call } if *call == id);
-                assert!(left, "nobody left {id}");
+                assert!(left, "{id} was not cancelled");
             }
             Outcome::NotSent(_)
             | Outcome::Busy
@@ -314,7 +314,7 @@ pub fn may_repeat(call: &NewCall) -> bool {
     }
 }
 
-/// Whether a call that met trouble on a connection that goes on may be sent again.
+/// Whether a call that failed on a live connection may be sent again.
 pub fn may_repeat_after(failure: RequestFailure, call: &NewCall, expired_too: bool) -> bool {
     if call.retry_policy == RetryPolicy::Never {
         return false;
@@ -335,7 +335,7 @@ pub fn may_repeat_after(failure: RequestFailure, call: &NewCall, expired_too: bo
     }
 }
 
-/// What a trouble says about a call.
+/// What is known about a call after a failure.
 pub fn known_of(failure: RequestFailure) -> Known {
     match failure {
         RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => Known::NotSent,
@@ -351,7 +351,7 @@ pub fn known_of(failure: RequestFailure) -> Known {
     }
 }
 
-/// The changes of a running server's state that exist.
+/// The allowed state changes of a running server.
 fn is_legal(from: StateName, to: StateName) -> bool {
     use StateName::{
         Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,

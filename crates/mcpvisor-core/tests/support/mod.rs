@@ -1,4 +1,4 @@
-//! What the simulations share: a plain model that watches a machine, and a world that drives one.
+//! Shared by the simulations: a model that checks a machine, and a simulation that drives one.
 
 #![allow(
     dead_code,
@@ -14,20 +14,20 @@
     reason = "helpers of tests may fail the test"
 )]
 
-pub mod agreement;
 pub mod effects;
+pub mod invariants;
 pub mod model;
-pub mod people;
+pub mod mutation;
 pub mod replies;
-pub mod roll;
-pub mod sabotage;
+pub mod rng;
+pub mod simulation;
 pub mod task;
 pub mod trace;
-pub mod world;
+pub mod users;
 
 /// A number from the environment, such as `100_000`.
 pub fn from_env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.replace('_', "").parse();
-    Some(number.unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }

@@ -1,5 +1,5 @@
-//! A plain model of one server: what the machine was told and what it said, and nothing of how it
-//! decides. Whatever breaks a promise panics.
+//! A simple model of one server, built only from the inputs and effects of the machine. A broken
+//! invariant panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -13,41 +13,40 @@ use mcpvisor_core::{
 
 use super::effects::{known_of, may_repeat, may_repeat_after};
 
-/// What is known about one server from outside.
+/// What inputs and effects show about one server.
 #[derive(Debug, Clone)]
 pub struct Model {
     pub settings: ServerSettings,
     /// The calls without an outcome.
     pub open: BTreeMap<CallId, Call>,
-    /// The calls that had their one outcome.
+    /// The calls with an outcome.
     pub over: BTreeSet<CallId>,
     /// The connection whose task has not ended.
     pub connection: Option<Connection>,
     pub newest: Generation,
-    /// The governor was asked and has not answered.
-    pub asked: bool,
+    /// A permit is requested and not granted.
+    pub permit_requested: bool,
     pub state: StateName,
-    /// A shutdown is wanted.
+    /// A shutdown is requested.
     pub stopping: bool,
     pub stopped: bool,
-    /// Connects and restarts since the budget was last given back.
+    /// Connects and restarts since the budget was last restored.
     pub budget: Vec<Instant>,
     pub last_connect: Option<Instant>,
-    /// Connections up to this one were opened before the server was reached in another way.
+    /// Connections up to this one use an old transport.
     pub outdated: Generation,
-    /// A person wanted a connection since the last connect.
-    pub person: bool,
-    /// Somebody listens.
-    pub watched: bool,
-    /// When the connection came up, or a call last came or ended.
+    /// The user requested a connection since the last connect.
+    pub user_requested: bool,
+    pub has_subscriptions: bool,
+    /// When the connection came up, or a call last arrived or ended.
     pub last_call: Instant,
-    /// The next connect costs nothing.
+    /// The next connect does not count against the budget.
     pub free: bool,
     /// The free connect was used since a connection was last up.
     pub other_era_tried: bool,
     /// An attempt failed since it was configured, enabled or woken.
     pub failed: bool,
-    /// When a connection was last given up, or a first attempt failed.
+    /// When a connection was last lost or replaced, or a first attempt failed.
     pub down_since: Instant,
     pub dropped_late: u64,
 }
@@ -57,26 +56,26 @@ pub struct Model {
 pub struct Call {
     pub new: NewCall,
     pub place: Place,
-    /// Times that it came back after it was written.
+    /// How many times it was returned after it was written.
     pub lost: u8,
-    /// It came back to the front of the line, beyond the line's limit.
-    pub came_back: bool,
-    /// What is known of it from when it was sent.
+    /// It was returned to the front of the queue, beyond its limit.
+    pub was_returned: bool,
+    /// What is known from sending it.
     pub known: Known,
     /// Whether it may be sent again.
     pub may_repeat: bool,
-    /// It came back from this connection, which went on.
+    /// It failed on this connection, which stayed up.
     pub failed_on: Option<Generation>,
-    /// The server asked to wait until then.
+    /// The server asked for a pause until then.
     pub paused_until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// With the shell.
+    /// With the actor.
     Waiting { since: Instant },
-    /// With the connection; when it was sent or last progressed.
-    Flight { on: Generation, active: Instant },
+    /// With the connection. `active` is when it was sent or last progressed.
+    InFlight { on: Generation, active: Instant },
 }
 
 /// One connection whose task has not ended.
@@ -85,32 +84,32 @@ pub struct Connection {
     pub generation: Generation,
     pub up: Option<Instant>,
     /// It was lost or told to close.
-    pub leaving: bool,
-    /// It refused a call, so its loss will be reported.
-    pub deaf: bool,
+    pub closing: bool,
+    /// It rejected a call, so its loss will be reported.
+    pub is_ending: bool,
     pub has_tools: bool,
     pub tools_known: bool,
-    /// The list of tools was fetched, or could not be.
+    /// The first fetch of the tools has ended.
     pub listed: bool,
     pub fetching: BTreeSet<ListKind>,
 }
 
 impl Connection {
-    /// Whether it may be given calls.
+    /// Whether it accepts calls.
     pub fn is_open(&self) -> bool {
-        self.up.is_some() && !self.leaving && !self.deaf
+        self.up.is_some() && !self.closing && !self.is_ending
     }
 }
 
-/// What one step has to explain.
+/// One step of the machine.
 pub struct Step<'a> {
     pub now: Instant,
     pub input: &'a Input,
-    /// Calls that came back after their outcome: the shell must be told to drop them.
+    /// Calls that were returned after their outcome: the actor must drop them.
     pub returned_late: BTreeSet<CallId>,
-    /// What survives a crash was said to have changed.
-    pub remembered: bool,
-    /// It only ends the close of a connection: no try failed by it.
+    /// The durable state was saved.
+    pub saved: bool,
+    /// It only ends the close of a connection: no attempt failed.
     pub ends_a_close: bool,
     /// It ends a connection that was being opened.
     pub ends_an_attempt: bool,
@@ -125,15 +124,15 @@ impl Model {
             over: BTreeSet::new(),
             connection: None,
             newest: Generation::NONE,
-            asked: false,
+            permit_requested: false,
             state,
             stopping: false,
             stopped: false,
             budget: Vec::new(),
             last_connect: None,
             outdated: Generation::NONE,
-            person: false,
-            watched: false,
+            user_requested: false,
+            has_subscriptions: false,
             last_call: now,
             free: false,
             other_era_tried: false,
@@ -143,18 +142,18 @@ impl Model {
         }
     }
 
-    /// The actor crashed: whatever it held was dropped, and answered by that.
+    /// The actor crashed: the calls it held were dropped, which answered them.
     pub fn crash(&mut self, now: Instant) {
         self.free = false;
         self.other_era_tried = false;
         self.over.extend(self.open.keys().copied());
         self.open.clear();
         self.connection = None;
-        self.asked = false;
+        self.permit_requested = false;
         self.budget.push(now);
         self.down_since = now;
         self.dropped_late = 0;
-        self.watched = false;
+        self.has_subscriptions = false;
     }
 
     pub fn waiting(&self) -> impl Iterator<Item = (&CallId, &Call)> {
@@ -166,7 +165,7 @@ impl Model {
         self.open.len() - self.waiting().count()
     }
 
-    /// Whether a fact comes from a connection that has ended, or never was.
+    /// Whether a fact comes from a connection that does not exist.
     pub fn is_late(&self, input: &Input) -> bool {
         let current = self
             .connection
@@ -181,10 +180,10 @@ impl Model {
         };
         self.connection
             .as_ref()
-            .is_some_and(|it| it.generation == *generation && it.up.is_none() && !it.leaving)
+            .is_some_and(|it| it.generation == *generation && it.up.is_none() && !it.closing)
     }
 
-    /// Follows one step of the machine, and checks it.
+    /// Applies one step of the machine, and checks it.
     pub fn observe(&mut self, now: Instant, input: &Input, effects: &[Effect], machine: &Machine) {
         assert!(!self.stopped, "{input:?} after the end");
         let late = self.is_late(input);
@@ -193,21 +192,24 @@ impl Model {
             now,
             input,
             returned_late: BTreeSet::new(),
-            remembered: false,
+            saved: false,
             ends_a_close: matches!(input, Input::ConnectionEnded { .. })
-                && self.connection.as_ref().is_some_and(|it| it.leaving),
+                && self.connection.as_ref().is_some_and(|it| it.closing),
             ends_an_attempt: self.ends_an_attempt(input),
         };
-        self.take(&mut step);
+        self.apply_input(&mut step);
         for effect in effects {
-            self.follow(&mut step, effect, machine);
+            self.apply_effect(&mut step, effect, machine);
         }
         if step.ends_an_attempt && !self.free {
-            assert!(self.failed, "an attempt failed, and nothing says so");
+            assert!(self.failed, "a failed attempt is not reported");
         }
-        assert_eq!(step.returned_late, BTreeSet::new(), "nobody drops these");
+        assert_eq!(step.returned_late, BTreeSet::new(), "these are not dropped");
         if let Input::CallCancelled { call } = input {
-            assert!(!self.open.contains_key(call), "{call} was left and goes on");
+            assert!(
+                !self.open.contains_key(call),
+                "{call} was cancelled and continues"
+            );
         }
         let dropped = machine.dropped_late() - self.dropped_late;
         self.dropped_late = machine.dropped_late();
@@ -219,16 +221,16 @@ impl Model {
         if self.open.len() < before {
             self.last_call = now;
         }
-        self.agree(now, input, machine);
-        if let Some(generation) = session_gone(input) {
+        self.check_invariants(now, input, machine);
+        if let Some(generation) = session_lost(input) {
             let state = machine.state();
             let stays = matches!(state, State::Connected(live) if live.generation == generation);
-            assert!(!stays, "a connection goes on without its session");
+            assert!(!stays, "a connection continues without its session");
         }
     }
 
-    /// What an input says by itself.
-    fn take(&mut self, step: &mut Step<'_>) {
+    /// Applies an input.
+    fn apply_input(&mut self, step: &mut Step<'_>) {
         let now = step.now;
         match step.input {
             Input::Call(new) => {
@@ -236,14 +238,14 @@ impl Model {
                     new: new.clone(),
                     place: Place::Waiting { since: now },
                     lost: 0,
-                    came_back: false,
+                    was_returned: false,
                     known: Known::NotSent,
                     may_repeat: false,
                     failed_on: None,
                     paused_until: None,
                 };
                 let known = self.over.contains(&new.call) || self.open.contains_key(&new.call);
-                assert!(!known, "call numbers are used once");
+                assert!(!known, "a call id is reused");
                 self.open.insert(new.call, call);
                 self.last_call = now;
             }
@@ -259,17 +261,17 @@ impl Model {
                 ..
             } => self.call_failed(step, *generation, *call, *failure),
             Input::CallUndelivered { generation, call } => {
-                if self.flies(*call, *generation) {
-                    self.come_back(now, *call, false);
+                if self.is_in_flight_on(*call, *generation) {
+                    self.call_returned(now, *call, false);
                     if let Some(connection) = &mut self.connection {
-                        connection.deaf = true;
+                        connection.is_ending = true;
                     }
                 }
             }
             Input::CallProgressed { generation, call } => {
-                if self.flies(*call, *generation) {
+                if self.is_in_flight_on(*call, *generation) {
                     let on = *generation;
-                    self.move_to(*call, Place::Flight { on, active: now });
+                    self.move_to(*call, Place::InFlight { on, active: now });
                 }
             }
             Input::ConnectionUp { generation, lists } => {
@@ -289,9 +291,9 @@ impl Model {
                 list,
                 outcome,
             } => self.list_fetched(*generation, *list, *outcome),
-            Input::Enable | Input::Reconnect => self.person_wants(step.input),
+            Input::Enable | Input::Reconnect => self.user_request(step.input),
             Input::TransportChanged => {
-                self.person_wants(step.input);
+                self.user_request(step.input);
                 self.outdated = self.newest;
                 self.free = false;
                 self.other_era_tried = false;
@@ -301,14 +303,14 @@ impl Model {
                 let up = self
                     .connection
                     .as_ref()
-                    .filter(|connection| !connection.leaving);
+                    .filter(|connection| !connection.closing);
                 let since = up.and_then(|connection| connection.up);
                 if since.is_some_and(|since| now - since >= self.settings.budget.proven_after) {
                     self.budget.clear();
                 }
             }
             Input::Reconfigure { settings } => self.settings = ServerSettings::clone(settings),
-            Input::SubscriptionsChanged { active } => self.watched = *active,
+            Input::SubscriptionsChanged { active } => self.has_subscriptions = *active,
             Input::Start
             | Input::CallCancelled { .. }
             | Input::SessionLost { .. }
@@ -324,19 +326,19 @@ impl Model {
         }
     }
 
-    pub fn flies(&self, call: CallId, generation: Generation) -> bool {
+    pub fn is_in_flight_on(&self, call: CallId, generation: Generation) -> bool {
         let place = self.open.get(&call).map(|call| call.place);
-        matches!(place, Some(Place::Flight { on, .. }) if on == generation)
+        matches!(place, Some(Place::InFlight { on, .. }) if on == generation)
     }
 
     fn move_to(&mut self, call: CallId, place: Place) {
-        self.open.get_mut(&call).expect("it is open").place = place;
+        self.open.get_mut(&call).expect("the call is open").place = place;
     }
 
-    fn come_back(&mut self, now: Instant, id: CallId, written: bool) {
-        let call = self.open.get_mut(&id).expect("it is open");
+    fn call_returned(&mut self, now: Instant, id: CallId, written: bool) {
+        let call = self.open.get_mut(&id).expect("the call is open");
         call.place = Place::Waiting { since: now };
-        call.came_back = true;
+        call.was_returned = true;
         if written {
             call.lost += 1;
             call.known = Known::Unknown;
@@ -345,7 +347,7 @@ impl Model {
         }
     }
 
-    /// A call comes back from a connection that goes on.
+    /// A call failed on a live connection.
     fn call_failed(
         &mut self,
         step: &mut Step<'_>,
@@ -353,7 +355,7 @@ impl Model {
         id: CallId,
         failure: RequestFailure,
     ) {
-        if !self.flies(id, on) {
+        if !self.is_in_flight_on(id, on) {
             if self.over.contains(&id) {
                 step.returned_late.insert(id);
             }
@@ -361,16 +363,16 @@ impl Model {
         }
         let known = known_of(failure);
         if known == Known::NotSent {
-            self.come_back(step.now, id, false);
+            self.call_returned(step.now, id, false);
             if let Some(connection) = &mut self.connection {
-                connection.deaf = true;
+                connection.is_ending = true;
             }
             return;
         }
         let settings = self.settings.retry.clone();
-        let call = self.open.get_mut(&id).expect("it flies");
+        let call = self.open.get_mut(&id).expect("the call is in flight");
         call.place = Place::Waiting { since: step.now };
-        call.came_back = true;
+        call.was_returned = true;
         call.lost += 1;
         if call.known != Known::Unknown {
             call.known = known;
@@ -391,16 +393,16 @@ impl Model {
         assert!(self.over.insert(id), "{id} has two outcomes");
         self.open
             .remove(&id)
-            .unwrap_or_else(|| panic!("{id} never came"))
+            .unwrap_or_else(|| panic!("{id} does not exist"))
     }
 
     fn call_ended(&mut self, generation: Generation, call: CallId, end: CallEnd) {
-        if !self.flies(call, generation) {
+        if !self.is_in_flight_on(call, generation) {
             return;
         }
         self.end(call);
         let current = self.connection.as_ref();
-        if end == CallEnd::Answered && current.is_some_and(|connection| !connection.leaving) {
+        if end == CallEnd::Answered && current.is_some_and(|connection| !connection.closing) {
             self.budget.clear();
         }
     }
@@ -408,7 +410,7 @@ impl Model {
     fn connection_up(&mut self, now: Instant, generation: Generation, lists: &[ListKind]) {
         let current = self.connection.as_mut();
         if let Some(connection) = current.filter(|connection| connection.generation == generation)
-            && !connection.leaving
+            && !connection.closing
         {
             connection.up = Some(now);
             self.other_era_tried = false;
@@ -425,35 +427,35 @@ impl Model {
         returned: &[ReturnedCall],
     ) {
         for back in returned {
-            if self.flies(back.call, generation) {
-                self.come_back(step.now, back.call, back.written);
+            if self.is_in_flight_on(back.call, generation) {
+                self.call_returned(step.now, back.call, back.written);
             } else if self.over.contains(&back.call) {
                 step.returned_late.insert(back.call);
             }
         }
-        self.drop_flight(generation);
+        self.drop_in_flight(generation);
         if let Some(connection) = &mut self.connection
             && connection.generation == generation
         {
-            // What never came up cannot be lost; its end is on the way.
-            connection.leaving |= connection.up.is_some();
+            // A connection that never came up cannot be lost; its end is on the way.
+            connection.closing |= connection.up.is_some();
         }
     }
 
-    /// What a connection kept was answered when it was dropped.
-    fn drop_flight(&mut self, generation: Generation) {
+    /// The calls of a connection were answered when it dropped them.
+    fn drop_in_flight(&mut self, generation: Generation) {
         let flying: Vec<_> = self.open.keys().copied().collect();
         for call in flying {
-            if self.flies(call, generation) {
+            if self.is_in_flight_on(call, generation) {
                 self.end(call);
             }
         }
     }
 
-    /// A server that ends on a question is connected once more for nothing, but only once.
+    /// A server that closes on the probe gets one free connect.
     fn other_era(&mut self, generation: Generation, end: &ConnectionEnd) {
         let opening = self.connection.as_ref().is_some_and(|connection| {
-            connection.generation == generation && connection.up.is_none() && !connection.leaving
+            connection.generation == generation && connection.up.is_none() && !connection.closing
         });
         if opening && matches!(end, ConnectionEnd::TryOtherEra(_)) {
             self.free = !std::mem::replace(&mut self.other_era_tried, true);
@@ -461,7 +463,7 @@ impl Model {
     }
 
     fn connection_ended(&mut self, generation: Generation) {
-        self.drop_flight(generation);
+        self.drop_in_flight(generation);
         self.connection
             .take_if(|connection| connection.generation == generation);
     }
@@ -475,11 +477,11 @@ impl Model {
         }
     }
 
-    fn person_wants(&mut self, wish: &Input) {
+    fn user_request(&mut self, request: &Input) {
         use StateName::{Connected, Connecting, Disabled, Disabling, Disconnected};
         use StateName::{PermanentlyFailed, Reconnecting, Sleeping};
-        self.person = true;
-        let reconnects = matches!(wish, Input::Reconnect | Input::TransportChanged);
+        self.user_requested = true;
+        let reconnects = matches!(request, Input::Reconnect | Input::TransportChanged);
         let forgives = match self.state {
             Disconnected | PermanentlyFailed | Sleeping => true,
             Connecting | Connected | Reconnecting => reconnects,
@@ -492,15 +494,15 @@ impl Model {
     }
 }
 
-/// The connection whose session an input says is gone.
-fn session_gone(input: &Input) -> Option<Generation> {
+/// The connection whose session is lost.
+fn session_lost(input: &Input) -> Option<Generation> {
     match input {
         Input::SessionLost { generation, .. } => Some(*generation),
         _ => None,
     }
 }
 
-/// The connection that an input reports about, if it is a fact.
+/// The generation of a fact.
 pub fn fact_of(input: &Input) -> Option<Generation> {
     match input {
         Input::CallEnded { generation, .. }
@@ -517,7 +519,7 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         | Input::ListFetched { generation, .. }
         | Input::ListExpires { generation, .. }
         | Input::ReportBroken { generation } => Some(*generation),
-        // Told by the shell about itself: nothing of an old connection is in it.
+        // The actor reports these about itself, so they are never late.
         Input::CallUndelivered { .. } => None,
         Input::Start
         | Input::Call(_)

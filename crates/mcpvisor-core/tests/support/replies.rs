@@ -1,4 +1,4 @@
-//! Who holds the reply of each call: what a caller really sees, beside what the machine believes.
+//! The holder of the reply of each call: what the caller sees, independent of the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use mcpvisor_core::{CallId, Generation};
 
 use super::effects::may_repeat;
 
-/// Where a reply is. It answers exactly once, be it by being dropped.
+/// The holder of a reply. A reply answers exactly once, also by being dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    Shell,
+    Actor,
     Task(Generation),
-    /// In the report of a lost connection that is on its way.
+    /// The report of a lost connection that is on its way.
     Report,
     Answered,
 }
@@ -21,7 +21,7 @@ pub enum Holder {
 struct Entry {
     call: NewCall,
     holder: Holder,
-    /// How often it was written to a server.
+    /// How many times it was written to a server.
     writes: u32,
 }
 
@@ -29,17 +29,17 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Replies {
     by_call: BTreeMap<CallId, Entry>,
-    with_shell: BTreeSet<CallId>,
+    with_actor: BTreeSet<CallId>,
 }
 
 impl Replies {
     pub fn enter(&mut self, call: &NewCall) {
         let entry = Entry {
             call: call.clone(),
-            holder: Holder::Shell,
+            holder: Holder::Actor,
             writes: 0,
         };
-        self.with_shell.insert(call.call);
+        self.with_actor.insert(call.call);
         assert!(self.by_call.insert(call.call, entry).is_none());
     }
 
@@ -51,18 +51,18 @@ impl Replies {
         &self.by_call[&call].call
     }
 
-    /// Moves a reply from where it must be.
+    /// Moves a reply, and checks its holder.
     pub fn pass(&mut self, call: CallId, from: Holder, to: Holder) {
-        let entry = self.by_call.get_mut(&call).expect("it entered");
+        let entry = self.by_call.get_mut(&call).expect("the call exists");
         assert_eq!(
             entry.holder, from,
             "the reply of {call} should go to {to:?}"
         );
         entry.holder = to;
-        if to == Holder::Shell {
-            self.with_shell.insert(call);
+        if to == Holder::Actor {
+            self.with_actor.insert(call);
         } else {
-            self.with_shell.remove(&call);
+            self.with_actor.remove(&call);
         }
     }
 
@@ -73,13 +73,13 @@ impl Replies {
 
     /// The server refused it before it ran.
     pub fn refuse(&mut self, call: CallId) {
-        let entry = self.by_call.get_mut(&call).expect("it entered");
+        let entry = self.by_call.get_mut(&call).expect("the call exists");
         entry.writes = entry.writes.saturating_sub(1);
     }
 
     /// Some of it reached a server, where it may have run.
     pub fn write(&mut self, call: CallId) {
-        let entry = self.by_call.get_mut(&call).expect("it entered");
+        let entry = self.by_call.get_mut(&call).expect("the call exists");
         entry.writes += 1;
         let limit = if may_repeat(&entry.call) { 2 } else { 1 };
         assert!(
@@ -89,12 +89,12 @@ impl Replies {
         );
     }
 
-    /// The calls that wait with the shell.
-    pub fn with_shell(&self) -> &BTreeSet<CallId> {
-        &self.with_shell
+    /// The calls that the actor holds.
+    pub fn with_actor(&self) -> &BTreeSet<CallId> {
+        &self.with_actor
     }
 
-    /// Everything that somebody drops answers by itself.
+    /// Drops replies, which answers their callers.
     pub fn drop_all(&mut self, is_dropped: impl Fn(Holder) -> bool) {
         let dropped = |entry: &Entry| entry.holder != Holder::Answered && is_dropped(entry.holder);
         let calls: Vec<_> = self
@@ -108,7 +108,7 @@ impl Replies {
         }
     }
 
-    /// How many calls there were, when all of them are answered.
+    /// The number of calls; all must be answered.
     pub fn all_answered(&self) -> usize {
         for (call, entry) in &self.by_call {
             assert_eq!(entry.holder, Holder::Answered, "{call} has no outcome");

@@ -1,4 +1,4 @@
-//! The connection tasks of the simulated world: what one does from its opening to its end.
+//! The connection tasks of the simulation, from their opening to their end.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use mcpvisor_core::{CallId, FetchOutcome, Generation, Input, ListKind};
 
 use super::effects::known_of;
 use super::replies::Holder;
-use super::world::{Event, World};
+use super::simulation::{Event, Simulation};
 
 /// A connection task.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Task {
     stage: Stage,
     /// The calls that it holds, and whether each was written.
     pending: BTreeMap<CallId, bool>,
-    /// Its reports arrive in order: none before this.
+    /// Its reports arrive in order: the next one not before this.
     reported: Instant,
 }
 
@@ -28,41 +28,41 @@ pub struct Task {
 enum Stage {
     Opening,
     Up,
-    /// It takes nothing more, and closes.
-    Leaving,
+    /// It accepts no calls and closes.
+    Closing,
 }
 
-/// What happens inside a connection task.
+/// An event inside a connection task.
 #[derive(Debug, Clone, Copy)]
-pub enum Happening {
+pub enum TaskEvent {
     FirstByte,
     Up,
     Fail,
     Die,
     Panic,
-    ConnectionEnd,
+    End,
     Write(CallId),
     Progress(CallId),
     Answer(CallId),
-    /// A call meets trouble of its own, and the connection goes on.
-    RequestFailure(CallId),
-    Speak,
+    /// A call fails while the connection stays up.
+    FailCall(CallId),
+    Notify,
 }
 
-/// How the server is at the moment.
+/// The current behaviour of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weather {
+pub enum Behaviour {
     /// It works.
-    Fair,
-    /// It comes up and dies soon.
+    Healthy,
+    /// It connects and dies soon.
     Flapping,
     /// It cannot be reached.
-    Dead,
+    Unreachable,
     /// It accepts everything and answers nothing.
     Silent,
 }
 
-impl World {
+impl Simulation {
     /// Starts the task of a generation.
     pub fn open(&mut self, generation: Generation) {
         let task = Task {
@@ -71,111 +71,109 @@ impl World {
             reported: self.now,
         };
         self.tasks.insert(generation, task);
-        let opens = match self.weather {
-            Weather::Fair | Weather::Flapping => 90,
-            Weather::Dead => 3,
-            Weather::Silent => 40,
+        let opens = match self.behaviour {
+            Behaviour::Healthy | Behaviour::Flapping => 90,
+            Behaviour::Unreachable => 3,
+            Behaviour::Silent => 40,
         };
-        let delay = self.dice.millis(800);
-        if self.dice.percent(opens) {
-            self.happens(delay / 2, generation, Happening::FirstByte);
-            self.happens(delay, generation, Happening::Up);
-        } else if self.weather != Weather::Silent {
-            self.happens(delay, generation, Happening::Fail);
+        let delay = self.rng.millis(800);
+        if self.rng.percent(opens) {
+            self.schedule(delay / 2, generation, TaskEvent::FirstByte);
+            self.schedule(delay, generation, TaskEvent::Up);
+        } else if self.behaviour != Behaviour::Silent {
+            self.schedule(delay, generation, TaskEvent::Fail);
         }
     }
 
-    fn happens(&mut self, after: Duration, generation: Generation, what: Happening) {
+    fn schedule(&mut self, after: Duration, generation: Generation, what: TaskEvent) {
         self.later(after, Event::Task(generation, what));
     }
 
-    /// Something happens inside a task, unless it is past that.
-    pub fn happen(&mut self, generation: Generation, what: Happening) {
+    /// Handles an event of a task, unless its stage is over.
+    pub fn task_event(&mut self, generation: Generation, what: TaskEvent) {
         let Some(task) = self.tasks.get_mut(&generation) else {
             return;
         };
         match (what, task.stage) {
-            (Happening::FirstByte, Stage::Opening) => {
+            (TaskEvent::FirstByte, Stage::Opening) => {
                 self.report(generation, Input::FirstByte { generation });
             }
-            (Happening::Up, Stage::Opening) => self.comes_up(generation),
-            (Happening::Fail, Stage::Opening) => self.ends(generation, None),
-            (Happening::Die, Stage::Up) => {
-                self.hand_back(generation, "died");
+            (TaskEvent::Up, Stage::Opening) => self.comes_up(generation),
+            (TaskEvent::Fail, Stage::Opening) => self.ends(generation, None),
+            (TaskEvent::Die, Stage::Up) => {
+                self.return_calls(generation, "died");
                 self.closes(generation, self.settings.close);
             }
-            (Happening::Panic, _) => {
+            (TaskEvent::Panic, _) => {
                 let problem = Some("the connection task panicked".to_owned());
                 self.ends(generation, Some(ConnectionEnd::Closed { problem }));
             }
-            (Happening::ConnectionEnd, Stage::Leaving) => self.ends(generation, None),
-            (Happening::Write(call), Stage::Up) => {
+            (TaskEvent::End, Stage::Closing) => self.ends(generation, None),
+            (TaskEvent::Write(call), Stage::Up) => {
                 if let Some(written) = task.pending.get_mut(&call) {
                     *written = true;
                     self.replies.write(call);
                     self.serve(generation, call);
                 }
             }
-            (Happening::Progress(call), Stage::Up) if task.pending.contains_key(&call) => {
+            (TaskEvent::Progress(call), Stage::Up) if task.pending.contains_key(&call) => {
                 self.report(generation, Input::CallProgressed { generation, call });
             }
-            (Happening::Answer(call), Stage::Up) if task.pending.remove(&call).is_some() => {
+            (TaskEvent::Answer(call), Stage::Up) if task.pending.remove(&call).is_some() => {
                 self.answers(generation, call);
             }
-            (Happening::RequestFailure(call), Stage::Up)
-                if task.pending.remove(&call).is_some() =>
-            {
-                self.troubles(generation, call);
+            (TaskEvent::FailCall(call), Stage::Up) if task.pending.remove(&call).is_some() => {
+                self.fails_call(generation, call);
             }
-            (Happening::Speak, Stage::Up) => self.speaks(generation),
+            (TaskEvent::Notify, Stage::Up) => self.notifies(generation),
             _ => {}
         }
     }
 
     fn comes_up(&mut self, generation: Generation) {
         self.task(generation).stage = Stage::Up;
-        let lists = match self.dice.number(0..4) {
+        let lists = match self.rng.number(0..4) {
             0 => vec![],
             1 => vec![ListKind::Prompts],
             _ => vec![ListKind::Tools, ListKind::Resources],
         };
         self.report(generation, Input::ConnectionUp { generation, lists });
-        let lives = match self.weather {
-            Weather::Fair => self.dice.percent(50).then(|| self.dice.millis(120_000)),
-            Weather::Flapping => Some(self.dice.millis(2_000)),
-            Weather::Dead => Some(self.dice.millis(100)),
-            Weather::Silent => self.dice.percent(20).then(|| self.dice.millis(30_000)),
+        let lives = match self.behaviour {
+            Behaviour::Healthy => self.rng.percent(50).then(|| self.rng.millis(120_000)),
+            Behaviour::Flapping => Some(self.rng.millis(2_000)),
+            Behaviour::Unreachable => Some(self.rng.millis(100)),
+            Behaviour::Silent => self.rng.percent(20).then(|| self.rng.millis(30_000)),
         };
         if let Some(lives) = lives {
-            let end = if self.dice.percent(10) {
-                Happening::Panic
+            let end = if self.rng.percent(10) {
+                TaskEvent::Panic
             } else {
-                Happening::Die
+                TaskEvent::Die
             };
-            self.happens(lives, generation, end);
+            self.schedule(lives, generation, end);
         }
-        let pause = self.dice.millis(10_000);
-        self.happens(pause, generation, Happening::Speak);
+        let pause = self.rng.millis(10_000);
+        self.schedule(pause, generation, TaskEvent::Notify);
     }
 
-    /// The server says something of its own accord.
-    fn speaks(&mut self, generation: Generation) {
-        let list = self.dice.choose(&ListKind::ALL);
-        let said = if self.dice.percent(5) {
+    /// The server sends a notification.
+    fn notifies(&mut self, generation: Generation) {
+        let list = self.rng.choose(&ListKind::ALL);
+        let input = if self.rng.percent(5) {
             let fault = Fault::new(FaultClass::SessionExpired, "gone");
             Input::SessionLost { generation, fault }
-        } else if self.dice.percent(60) {
+        } else if self.rng.percent(60) {
             Input::ListChanged { generation, list }
         } else {
             Input::MessageReceived { generation }
         };
-        self.report(generation, said);
-        let pause = self.dice.millis(20_000);
-        self.happens(pause, generation, Happening::Speak);
+        self.report(generation, input);
+        let pause = self.rng.millis(20_000);
+        self.schedule(pause, generation, TaskEvent::Notify);
     }
 
-    /// A call is handed over; false when the task takes nothing any more.
-    pub fn take_call(&mut self, generation: Generation, call: CallId) -> bool {
+    /// Passes a call to the task; false if it accepts no calls.
+    pub fn accept_call(&mut self, generation: Generation, call: CallId) -> bool {
         let Some(task) = self.tasks.get_mut(&generation) else {
             return false;
         };
@@ -183,31 +181,31 @@ impl World {
             return false;
         }
         task.pending.insert(call, false);
-        let delay = self.dice.millis(20);
-        self.happens(delay, generation, Happening::Write(call));
+        let delay = self.rng.millis(20);
+        self.schedule(delay, generation, TaskEvent::Write(call));
         true
     }
 
-    /// The server has a call and does with it what the weather lets it.
+    /// The server handles a call according to its behaviour.
     fn serve(&mut self, generation: Generation, call: CallId) {
-        if self.weather == Weather::Silent && self.dice.percent(90) {
+        if self.behaviour == Behaviour::Silent && self.rng.percent(90) {
             return;
         }
-        let takes = self.dice.millis(5_000);
-        if self.dice.percent(20) {
-            self.happens(takes / 3, generation, Happening::Progress(call));
-            self.happens(takes / 2, generation, Happening::Progress(call));
+        let takes = self.rng.millis(5_000);
+        if self.rng.percent(20) {
+            self.schedule(takes / 3, generation, TaskEvent::Progress(call));
+            self.schedule(takes / 2, generation, TaskEvent::Progress(call));
         }
-        if self.dice.percent(10) {
-            self.happens(takes / 4, generation, Happening::RequestFailure(call));
-        } else if self.dice.percent(95) {
-            self.happens(takes, generation, Happening::Answer(call));
+        if self.rng.percent(10) {
+            self.schedule(takes / 4, generation, TaskEvent::FailCall(call));
+        } else if self.rng.percent(95) {
+            self.schedule(takes, generation, TaskEvent::Answer(call));
         }
     }
 
     fn answers(&mut self, generation: Generation, call: CallId) {
         self.replies.answer(call, Holder::Task(generation));
-        let end = if self.dice.percent(90) {
+        let end = if self.rng.percent(90) {
             CallEnd::Answered
         } else {
             CallEnd::Unreadable
@@ -220,10 +218,10 @@ impl World {
         self.report(generation, ended);
     }
 
-    /// A call comes back alone, with what happened to it.
-    fn troubles(&mut self, generation: Generation, call: CallId) {
-        let retry_after = Some(self.dice.millis(8_000));
-        let failure = self.dice.choose(&[
+    /// A call fails while the connection stays up.
+    fn fails_call(&mut self, generation: Generation, call: CallId) {
+        let retry_after = Some(self.rng.millis(8_000));
+        let failure = self.rng.choose(&[
             RequestFailure::SessionLost,
             RequestFailure::SessionLost,
             RequestFailure::ServerFault,
@@ -242,12 +240,12 @@ impl World {
             generation,
             call,
             failure,
-            fault: Fault::new(FaultClass::ServerFault, "trouble"),
+            fault: Fault::new(FaultClass::ServerFault, "failed"),
         };
         self.report(generation, failed);
     }
 
-    /// Gives a call up at the server, if it is still there.
+    /// Cancels a call at the server, if it is still pending.
     pub fn cancel(&mut self, generation: Generation, call: CallId) {
         let task = self.tasks.get_mut(&generation);
         if task.is_some_and(|task| task.pending.remove(&call).is_some()) {
@@ -255,42 +253,42 @@ impl World {
         }
     }
 
-    /// Tells a task to close. A second word makes it hurry.
+    /// Tells a task to close. A second request may shorten the close.
     pub fn close(&mut self, generation: Generation, grace: CloseSettings) {
         let Some(task) = self.tasks.get(&generation) else {
             return;
         };
         match task.stage {
-            // It dies before it can give anything back.
-            Stage::Up if self.dice.percent(5) => {
-                return self.happens(Duration::ZERO, generation, Happening::Panic);
+            // It panics before it returns its calls.
+            Stage::Up if self.rng.percent(5) => {
+                return self.schedule(Duration::ZERO, generation, TaskEvent::Panic);
             }
-            Stage::Opening => self.task(generation).stage = Stage::Leaving,
-            Stage::Up => self.hand_back(generation, "was told to close"),
-            Stage::Leaving => {}
+            Stage::Opening => self.task(generation).stage = Stage::Closing,
+            Stage::Up => self.return_calls(generation, "closed by request"),
+            Stage::Closing => {}
         }
         self.closes(generation, grace);
     }
 
     fn closes(&mut self, generation: Generation, grace: CloseSettings) {
         let longest = grace.stdin + grace.terminate;
-        let takes = longest.mul_f64(self.dice.chance());
-        let end = if self.dice.percent(5) {
-            Happening::Panic
+        let takes = longest.mul_f64(self.rng.fraction());
+        let end = if self.rng.percent(5) {
+            TaskEvent::Panic
         } else {
-            Happening::ConnectionEnd
+            TaskEvent::End
         };
-        self.happens(takes, generation, end);
+        self.schedule(takes, generation, end);
     }
 
-    /// Reports the loss, with what was not answered; now and then a call is dropped on the way.
-    fn hand_back(&mut self, generation: Generation, message: &str) {
+    /// Reports the loss with the unanswered calls; a few of them are dropped instead.
+    fn return_calls(&mut self, generation: Generation, message: &str) {
         let task = self.task(generation);
-        task.stage = Stage::Leaving;
+        task.stage = Stage::Closing;
         let pending = std::mem::take(&mut task.pending);
         let mut returned = Vec::new();
         for (call, written) in pending {
-            if self.dice.percent(5) {
+            if self.rng.percent(5) {
                 self.replies.answer(call, Holder::Task(generation));
             } else {
                 self.replies
@@ -308,21 +306,21 @@ impl World {
 
     fn ends(&mut self, generation: Generation, end: Option<ConnectionEnd>) {
         let opening = self.task(generation).stage == Stage::Opening;
-        let end = end.unwrap_or_else(|| self.some_end(opening));
+        let end = end.unwrap_or_else(|| self.random_end(opening));
         self.report(generation, Input::ConnectionEnded { generation, end });
         self.tasks.remove(&generation);
         self.replies
             .drop_all(|holder| holder == Holder::Task(generation));
-        if self.dice.percent(50) {
-            for _ in 0..self.dice.number(1..4) {
-                self.stray(generation);
+        if self.rng.percent(50) {
+            for _ in 0..self.rng.number(1..4) {
+                self.late_fact(generation);
             }
         }
     }
 
-    fn some_end(&mut self, opening: bool) -> ConnectionEnd {
-        let fault = Fault::new(FaultClass::ConnectFailed, "nobody listens");
-        match self.dice.number(0..40) {
+    fn random_end(&mut self, opening: bool) -> ConnectionEnd {
+        let fault = Fault::new(FaultClass::ConnectFailed, "connection refused");
+        match self.rng.number(0..40) {
             0 if opening => ConnectionEnd::Permanent(PermanentFailure {
                 fault,
                 action: Action::UpdateServer,
@@ -332,7 +330,7 @@ impl World {
             },
             5..=9 if opening => ConnectionEnd::Failed {
                 fault,
-                retry_after: Some(self.dice.millis(5_000)),
+                retry_after: Some(self.rng.millis(5_000)),
             },
             10..=15 if opening => ConnectionEnd::TryOtherEra(fault),
             _ if opening => ConnectionEnd::Failed {
@@ -343,14 +341,14 @@ impl World {
         }
     }
 
-    /// A fact that arrives after the end of its connection, whatever it is.
-    fn stray(&mut self, generation: Generation) {
-        let call = CallId(self.dice.number(0..self.next_call));
-        let list = self.dice.choose(&ListKind::ALL);
+    /// A fact that arrives after the end of its connection.
+    fn late_fact(&mut self, generation: Generation) {
+        let call = CallId(self.rng.number(0..self.next_call));
+        let list = self.rng.choose(&ListKind::ALL);
         let end = ConnectionEnd::Closed { problem: None };
         let fault = Fault::new(FaultClass::ConnectionLost, "late");
         let outcome = FetchOutcome::Failed;
-        let input = match self.dice.number(0..12) {
+        let input = match self.rng.number(0..12) {
             0 => Input::CallEnded {
                 generation,
                 call,
@@ -382,19 +380,19 @@ impl World {
             },
             _ => Input::ReportBroken { generation },
         };
-        let after = self.dice.millis(20_000);
-        self.later(after, Event::Stray(input));
+        let after = self.rng.millis(20_000);
+        self.later(after, Event::DeliverLate(input));
     }
 
     /// Sends a report to the actor; those of one task arrive in order.
     fn report(&mut self, generation: Generation, input: Input) {
-        let transit = self.dice.millis(30);
+        let transit = self.rng.millis(30);
         let at = self.task(generation).reported.max(self.now + transit);
         self.task(generation).reported = at;
-        self.at(at, Event::Tell(input));
+        self.at(at, Event::Deliver(input));
     }
 
     fn task(&mut self, generation: Generation) -> &mut Task {
-        self.tasks.get_mut(&generation).expect("it runs")
+        self.tasks.get_mut(&generation).expect("the task runs")
     }
 }

@@ -1,14 +1,14 @@
-//! What happened in a history, as text: to be printed, or to be compared by its hash.
+//! The trace of a history as text, to print it or to compare its hash.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use mcpvisor_core::{Effect, Input, StateName};
 
-/// How much of a history is kept.
+/// How much of a history is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// Nothing: for speed.
+    /// Nothing, for speed.
     Off,
     /// A hash of every line.
     Hash,
@@ -34,7 +34,7 @@ impl Trace {
         self.hasher.finish()
     }
 
-    /// One step, with times since the beginning: the same in every run.
+    /// One step, with times from the start, so that every run gives the same text.
     pub fn step(&mut self, begin: Instant, now: Instant, input: &Input, state: StateName) {
         let input = match input {
             Input::Call(call) => {

@@ -1,91 +1,91 @@
-//! Machines that are wrong in one way each, to see that the model catches them.
+//! Mutations: machines with one defect each, to test that the model detects it.
 
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{Effect, Generation, Input, Safety, ServerSettings};
 
-/// What is wrong with a machine.
+/// The defect of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sabotage {
-    /// Nothing.
+pub enum Mutation {
+    /// No defect.
     None,
-    /// It takes facts of ended connections for those of the newest.
-    HearsTheDead,
-    /// It takes every call for one that may be repeated.
+    /// Facts of ended connections count for the newest one.
+    AcceptsLateFacts,
+    /// Every call may be repeated.
     RepeatsEverything,
-    /// It lets a call go without an outcome.
+    /// A call ends without an outcome.
     LosesOutcomes,
-    /// It starts a call twice.
+    /// A call is started twice.
     StartsTwice,
-    /// It lets more calls run than it may.
-    CrowdsIn,
-    /// It connects more often than it may.
-    SpendsFreely,
-    /// It takes every trouble for a refusal before anything ran.
-    TrustsEveryFault,
-    /// It does not hear of calls that come back alone.
-    MissesTrouble,
-    /// It goes on without its session.
-    KeepsDeadSessions,
-    /// It does not look at the clock.
+    /// More calls in flight than the limit.
+    ExceedsLimit,
+    /// More connects than the budget.
+    ExceedsBudget,
+    /// Every failure counts as a refusal before the call ran.
+    TreatsFailuresAsRefusals,
+    /// Failed calls of a live connection are ignored.
+    IgnoresFailedCalls,
+    /// A connection continues without its session.
+    KeepsLostSessions,
+    /// Timers never fire.
     NeverTicks,
-    /// It forgets to close what it replaces.
+    /// A replaced connection is not closed.
     NeverCloses,
-    /// It does not stop when it should.
+    /// The actor is not stopped.
     NeverStops,
-    /// It sleeps sooner than it may.
-    DozesOff,
-    /// It does not care who listens.
-    SleepsOnListeners,
-    /// It takes calls before its tools were looked at.
-    LooksAway,
+    /// The server sleeps too soon.
+    SleepsTooSoon,
+    /// The server sleeps although it has subscriptions.
+    IgnoresSubscriptions,
+    /// Calls are sent before the tools are listed.
+    SkipsToolListing,
 }
 
-impl Sabotage {
-    /// Everything that can be wrong.
+impl Mutation {
+    /// All defects.
     pub const ALL: [Self; 15] = [
-        Self::HearsTheDead,
+        Self::AcceptsLateFacts,
         Self::RepeatsEverything,
         Self::LosesOutcomes,
         Self::StartsTwice,
-        Self::CrowdsIn,
-        Self::SpendsFreely,
-        Self::TrustsEveryFault,
-        Self::MissesTrouble,
-        Self::KeepsDeadSessions,
+        Self::ExceedsLimit,
+        Self::ExceedsBudget,
+        Self::TreatsFailuresAsRefusals,
+        Self::IgnoresFailedCalls,
+        Self::KeepsLostSessions,
         Self::NeverTicks,
         Self::NeverCloses,
         Self::NeverStops,
-        Self::DozesOff,
-        Self::SleepsOnListeners,
-        Self::LooksAway,
+        Self::SleepsTooSoon,
+        Self::IgnoresSubscriptions,
+        Self::SkipsToolListing,
     ];
 
-    /// The settings that the machine believes.
+    /// The settings that the machine gets.
     pub fn settings(self, mut settings: ServerSettings) -> ServerSettings {
         match self {
-            Self::CrowdsIn => settings.admission.in_flight += 1,
-            Self::SpendsFreely => settings.budget.attempts *= 10,
-            Self::DozesOff => {
+            Self::ExceedsLimit => settings.admission.in_flight += 1,
+            Self::ExceedsBudget => settings.budget.attempts *= 10,
+            Self::SleepsTooSoon => {
                 let half = settings.rest.sleep_after.map(|after| after / 2);
                 settings.rest.sleep_after = half;
             }
-            Self::LooksAway => settings.listing.before_calls = false,
+            Self::SkipsToolListing => settings.listing.before_calls = false,
             _ => {}
         }
         settings
     }
 
-    /// The input that the machine hears; none if it does not listen.
+    /// The input that the machine gets, if any.
     pub fn input(self, input: &Input, newest: Generation) -> Option<Input> {
         match (self, input.clone()) {
-            (Self::HearsTheDead, input) => Some(disguised(input, newest)),
+            (Self::AcceptsLateFacts, input) => Some(attributed_to_newest(input, newest)),
             (Self::RepeatsEverything, Input::Call(mut call)) => {
                 call.safety = Safety::Repeatable;
                 call.is_tool = false;
                 Some(Input::Call(call))
             }
             (
-                Self::TrustsEveryFault,
+                Self::TreatsFailuresAsRefusals,
                 Input::CallFailed {
                     generation,
                     call,
@@ -98,15 +98,15 @@ impl Sabotage {
                 failure: RequestFailure::SessionLost,
                 fault,
             }),
-            (Self::MissesTrouble, Input::CallFailed { .. }) => None,
-            (Self::KeepsDeadSessions, Input::SessionLost { .. }) => None,
+            (Self::IgnoresFailedCalls, Input::CallFailed { .. }) => None,
+            (Self::KeepsLostSessions, Input::SessionLost { .. }) => None,
             (Self::NeverTicks, Input::Tick) => None,
-            (Self::SleepsOnListeners, Input::SubscriptionsChanged { .. }) => None,
+            (Self::IgnoresSubscriptions, Input::SubscriptionsChanged { .. }) => None,
             (_, input) => Some(input),
         }
     }
 
-    /// The effects that leave the machine.
+    /// Changes the effects of the machine.
     pub fn effects(self, effects: &mut Vec<Effect>) {
         match self {
             Self::LosesOutcomes => {
@@ -124,8 +124,8 @@ impl Sabotage {
     }
 }
 
-/// A fact as if the newest connection had reported it.
-fn disguised(input: Input, newest: Generation) -> Input {
+/// A fact, attributed to the newest connection.
+fn attributed_to_newest(input: Input, newest: Generation) -> Input {
     match input {
         Input::ConnectionLost {
             fault, returned, ..

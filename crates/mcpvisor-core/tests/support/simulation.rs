@@ -1,6 +1,6 @@
-//! A world in virtual time around one machine: connection tasks, callers, people and a governor.
+//! A simulation of one machine in virtual time: connection tasks, callers, users and a governor.
 //!
-//! It performs the machine's effects as the actor would, and the model watches every step.
+//! It performs the effects as the actor would, and the model checks every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,62 +12,62 @@ use mcpvisor_core::{
 };
 
 use super::model::Model;
+use super::mutation::Mutation;
 use super::replies::{Holder, Replies};
-use super::roll::Dice;
-use super::sabotage::Sabotage;
-use super::task::{Happening, Task, Weather};
+use super::rng::TestRng;
+use super::task::{Behaviour, Task, TaskEvent};
 use super::trace::{Detail, Trace};
 
-/// No history has more steps.
+/// Steps of one history.
 const MAX_STEPS: u32 = 50_000;
 
-/// A shutdown takes no longer than its limit and this, for messages on their way and late timers.
+/// How much longer than its limit a shutdown may take, for messages on their way and late timers.
 const SHUTDOWN_SLACK: Duration = Duration::from_millis(250);
 
-/// Something that will happen.
+/// A scheduled event.
 #[derive(Debug)]
 pub enum Event {
     /// A message arrives at the actor.
-    Tell(Input),
+    Deliver(Input),
     /// A message of a connection that has ended.
-    Stray(Input),
-    Task(Generation, Happening),
-    Arrive,
-    Leave(CallId),
-    Press,
-    Weather,
+    DeliverLate(Input),
+    Task(Generation, TaskEvent),
+    NewCalls,
+    CancelCall(CallId),
+    UserAction,
+    ChangeBehaviour,
     /// The actor crashes and is restarted.
     Crash,
     Shutdown,
 }
 
 /// One history.
-pub struct World {
+pub struct Simulation {
     pub begin: Instant,
     pub now: Instant,
     pub settings: ServerSettings,
     pub machine: Machine,
     pub model: Model,
-    pub dice: Dice,
+    pub rng: TestRng,
     pub tasks: BTreeMap<Generation, Task>,
     pub replies: Replies,
-    pub weather: Weather,
-    /// The longest pause between callers, in milliseconds.
+    pub behaviour: Behaviour,
+    /// The longest pause between calls, in milliseconds.
     pub pace: u64,
     pub next_call: u64,
-    /// A shutdown was asked for, and should be over then.
+    /// When the requested shutdown should be over.
     pub ends_by: Option<Instant>,
-    remembered: Durable,
+    saved: Durable,
     queue: BTreeMap<(Instant, u64), Event>,
     sequence: u64,
-    /// The answer of the governor that is on its way.
+    /// The grant of the governor that is on its way.
     grant: Option<(Instant, u64)>,
     trace: Trace,
     tally: Tally,
-    pub sabotage: Sabotage,
+    pub mutation: Mutation,
 }
 
-/// What a history was made of.
+/// Counts of a history.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Tally {
     pub steps: u32,
@@ -94,59 +94,59 @@ impl Tally {
 
 /// Runs the history of a seed from its start to its end.
 pub fn run(seed: u64, detail: Detail) -> Tally {
-    run_sabotaged(seed, detail, Sabotage::None)
+    run_mutated(seed, detail, Mutation::None)
 }
 
-/// The same with a machine that is wrong.
-pub fn run_sabotaged(seed: u64, detail: Detail, sabotage: Sabotage) -> Tally {
-    let mut dice = Dice::new(seed);
-    let settings = dice.settings();
+/// The same with a defective machine.
+pub fn run_mutated(seed: u64, detail: Detail, mutation: Mutation) -> Tally {
+    let mut rng = TestRng::new(seed);
+    let settings = rng.settings();
     settings.validate().expect("the settings are valid");
     let begin = Instant::now();
-    let enabled = dice.percent(95);
-    let remembered = Durable::new(&settings, enabled);
-    let mut world = World {
+    let enabled = rng.percent(95);
+    let saved = Durable::new(&settings, enabled);
+    let mut simulation = Simulation {
         begin,
         now: begin,
         machine: Machine::new(
-            sabotage.settings(settings.clone()),
-            Durable::new(&sabotage.settings(settings.clone()), enabled),
+            mutation.settings(settings.clone()),
+            Durable::new(&mutation.settings(settings.clone()), enabled),
             begin,
         ),
         model: Model::new(settings.clone(), enabled, begin),
         tasks: BTreeMap::new(),
         replies: Replies::default(),
-        weather: Weather::Fair,
-        pace: dice.choose(&[1_000, 5_000, 20_000]),
+        behaviour: Behaviour::Healthy,
+        pace: rng.choose(&[1_000, 5_000, 20_000]),
         next_call: 1,
         ends_by: None,
-        remembered,
+        saved,
         queue: BTreeMap::new(),
         sequence: 0,
         grant: None,
         trace: Trace::new(detail),
-        sabotage,
+        mutation,
         tally: Tally::default(),
         settings,
-        dice,
+        rng,
     };
-    world.live();
-    world.tally
+    simulation.run();
+    simulation.tally
 }
 
-impl World {
-    fn live(&mut self) {
-        let ends = self.dice.choose(&[10_000, 60_000, 300_000]);
-        let ends = self.dice.millis(ends);
+impl Simulation {
+    fn run(&mut self) {
+        let ends = self.rng.choose(&[10_000, 60_000, 300_000]);
+        let ends = self.rng.millis(ends);
         self.later(ends, Event::Shutdown);
-        if self.dice.percent(20) {
-            let crashes = ends.mul_f64(self.dice.chance());
+        if self.rng.percent(20) {
+            let crashes = ends.mul_f64(self.rng.fraction());
             self.later(crashes, Event::Crash);
         }
-        self.later(Duration::ZERO, Event::Arrive);
-        self.change_weather();
-        if self.dice.percent(70) {
-            self.later(Duration::from_secs(1), Event::Press);
+        self.later(Duration::ZERO, Event::NewCalls);
+        self.change_behaviour();
+        if self.rng.percent(70) {
+            self.later(Duration::from_secs(1), Event::UserAction);
         }
         self.step(Input::Start);
         while !self.model.stopped {
@@ -155,18 +155,18 @@ impl World {
         self.replies
             .drop_all(|holder| matches!(holder, Holder::Report));
         self.tally.calls = self.replies.all_answered();
-        assert!(self.tasks.is_empty(), "a task is left behind");
+        assert!(self.tasks.is_empty(), "a task is still running");
         self.tally.trace = self.trace.hash();
     }
 
-    /// The next event, or the next tick of the one timer, whichever comes first.
+    /// Handles the next event or the next tick, whichever comes first.
     fn advance(&mut self) {
         let event = self.queue.keys().next().copied();
         let timer = self.machine.next_deadline();
         if timer.is_some_and(|due| event.is_none_or(|(at, _)| due <= at)) {
             // A timer may be late.
-            let late = if self.dice.percent(5) {
-                self.dice.millis(50)
+            let late = if self.rng.percent(5) {
+                self.rng.millis(50)
             } else {
                 Duration::ZERO
             };
@@ -174,48 +174,52 @@ impl World {
             self.now = self.now.max(due);
             self.step(Input::Tick);
         } else if let Some(key) = event {
-            let event = self.queue.remove(&key).expect("it is there");
+            let event = self.queue.remove(&key).expect("the event exists");
             self.now = self.now.max(key.0);
-            self.happening(event);
+            self.handle_event(event);
         } else {
-            panic!("nothing will ever happen");
+            panic!("no event and no timer is left");
         }
     }
 
-    fn happening(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Tell(input) => self.step(input),
-            Event::Stray(input) => self.step(input),
-            Event::Task(generation, what) => self.happen(generation, what),
-            Event::Arrive => self.arrive(),
-            Event::Leave(call) => self.step(Input::CallCancelled { call }),
-            Event::Press => self.press(),
-            Event::Weather => self.change_weather(),
+            Event::Deliver(input) => self.step(input),
+            Event::DeliverLate(input) => self.step(input),
+            Event::Task(generation, what) => self.task_event(generation, what),
+            Event::NewCalls => self.new_calls(),
+            Event::CancelCall(call) => self.step(Input::CallCancelled { call }),
+            Event::UserAction => self.user_action(),
+            Event::ChangeBehaviour => self.change_behaviour(),
             Event::Crash => self.crash(),
             Event::Shutdown => {
-                let limit = self.dice.millis(20_000);
+                let limit = self.rng.millis(20_000);
                 self.ends_by = Some(self.now + limit + SHUTDOWN_SLACK);
                 self.step(Input::Shutdown { limit });
             }
         }
     }
 
-    /// Queues an event some time from now.
+    /// Schedules an event after some time.
     pub fn later(&mut self, after: Duration, event: Event) {
         self.at(self.now + after, event);
     }
 
-    /// Queues an event.
+    /// Schedules an event.
     pub fn at(&mut self, at: Instant, event: Event) {
         self.sequence += 1;
         self.queue.insert((at, self.sequence), event);
     }
 
-    /// One message to the actor: a step of the machine, and those that follow from it.
+    /// Delivers one message to the actor: one step of the machine, and those that follow from it.
     pub fn step(&mut self, input: Input) {
         self.step_once(input);
         let waiting: BTreeSet<_> = self.model.waiting().map(|(call, _)| *call).collect();
-        assert_eq!(*self.replies.with_shell(), waiting, "what the shell holds");
+        assert_eq!(
+            *self.replies.with_actor(),
+            waiting,
+            "the calls that the actor holds"
+        );
     }
 
     fn step_once(&mut self, input: Input) {
@@ -223,20 +227,20 @@ impl World {
             return;
         }
         self.tally.steps += 1;
-        assert!(self.tally.steps < MAX_STEPS, "it goes on for ever");
+        assert!(self.tally.steps < MAX_STEPS, "the history does not end");
         if self.trace.is_on() {
             let state = self.machine.state().name();
             self.trace.step(self.begin, self.now, &input, state);
         }
         let late = self.model.is_late(&input);
         let before = late.then(|| whole(&self.machine));
-        self.bring_replies(&input);
+        self.move_replies(&input);
         let mut effects = Vec::new();
-        let chance = Random::new(self.dice.chance());
-        if let Some(heard) = self.sabotage.input(&input, self.model.newest) {
-            self.machine.handle(self.now, chance, heard, &mut effects);
+        let random = Random::new(self.rng.fraction());
+        if let Some(input) = self.mutation.input(&input, self.model.newest) {
+            self.machine.handle(self.now, random, input, &mut effects);
         }
-        self.sabotage.effects(&mut effects);
+        self.mutation.effects(&mut effects);
         self.model
             .observe(self.now, &input, &effects, &self.machine);
         if let Some(before) = before {
@@ -257,34 +261,35 @@ impl World {
         }
     }
 
-    /// Some messages bring replies with them.
-    fn bring_replies(&mut self, input: &Input) {
+    /// Moves the replies that a message carries.
+    fn move_replies(&mut self, input: &Input) {
         match input {
             Input::Call(call) => self.replies.enter(call),
             Input::ConnectionLost { returned, .. } => {
-                for back in returned {
-                    self.replies.pass(back.call, Holder::Report, Holder::Shell);
+                for returned in returned {
+                    self.replies
+                        .pass(returned.call, Holder::Report, Holder::Actor);
                 }
             }
             Input::CallFailed { call, .. } => {
-                self.replies.pass(*call, Holder::Report, Holder::Shell);
+                self.replies.pass(*call, Holder::Report, Holder::Actor);
             }
             _ => {}
         }
     }
 
-    /// Performs an effect as the actor would; what the machine must hear of it comes back.
+    /// Performs an effect as the actor would. Returns the input that follows from it.
     fn perform(&mut self, effect: Effect) -> Option<Input> {
         match effect {
             Effect::RequestPermit { .. } => {
-                let delay = self.dice.millis(1_000);
-                self.later(delay, Event::Tell(Input::PermitGranted));
+                let delay = self.rng.millis(1_000);
+                self.later(delay, Event::Deliver(Input::PermitGranted));
                 self.grant = Some((self.now + delay, self.sequence));
             }
             Effect::ReleasePermit => {
-                // The answer may be on its way already.
+                // The grant may be on its way already.
                 if let Some(key) = self.grant.take()
-                    && self.dice.percent(80)
+                    && self.rng.percent(80)
                 {
                     self.queue.remove(&key);
                 }
@@ -301,14 +306,14 @@ impl World {
                 before,
             } => return self.start_call(call, generation, before != Known::NotSent),
             Effect::Resolve { call, .. } | Effect::DropCall { call } => {
-                self.replies.answer(call, Holder::Shell);
+                self.replies.answer(call, Holder::Actor);
             }
             Effect::Abandon {
                 call, generation, ..
             } => self.cancel(generation, call),
             Effect::Check { generation } => self.check(generation),
             Effect::FetchList { generation, list } => {
-                let outcome = match self.dice.number(0..10) {
+                let outcome = match self.rng.number(0..10) {
                     0 => FetchOutcome::Failed,
                     1 => FetchOutcome::Refused,
                     _ => FetchOutcome::Fetched,
@@ -318,11 +323,11 @@ impl World {
                     list,
                     outcome,
                 };
-                let delay = self.dice.millis(3_000);
-                self.later(delay, Event::Tell(fetched));
+                let delay = self.rng.millis(3_000);
+                self.later(delay, Event::Deliver(fetched));
             }
             Effect::StateChanged { from, to } => drop(self.tally.changes.insert((from, to))),
-            Effect::SaveDurable => self.remembered = self.machine.durable().clone(),
+            Effect::SaveDurable => self.saved = self.machine.durable().clone(),
             Effect::Restore { .. } | Effect::AttemptFailed { .. } | Effect::Stop => {}
         }
         None
@@ -330,51 +335,51 @@ impl World {
 
     fn start_call(&mut self, call: CallId, generation: Generation, retried: bool) -> Option<Input> {
         self.tally.retries += u32::from(retried);
-        if retried && self.replies.call(call).is_tool && self.dice.percent(20) {
-            // The tool has changed: the shell answers, and says that nobody waits any more.
-            self.replies.answer(call, Holder::Shell);
+        if retried && self.replies.call(call).is_tool && self.rng.percent(20) {
+            // The tool has changed: the actor answers the call and reports it as cancelled.
+            self.replies.answer(call, Holder::Actor);
             return Some(Input::CallCancelled { call });
         }
-        if self.take_call(generation, call) {
+        if self.accept_call(generation, call) {
             self.replies
-                .pass(call, Holder::Shell, Holder::Task(generation));
+                .pass(call, Holder::Actor, Holder::Task(generation));
             return None;
         }
         Some(Input::CallUndelivered { generation, call })
     }
 
     fn check(&mut self, generation: Generation) {
-        let answers = match self.weather {
-            Weather::Silent => 10,
-            Weather::Fair | Weather::Flapping | Weather::Dead => 80,
+        let answers = match self.behaviour {
+            Behaviour::Silent => 10,
+            Behaviour::Healthy | Behaviour::Flapping | Behaviour::Unreachable => 80,
         };
-        let failure = (!self.dice.percent(answers))
+        let failure = (!self.rng.percent(answers))
             .then(|| Fault::new(FaultClass::ServerFault, "the ping failed"));
         let ended = Input::CheckEnded {
             generation,
             failure,
         };
-        if self.dice.percent(80) {
-            let delay = self.dice.millis(3_000);
-            self.later(delay, Event::Tell(ended));
+        if self.rng.percent(80) {
+            let delay = self.rng.millis(3_000);
+            self.later(delay, Event::Deliver(ended));
         }
     }
 
-    /// The actor dies with all it holds; a new one goes on from what was remembered.
+    /// The actor crashes with everything it holds; a new one continues from the saved state.
     fn crash(&mut self) {
         self.trace.line(self.now - self.begin, "the actor crashes");
         self.tally.crashes += 1;
         self.replies.drop_all(|holder| holder != Holder::Report);
         self.tasks.clear();
         self.grant = None;
-        self.machine = Machine::new(self.settings.clone(), self.remembered.clone(), self.now)
+        self.machine = Machine::new(self.settings.clone(), self.saved.clone(), self.now)
             .resuming_from(self.model.state);
         self.model.crash(self.now);
         self.step(Input::Start);
     }
 }
 
-/// Everything that a machine knows, but for the count of late facts.
+/// The whole state of a machine, except for the count of late facts.
 pub fn whole(machine: &Machine) -> String {
     let late = format!("dropped_late: {}", machine.dropped_late());
     format!("{machine:?}").replace(&late, "dropped_late: _")

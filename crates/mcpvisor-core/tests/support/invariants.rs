@@ -1,4 +1,4 @@
-//! What must be so after every step: the machine agrees with the model, and neither stands still.
+//! Invariants after every step: the machine agrees with the model, and it never gets stuck.
 
 use std::time::Instant;
 
@@ -8,17 +8,17 @@ use mcpvisor_core::{Generation, Input, Machine, State, StateName};
 use super::model::{Call, Model, Place};
 
 impl Model {
-    /// Checks the machine against what is known of it.
-    pub fn agree(&self, now: Instant, input: &Input, machine: &Machine) {
+    /// Checks the machine against the model.
+    pub fn check_invariants(&self, now: Instant, input: &Input, machine: &Machine) {
         assert_eq!(machine.state().name(), self.state);
         assert!(
             !self.failed || self.state != StateName::Connecting,
-            "a server that failed looks like a slow one"
+            "a failed server looks like a slow one"
         );
         assert_eq!(machine.durable().generation, self.newest);
         self.counts_agree(machine);
         self.connection_agrees(machine);
-        self.nothing_stands_still(now, machine);
+        self.is_not_stuck(now, machine);
         self.nothing_is_overdue(now, input, machine);
     }
 
@@ -28,25 +28,25 @@ impl Model {
         assert_eq!(machine.in_flight(), in_flight);
         assert_eq!(machine.waiting(), waiting);
         assert!(in_flight <= limits.in_flight, "{in_flight} in flight");
-        let came_back = self.waiting().filter(|(_, call)| call.came_back).count();
-        assert!(waiting <= limits.waiting + came_back, "{waiting} wait");
+        let returned = self.waiting().filter(|(_, call)| call.was_returned).count();
+        assert!(waiting <= limits.waiting + returned, "{waiting} queued");
     }
 
-    /// The state is about the connection that is there, and about no other.
+    /// The state refers to the connection that exists.
     fn connection_agrees(&self, machine: &Machine) {
         let (about, open) = about(machine.state());
-        let there = self
+        let existing = self
             .connection
             .as_ref()
             .map(|connection| connection.generation);
-        assert_eq!(about, there, "in {:?}", machine.state());
+        assert_eq!(about, existing, "in {:?}", machine.state());
         if let State::Connected(live) = machine.state() {
             let current = live.generation > self.outdated;
-            assert!(current, "{} was opened in the old way", live.generation);
+            assert!(current, "{} uses the old transport", live.generation);
         }
         if let Some(connection) = &self.connection {
             let closing = is_closing(machine.state());
-            assert!(!closing || connection.leaving, "nobody told it to close");
+            assert!(!closing || connection.closing, "it was not told to close");
             assert_eq!(
                 open,
                 connection.is_open() && self.state == StateName::Connected
@@ -54,25 +54,27 @@ impl Model {
         }
     }
 
-    /// Whatever is not at rest waits for somebody: a deadline, the governor or a connection.
-    fn nothing_stands_still(&self, now: Instant, machine: &Machine) {
+    /// A machine that is not at rest waits for a deadline, the governor or a connection.
+    fn is_not_stuck(&self, now: Instant, machine: &Machine) {
         match machine.state() {
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => match attempt {
-                Attempt::AwaitingPermit => assert!(self.asked, "nobody was asked"),
+                Attempt::AwaitingPermit => {
+                    assert!(self.permit_requested, "no permit was requested")
+                }
                 Attempt::BackingOff { retry_at } => {
                     assert!(machine.next_deadline().is_some_and(|due| due <= *retry_at));
                 }
                 Attempt::Draining { .. } | Attempt::Closing { .. } | Attempt::Opening { .. } => {}
             },
-            State::Connected(_) => self.no_place_stays_free(now),
+            State::Connected(_) => self.limit_is_used(now),
             State::Disabling(_) => assert_eq!(self.waiting().count(), 0),
             State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {
                 assert_eq!(self.open.len(), 0);
             }
         }
-        if self.asked {
+        if self.permit_requested {
             let queued = machine.state();
             let queued = matches!(
                 queued,
@@ -80,12 +82,12 @@ impl Model {
                     | State::Reconnecting(Attempt::AwaitingPermit)
                     | State::Disconnected(Attempt::AwaitingPermit)
             );
-            assert!(queued, "the governor was asked for nothing");
+            assert!(queued, "a permit was requested in another state");
         }
     }
 
-    /// Nobody waits for a place while one is free, but for tools that are still looked at.
-    fn no_place_stays_free(&self, now: Instant) {
+    /// No call is queued below the limit of calls in flight, unless it waits for the list of tools.
+    fn limit_is_used(&self, now: Instant) {
         let connection = self.connection.as_ref().expect("connected");
         let unlisted = self.settings.listing.before_calls && !connection.listed;
         if unlisted
@@ -102,10 +104,10 @@ impl Model {
         let idle = self
             .waiting()
             .find(|(_, call)| !held(call) && !paused(call));
-        assert!(idle.is_none(), "{idle:?} waits beside a free place");
+        assert!(idle.is_none(), "{idle:?} is queued below the limit");
     }
 
-    /// After a tick nothing is due any more, and the next deadline is that of the next call at most.
+    /// After a tick no timer is due, and the next deadline is no later than that of the next call.
     fn nothing_is_overdue(&self, now: Instant, input: &Input, machine: &Machine) {
         let next = machine.next_deadline();
         let first = self.open.values().map(|call| call.new.deadline).min();
@@ -124,8 +126,8 @@ impl Model {
         for (id, call) in &self.open {
             assert!(call.new.deadline > now, "{id} is overdue");
             match call.place {
-                Place::Flight { active, .. } => {
-                    assert!(active + call.new.idle > now, "{id} is silent");
+                Place::InFlight { active, .. } => {
+                    assert!(active + call.new.idle > now, "{id} is idle");
                 }
                 Place::Waiting { since } => {
                     let away = matches!(
@@ -152,7 +154,7 @@ fn is_closing(state: &State) -> bool {
     }
 }
 
-/// The connection that a state is about, and whether it may be given calls.
+/// The connection of a state, and whether it accepts calls.
 fn about(state: &State) -> (Option<Generation>, bool) {
     match state {
         State::Connected(live) => (Some(live.generation), !live.is_ending),

@@ -1,38 +1,38 @@
-//! Dice: random times, settings and choices, all from one seed.
+//! Random times, settings and choices, all from one seed.
 
 use std::time::Duration;
 
 use mcpvisor_core::ServerSettings;
 
-/// The dice of one history.
+/// The random numbers of one history.
 #[derive(Debug)]
-pub struct Dice(fastrand::Rng);
+pub struct TestRng(fastrand::Rng);
 
-impl Dice {
+impl TestRng {
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// True in so many of a hundred cases.
-    pub fn percent(&mut self, of_hundred: u32) -> bool {
-        self.0.u32(0..100) < of_hundred
+    /// True with this probability.
+    pub fn percent(&mut self, percent: u32) -> bool {
+        self.0.u32(0..100) < percent
     }
 
     pub fn number(&mut self, range: std::ops::Range<u64>) -> u64 {
         self.0.u64(range)
     }
 
-    pub fn chance(&mut self) -> f64 {
+    pub fn fraction(&mut self) -> f64 {
         self.0.f64()
     }
 
-    /// Up to so many milliseconds, short ones more often.
+    /// At most `up_to` milliseconds; short durations are more likely.
     pub fn millis(&mut self, up_to: u64) -> Duration {
         let share = self.0.f64() * self.0.f64();
         Duration::from_micros(((up_to * 1_000) as f64 * share) as u64)
     }
 
-    /// Somewhere between, all equally often.
+    /// Milliseconds between `from` and `to`, uniformly.
     pub fn between(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_millis(self.0.u64(from..=to))
     }
@@ -41,7 +41,7 @@ impl Dice {
         of[self.0.usize(0..of.len())]
     }
 
-    /// Small bounds and short times, so that all of them are met.
+    /// Small limits and short times, so that all of them are reached.
     pub fn settings(&mut self) -> ServerSettings {
         let mut settings = ServerSettings::default();
         settings.admission.in_flight = self.0.usize(1..=4);
@@ -53,7 +53,7 @@ impl Dice {
         settings.budget.attempts = self.0.u32(1..=5);
         settings.budget.within = self.between(1_000, 120_000);
         settings.budget.proven_after = self.between(500, 30_000);
-        // Even a jittered probe is later than a call may wake the server.
+        // Even with jitter a probe comes later than a call may wake the server.
         settings.budget.first_probe = self.between(4_000, 10_000);
         settings.budget.max_probe = settings.budget.first_probe + self.between(0, 60_000);
         settings.budget.wake_on_call = self.percent(80);
