@@ -17,12 +17,12 @@ async fn closing_slowly() -> Runtime {
     let slow = runtime.server("slow").unwrap();
     let call = slow.clone();
     tokio::spawn(async move { call.call_tool("never", json!({})).deadline(DEADLINE).await });
-    gone("the idle server", || slow.status().in_flight == 1).await;
+    until_gone("the idle server", || slow.status().in_flight == 1).await;
     runtime
 }
 
 async fn is_disabling(slow: &ServerHandle) {
-    gone("what came before", || {
+    until_gone("what came before", || {
         slow.status().state == StateName::Disabling
     })
     .await;

@@ -1,7 +1,7 @@
 //! Servers that die, stop or cut themselves off in the middle of a call.
 
 use mcpvisor::for_model::ModelText;
-use mcpvisor::{CallError, FaultClass, NotSentReason, StateName, Transport};
+use mcpvisor::{CallError, FaultClass, Known, NotSentReason, StateName, Transport};
 use mcpvisor_testkit::eventually_in;
 use mcpvisor_testkit::processes::Process;
 use serde_json::json;
@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
+use crate::shell_server;
 
 /// A fault that ends the connection: the call is told at once that its outcome is unknown, and the
 /// next one works on a new connection.
@@ -19,6 +20,7 @@ async fn ends_the_connection(fault: &str, said: &[&str]) {
         matches!(error, CallError::OutcomeUnknown { .. }),
         "{error:?}"
     );
+    assert_eq!(error.known(), Known::Unknown);
     says(&error, &["bad", "tools/call"]);
     says(&error, said);
     arena.recovers(2).await;
@@ -43,6 +45,13 @@ async fn a_server_that_closes_its_stdout_and_stays_is_noticed_at_once() {
 #[tokio::test]
 async fn a_death_is_noticed_at_once_though_a_grandchild_holds_stdout() {
     ends_the_connection("grandchild-holds-stdout", &["killed by signal 9"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_exits_is_noticed_though_a_grandchild_holds_its_stdout() {
+    let fleet = shell_server::Fleet::start("sleep 100 & exit 3").await;
+    shell_server::assert_lost(fleet.fails().await, "code 3");
+    fleet.end().await;
 }
 
 #[tokio::test]

@@ -8,10 +8,12 @@ use mcpvisor_testkit::tasks::most_tasks;
 use rmcp::model::LoggingMessageNotificationParam;
 use rmcp::service::NotificationContext;
 use rmcp::{ClientHandler, RoleClient};
+use serde_json::json;
 
 use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
+use crate::shell_server;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -66,6 +68,37 @@ fn a_flood_on_stderr_is_read_and_forgotten() {
         let bytes = size(16, 1_024) as u64 * MIB;
         flood(&format!("stderr-flood={bytes}"), false).await;
     });
+}
+
+#[tokio::test]
+async fn a_flood_drops_no_reply_and_no_changed_list_and_is_counted() {
+    let log =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let request = r#"{"jsonrpc":"2.0","id":"theirs","method":"roots/list"}"#;
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    let fleet = shell_server::Fleet::start(&format!(
+        r#"yes '{log}' | head -n 10000; yes '{request}' | head -n 10000; say '{changed}'; answer "$id" '{{"content":[]}}'"#
+    ))
+    .await;
+    let first = fleet.hostile.catalog().tools[0].name.clone();
+    let call = fleet.hostile.call_tool("flood", json!({}));
+    call.deadline(DEADLINE).await.unwrap();
+    let mut status = fleet.hostile.watch();
+    let counted = status.wait_for(|status| status.dropped_flood > 0);
+    let dropped = tokio::time::timeout(DEADLINE, counted)
+        .await
+        .unwrap()
+        .unwrap()
+        .dropped_flood;
+    println!("dropped {dropped} of 20000");
+    shell_server::until_gone("the old list", || {
+        fleet.hostile.catalog().tools[0].name != first
+    })
+    .await;
+    assert_eq!(fleet.hostile.status().generation.get(), 1);
+    let shown = serde_json::to_value(fleet.hostile.status()).unwrap();
+    assert!(shown.get("dropped_flood").is_none(), "{shown}");
+    fleet.end().await;
 }
 
 /// A handler that takes its time, as one that writes to a terminal or a database does.

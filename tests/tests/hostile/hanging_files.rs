@@ -270,7 +270,7 @@ async fn tools_are_shown_once_the_file_answers_again() {
     assert!(problem.contains("pinned__lock.json"), "{problem}");
     call(&runtime, "pinned").await.unwrap_err();
     mount.come_back();
-    gone("what was held back", || {
+    until_gone("what was held back", || {
         runtime.held("pinned").unwrap().is_empty()
     })
     .await;
@@ -454,7 +454,7 @@ async fn certificates_that_hang_keep_only_their_server_from_connecting() {
     runtime.ready(DEADLINE).await.unwrap();
     call(&runtime, "plain").await.unwrap();
     let secure = runtime.server("secure").unwrap();
-    gone("an attempt without an error", || {
+    until_gone("an attempt without an error", || {
         let error = secure.status().last_error;
         error.is_some_and(|it| it.message.contains("roots.pem does not answer"))
     })

@@ -19,11 +19,13 @@ mod bare;
 mod closing;
 mod death;
 mod ending;
+mod environment;
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod floods;
 mod hanging_files;
 mod host;
+mod killed_host;
 mod leftovers;
 mod line_memory;
 mod listings;
@@ -33,7 +35,7 @@ mod oversize;
 mod oversized_text;
 #[path = "../fleet/patience.rs"]
 mod patience;
-mod shell_faults;
+mod shell_endings;
 mod shell_server;
 mod silence;
 mod slow_state_dir;

@@ -37,7 +37,7 @@ async fn figure_8_an_answer_that_is_cut_off_fails_its_call_at_once() {
 
 #[tokio::test]
 async fn an_answer_of_another_shape_fails_its_call_at_once() {
-    unreadable("wrong-shape", &["cannot be read"]).await;
+    unreadable("wrong-shape", &["invalid reply to tools/call"]).await;
 }
 
 #[tokio::test]

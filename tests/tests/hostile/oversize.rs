@@ -3,10 +3,12 @@
 use mcpvisor::{CallError, Known};
 use mcpvisor_testkit::in_own_process;
 use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
+use serde_json::json;
 
 use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
+use crate::shell_server;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -40,9 +42,9 @@ fn figure_8_an_answer_that_is_nested_too_deep_is_refused() {
     in_own_process(name, LIMIT, async || {
         let arena = Arena::new(&[]).await;
         let before = Snapshot::take().memory;
-        refused(&arena, "nesting=200", "nested deeper").await;
+        refused(&arena, "nesting=200", "nested deeper than 128").await;
         // Deep enough to end a process whose parser recurses.
-        refused(&arena, "nesting=4000000", "nested deeper").await;
+        refused(&arena, "nesting=4000000", "nested deeper than 128").await;
         within_three_caps("nesting", before);
         arena.end().await;
     });
@@ -54,7 +56,7 @@ fn figure_8_a_line_beyond_the_cap_is_refused() {
     in_own_process(name, LIMIT, async || {
         let arena = Arena::new(&[]).await;
         let before = Snapshot::take().memory;
-        refused(&arena, &format!("line={}", 17 * MIB), "16 MiB").await;
+        refused(&arena, &format!("line={}", 17 * MIB), "longer than 16 MiB").await;
         // Nobody waits for the end of this one.
         let endless = format!("line={}", size(100, 400) as u64 * MIB);
         let (outcome, took) = arena.strike(&endless, DEADLINE).await;
@@ -92,7 +94,7 @@ fn figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read() {
     in_own_process(name, LIMIT, async || {
         let arena = Arena::new(&[]).await;
         let before = Snapshot::take().memory;
-        refused(&arena, "values=8000000", "JSON values").await;
+        refused(&arena, "values=8000000", "more than 262144 JSON values").await;
         within_three_caps("a line of 1,1,…", before);
         arena.end().await;
     });
@@ -117,4 +119,37 @@ fn control_figure_8_bare_rmcp_reads_all_values_into_memory() {
 async fn control_figure_8_bare_rmcp_gives_no_outcome_of_a_long_line() {
     let bare = Bare::connect(&[]).await;
     assert!(bare.hangs(&format!("line={}", 17 * MIB)).await);
+}
+
+/// What the server gets for a request that comes after `before` and is as large as `size` says.
+async fn refusal(before: &str, size: &str) -> String {
+    let ask = r#"BEFORE
+        printf '{"jsonrpc":"2.0","id":"theirs","method":"roots/list","params":{"x":"'; SIZE; say '"}}'
+        while IFS= read -r line; do case $line in *'"theirs"'*) break;; esac; done
+        answer "$id" '{"content":[],"structuredContent":'"$line"'}'"#;
+    let fleet =
+        shell_server::Fleet::start(&ask.replace("BEFORE", before).replace("SIZE", size)).await;
+    let call = fleet.hostile.call_tool("worst", json!({}));
+    let told = call.deadline(DEADLINE).await.unwrap();
+    fleet.decent.call_tool("fine", json!({})).await.unwrap();
+    fleet.end().await;
+    let told = told.structured_content.unwrap();
+    told["error"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_read_is_answered_all_the_same() {
+    let large = "the request is too large for this client";
+    assert_eq!(refusal("", "mib 2 x").await, large);
+    assert_eq!(refusal("", "mib 20 x").await, large);
+    // Behind as many messages as there is room for, unless the machine was slow.
+    let log =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let burst = format!("yes '{log}' | head -n 10000");
+    let told = refusal(&burst, "head -c 400000 /dev/zero | tr '\\0' x").await;
+    let expected = [
+        "too many messages at once; ask again later",
+        "this client does not offer that",
+    ];
+    assert!(expected.contains(&&*told), "{told}");
 }

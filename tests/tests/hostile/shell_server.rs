@@ -98,7 +98,7 @@ impl Fleet {
         let begun = Instant::now();
         self.runtime.shutdown(Duration::from_secs(2)).await;
         assert!(begun.elapsed() < Duration::from_secs(2) + BUSY);
-        gone("the group", || members(group).is_empty()).await;
+        until_gone("the group", || members(group).is_empty()).await;
     }
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn members(group: u32) -> Vec<String> {
         .collect()
 }
 
-pub(crate) async fn gone(what: &str, mut is_gone: impl FnMut() -> bool) {
+pub(crate) async fn until_gone(what: &str, mut is_gone: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_gone() {
         assert!(begun.elapsed() < DEADLINE, "{what} is still there");
@@ -133,16 +133,7 @@ pub(crate) async fn gone(what: &str, mut is_gone: impl FnMut() -> bool) {
 }
 
 #[track_caller]
-pub(crate) fn at_the_deadline((error, took): (CallError, Duration)) {
-    assert!(
-        matches!(error, CallError::Deadline { sent: true, .. }),
-        "{error:?}"
-    );
-    assert!(took >= PATIENCE && took < PATIENCE + BUSY, "{took:?}");
-}
-
-#[track_caller]
-pub(crate) fn lost((error, took): (CallError, Duration), cause: &str) {
+pub(crate) fn assert_lost((error, took): (CallError, Duration), cause: &str) {
     assert_eq!(error.known(), Known::Unknown, "{error:?}");
     assert!(error.to_string().contains(cause), "{error}");
     assert!(took < PATIENCE, "{took:?}");

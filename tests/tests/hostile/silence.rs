@@ -85,9 +85,14 @@ async fn a_full_pipe_that_nobody_reads_holds_up_no_call_beyond_its_deadline() {
     let arena = Arena::new(&[]).await;
     arena.at_its_deadline("stop-reading-stdin").await;
     let arguments = json!({ "text": "x".repeat(FILLING) });
-    for _ in 0..3 {
+    for number in 0..3 {
         let call = arena.bad.call_tool("echo", arguments.clone());
         let (outcome, took) = timed(call.deadline(SHORT)).await;
+        if number == 0 {
+            // A part of it is in the pipe, so the server may have it.
+            assert_sent_and_late(outcome, took, "the call that fills the pipe");
+            continue;
+        }
         let error = outcome.unwrap_err();
         assert!(matches!(error, CallError::Deadline { .. }), "{error:?}");
         assert!(took < SHORT + tolerance(), "{took:?}");

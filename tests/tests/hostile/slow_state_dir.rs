@@ -100,7 +100,7 @@ async fn an_era_that_cannot_be_had_is_asked_for_and_holds_up_no_close() {
     let stuck = Stuck::instead_of(&folder.files("eras")[0]);
     let runtime = start(&folder).await;
     let hostile = runtime.server("hostile").unwrap();
-    gone("a child that was not started", || {
+    until_gone("a child that was not started", || {
         hostile.stderr_tail().contains("pid ")
     })
     .await;

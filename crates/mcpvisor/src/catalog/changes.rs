@@ -1,7 +1,7 @@
-//! Waiting for a catalog to change.
+//! Waits for changes of a catalog.
 //!
-//! The merger only signals that something was handed in. Whether a reader sees a difference is
-//! worked out when that reader is waiting, so that a fleet without readers pays for a signal alone.
+//! Writers only send a signal. Whether a reader sees a difference is computed by the waiting reader,
+//! so that a fleet without readers pays for the signal alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::server::ServerCatalog;
 /// Waits for changes of a catalog: of the fleet ([`Runtime::catalog_changes`]), of what one agent sees
 /// ([`Client::catalog_changes`]), or of one server ([`ServerHandle::catalog_changes`]).
 ///
-/// A change is one of what is offered: a tool, prompt, resource or template that is new, different or
-/// gone, or a tool that is held back. A server that reconnects and lists the same as before is no
-/// change; its [`status`](crate::ServerHandle::watch) says so. Several changes at once are one, and
-/// the last one is never missed. It does not keep the runtime running.
+/// A change is a tool, prompt, resource or template that was added, changed or removed, or a tool that
+/// is held back. A reconnect with the same lists is not a change; the
+/// [`status`](crate::ServerHandle::watch) reports it. Changes may be coalesced, but the last one is
+/// never missed. It does not keep the runtime alive.
 ///
 /// [`Runtime::catalog_changes`]: crate::Runtime::catalog_changes
 /// [`Client::catalog_changes`]: crate::Client::catalog_changes
@@ -35,7 +35,7 @@ impl<C> CatalogChanges<C> {
         read: impl Fn() -> Arc<C> + Send + Sync + 'static,
         same: fn(&C, &C) -> bool,
     ) -> Self {
-        // Subscribed before the first read, so that nothing is missed between the two.
+        // Subscribe before the first read, so that no change between the two is missed.
         let signal = signal.0.subscribe();
         let seen = read();
         Self {
@@ -46,16 +46,15 @@ impl<C> CatalogChanges<C> {
         }
     }
 
-    /// The catalog that was seen last: the one at the beginning, or the one that
-    /// [`changed`](Self::changed) returned last.
+    /// The catalog at the start, or the last one that [`changed`](Self::changed) returned.
     pub fn seen(&self) -> &Arc<C> {
         &self.seen
     }
 
-    /// Waits until the catalog differs from the one that was seen last, and returns it. None once the
-    /// runtime has ended, or the one server was removed.
+    /// Waits until the catalog differs from [`seen`](Self::seen), and returns it. `None` once the
+    /// runtime has ended or the server was removed.
     ///
-    /// Cancel-safe: a change is seen when it is returned.
+    /// Cancel-safe: no change is lost when the future is dropped.
     pub async fn changed(&mut self) -> Option<Arc<C>> {
         loop {
             if *self.signal.borrow_and_update() {
@@ -98,7 +97,7 @@ impl<C: fmt::Debug> fmt::Debug for CatalogChanges<C> {
     }
 }
 
-/// Wakes those who wait for a catalog. The value says whether there will be no further one.
+/// Wakes readers that wait for a catalog. The value is true once there are no further changes.
 #[derive(Debug)]
 pub(crate) struct ChangeSignal(watch::Sender<bool>);
 
@@ -109,12 +108,12 @@ impl Default for ChangeSignal {
 }
 
 impl ChangeSignal {
-    /// There is another catalog to read.
+    /// Signals that the catalog may have changed.
     pub(crate) fn notify(&self) {
         self.0.send_modify(|_| {});
     }
 
-    /// There is no further one.
+    /// Signals that there are no further changes.
     pub(crate) fn close(&self) {
         self.0.send_replace(true);
     }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn several_changes_are_one_and_the_last_is_never_missed() {
+    fn several_changes_are_coalesced_and_the_last_is_never_missed() {
         let merger = Arc::new(CatalogMerger::default());
         merger.update(&name("a"), some(&["x"]));
         let mut changes = merger.changes();
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_comes_back_with_the_same_lists_is_no_change() {
+    fn a_reconnect_with_the_same_lists_is_not_a_change() {
         let merger = Arc::new(CatalogMerger::default());
         let tools = some(&["x"]);
         merger.update(&name("a"), Arc::clone(&tools));
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_hears_nothing_of_what_its_filter_hides() {
+    fn a_client_sees_no_change_of_hidden_tools() {
         let merger = Arc::new(CatalogMerger::default());
         merger.update(&name("git"), some(&["search", "delete"]));
         let view = merger.view(Filter::from_patterns(["git__*", "!*delete*"]));
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_waits_is_woken_for_each_change_and_told_of_the_end() {
+    async fn a_waiting_reader_is_woken_for_each_change_and_at_the_end() {
         let merger = Arc::new(CatalogMerger::default());
         let mut changes = merger.changes();
         let (seen, mut counts) = tokio::sync::mpsc::unbounded_channel();

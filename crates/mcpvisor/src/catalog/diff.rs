@@ -1,4 +1,4 @@
-//! How a list of a server changed, by name.
+//! The difference between two versions of a list, by name.
 
 use mcpvisor_core::ListKind;
 
@@ -8,11 +8,11 @@ use super::server::ServerCatalog;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ListDiff {
-    /// Names (of resources: their addresses) that are new.
+    /// Added names (of resources: their URIs).
     pub added: Vec<String>,
-    /// Names that are gone.
+    /// Removed names.
     pub removed: Vec<String>,
-    /// Names whose definition changed.
+    /// Names with a changed definition.
     pub changed: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_diff_names_what_is_new_gone_and_changed() {
+    fn a_diff_names_added_removed_and_changed_items() {
         let old = [("a", 1), ("b", 1), ("c", 1)];
         let new = [("b", 2), ("c", 1), ("d", 1)];
         let diff = ListDiff::between(&old, &new, |item| item.0);

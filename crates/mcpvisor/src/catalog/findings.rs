@@ -1,6 +1,6 @@
-//! What a person should look at in what a server says of itself.
+//! Finds suspicious text in the lists of a server.
 //!
-//! A finding changes nothing by itself: the item stays in the catalog, and the finding beside it.
+//! A finding changes nothing by itself: the item stays in the catalog.
 
 use std::fmt;
 
@@ -10,19 +10,19 @@ use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Findings of one server that are kept; the rest is more of the same.
-const MAX_IN_ALL: usize = 256;
+/// Findings of one server; further ones are dropped.
+const MAX_PER_SERVER: usize = 256;
 
-/// How deep the schemas of a tool are looked into.
+/// Depth to which schemas are scanned.
 const MAX_DEPTH: usize = 64;
 
-/// Something in a catalog that a person should look at.
+/// Something in a catalog that a person should review.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The list that it is in.
+    /// The list of the item.
     pub list: &'static str,
-    /// The item's name, or its address.
+    /// The name or URI of the item.
     pub item: String,
     /// What was found.
     pub kind: FindingKind,
@@ -33,7 +33,7 @@ pub struct Finding {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// A text has a character that makes it mean something else than it shows.
+    /// A text contains a character that hides or reorders parts of it.
     Suspicious {
         /// Which text: `name`, `title`, `description`, `input schema`, …
         field: &'static str,
@@ -42,7 +42,7 @@ pub enum FindingKind {
         /// The character's code point, as `U+202E`.
         character: String,
     },
-    /// The server lists two items of this name; the first one counts.
+    /// The server lists two items of this name; the first one is used.
     Duplicate,
 }
 
@@ -81,7 +81,7 @@ impl Findings {
     }
 
     fn add(&mut self, finding: Finding) {
-        if self.0.len() < MAX_IN_ALL {
+        if self.0.len() < MAX_PER_SERVER {
             self.0.push(finding);
         }
     }
@@ -128,11 +128,12 @@ impl Findings {
     }
 }
 
-/// One item that is looked at.
+/// The scan of one item.
 struct Item<'a> {
     findings: &'a mut Findings,
     list: ListKind,
     name: &'a str,
+    /// Findings that may still be added.
     left: usize,
 }
 

@@ -1,7 +1,7 @@
-//! What all servers of a fleet offer, as one immutable snapshot.
+//! The catalog of a fleet, as one immutable snapshot.
 //!
-//! It is made of one view per server. When a server changes, its view is replaced and the others are
-//! shared, so a change costs what its own server has.
+//! It has one view per server. A change replaces the view of its server and shares the others, so its
+//! cost depends on that server alone.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use rmcp::model::{Prompt, Resource, ResourceTemplate, Tool};
 use super::findings::Finding;
 use super::server::ServerCatalog;
 
-/// The tools, prompts, resources and templates of a fleet, as they were at one moment.
+/// A snapshot of the tools, prompts, resources and templates of a fleet.
 ///
 /// ```no_run
 /// # fn example(runtime: mcpvisor::Runtime) {
@@ -29,19 +29,19 @@ pub struct FleetCatalog {
     pub(super) servers: Vec<Arc<ServerView>>,
 }
 
-/// What one server adds to the catalog of its fleet.
+/// One server's part of the catalog of its fleet.
 #[derive(Clone)]
 pub struct ServerView {
     server: ServerName,
     catalog: Arc<ServerCatalog>,
     tools: Arc<[FleetTool]>,
-    /// Where the tool of an exposed name is.
+    /// The index of a tool by its exposed name.
     by_name: Arc<HashMap<Arc<str>, usize>>,
-    /// What every exposed name of the server begins with.
+    /// The prefix of every exposed name of the server.
     prefix: Arc<str>,
 }
 
-/// One tool of a fleet. Cheap to clone: the definition is shared with the catalog of its server.
+/// One tool of a fleet. Cheap to clone: it shares the definition with the catalog of its server.
 #[derive(Clone)]
 pub struct FleetTool {
     exposed: Arc<str>,
@@ -51,22 +51,22 @@ pub struct FleetTool {
 }
 
 impl FleetTool {
-    /// The name under which it is exposed: `server__tool`, fit for any model's API.
+    /// The name under which it is exposed: `server__tool`, valid in any model's API.
     pub fn exposed(&self) -> &str {
         &self.exposed
     }
 
-    /// The server that has it.
+    /// The server that offers it.
     pub fn server(&self) -> &ServerName {
         &self.server
     }
 
-    /// The name that its server gave it.
+    /// Its name at the server.
     pub fn name(&self) -> &str {
         &self.definition().name
     }
 
-    /// Its definition, as the server wrote it.
+    /// Its definition, as the server sent it.
     pub fn definition(&self) -> &Tool {
         &self.tools[self.index]
     }
@@ -83,7 +83,7 @@ impl fmt::Debug for FleetTool {
 }
 
 impl ServerView {
-    /// The view of a catalog; what did not change is taken over from the view before.
+    /// The view of a catalog. Reuses the tools of the view before if they did not change.
     pub(super) fn new(
         server: &ServerName,
         catalog: Arc<ServerCatalog>,
@@ -150,18 +150,18 @@ impl fmt::Debug for ServerView {
 }
 
 impl FleetCatalog {
-    /// Grows with every change.
+    /// Increases with every change.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// What each server adds, in the order of their names. A server that publishes nothing at the
-    /// moment is there, with nothing.
+    /// The views of all servers, in the order of their names. A server that publishes nothing at the
+    /// moment has an empty view.
     pub fn servers(&self) -> impl ExactSizeIterator<Item = &ServerView> {
         self.servers.iter().map(|view| &**view)
     }
 
-    /// What one server adds.
+    /// The view of one server.
     pub fn server(&self, name: impl AsRef<str>) -> Option<&ServerView> {
         self.find(name.as_ref())
             .ok()
@@ -198,7 +198,7 @@ impl FleetCatalog {
         self.items(|catalog| &catalog.resource_templates)
     }
 
-    /// What a person should look at, with its server.
+    /// Every finding that a person should review, with its server.
     pub fn findings(&self) -> impl Iterator<Item = (&ServerName, &Finding)> {
         self.items(|catalog| &catalog.findings)
     }
@@ -212,7 +212,7 @@ impl FleetCatalog {
             .flat_map(move |view| list(&view.catalog).iter().map(|item| (&view.server, item)))
     }
 
-    /// Whether both offer the same. A server that offers nothing makes no difference.
+    /// Whether both offer the same. Servers that offer nothing are ignored.
     pub(super) fn offers_same(&self, other: &Self) -> bool {
         let offers = |view: &&Arc<ServerView>| view.catalog.offers_something();
         let mut those = other.servers.iter().filter(offers);
@@ -225,7 +225,7 @@ impl FleetCatalog {
         all_there && those.next().is_none()
     }
 
-    /// How many tools there are.
+    /// The number of tools.
     pub fn tool_count(&self) -> usize {
         self.servers.iter().map(|view| view.tools.len()).sum()
     }

@@ -1,147 +1,60 @@
-//! Who writes the catalog of a fleet: one place, one server's change at a time.
+//! Merges the catalogs of all servers into that of the fleet.
 //!
-//! Each server's actor hands in what its callers may see, which costs what its own server has. The
-//! first reader after that merges all that was handed in, so that a large fleet which starts is not
-//! copied once for every change of every server; the others load a pointer. What a client sees of it
-//! is made when that client reads, so that nobody waits for the views of others.
+//! Each server's actor queues its change, at the cost of its own catalog. The first reader after
+//! that merges all queued changes, so that a starting fleet is not copied once for every change of
+//! every server; further readers load a pointer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use mcpvisor_core::{Filter, ServerName, exposed_name};
+use mcpvisor_core::{Filter, ServerName};
 
 use super::changes::{CatalogChanges, ChangeSignal};
+use super::client_view::ClientView;
 use super::fleet::{FleetCatalog, ServerView};
 use super::server::ServerCatalog;
 
-/// The catalog of a fleet, and what was handed in for it.
+/// The catalog of a fleet, and the changes that are not merged yet.
 #[derive(Debug, Default)]
 pub(crate) struct CatalogMerger {
-    fleet: ArcSwap<FleetCatalog>,
-    /// Something was handed in that is not merged yet.
+    merged: ArcSwap<FleetCatalog>,
+    /// Changes are queued.
     behind: AtomicBool,
-    /// Held for a moment by whoever hands in, or takes what was handed in.
-    desk: Mutex<Desk>,
-    /// Held by whoever merges. No server waits for it.
+    /// Locked only to queue changes or to take the queued ones.
+    queue: Mutex<ChangeQueue>,
+    /// Locked during a merge. No server waits for it.
     merging: Mutex<()>,
-    /// Wakes those who wait for a change.
-    changed: ChangeSignal,
+    pub(super) changed: ChangeSignal,
 }
 
-/// What the writers share.
 #[derive(Debug, Default)]
-struct Desk {
-    changed: Changed,
-    /// Changes since the beginning, merged or not.
+struct ChangeQueue {
+    views: ChangedViews,
+    /// Changes so far, merged or not.
     revision: u64,
 }
 
-/// The newest views of servers that changed since the last merge; none for one that is gone.
-type Changed = BTreeMap<ServerName, Option<Arc<ServerView>>>;
-
-/// What one client sees: the tools that pass its filter.
-#[derive(Debug)]
-pub(crate) struct ClientView {
-    pub(crate) filter: Filter,
-    published: ArcSwap<Narrowed>,
-    merger: Arc<CatalogMerger>,
-    /// Held by whoever narrows.
-    narrowing: Mutex<()>,
-}
-
-/// The catalog of a fleet as a client saw it last.
-#[derive(Debug, Default)]
-struct Narrowed {
-    catalog: Arc<FleetCatalog>,
-    /// What each view in it was made of. Nothing that the fleet has given up is kept alive by it.
-    of: Vec<Weak<ServerView>>,
-}
-
-impl ClientView {
-    pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
-        self.merger.catch_up();
-        let revision = self.merger.fleet.load().revision;
-        let seen = self.published.load();
-        if seen.catalog.revision == revision {
-            return Arc::clone(&seen.catalog);
-        }
-        drop(seen);
-        self.catch_up()
-    }
-
-    /// Changes of what this client sees.
-    pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
-        let view = Arc::clone(self);
-        CatalogChanges::of_fleet(&self.merger.changed, move || view.catalog())
-    }
-
-    /// The catalog of one server, as this client sees it.
-    pub(crate) fn server(&self, name: &ServerName) -> Arc<ServerCatalog> {
-        let catalog = self.catalog();
-        let view = catalog.server(name.as_str());
-        view.map_or_else(Arc::default, |view| Arc::clone(view.catalog()))
-    }
-
-    /// Narrows what changed since the client looked last.
-    fn catch_up(&self) -> Arc<FleetCatalog> {
-        let _turn = held(&self.narrowing);
-        let fleet = self.merger.fleet.load_full();
-        let before = self.published.load_full();
-        if before.catalog.revision == fleet.revision {
-            return Arc::clone(&before.catalog);
-        }
-        let servers = fleet.servers.iter().map(|view| self.again(view, &before));
-        let catalog = Arc::new(FleetCatalog {
-            revision: fleet.revision,
-            servers: servers.collect(),
-        });
-        self.published.store(Arc::new(Narrowed {
-            catalog: Arc::clone(&catalog),
-            of: fleet.servers.iter().map(Arc::downgrade).collect(),
-        }));
-        catalog
-    }
-
-    /// What the client sees of one server, taken over where that did not change.
-    fn again(&self, view: &Arc<ServerView>, before: &Narrowed) -> Arc<ServerView> {
-        match before.catalog.find(view.server().as_str()) {
-            Ok(index) if before.of[index].as_ptr() == Arc::as_ptr(view) => {
-                Arc::clone(&before.catalog.servers[index])
-            }
-            Ok(index) => self.narrow(view, Some(&before.catalog.servers[index])),
-            Err(_) => self.narrow(view, None),
-        }
-    }
-
-    /// What the client sees of one server.
-    fn narrow(&self, view: &Arc<ServerView>, before: Option<&ServerView>) -> Arc<ServerView> {
-        let passes = |name: &str| self.filter.passes(name);
-        let all = view.tools().iter().all(|tool| passes(tool.exposed()));
-        if all && view.catalog().held.is_empty() {
-            return Arc::clone(view);
-        }
-        let shown = view.tools().iter().filter(|tool| passes(tool.exposed()));
-        let mut catalog = ServerCatalog::clone(view.catalog());
-        catalog.tools = shown.map(|tool| tool.definition().clone()).collect();
-        let held = catalog.held.iter();
-        let held = held.filter(|it| passes(&exposed_name(view.server(), &it.tool)));
-        catalog.held = held.cloned().collect();
-        if let Some(before) = before
-            && before.catalog().tools == catalog.tools
-        {
-            catalog.tools = Arc::clone(&before.catalog().tools);
-        }
-        Arc::new(ServerView::new(view.server(), Arc::new(catalog), before))
-    }
-}
+/// The newest views of servers that changed since the last merge; none for a removed one.
+type ChangedViews = BTreeMap<ServerName, Option<Arc<ServerView>>>;
 
 impl CatalogMerger {
     /// The catalog of the whole fleet.
     pub(crate) fn catalog(&self) -> Arc<FleetCatalog> {
-        self.catch_up();
-        self.fleet.load_full()
+        self.merge_queued();
+        self.merged.load_full()
+    }
+
+    /// The revision of the catalog of the fleet.
+    pub(super) fn revision(&self) -> u64 {
+        self.merge_queued();
+        self.merged.load().revision
+    }
+
+    /// The catalog as of the last merge.
+    pub(super) fn merged(&self) -> Arc<FleetCatalog> {
+        self.merged.load_full()
     }
 
     /// Changes of the catalog of the whole fleet.
@@ -155,75 +68,70 @@ impl CatalogMerger {
         self.changed.close();
     }
 
-    /// Hands in what a server shows. Its actor does that, and nobody else: what it showed before stays
-    /// while the view is made, and nobody waits for that.
+    /// Queues the catalog that a server publishes. Only its actor calls this. The new view is built
+    /// before the queue is locked, so that no other server waits for it.
     pub(crate) fn update(&self, server: &ServerName, catalog: Arc<ServerCatalog>) {
         let before = self.last_view(server);
         let view = Arc::new(ServerView::new(server, catalog, before.as_deref()));
-        self.hand_in(server, Some(view));
+        self.queue_change(server, Some(view));
     }
 
-    /// The newest view of a server, merged or not; while it is being merged, the one before it.
+    /// Queues the removal of a server.
+    pub(crate) fn remove(&self, server: &ServerName) {
+        self.queue_change(server, None);
+    }
+
+    /// The newest view of a server, merged or not; during its merge, the one before it.
     fn last_view(&self, server: &ServerName) -> Option<Arc<ServerView>> {
-        if let Some(view) = held(&self.desk).changed.get(server) {
+        if let Some(view) = lock(&self.queue).views.get(server) {
             return view.clone();
         }
-        let fleet = self.fleet.load();
-        let index = fleet.find(server.as_str()).ok()?;
-        Some(Arc::clone(&fleet.servers[index]))
+        let merged = self.merged.load();
+        let index = merged.find(server.as_str()).ok()?;
+        Some(Arc::clone(&merged.servers[index]))
     }
 
-    /// A server is gone.
-    pub(crate) fn remove(&self, server: &ServerName) {
-        self.hand_in(server, None);
-    }
-
-    fn hand_in(&self, server: &ServerName, view: Option<Arc<ServerView>>) {
-        let mut desk = held(&self.desk);
-        desk.revision += 1;
-        let overtaken = desk.changed.insert(server.clone(), view);
+    fn queue_change(&self, server: &ServerName, view: Option<Arc<ServerView>>) {
+        let mut queue = lock(&self.queue);
+        queue.revision += 1;
+        let replaced = queue.views.insert(server.clone(), view);
         self.behind.store(true, Ordering::Release);
-        drop(desk);
+        drop(queue);
         self.changed.notify();
-        // It may be large, so nobody waits until it is taken apart.
-        drop(overtaken);
+        // It may be large, so it is freed after the lock is released.
+        drop(replaced);
     }
 
-    /// The view of a client from now on.
+    /// A new view for a client.
     pub(crate) fn view(self: &Arc<Self>, filter: Filter) -> Arc<ClientView> {
-        Arc::new(ClientView {
-            filter,
-            published: ArcSwap::default(),
-            merger: Arc::clone(self),
-            narrowing: Mutex::default(),
-        })
+        Arc::new(ClientView::new(filter, Arc::clone(self)))
     }
 
-    /// Merges what was handed in into the catalog of the fleet.
-    fn catch_up(&self) {
+    /// Merges the queued changes into the catalog of the fleet.
+    fn merge_queued(&self) {
         if !self.behind.load(Ordering::Acquire) {
             return;
         }
-        let _turn = held(&self.merging);
-        let (changed, revision) = {
-            let mut desk = held(&self.desk);
-            (std::mem::take(&mut desk.changed), desk.revision)
+        let _merging = lock(&self.merging);
+        let (views, revision) = {
+            let mut queue = lock(&self.queue);
+            (std::mem::take(&mut queue.views), queue.revision)
         };
-        if !changed.is_empty() {
-            self.merge(revision, changed);
+        if !views.is_empty() {
+            self.merge(revision, views);
         }
-        // Not before the merge: another reader, who may know of the change already, waits for it. What
-        // was handed in meanwhile is left to the next reader.
-        let desk = held(&self.desk);
-        if desk.changed.is_empty() {
+        // Not before the merge: another reader that knows of the change has to wait for it. Changes
+        // queued meanwhile are left to the next reader.
+        let queue = lock(&self.queue);
+        if queue.views.is_empty() {
             self.behind.store(false, Ordering::Release);
         }
     }
 
-    fn merge(&self, revision: u64, changed: Changed) {
-        let mut next = FleetCatalog::clone(&self.fleet.load());
+    fn merge(&self, revision: u64, views: ChangedViews) {
+        let mut next = FleetCatalog::clone(&self.merged.load());
         next.revision = revision;
-        for (server, view) in changed {
+        for (server, view) in views {
             match (next.find(server.as_str()), view) {
                 (Ok(index), Some(view)) => next.servers[index] = view,
                 (Err(index), Some(view)) => next.servers.insert(index, view),
@@ -231,13 +139,13 @@ impl CatalogMerger {
                 (Err(_), None) => {}
             }
         }
-        self.fleet.store(Arc::new(next));
+        self.merged.store(Arc::new(next));
     }
 }
 
-/// A panic of a writer leaves the catalog before it.
-fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
+/// A panic while a lock is held leaves the data as it was before.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -271,9 +179,9 @@ mod tests {
         catalog.tools().map(|tool| tool.exposed()).collect()
     }
 
-    /// A host may make a client for each of its own requests, while no server changes anything.
+    /// A host may create a client per request while no server changes.
     #[test]
-    fn clients_that_come_and_go_leave_nothing_behind() {
+    fn dropped_clients_leave_nothing_behind() {
         let merger = Arc::new(CatalogMerger::default());
         let view = || merger.view(Filter::default());
         let stay: Vec<_> = (0..100).map(|_| view()).collect();
@@ -300,14 +208,14 @@ mod tests {
         assert_eq!(
             exposed(&first),
             ["a__y", "b__x"],
-            "who holds one keeps what it saw"
+            "a snapshot does not change"
         );
         merger.remove(&name("a"));
         assert_eq!(exposed(&merger.catalog()), ["b__x", "b__z"]);
     }
 
     #[test]
-    fn a_tool_is_found_by_its_exposed_name_whatever_it_is_called() {
+    fn a_tool_is_found_by_its_exposed_name() {
         let merger = Arc::new(CatalogMerger::default());
         merger.update(&name("a b"), some(&["x.y"]));
         merger.update(&name("a.b"), some(&["x.y", "x y"]));
@@ -336,11 +244,11 @@ mod tests {
         assert_eq!(exposed(&view.catalog()), [""; 0]);
         drop(view);
         assert_eq!(Arc::strong_count(&merger), 1);
-        assert!(last.upgrade().is_none(), "what is gone is kept for nobody");
+        assert!(last.upgrade().is_none(), "a removed view is freed");
     }
 
     #[test]
-    fn a_catalog_whose_tools_did_not_change_is_published_without_looking_at_them() {
+    fn unchanged_tools_are_not_indexed_again() {
         let merger = Arc::new(CatalogMerger::default());
         let first = some(&["x"]);
         merger.update(&name("a"), Arc::clone(&first));
@@ -359,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_of_a_change_sees_it_though_another_reader_merges_it() {
+    fn a_reader_that_knows_of_a_change_sees_it_though_another_reader_merges_it() {
         let merger = Arc::new(CatalogMerger::default());
-        // Something to do for whoever merges.
+        // Views make the merge take longer.
         let views = ["!*1*", "!*2*", "!*3*", "!*4*"];
         let views = views.map(|it| merger.view(Filter::from_patterns([it])));
         let names = || (0..200).map(|number| format!("t{number}"));
@@ -377,9 +285,9 @@ mod tests {
         let mut behind = 0;
         for round in 0..100 {
             // Without digits, so that it passes every filter.
-            let tool = if round % 2 == 0 { "new" } else { "newer" };
+            let tool = if round % 2 == 0 { "even" } else { "odd" };
             merger.update(&name("a"), tools(names().chain([tool.to_owned()])));
-            // By now the other has begun, and in some of the rounds it is not done.
+            // By now the other reader has begun to merge, and in some rounds it is not done.
             std::thread::sleep(Duration::from_micros(20 * round as u64));
             let seen = views[3].catalog();
             behind += usize::from(seen.tools().all(|it| it.name() != tool));
@@ -390,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_shares_what_did_not_change_since_it_looked_last() {
+    fn a_client_shares_the_views_that_did_not_change_since_its_last_read() {
         let merger = Arc::new(CatalogMerger::default());
         let view = merger.view(Filter::from_patterns(["!*secret*"]));
         merger.update(&name("a"), some(&["x", "secret"]));
@@ -403,12 +311,11 @@ mod tests {
         assert!(Arc::ptr_eq(&second, &view.catalog()));
     }
 
-    /// Whoever merges or narrows may take its time.
     #[test]
-    fn a_server_publishes_while_others_merge_and_narrow() {
+    fn a_server_publishes_while_readers_merge_and_filter() {
         let merger = Arc::new(CatalogMerger::default());
         let view = merger.view(Filter::default());
-        let (_merging, _narrowing) = (held(&merger.merging), held(&view.narrowing));
+        let (_merging, _filtering) = (lock(&merger.merging), lock(&view.filtering));
         let (done, is_done) = std::sync::mpsc::channel();
         let server = Arc::clone(&merger);
         std::thread::spawn(move || {
@@ -419,9 +326,9 @@ mod tests {
         is_done.recv_timeout(Duration::from_secs(30)).unwrap();
     }
 
-    /// One agent that reads, or a server that publishes, does not pay for what all others see.
+    /// A reader, or a server that publishes, does not pay for the views of other clients.
     #[test]
-    fn whoever_reads_makes_no_view_but_its_own() {
+    fn a_read_computes_only_its_own_view() {
         let merger = Arc::new(CatalogMerger::default());
         let filter = || Filter::from_patterns(["!*t7*"]);
         let views: Vec<_> = (0..100).map(|_| merger.view(filter())).collect();
@@ -444,7 +351,7 @@ mod tests {
     }
 
     /// 200 servers of 200 tools: the merge after a change of one, and a read. The figures are those of
-    /// a release build; without optimization and on a busy machine only the order is asserted.
+    /// a release build; without optimization only the order of magnitude is asserted.
     #[test]
     fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
         let merger = Arc::new(CatalogMerger::default());
@@ -464,7 +371,7 @@ mod tests {
             })
             .collect();
         publishes.sort_unstable();
-        // The best of many short looks: what others do on the machine takes none of its time.
+        // The fastest of many short runs, which excludes other load on the machine.
         let read = (0..100).map(|_| {
             let began = Instant::now();
             for _ in 0..100 {
@@ -473,7 +380,7 @@ mod tests {
             }
             began.elapsed() / 200
         });
-        let read = read.min().expect("there are some");
+        let read = read.min().unwrap();
         assert_eq!(merger.catalog().tool_count(), 40_000);
         let (median, slack) = (publishes[10], if cfg!(debug_assertions) { 25 } else { 1 });
         eprintln!(

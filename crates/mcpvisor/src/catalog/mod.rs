@@ -1,9 +1,10 @@
-//! What servers offer: snapshots of each, what callers see of it, and all of it together.
+//! Catalogs: immutable snapshots of the tools, prompts and resources of each server and of the fleet.
 //!
-//! Readers pay one pointer load. What is in a list is fetched by [`crate::server::internal_requests`]; when it is
-//! published, the actor of its server says.
+//! A read costs one pointer load. The server's actor fetches the lists and decides when they are
+//! published.
 
 mod changes;
+mod client_view;
 mod diff;
 mod findings;
 mod fleet;
@@ -13,10 +14,11 @@ mod visibility;
 
 pub use changes::CatalogChanges;
 pub(crate) use changes::ChangeSignal;
+pub(crate) use client_view::ClientView;
 pub use diff::ListDiff;
 pub use findings::{Finding, FindingKind};
 pub use fleet::{FleetCatalog, FleetTool, ServerView};
-pub(crate) use merger::{CatalogMerger, ClientView};
+pub(crate) use merger::CatalogMerger;
 pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
-pub(crate) use visibility::{VisibilityRules, visible};
+pub(crate) use visibility::{VisibilityRules, visible_catalog};

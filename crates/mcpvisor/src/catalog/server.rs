@@ -1,8 +1,7 @@
-//! What a server offers, as an immutable snapshot.
+//! The catalog of one server, as an immutable snapshot.
 //!
-//! A snapshot is separate from connectivity: it stays the last good one through reconnects and
-//! failed refreshes, and says so by being stale. Fetching it is [`crate::server::internal_requests`]'s business,
-//! what of it callers see that of [`super::visible`].
+//! A snapshot is separate from connectivity: the last good one stays through reconnects and failed
+//! refreshes, marked stale. [`super::visibility`] decides what callers see of it.
 
 use std::sync::Arc;
 
@@ -16,11 +15,11 @@ use crate::state::pins::HeldTool;
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ServerCatalog {
-    /// Grows with every change that readers can see.
+    /// Increases with every change that readers can see.
     pub revision: u64,
-    /// The connection that the newest part came from.
+    /// The connection that fetched the newest list.
     pub generation: Generation,
-    /// Not confirmed on the present connection, or a refresh failed.
+    /// Not fetched on the present connection, or a refresh failed.
     pub stale: bool,
     /// The tools.
     pub tools: Arc<[Tool]>,
@@ -28,11 +27,11 @@ pub struct ServerCatalog {
     pub prompts: Arc<[Prompt]>,
     /// The resources.
     pub resources: Arc<[Resource]>,
-    /// The templates of resources.
+    /// The resource templates.
     pub resource_templates: Arc<[ResourceTemplate]>,
-    /// What a person should look at before trusting it.
+    /// What a person should review before trusting the server.
     pub findings: Arc<[Finding]>,
-    /// Tools that wait for the approval of a person; they are not among the tools.
+    /// Tools that wait for the approval of a person; not included in `tools`.
     pub held: Arc<[HeldTool]>,
 }
 
@@ -52,15 +51,15 @@ impl ServerCatalog {
         self.held.iter().find(|held| held.tool == name)
     }
 
-    /// Whether it takes a while to look at. To find that out does not.
+    /// Whether it takes long to process. Stops counting at the limit, so this itself is quick.
     pub(crate) fn is_large(&self) -> bool {
         let (tools, prompts) = (&*self.tools, &*self.prompts);
         let (resources, templates) = (&*self.resources, &*self.resource_templates);
         let all = (tools, prompts, resources, templates);
-        serde_json::to_writer(Room(LARGE), &all).is_err()
+        serde_json::to_writer(SizeLimit(LARGE), &all).is_err()
     }
 
-    /// Whether it lists nothing at all.
+    /// Whether it lists nothing.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
             && self.prompts.is_empty()
@@ -68,7 +67,7 @@ impl ServerCatalog {
             && self.resource_templates.is_empty()
     }
 
-    /// Takes over the lists of a catalog that are equal, so that both share them.
+    /// Shares the lists that are equal in the old catalog.
     pub(crate) fn share(&mut self, old: &Self) {
         share(&mut self.tools, &old.tools);
         share(&mut self.prompts, &old.prompts);
@@ -76,7 +75,7 @@ impl ServerCatalog {
         share(&mut self.resource_templates, &old.resource_templates);
     }
 
-    /// Whether both show the same lists, without a look into them.
+    /// Whether both share all lists. Compares pointers only.
     pub(crate) fn shares_all(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.tools, &other.tools)
             && Arc::ptr_eq(&self.prompts, &other.prompts)
@@ -85,12 +84,12 @@ impl ServerCatalog {
             && Arc::ptr_eq(&self.held, &other.held)
     }
 
-    /// Whether a caller has anything of it, or could have it once it is approved.
+    /// Whether it has anything that callers can use, now or after an approval.
     pub(super) fn offers_something(&self) -> bool {
         !self.is_empty() || !self.held.is_empty()
     }
 
-    /// Whether both offer the same, however fresh it is.
+    /// Whether both offer the same, stale or not.
     pub(super) fn offers_same(&self, other: &Self) -> bool {
         same(&self.tools, &other.tools)
             && same(&self.prompts, &other.prompts)
@@ -99,7 +98,7 @@ impl ServerCatalog {
             && same(&self.held, &other.held)
     }
 
-    /// The same catalog with one list of another.
+    /// A copy with one list of another catalog.
     pub(crate) fn taking(&self, list: ListKind, other: &Self) -> Self {
         let mut next = Self {
             generation: other.generation,
@@ -116,7 +115,7 @@ impl ServerCatalog {
         next
     }
 
-    /// The same catalog with one list replaced.
+    /// A copy with one list replaced.
     pub(crate) fn with(&self, generation: Generation, list: ListItems) -> Self {
         let mut next = Self {
             generation,
@@ -132,7 +131,7 @@ impl ServerCatalog {
     }
 }
 
-/// Equal lists are shared as a rule, so the items are compared only where they differ.
+/// Equal lists are usually shared, so the items are compared only if the pointers differ.
 fn same<T: PartialEq>(list: &Arc<[T]>, other: &Arc<[T]>) -> bool {
     Arc::ptr_eq(list, other) || *list == *other
 }
@@ -143,13 +142,13 @@ fn share<T: PartialEq>(list: &mut Arc<[T]>, old: &Arc<[T]>) {
     }
 }
 
-/// A list of more JSON than this takes a while to look at, in bytes.
+/// Lists of more JSON than this are processed off the actor's thread, in bytes.
 const LARGE: usize = 1024 * 1024;
 
-/// Counts what is written, and takes no more than it has room for.
-struct Room(usize);
+/// A writer that counts bytes and fails beyond its limit.
+struct SizeLimit(usize);
 
-impl std::io::Write for Room {
+impl std::io::Write for SizeLimit {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let left = self.0.checked_sub(bytes.len());
         self.0 = left.ok_or(std::io::ErrorKind::StorageFull)?;
@@ -161,7 +160,7 @@ impl std::io::Write for Room {
     }
 }
 
-/// One list, fetched to its end.
+/// The items of one complete list.
 #[derive(Debug)]
 pub(crate) enum ListItems {
     Tools(Vec<Tool>),
@@ -180,14 +179,14 @@ impl ListItems {
         }
     }
 
-    /// Whether it takes a while to look at. To find that out does not.
+    /// Whether it takes long to process. Stops counting at the limit, so this itself is quick.
     pub(crate) fn is_large(&self) -> bool {
-        let room = Room(LARGE);
+        let limit = SizeLimit(LARGE);
         let written = match self {
-            Self::Tools(items) => serde_json::to_writer(room, items),
-            Self::Prompts(items) => serde_json::to_writer(room, items),
-            Self::Resources(items) => serde_json::to_writer(room, items),
-            Self::Templates(items) => serde_json::to_writer(room, items),
+            Self::Tools(items) => serde_json::to_writer(limit, items),
+            Self::Prompts(items) => serde_json::to_writer(limit, items),
+            Self::Resources(items) => serde_json::to_writer(limit, items),
+            Self::Templates(items) => serde_json::to_writer(limit, items),
         };
         written.is_err()
     }

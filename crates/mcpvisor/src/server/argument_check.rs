@@ -1,9 +1,9 @@
-//! Arguments of a call against the schema of its tool, before anything is sent.
+//! Checks the arguments of a call against the schema of its tool, before anything is sent.
 //!
-//! The schema is the server's, so it is bounded: nothing outside of it is fetched, patterns run in
-//! linear time, and what takes too long is not checked, nor ever again. A check cannot be stopped, so
-//! one that goes on costs its server the checks of all others meanwhile, and the host one thread. A
-//! schema that makes no sense checks nothing: the server will judge by itself.
+//! The schema comes from the server, so it is untrusted: no external reference is fetched, patterns
+//! run in linear time, and a schema that takes too long is never checked again. A check cannot be
+//! stopped, so an endless one occupies a thread and blocks further checks of its server. An invalid
+//! schema checks nothing; the server validates the arguments itself.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,51 +18,51 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::api::error::ArgumentProblem;
 use crate::detached::detached;
 
-/// A larger schema is not compiled, in bytes of JSON.
+/// Larger schemas are not compiled, in bytes of JSON.
 const MAX_SCHEMA: usize = 256 * 1024;
 
-/// Compiling and checking together may take this long.
-const LONGEST_CHECK: Duration = Duration::from_secs(1);
+/// Limit of compiling and checking together.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A check that takes longer than this says only whether the arguments fit.
-const DETAILS: Duration = Duration::from_millis(20);
+/// A check that takes longer reports no details.
+const DETAILS_LIMIT: Duration = Duration::from_millis(20);
 
-/// How often it is looked at how long it takes.
-const LOOKS: usize = 3;
+/// Measurements of how long a check takes.
+const MEASUREMENTS: usize = 3;
 
-/// The memory that one pattern of a schema may take.
+/// Memory of one compiled pattern, in bytes.
 const MAX_PATTERN_BYTES: usize = 1024 * 1024;
 
-/// Compiled schemas that are kept of one server; beyond that all are compiled anew.
-const MAX_KEPT: usize = 1_024;
+/// Cached compiled schemas of one server; the cache is cleared beyond that.
+const MAX_CACHED: usize = 1_024;
 
-/// Problems of one call that are told.
+/// Reported problems per call.
 const MAX_PROBLEMS: usize = 10;
 
-/// The longest text about one problem, in characters.
+/// Length of the text about one problem, in characters.
 const MAX_TEXT: usize = 300;
 
-/// Checks of one server that run at once.
-const AT_ONCE: usize = 2;
+/// Concurrent checks of one server.
+const MAX_CONCURRENT: usize = 2;
 
 /// The compiled schemas of one server's tools.
 pub(crate) struct ArgumentChecks {
-    kept: Mutex<HashMap<String, Compiled>>,
+    cache: Mutex<HashMap<String, Compiled>>,
     running: Arc<Semaphore>,
 }
 
 impl Default for ArgumentChecks {
     fn default() -> Self {
         Self {
-            kept: Mutex::default(),
-            running: Arc::new(Semaphore::new(AT_ONCE)),
+            cache: Mutex::default(),
+            running: Arc::new(Semaphore::new(MAX_CONCURRENT)),
         }
     }
 }
 
 struct Compiled {
     schema: Arc<JsonObject>,
-    /// None if the schema checks nothing.
+    /// None if the schema is invalid or takes too long.
     validator: Option<Arc<Validator>>,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Debug for ArgumentChecks {
 }
 
 impl ArgumentChecks {
-    /// Checks the arguments of a tool. Not on an async worker: the schema may be anything.
+    /// Checks the arguments of a tool on a thread, since the schema is untrusted.
     pub(crate) async fn check(
         self: &Arc<Self>,
         tool: &str,
@@ -83,8 +83,8 @@ impl ArgumentChecks {
         if let Some(None) = self.compiled(tool, schema) {
             return Vec::new();
         }
-        let place = Arc::clone(&self.running).acquire_owned();
-        let Ok(Ok(place)) = tokio::time::timeout(LONGEST_CHECK, place).await else {
+        let permit = Arc::clone(&self.running).acquire_owned();
+        let Ok(Ok(permit)) = tokio::time::timeout(CHECK_TIMEOUT, permit).await else {
             return Vec::new();
         };
         let checked = detached("arguments", {
@@ -92,68 +92,67 @@ impl ArgumentChecks {
             let arguments = Value::Object(arguments.cloned().unwrap_or_default());
             move || {
                 let validator = checks.validator(&tool, &schema);
-                let found = validator.map(|it| problems(&it, &arguments, DETAILS));
-                // Held until it is done, whether anybody waits for it or not.
-                drop(place);
+                let found = validator.map(|it| problems(&it, &arguments, DETAILS_LIMIT));
+                // Released when the check ends, even if its caller has given up.
+                drop(permit);
                 found.unwrap_or_default()
             }
         });
         let Ok(checked) = checked else {
             return Vec::new();
         };
-        // A task of its own, so that what takes too long is known as such though its caller has no
-        // time to wait for that.
-        let judged = Arc::clone(self).judge(tool.to_owned(), Arc::clone(schema), checked);
-        tokio::spawn(judged).await.unwrap_or_default()
+        // A task, so that a slow schema is recorded even if its caller gives up before the timeout.
+        let result = Arc::clone(self).wait_for(tool.to_owned(), Arc::clone(schema), checked);
+        tokio::spawn(result).await.unwrap_or_default()
     }
 
-    /// Waits for a check. A schema that takes too long is not checked any more.
-    async fn judge(
+    /// Waits for a check. A schema that takes too long is not checked again.
+    async fn wait_for(
         self: Arc<Self>,
         tool: String,
         schema: Arc<JsonObject>,
         checked: oneshot::Receiver<Vec<ArgumentProblem>>,
     ) -> Vec<ArgumentProblem> {
-        match tokio::time::timeout(LONGEST_CHECK, checked).await {
+        match tokio::time::timeout(CHECK_TIMEOUT, checked).await {
             Ok(problems) => problems.unwrap_or_default(),
             Err(_) => {
-                self.keep(&tool, &schema, None);
+                self.insert(&tool, &schema, None);
                 Vec::new()
             }
         }
     }
 
     fn validator(&self, tool: &str, schema: &Arc<JsonObject>) -> Option<Arc<Validator>> {
-        if let Some(kept) = self.compiled(tool, schema) {
-            return kept;
+        if let Some(cached) = self.compiled(tool, schema) {
+            return cached;
         }
         let validator = compile(schema).map(Arc::new);
-        self.keep(tool, schema, validator.clone());
+        self.insert(tool, schema, validator.clone());
         validator
     }
 
-    /// What was made of a schema; inside, nothing if it checks nothing.
+    /// The cached result for a schema; the inner option is none if it checks nothing.
     fn compiled(&self, tool: &str, schema: &Arc<JsonObject>) -> Option<Option<Arc<Validator>>> {
-        let kept = self.kept();
-        let known = kept.get(tool)?;
+        let cache = self.cache();
+        let known = cache.get(tool)?;
         let same = Arc::ptr_eq(&known.schema, schema) || known.schema == *schema;
         same.then(|| known.validator.clone())
     }
 
-    fn keep(&self, tool: &str, schema: &Arc<JsonObject>, validator: Option<Arc<Validator>>) {
+    fn insert(&self, tool: &str, schema: &Arc<JsonObject>, validator: Option<Arc<Validator>>) {
         let compiled = Compiled {
             schema: Arc::clone(schema),
             validator,
         };
-        let mut kept = self.kept();
-        if kept.len() >= MAX_KEPT {
-            kept.clear();
+        let mut cache = self.cache();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        kept.insert(tool.to_owned(), compiled);
+        cache.insert(tool.to_owned(), compiled);
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, HashMap<String, Compiled>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> std::sync::MutexGuard<'_, HashMap<String, Compiled>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -173,17 +172,17 @@ fn compile(schema: &JsonObject) -> Option<Validator> {
         .ok()
 }
 
-/// What is wrong. Only to know whether anything is takes no memory; to know what it is may take as much
-/// of it as time, so that is left out where it took long.
-fn problems(validator: &Validator, arguments: &Value, patience: Duration) -> Vec<ArgumentProblem> {
+/// The problems of the arguments. To check takes no memory; to collect details may take as much memory
+/// as time, so a slow check reports none.
+fn problems(validator: &Validator, arguments: &Value, limit: Duration) -> Vec<ArgumentProblem> {
     if validator.is_valid(arguments) {
         return Vec::new();
     }
-    // More than once, because others may have had the processor meanwhile.
-    let is_quick = (0..LOOKS).any(|_| {
+    // Measured more than once, because other threads may have had the processor meanwhile.
+    let is_quick = (0..MEASUREMENTS).any(|_| {
         let begun = Instant::now();
         let _ = validator.is_valid(arguments);
-        begun.elapsed() < patience
+        begun.elapsed() < limit
     });
     if !is_quick {
         return vec![ArgumentProblem {
@@ -192,11 +191,11 @@ fn problems(validator: &Validator, arguments: &Value, patience: Duration) -> Vec
         }];
     }
     let errors = validator.iter_errors(arguments).take(MAX_PROBLEMS);
-    let told = errors.map(|error| ArgumentProblem {
+    let problems = errors.map(|error| ArgumentProblem {
         field: error.instance_path().to_string(),
         problem: error.masked().to_string().chars().take(MAX_TEXT).collect(),
     });
-    told.collect()
+    problems.collect()
 }
 
 #[cfg(test)]
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_wrong_is_named_by_its_field_and_without_its_value() {
+    async fn a_problem_names_its_field_but_not_the_value() {
         let schema = json!({
             "type": "object",
             "properties": { "n": { "type": "integer" }, "list": { "items": { "maxLength": 3 } } },
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_schema_that_makes_no_sense_or_leads_elsewhere_checks_nothing() {
+    async fn an_invalid_or_external_schema_checks_nothing() {
         for schema in [
             json!({ "type": 7 }),
             json!({ "$ref": "https://example.com/schema.json" }),
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hostile_pattern_takes_no_time() {
+    async fn a_hostile_pattern_is_checked_in_linear_time() {
         let schema = json!({ "properties": { "a": { "pattern": "^(a+)+$" } } });
         let began = std::time::Instant::now();
         let found = check(schema, json!({ "a": "a".repeat(50_000) + "b" })).await;
@@ -281,27 +280,27 @@ mod tests {
     }
 
     #[test]
-    fn what_took_long_to_check_is_not_told_in_detail() {
+    fn a_slow_check_reports_no_details() {
         let schema = object(json!({ "required": ["n"] }));
         let validator = compile(&schema).unwrap();
-        let told = |patience| {
-            let found = problems(&validator, &json!({}), patience);
+        let reported = |limit| {
+            let found = problems(&validator, &json!({}), limit);
             found.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(told(LONGEST_CHECK), ["\"n\" is a required property"]);
+        assert_eq!(reported(CHECK_TIMEOUT), ["\"n\" is a required property"]);
         let plain = ["the arguments do not fit the tool's schema"];
-        assert_eq!(told(Duration::ZERO), plain);
+        assert_eq!(reported(Duration::ZERO), plain);
         assert_eq!(problems(&validator, &json!({ "n": 1 }), Duration::ZERO), []);
     }
 
     #[test]
-    fn schemas_that_take_for_ever_cost_few_threads_and_are_tried_once() {
+    fn endless_schemas_occupy_few_threads_and_are_tried_once() {
         let host = tokio::runtime::Runtime::new().unwrap();
         host.block_on(async {
             let checks = Arc::new(ArgumentChecks::default());
             let slow = object(endless(40));
             let begun = std::time::Instant::now();
-            for number in 0..AT_ONCE {
+            for number in 0..MAX_CONCURRENT {
                 let tool = format!("slow-{number}");
                 assert_eq!(checks.check(&tool, &slow, None).await, []);
             }
@@ -309,16 +308,16 @@ mod tests {
                 assert_eq!(checks.check("slow-0", &slow, None).await, []);
             }
             assert!(
-                begun.elapsed() < 10 * LONGEST_CHECK,
+                begun.elapsed() < 10 * CHECK_TIMEOUT,
                 "{:?}",
                 begun.elapsed()
             );
-            // Whatever is asked next of this server finds no place, and waits no longer than it may.
+            // Further checks of this server time out.
             let other = object(json!({ "required": ["a"] }));
             assert_eq!(checks.check("other", &other, None).await, []);
             assert_eq!(checks.running.available_permits(), 0);
         });
-        // It does not wait for the checks that go on.
+        // The runtime does not wait for the endless checks.
         drop(host);
     }
 
@@ -327,11 +326,11 @@ mod tests {
         let checks = Arc::new(ArgumentChecks::default());
         let first = object(json!({ "required": ["a"] }));
         checks.check("t", &first, None).await;
-        let compiled = checks.kept().get("t").unwrap().validator.clone().unwrap();
+        let compiled = checks.cache().get("t").unwrap().validator.clone().unwrap();
         checks
             .check("t", &object(json!({ "required": ["a"] })), None)
             .await;
-        let again = checks.kept().get("t").unwrap().validator.clone().unwrap();
+        let again = checks.cache().get("t").unwrap().validator.clone().unwrap();
         assert!(Arc::ptr_eq(&compiled, &again));
         let other = object(json!({ "required": ["b"] }));
         let found = checks.check("t", &other, None).await;

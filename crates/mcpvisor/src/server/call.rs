@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub(crate) client: ClientId,
     /// None once a transport took it; otherwise it is there for a retry.
     pub(crate) request: Option<ClientRequest>,
-    pub(crate) wish: RetryPolicy,
+    pub(crate) retry_policy: RetryPolicy,
     pub(crate) priority: Priority,
     pub(crate) deadline: Instant,
     pub(crate) idle: Duration,
@@ -47,7 +47,7 @@ impl Call {
             Some(name) => tool_safety(name, settings, catalog),
             None => Safety::Repeatable,
         };
-        self.keep_request = match (self.wish, safety) {
+        self.keep_request = match (self.retry_policy, safety) {
             (RetryPolicy::Never, _) => self.changes_session(),
             (RetryPolicy::Always, _) => true,
             (RetryPolicy::Default, Safety::Repeatable | Safety::TrustedTool) => true,
@@ -57,7 +57,7 @@ impl Call {
             call: self.id,
             client: self.client,
             safety,
-            retry_policy: self.wish,
+            retry_policy: self.retry_policy,
             priority: self.priority,
             is_tool,
             deadline: self.deadline,

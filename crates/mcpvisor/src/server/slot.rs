@@ -22,7 +22,7 @@ use super::message::ServerMessage;
 use super::published::{Published, initial_status};
 use super::restart_state::{EraKnowledge, RestartState};
 use crate::api::events::{EventBus, EventKind};
-use crate::catalog::{CatalogMerger, ServerCatalog, VisibilityRules, visible};
+use crate::catalog::{CatalogMerger, ServerCatalog, VisibilityRules, visible_catalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
 use crate::link::StderrRing;
@@ -152,7 +152,7 @@ impl ServerSlot {
             filter: &config.filter,
             pins: config.pin.then(|| (&*approval, config.fingerprint())),
         };
-        visible(fetched, rules)
+        visible_catalog(fetched, rules)
     }
 
     pub(crate) fn restart_state(&self) -> MutexGuard<'_, RestartState> {

@@ -1,23 +1,23 @@
-//! The first attempt and the one after it: a failing server never looks like a slow one (C7).
+//! The first attempt and the next: a failing server never looks like a slow one (C7).
 
-use super::bench::*;
+use super::harness::*;
 use crate::machine::{Attempt, ConnectionEnd, Effect, Input, NotSent, State, StateName};
 use crate::settings::ServerSettings;
 
-/// A server whose first attempt is under way, with call 1 waiting for it.
-fn opening() -> Bench {
-    let mut bench = Bench::new();
-    bench.step(Input::Start);
-    bench.call(bench.read(1));
-    bench.step(Input::PermitGranted);
-    bench
+/// A server on its first attempt, with call 1 waiting for it.
+fn opening() -> Harness {
+    let mut harness = Harness::new();
+    harness.step(Input::Start);
+    harness.call(harness.read(1));
+    harness.step(Input::PermitGranted);
+    harness
 }
 
 #[test]
-fn after_a_failed_first_attempt_a_server_reconnects_and_says_why() {
-    let mut bench = opening();
-    let effects = bench.step(failed(1));
-    let retry_at = bench.now + millis(500);
+fn after_a_failed_first_attempt_a_server_is_reconnecting_with_the_fault() {
+    let mut harness = opening();
+    let effects = harness.step(failed(1));
+    let retry_at = harness.now + millis(500);
     assert_eq!(
         effects,
         [
@@ -27,59 +27,59 @@ fn after_a_failed_first_attempt_a_server_reconnects_and_says_why() {
             changed(StateName::Connecting, StateName::Reconnecting),
         ]
     );
-    assert_eq!(bench.machine.last_fault(), Some(&refused()));
-    assert_eq!(bench.machine.attempts(), 1);
+    assert_eq!(harness.machine.last_fault(), Some(&refused()));
+    assert_eq!(harness.machine.attempts(), 1);
 }
 
 #[test]
-fn a_first_attempt_that_takes_too_long_has_failed() {
-    let mut bench = opening();
-    let effects = bench.tick();
+fn a_first_attempt_that_takes_too_long_fails() {
+    let mut harness = opening();
+    let effects = harness.tick();
     let changed = changed(StateName::Connecting, StateName::Reconnecting);
     assert_eq!(effects.last(), Some(&changed));
 }
 
 #[test]
 fn a_call_waits_for_the_first_attempt_then_fifteen_seconds_from_its_failure() {
-    let mut bench = opening();
-    bench.step_after(secs(20), failed(1));
-    bench.tick();
-    bench.step(Input::PermitGranted);
-    bench.now += secs(5);
-    bench.call(bench.read(2));
+    let mut harness = opening();
+    harness.step_after(secs(20), failed(1));
+    harness.tick();
+    harness.step(Input::PermitGranted);
+    harness.now += secs(5);
+    harness.call(harness.read(2));
     let late = |call| not_sent(call, NotSent::NoConnection(Some(refused())));
-    // Half a second of backoff and five seconds are over.
-    assert_eq!(bench.pass(millis(9_499)), []);
-    assert_eq!(bench.pass(millis(1)), [late(1)], "from the failure");
-    assert_eq!(bench.pass(millis(5_499)), []);
-    assert_eq!(bench.pass(millis(1)), [late(2)], "from its arrival");
+    // Half a second of backoff and five seconds have passed.
+    assert_eq!(harness.pass(millis(9_499)), []);
+    assert_eq!(harness.pass(millis(1)), [late(1)], "from the failure");
+    assert_eq!(harness.pass(millis(5_499)), []);
+    assert_eq!(harness.pass(millis(1)), [late(2)], "from its arrival");
 }
 
 #[test]
 fn a_call_that_waited_for_the_first_attempt_is_sent_on_the_second() {
-    let mut bench = opening();
-    bench.step_after(secs(20), failed(1));
-    bench.tick();
-    bench.step(Input::PermitGranted);
-    let effects = bench.step_after(secs(10), up(2));
+    let mut harness = opening();
+    harness.step_after(secs(20), failed(1));
+    harness.tick();
+    harness.step(Input::PermitGranted);
+    let effects = harness.step_after(secs(10), up(2));
     assert_eq!(about_calls(effects), [start(1, 2)]);
 }
 
 #[test]
-fn a_death_on_the_probe_leads_to_the_other_era_and_is_no_failed_attempt() {
-    let mut bench = opening();
+fn a_close_on_the_probe_leads_to_the_other_era_without_a_failed_attempt() {
+    let mut harness = opening();
     let died = ended(1, ConnectionEnd::TryOtherEra(gone()));
     let ask = Effect::RequestPermit { reconnect: true };
-    assert_eq!(bench.step(died), [Effect::ReleasePermit, ask]);
-    assert_eq!(*bench.state(), State::Connecting(Attempt::AwaitingPermit));
-    assert_eq!(bench.machine.last_fault(), None);
-    bench.step(Input::PermitGranted);
-    assert_eq!((bench.used(), bench.machine.attempts()), (1, 1));
+    assert_eq!(harness.step(died), [Effect::ReleasePermit, ask]);
+    assert_eq!(*harness.state(), State::Connecting(Attempt::AwaitingPermit));
+    assert_eq!(harness.machine.last_fault(), None);
+    harness.step(Input::PermitGranted);
+    assert_eq!((harness.used(), harness.machine.attempts()), (1, 1));
 
-    let effects = bench.step(ended(2, ConnectionEnd::TryOtherEra(gone())));
-    let retry_at = Some(bench.now + millis(500));
+    let effects = harness.step(ended(2, ConnectionEnd::TryOtherEra(gone())));
+    let retry_at = Some(harness.now + millis(500));
     assert_eq!(effects[2], attempt_failed(1, gone(), retry_at), "once");
-    assert_eq!(bench.name(), StateName::Reconnecting);
+    assert_eq!(harness.name(), StateName::Reconnecting);
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn a_server_that_is_enabled_or_woken_connects_for_the_first_time_again() {
 }
 
 #[test]
-fn the_chain_of_changes_begins_with_what_a_status_shows_before_the_start() {
-    let mut eager = Bench::new();
+fn the_first_state_change_begins_with_the_state_shown_before_the_start() {
+    let mut eager = Harness::new();
     assert_eq!(
         eager.step(Input::Start),
         [
@@ -104,16 +104,16 @@ fn the_chain_of_changes_begins_with_what_a_status_shows_before_the_start() {
     );
     let mut lazy = ServerSettings::default();
     lazy.rest.lazy = true;
-    let mut lazy = Bench::with(lazy);
+    let mut lazy = Harness::with(lazy);
     assert_eq!(lazy.step(Input::Start), [Effect::SaveDurable]);
     assert_eq!(lazy.name(), StateName::Sleeping);
 }
 
 #[test]
-fn a_crash_changes_nothing_without_saying_so() {
-    let mut disabling = Bench::connected();
+fn a_state_change_by_a_crash_is_reported() {
+    let mut disabling = Harness::connected();
     disabling.step(Input::Disable);
-    let mut next = Bench::resumed(
+    let mut next = Harness::resumed(
         ServerSettings::default(),
         disabling.machine.durable().clone(),
         disabling.now,
@@ -125,12 +125,12 @@ fn a_crash_changes_nothing_without_saying_so() {
 }
 
 #[test]
-fn a_server_that_became_lazy_before_it_started_does_what_was_shown() {
+fn a_server_that_became_lazy_before_its_start_follows_the_shown_state() {
     let mut lazy = ServerSettings::default();
     lazy.rest.lazy = true;
-    let mut bench = Bench::with(lazy);
-    bench.machine = bench.machine.resuming_from(StateName::Connecting);
+    let mut harness = Harness::with(lazy);
+    harness.machine = harness.machine.resuming_from(StateName::Connecting);
     let ask = Effect::RequestPermit { reconnect: false };
-    assert_eq!(bench.step(Input::Start), [ask, Effect::SaveDurable]);
-    assert_eq!(bench.name(), StateName::Connecting);
+    assert_eq!(harness.step(Input::Start), [ask, Effect::SaveDurable]);
+    assert_eq!(harness.name(), StateName::Connecting);
 }

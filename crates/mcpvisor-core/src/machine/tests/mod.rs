@@ -1,20 +1,20 @@
 //! The transition table and the specifications of the machine.
 //!
-//! Each file holds the promises of one area; `bench` drives a machine by hand. Random histories and
-//! bounded exploration are in the crate's `tests/`.
+//! Each file covers one area; `harness` drives a machine by hand. Random histories and bounded
+//! exploration are in the crate's `tests/`.
 
-mod bench;
 mod budget;
+mod call_failures;
 mod calls;
-mod catalog;
 mod first_attempt;
 mod generations;
+mod harness;
 mod health;
+mod listing;
+mod queueing;
 mod restart;
 mod retries;
 mod situations;
 mod sleep;
 mod table;
 mod teardown;
-mod troubles;
-mod waiting;

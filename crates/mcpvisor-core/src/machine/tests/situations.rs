@@ -1,27 +1,27 @@
-//! Every situation that a machine can be in: a state, with the step that it is at.
+//! Every situation of a machine: a state with its step.
 
-use super::bench::*;
+use super::harness::*;
 use crate::machine::{Attempt, ConnectionEnd, Input, SleepPhase, State, TeardownPhase};
 use crate::policy::listing::ListKind;
 use crate::settings::ServerSettings;
 
-/// A short name, the way there after the start, and what it stands for.
+/// A short name, the inputs that lead there after the start, and its meaning.
 const SITUATIONS: &str = "
 off | disable                                | disabled
-bad | permit hopeless                        | permanently_failed
-Cq  | call                                   | connecting: the governor was asked; call 1 waits
+bad | permit permanent                       | permanently_failed
+Cq  | call                                   | connecting: waiting for a permit; call 1 waits
 Co  | call permit                            | connecting: opening; call 1 waits
-Cc  | call permit renew                      | connecting: closing, reached in another way; call 1 waits
+Cc  | call permit transport                  | connecting: closing after a transport change; call 1 waits
 L   | permit up call                         | connected; call 1 is in flight
 Rd  | permit up call broken                  | reconnecting: draining; call 1 is in flight
 Rc  | permit up call lost                    | reconnecting: closing; call 1 waits
 Rw  | permit up call lost closed             | reconnecting: backing off; call 1 waits
-Rq  | permit up call lost closed tick        | reconnecting: the governor was asked; call 1 waits
+Rq  | permit up call lost closed tick        | reconnecting: waiting for a permit; call 1 waits
 Ro  | permit up call lost closed tick permit | reconnecting: opening; call 1 waits
-Dw  | permit failed                          | disconnected: resting before a probe
-Dq  | permit failed rest call                | disconnected: call 1 woke it, the governor was asked
+Dw  | permit failed                          | disconnected: waiting for a probe
+Dq  | permit failed rest call                | disconnected: call 1 woke it, waiting for a permit
 Do  | permit failed rest call permit         | disconnected: call 1 woke it, opening
-Dc  | permit tick                            | disconnected: closing what took too long
+Dc  | permit tick                            | disconnected: closing after a timeout
 Dd  | permit failed tick permit up call broken | disconnected: draining; call 1 is in flight
 Xd  | permit up call disable                 | disabling: draining; call 1 is in flight
 Xc  | permit disable                         | disabling: closing
@@ -35,15 +35,15 @@ pub(super) fn columns() -> Vec<&'static str> {
     SITUATIONS.lines().filter_map(first).collect()
 }
 
-/// A machine in a situation, reached by inputs alone. The newest connection has a list of tools.
-pub(super) fn reach(code: &str) -> Bench {
-    let mut bench = Bench::with(settings(code));
-    bench.step(Input::Start);
+/// A machine in a situation. The newest connection has a list of tools.
+pub(super) fn reach(code: &str) -> Harness {
+    let mut harness = Harness::with(settings(code));
+    harness.step(Input::Start);
     for word in way_to(code).split_whitespace() {
-        walk(&mut bench, word);
+        walk(&mut harness, word);
     }
-    assert_eq!(code_of(&bench), code);
-    bench
+    assert_eq!(code_of(&harness), code);
+    harness
 }
 
 fn way_to(code: &str) -> &'static str {
@@ -53,31 +53,31 @@ fn way_to(code: &str) -> &'static str {
         cells.next()
     };
     let found = SITUATIONS.lines().find_map(way);
-    found.unwrap_or_else(|| panic!("{code} is no situation"))
+    found.unwrap_or_else(|| panic!("unknown situation {code}"))
 }
 
-fn walk(bench: &mut Bench, word: &str) {
-    let newest = bench.generation();
+fn walk(harness: &mut Harness, word: &str) {
+    let newest = harness.generation();
     let input = match word {
         "permit" => Input::PermitGranted,
         "up" => up_with(newest, &[ListKind::Tools]),
         "failed" => failed(newest),
-        "hopeless" => ended(newest, ConnectionEnd::Permanent(not_found())),
-        "call" => Input::Call(bench.read(1)),
+        "permanent" => ended(newest, ConnectionEnd::Permanent(not_found())),
+        "call" => Input::Call(harness.read(1)),
         "lost" => lost(newest, &[unwritten(1)]),
         "closed" => closed(newest),
         "broken" => report_broken(newest),
         "disable" => Input::Disable,
-        "renew" => Input::TransportChanged,
-        "tick" => return drop(bench.tick()),
-        "rest" => return bench.now += secs(2),
-        _ => panic!("{word} is no step"),
+        "transport" => Input::TransportChanged,
+        "tick" => return drop(harness.tick()),
+        "rest" => return harness.now += secs(2),
+        _ => panic!("unknown step {word}"),
     };
-    bench.step(input);
+    harness.step(input);
 }
 
-/// Callers wait for long, so that a tick is about the connection; one connect parks the server where
-/// it is to be disconnected.
+/// Calls have long timeouts, so that a tick concerns the connection. One connect spends the budget for the
+/// disconnected situations.
 fn settings(code: &str) -> ServerSettings {
     let mut settings = ServerSettings::default();
     settings.timeouts.reconnect_wait = secs(3_600);
@@ -88,8 +88,8 @@ fn settings(code: &str) -> ServerSettings {
     settings
 }
 
-/// The situation that a machine is in.
-pub(super) fn code_of(bench: &Bench) -> &'static str {
+/// The situation of a machine.
+pub(super) fn code_of(harness: &Harness) -> &'static str {
     let step = |attempt: &Attempt| match attempt {
         Attempt::Draining { .. } => 'd',
         Attempt::Closing { .. } => 'c',
@@ -97,7 +97,7 @@ pub(super) fn code_of(bench: &Bench) -> &'static str {
         Attempt::AwaitingPermit => 'q',
         Attempt::Opening { .. } => 'o',
     };
-    let code = match bench.state() {
+    let code = match harness.state() {
         State::Connecting(attempt) => format!("C{}", step(attempt)),
         State::Connected(_) => "L".to_owned(),
         State::Reconnecting(attempt) => format!("R{}", step(attempt)),
@@ -112,5 +112,5 @@ pub(super) fn code_of(bench: &Bench) -> &'static str {
         State::PermanentlyFailed(_) => "bad".to_owned(),
     };
     let column = columns().into_iter().find(|column| *column == code);
-    column.unwrap_or_else(|| panic!("{code} is no situation"))
+    column.unwrap_or_else(|| panic!("unknown situation {code}"))
 }

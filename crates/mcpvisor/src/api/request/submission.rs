@@ -43,7 +43,7 @@ impl Submission<'_> {
             id,
             client: self.client,
             request: Some(request),
-            wish: self.retry,
+            retry_policy: self.retry,
             priority: self.priority,
             deadline: self.deadline,
             idle: self.idle,

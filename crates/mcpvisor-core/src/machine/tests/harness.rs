@@ -1,4 +1,4 @@
-//! A machine on the bench: a clock that only the test moves, and short names for inputs and effects.
+//! A machine with a manual clock, and short constructors of inputs and effects.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use crate::policy::retry::{Known, RequestFailure, RetryPolicy, Safety};
 use crate::random::Random;
 use crate::settings::ServerSettings;
 
-/// A machine, the time, and the dice, which always fall on the middle.
-pub(super) struct Bench {
+/// A machine and its time. The random number is always 0.5.
+pub(super) struct Harness {
     pub(super) machine: Machine,
     pub(super) begin: Instant,
     pub(super) now: Instant,
 }
 
-impl Bench {
+impl Harness {
     /// Enabled and not started, with the default settings.
     pub(super) fn new() -> Self {
         Self::with(ServerSettings::default())
@@ -32,7 +32,7 @@ impl Bench {
         Self::resumed(settings, durable, Instant::now())
     }
 
-    /// A new machine from what an earlier one left behind.
+    /// A new machine from the durable state of an earlier one.
     pub(super) fn resumed(settings: ServerSettings, durable: Durable, now: Instant) -> Self {
         Self {
             machine: Machine::new(settings, durable, now),
@@ -41,29 +41,29 @@ impl Bench {
         }
     }
 
-    /// Connected for the first time, by a server without lists.
+    /// Connected for the first time, to a server without lists.
     pub(super) fn connected() -> Self {
         Self::connected_with(ServerSettings::default(), &[])
     }
 
-    /// Connected for the first time, by a server that has these lists.
+    /// Connected for the first time, to a server with these lists.
     pub(super) fn connected_with(settings: ServerSettings, lists: &[ListKind]) -> Self {
-        let mut bench = Self::with(settings);
-        bench.step(Input::Start);
-        bench.step(Input::PermitGranted);
-        bench.step(up_with(1, lists));
-        bench
+        let mut harness = Self::with(settings);
+        harness.step(Input::Start);
+        harness.step(Input::PermitGranted);
+        harness.step(up_with(1, lists));
+        harness
     }
 
-    /// Parked, by connects that all failed; the last generation is that of the budget's size.
+    /// Parked after failed connects; the last generation equals the size of the budget.
     pub(super) fn parked(settings: ServerSettings) -> Self {
-        let mut bench = Self::with(settings);
-        bench.step(Input::Start);
-        bench.fail_until_parked();
-        bench
+        let mut harness = Self::with(settings);
+        harness.step(Input::Start);
+        harness.fail_until_parked();
+        harness
     }
 
-    /// Lets every connect fail until the budget is spent.
+    /// Fails every connect until the budget is spent.
     pub(super) fn fail_until_parked(&mut self) {
         for _ in 0..self.machine.settings().budget.attempts {
             self.fail_one_connect();
@@ -71,7 +71,7 @@ impl Bench {
         assert_eq!(self.name(), StateName::Disconnected);
     }
 
-    /// Lets one connect fail at once, waiting for its time where it has to.
+    /// Fails one connect, after waiting for its backoff.
     pub(super) fn fail_one_connect(&mut self) {
         if self.machine.retry_at().is_some() {
             self.tick();
@@ -81,7 +81,7 @@ impl Bench {
         self.step(failed(generation));
     }
 
-    /// One step at the present time.
+    /// Handles an input now.
     pub(super) fn step(&mut self, input: Input) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.machine
@@ -89,7 +89,7 @@ impl Bench {
         effects
     }
 
-    /// One step after some time, in which nobody ticked.
+    /// Handles an input after some time without ticks.
     pub(super) fn step_after(&mut self, duration: Duration, input: Input) -> Vec<Effect> {
         self.now += duration;
         self.step(input)
@@ -101,7 +101,7 @@ impl Bench {
         self.step(Input::Tick)
     }
 
-    /// Lets time pass, with a tick at every deadline on the way.
+    /// Advances the time, with a tick at every deadline.
     pub(super) fn pass(&mut self, duration: Duration) -> Vec<Effect> {
         let end = self.now + duration;
         let mut effects = Vec::new();
@@ -136,13 +136,13 @@ impl Bench {
         self.machine.durable().budget.used(self.now)
     }
 
-    /// Everything that the machine knows, but for the count of late facts.
+    /// The whole state of the machine, except for the count of late facts.
     pub(super) fn whole(&self) -> String {
         let late = format!("dropped_late: {}", self.machine.dropped_late());
         format!("{:?}", self.machine).replace(&late, "dropped_late: _")
     }
 
-    /// A repeatable request of the default client, with the default times.
+    /// A repeatable request of the default client with the default timeouts.
     pub(super) fn read(&self, call: u64) -> NewCall {
         let timeouts = &self.machine.settings().timeouts;
         NewCall {
@@ -157,7 +157,7 @@ impl Bench {
         }
     }
 
-    /// A call of a tool that may have effects.
+    /// A tool call that may have effects.
     pub(super) fn tool(&self, call: u64) -> NewCall {
         NewCall {
             safety: Safety::Effectful,
@@ -166,12 +166,11 @@ impl Bench {
         }
     }
 
-    /// Lets a call enter.
     pub(super) fn call(&mut self, call: NewCall) -> Vec<Effect> {
         self.step(Input::Call(call))
     }
 
-    /// Loses the connection and lets its task end.
+    /// Loses the connection and ends its task.
     pub(super) fn lose(&mut self, generation: u64, returned: &[ReturnedCall]) -> Vec<Effect> {
         let mut effects = self.step(lost(generation, returned));
         effects.extend(self.step(closed(generation)));
@@ -191,17 +190,17 @@ pub(super) fn generation(number: u64) -> Generation {
     Generation::from(number)
 }
 
-/// Why connections are lost on this bench.
+/// The fault of lost connections.
 pub(super) fn gone() -> Fault {
     Fault::new(FaultClass::Exited, "the process ended")
 }
 
-/// Why connects fail on this bench.
+/// The fault of failed connects.
 pub(super) fn refused() -> Fault {
-    Fault::new(FaultClass::ConnectFailed, "nobody listens")
+    Fault::new(FaultClass::ConnectFailed, "connection refused")
 }
 
-/// What no retry mends on this bench.
+/// A permanent failure.
 pub(super) fn not_found() -> PermanentFailure {
     PermanentFailure {
         fault: Fault::new(FaultClass::CommandNotFound, "no such command"),
@@ -274,14 +273,14 @@ pub(super) fn call_failed(number: u64, call: u64, failure: RequestFailure) -> In
     }
 }
 
-pub(super) fn session_gone(number: u64) -> Input {
+pub(super) fn session_lost(number: u64) -> Input {
     Input::SessionLost {
         generation: generation(number),
         fault: gone(),
     }
 }
 
-pub(super) fn left(call: u64) -> Input {
+pub(super) fn cancelled(call: u64) -> Input {
     Input::CallCancelled { call: CallId(call) }
 }
 
@@ -307,7 +306,7 @@ pub(super) fn list_changed(number: u64, list: ListKind) -> Input {
     }
 }
 
-pub(super) fn heard(number: u64) -> Input {
+pub(super) fn received(number: u64) -> Input {
     Input::MessageReceived {
         generation: generation(number),
     }
@@ -339,7 +338,7 @@ pub(super) fn report_broken(number: u64) -> Input {
     }
 }
 
-/// It came back, and some of it may have reached the server.
+/// A returned call of which some may have reached the server.
 pub(super) fn written(call: u64) -> ReturnedCall {
     ReturnedCall {
         call: CallId(call),
@@ -347,7 +346,7 @@ pub(super) fn written(call: u64) -> ReturnedCall {
     }
 }
 
-/// It came back, and none of it was written.
+/// A returned call of which nothing was written.
 pub(super) fn unwritten(call: u64) -> ReturnedCall {
     ReturnedCall {
         call: CallId(call),
@@ -373,7 +372,7 @@ pub(super) fn restart(call: u64, number: u64) -> Effect {
     }
 }
 
-/// It is sent again, after the server refused it.
+/// A call that is sent again after the server refused it.
 pub(super) fn resend(call: u64, number: u64) -> Effect {
     Effect::StartCall {
         call: CallId(call),
@@ -401,7 +400,7 @@ pub(super) fn abandon(call: u64, number: u64, outcome: Outcome) -> Effect {
     }
 }
 
-pub(super) fn forget(call: u64) -> Effect {
+pub(super) fn drop_call(call: u64) -> Effect {
     Effect::DropCall { call: CallId(call) }
 }
 
@@ -436,7 +435,7 @@ pub(super) fn changed(from: StateName, to: StateName) -> Effect {
     Effect::StateChanged { from, to }
 }
 
-/// The effects that start connections.
+/// The generations of the connections that are opened.
 pub(super) fn opened(effects: &[Effect]) -> Vec<u64> {
     effects
         .iter()
@@ -447,7 +446,7 @@ pub(super) fn opened(effects: &[Effect]) -> Vec<u64> {
         .collect()
 }
 
-/// The effects about calls, without those about the connection.
+/// The effects on calls.
 pub(super) fn about_calls(effects: Vec<Effect>) -> Vec<Effect> {
     effects
         .into_iter()
