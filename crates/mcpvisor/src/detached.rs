@@ -1,14 +1,14 @@
-//! Blocking work that may never end, on a thread of its own.
+//! Runs blocking work that may never end on a new thread.
 //!
-//! The blocking pool of tokio belongs to the embedding program: work that hangs there takes the
-//! threads of others, and a runtime that is dropped waits for it.
+//! Tokio's blocking pool belongs to the embedding program: work that hangs there occupies its threads,
+//! and a runtime that is dropped waits for it.
 
 use std::io;
 use std::thread;
 
 use tokio::sync::oneshot;
 
-/// Starts the work. Its result is lost if nothing receives it; nothing waits for its end.
+/// Starts the work. The thread is never joined, and its result is dropped if the receiver is gone.
 pub(crate) fn detached<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

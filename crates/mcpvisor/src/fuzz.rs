@@ -1,32 +1,31 @@
-//! What the fuzz tests of the parsers share: inputs that are nearly right.
+//! Input generators for the fuzz tests of the parsers.
 //!
-//! Random bytes rarely get past the first brace, so most inputs are made of seeds with a few wounds,
-//! or of JSON with the right words in the wrong places. The tests stand beside the parsers, in files
-//! named `fuzz.rs`.
+//! Random bytes rarely get past the first brace, so most inputs are mutated seeds, or JSON with known
+//! keys in wrong places. The tests are next to the parsers, in files named `fuzz.rs`.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, Value};
 
-/// So many cases, or as many as the environment wants: `just fuzz`.
+/// The number of cases, unless `MCPVISOR_FUZZ_CASES` overrides it (`just fuzz`).
 pub(crate) fn budget(cases: u32) -> ProptestConfig {
-    let wanted = std::env::var("MCPVISOR_FUZZ_CASES").ok();
-    let wanted = wanted.and_then(|cases| cases.parse().ok());
+    let cases_override = std::env::var("MCPVISOR_FUZZ_CASES").ok();
+    let cases_override = cases_override.and_then(|cases| cases.parse().ok());
     ProptestConfig {
-        cases: wanted.unwrap_or(cases),
+        cases: cases_override.unwrap_or(cases),
         ..ProptestConfig::default()
     }
 }
 
-/// Anything, or something that was right before it was hurt.
+/// Random bytes, or a mutated seed.
 pub(crate) fn bytes(seeds: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         1 => vec(any::<u8>(), 0..200),
-        4 => (select(seeds), vec(wound(), 0..5)).prop_map(|(seed, wounds)| {
+        4 => (select(seeds), vec(mutation(), 0..5)).prop_map(|(seed, mutations)| {
             let mut bytes = seed.as_bytes().to_vec();
-            for wound in wounds {
-                wound.hurt(&mut bytes);
+            for mutation in mutations {
+                mutation.apply(&mut bytes);
             }
             bytes
         }),
@@ -46,10 +45,13 @@ pub(crate) fn json() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         any::<String>().prop_map(Value::from),
-        select(WORDS).prop_map(Value::from),
+        select(KNOWN_STRINGS).prop_map(Value::from),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
-        let key = prop_oneof![select(WORDS).prop_map(str::to_owned), any::<String>()];
+        let key = prop_oneof![
+            select(KNOWN_STRINGS).prop_map(str::to_owned),
+            any::<String>()
+        ];
         prop_oneof![
             vec(inner.clone(), 0..4).prop_map(Value::from),
             vec((key, inner), 0..4)
@@ -58,7 +60,7 @@ pub(crate) fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Members of an object as they are written: in any order, a key perhaps twice.
+/// Writes an object with its members in this order, which may repeat a key.
 pub(crate) fn object(members: &[(String, Value)]) -> String {
     let members: Vec<String> = members
         .iter()
@@ -67,8 +69,8 @@ pub(crate) fn object(members: &[(String, Value)]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Words that mean something to the parsers.
-const WORDS: &[&str] = &[
+/// Keys and values that the parsers know.
+const KNOWN_STRINGS: &[&str] = &[
     "2.0",
     "id",
     "jsonrpc",
@@ -91,32 +93,32 @@ const WORDS: &[&str] = &[
     "sampling/createMessage",
 ];
 
-/// One way to spoil an input.
+/// One change of an input.
 #[derive(Debug, Clone)]
-enum Wound {
+enum Mutation {
     Set(Index, u8),
     Cut(Index, Index),
     Insert(Index, Vec<u8>),
     Repeat(Index, Index),
 }
 
-fn wound() -> impl Strategy<Value = Wound> {
-    let sharp = select(&b"{}[]\",:\\/*$\n\r\t 0-.e\0\xff\xc3\xed"[..]);
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let syntax = select(&b"{}[]\",:\\/*$\n\r\t 0-.e\0\xff\xc3\xed"[..]);
     let piece = prop_oneof![
-        vec(sharp.clone(), 1..4),
-        select(WORDS).prop_map(|word| format!("\"{word}\"").into_bytes()),
+        vec(syntax.clone(), 1..4),
+        select(KNOWN_STRINGS).prop_map(|word| format!("\"{word}\"").into_bytes()),
         vec(any::<u8>(), 1..8),
     ];
     prop_oneof![
-        (any::<Index>(), sharp).prop_map(|(at, byte)| Wound::Set(at, byte)),
-        any::<(Index, Index)>().prop_map(|(from, to)| Wound::Cut(from, to)),
-        (any::<Index>(), piece).prop_map(|(at, piece)| Wound::Insert(at, piece)),
-        any::<(Index, Index)>().prop_map(|(from, to)| Wound::Repeat(from, to)),
+        (any::<Index>(), syntax).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        any::<(Index, Index)>().prop_map(|(from, to)| Mutation::Cut(from, to)),
+        (any::<Index>(), piece).prop_map(|(at, piece)| Mutation::Insert(at, piece)),
+        any::<(Index, Index)>().prop_map(|(from, to)| Mutation::Repeat(from, to)),
     ]
 }
 
-impl Wound {
-    fn hurt(self, bytes: &mut Vec<u8>) {
+impl Mutation {
+    fn apply(self, bytes: &mut Vec<u8>) {
         let place = |at: Index| at.index(bytes.len() + 1);
         let range = |one: Index, other: Index| {
             let (one, other) = (place(one), place(other));

@@ -1,39 +1,39 @@
-//! Bounds the log lines that one server can cause at will.
+//! Rate-limits log lines that a server can trigger.
 //!
-//! Lines about a state or a connection are not counted here: reconnects have a budget of their own.
+//! Lines about states and connections are not limited here, because the reconnect budget limits them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::Level;
 
-/// Lines that may be written at once.
+/// Lines per burst.
 const BURST: u32 = 15;
 
-/// After that, one line each so often.
-const EACH: Duration = Duration::from_secs(2);
+/// The interval between lines after a burst.
+const INTERVAL: Duration = Duration::from_secs(2);
 
-/// The limit of one server, apart for warnings and for what is only of interest when debugging.
+/// The limits of one server: one for warnings, one for debug lines.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
-    warnings: Mutex<Lines>,
-    details: Mutex<Lines>,
+    warnings: Mutex<RateLimit>,
+    debug_lines: Mutex<RateLimit>,
 }
 
-/// A line that may be written.
+/// Permission to write a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// Lines that were left out since the last one, if there were any.
+    /// Lines suppressed since the last one, if any.
     pub(crate) suppressed: Option<u64>,
 }
 
 impl LogLimit {
-    /// Asks for a line of this level.
+    /// Requests permission to write a line of this level.
     pub(crate) fn admit(&self, level: Level) -> Option<Admitted> {
         let lines = if level <= Level::WARN {
             &self.warnings
         } else {
-            &self.details
+            &self.debug_lines
         };
         let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.admit(Instant::now())
@@ -41,16 +41,16 @@ impl LogLimit {
 }
 
 #[derive(Debug, Default)]
-struct Lines {
-    /// When a whole burst may be written again.
+struct RateLimit {
+    /// When a full burst is available again.
     full_at: Option<Instant>,
     suppressed: u64,
 }
 
-impl Lines {
+impl RateLimit {
     fn admit(&mut self, now: Instant) -> Option<Admitted> {
-        let full_at = self.full_at.map_or(now, |at| at.max(now)) + EACH;
-        if full_at - now > EACH * BURST {
+        let full_at = self.full_at.map_or(now, |at| at.max(now)) + INTERVAL;
+        if full_at - now > INTERVAL * BURST {
             self.suppressed += 1;
             return None;
         }
@@ -62,7 +62,7 @@ impl Lines {
     }
 }
 
-/// Writes a log line that a server can cause at will, if its limit admits it.
+/// Writes a log line that a server can trigger, if the rate limit admits it.
 macro_rules! log_limited {
     ($limit:expr, $level:ident, $($line:tt)+) => {
         if tracing::enabled!(tracing::Level::$level)
@@ -83,19 +83,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_written_then_one_line_each_so_often_and_the_rest_is_counted() {
+    fn after_a_burst_one_line_per_interval_is_written_and_the_rest_is_counted() {
         let now = Instant::now();
-        let mut lines = Lines::default();
+        let mut lines = RateLimit::default();
         let written = (0..1_000).filter(|_| lines.admit(now).is_some()).count();
         assert_eq!(written, BURST as usize);
-        let next = lines.admit(now + EACH);
+        let next = lines.admit(now + INTERVAL);
         let suppressed = Some(1_000 - u64::from(BURST));
         assert_eq!(next, Some(Admitted { suppressed }));
-        assert_eq!(lines.admit(now + EACH), None);
+        assert_eq!(lines.admit(now + INTERVAL), None);
     }
 
     #[test]
-    fn details_leave_room_for_warnings() {
+    fn debug_lines_do_not_suppress_warnings() {
         let limit = LogLimit::default();
         while limit.admit(Level::DEBUG).is_some() {}
         assert!(limit.admit(Level::WARN).is_some());

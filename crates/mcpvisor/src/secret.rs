@@ -1,7 +1,7 @@
-//! Values that are never printed, and what keeps them out of texts that are.
+//! Values that are never printed, and the redaction of such values in texts.
 //!
-//! What is a secret is said by those who describe a server; where texts about it are made, they are
-//! cleared of its secrets.
+//! The transport lists the secrets of a server. Texts about the server are redacted where they are
+//! created.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -12,36 +12,36 @@ use base64::Engine as _;
 #[cfg(any(feature = "stdio", feature = "http"))]
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// What stands where a secret was.
-const HIDDEN: &str = "***";
+/// Replaces a secret.
+const REDACTED: &str = "***";
 
-/// What stands where a text was cut off.
-const CUT: char = '…';
+/// Marks the end of a truncated text.
+const ELLIPSIS: char = '…';
 
-/// Shorter values, in characters, are not looked for in what a server says: `1` or `true` is
-/// everywhere, and hiding it would hide the message.
+/// Values with fewer characters are not redacted in texts of a server: replacing every `1` or `true`
+/// would make them unreadable.
 pub(crate) const MIN_REDACTED_CHARS: usize = 6;
 
-/// A name without `_` that is longer, in characters, may be a token of capital letters.
+/// A longer name without `_` may be a token of capital letters.
 #[cfg(any(feature = "config-files", feature = "http"))]
-const LONGEST_WORD: usize = 12;
+const MAX_WORD_CHARS: usize = 12;
 
-/// Whether a text is a name as variables usually have them, and as tokens do not. Where a variable is
-/// to be named, people paste the token itself.
+/// Whether a text looks like the name of a variable and not like a token: users may paste the token
+/// where the name of a variable is expected.
 #[cfg(any(feature = "config-files", feature = "http"))]
 pub(crate) fn is_env_var_name(name: &str) -> bool {
     let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-    let word = || name.len() <= LONGEST_WORD && !name.contains(|c: char| c.is_ascii_digit());
-    let named = name.contains('_') || word();
-    !name.is_empty() && name.len() <= 40 && named && name.chars().all(usual)
+    let is_word = || name.len() <= MAX_WORD_CHARS && !name.contains(|c: char| c.is_ascii_digit());
+    let is_name = name.contains('_') || is_word();
+    !name.is_empty() && name.len() <= 40 && is_name && name.chars().all(usual)
 }
 
-/// Variables that name proxies, in lower case. The upper case is used too.
+/// Proxy variables in lower case; they are also used in upper case.
 #[cfg(any(feature = "stdio", feature = "http"))]
 const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy"];
 
-/// The credentials in the proxy variables of an environment. Children inherit these variables, and
-/// errors of connections may repeat them.
+/// The credentials in the proxy variables. Children inherit these variables, and connection errors may
+/// repeat them.
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn proxy_credentials(variable: impl Fn(&OsStr) -> Option<OsString>) -> Vec<String> {
     let names = PROXIES
@@ -53,13 +53,13 @@ pub(crate) fn proxy_credentials(variable: impl Fn(&OsStr) -> Option<OsString>) -
         .collect()
 }
 
-/// The credentials in the user info of an address, with or without its scheme: as a whole, in parts,
-/// decoded, and as they are sent.
+/// The credentials in a URL, with or without a scheme: as a whole, user and password alone, decoded,
+/// and in the form of basic authentication.
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn url_credentials(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let place = rest.split(['?', '#']).next().unwrap_or_default();
-    let Some((user, _)) = place.rsplit_once('@') else {
+    let address = rest.split(['?', '#']).next().unwrap_or_default();
+    let Some((user, _)) = address.rsplit_once('@') else {
         return Vec::new();
     };
     let (name, password) = user.split_once(':').unwrap_or((user, ""));
@@ -73,14 +73,14 @@ pub(crate) fn url_credentials(url: &str) -> Vec<String> {
         .collect()
 }
 
-/// The user info of an address as it is sent.
+/// The user info of a URL, encoded for basic authentication.
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn basic_auth(user: &str) -> String {
     BASE64.encode(percent_decode(user))
 }
 
+/// Decodes percent-encoding; invalid sequences stay as they are.
 #[cfg(any(feature = "stdio", feature = "http"))]
-/// The bytes that percent signs stand for.
 pub(crate) fn percent_decode(text: &str) -> Vec<u8> {
     let mut bytes = text.bytes();
     let mut decoded = Vec::with_capacity(text.len());
@@ -107,7 +107,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The value, for the one who needs it.
+    /// The unprotected value.
     pub(crate) fn expose(&self) -> &T {
         &self.0
     }
@@ -115,86 +115,90 @@ impl<T> Secret<T> {
 
 impl<T> fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
+        f.write_str(REDACTED)
     }
 }
 
-/// A command line is made of it.
 impl AsRef<OsStr> for Secret<OsString> {
     fn as_ref(&self) -> &OsStr {
         &self.0
     }
 }
 
-/// Secrets that are taken out of texts.
+/// Secrets that are redacted in texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Secrets(Vec<Secret<String>>);
 
 impl Secrets {
-    /// Those of the values that have at least so many characters, as they are and as a text that
-    /// quotes them has them.
-    pub(crate) fn new<'v>(values: impl IntoIterator<Item = &'v OsStr>, at_least: usize) -> Self {
+    /// The values with at least `min_chars` characters, as they are and in quoted forms.
+    pub(crate) fn new<'v>(values: impl IntoIterator<Item = &'v OsStr>, min_chars: usize) -> Self {
         let values = values.into_iter().map(OsStr::to_string_lossy);
         let mut values: Vec<String> = values
-            .filter(|value| value.chars().count() >= at_least.max(1))
+            .filter(|value| value.chars().count() >= min_chars.max(1))
             .flat_map(|value| {
-                let quoted = [value.escape_debug().to_string(), in_json(&value)];
+                let quoted = [value.escape_debug().to_string(), escape_json(&value)];
                 quoted.into_iter().chain([value.into_owned()])
             })
             .collect();
-        // A secret may contain another; the longer one goes first, so that nothing of it stays.
+        // A secret may contain another one, so the longest is replaced first.
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
         values.dedup();
         Self(values.into_iter().map(Secret::new).collect())
     }
 
-    /// The text without the secrets.
+    /// Replaces the secrets in a text.
     pub(crate) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
         let mut text = text.into();
         for secret in &self.0 {
             if text.contains(secret.expose()) {
-                text = Cow::Owned(text.replace(secret.expose(), HIDDEN));
+                text = Cow::Owned(text.replace(secret.expose(), REDACTED));
             }
         }
-        match text.strip_suffix(CUT) {
-            Some(start) => match self.begun_at_the_end(start) {
+        match text.strip_suffix(ELLIPSIS) {
+            Some(start) => match self.truncated_at_end(start) {
                 0 => text,
-                begun => Cow::Owned(format!("{}{HIDDEN}{CUT}", &start[..start.len() - begun])),
+                length => Cow::Owned(format!(
+                    "{}{REDACTED}{ELLIPSIS}",
+                    &start[..start.len() - length]
+                )),
             },
             None => text,
         }
     }
 
-    /// How much of the text's end is the start of a secret that was cut off, in bytes.
-    fn begun_at_the_end(&self, text: &str) -> usize {
-        let begun = |secret: &Secret<String>| {
+    /// How many bytes at the end of the text are the start of a truncated secret.
+    fn truncated_at_end(&self, text: &str) -> usize {
+        let truncated = |secret: &Secret<String>| {
             let secret = secret.expose();
             let starts = secret.char_indices().skip(1).map(|(at, _)| &secret[..at]);
             let seen = starts.filter(|start| text.ends_with(start));
             let long = seen.filter(|start| start.chars().count() >= MIN_REDACTED_CHARS);
             long.map(str::len).max().unwrap_or(0)
         };
-        self.0.iter().map(begun).max().unwrap_or(0)
+        self.0.iter().map(truncated).max().unwrap_or(0)
     }
 
-    /// The text without the secrets, where its start was cut off, perhaps within one.
+    /// Replaces the secrets in the tail of a text, which may start within a secret.
     pub(crate) fn redact_tail<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let cut = self.0.iter().map(|secret| cut_off(secret.expose(), text));
+        let cut = self
+            .0
+            .iter()
+            .map(|secret| truncated_at_start(secret.expose(), text));
         match cut.max() {
-            Some(cut) if cut > 0 => self.redact(format!("{HIDDEN}{}", &text[cut..])),
+            Some(cut) if cut > 0 => self.redact(format!("{REDACTED}{}", &text[cut..])),
             _ => self.redact(text),
         }
     }
 }
 
-/// A text as it stands between the quotes of JSON.
-fn in_json(text: &str) -> String {
+/// A text escaped as in a JSON string.
+fn escape_json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// How much of the text's start is the end of a secret, in bytes.
-fn cut_off(secret: &str, text: &str) -> usize {
+/// How many bytes at the start of the text are the end of a secret.
+fn truncated_at_start(secret: &str, text: &str) -> usize {
     let ends = secret.char_indices().skip(1).map(|(at, _)| &secret[at..]);
     ends.filter(|end| end.chars().count() >= MIN_REDACTED_CHARS)
         .find(|end| text.starts_with(end))
@@ -224,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn every_occurrence_is_taken_out_the_longest_first() {
+    fn every_occurrence_is_redacted_the_longest_first() {
         let secrets = secrets(&["canary", "canary-bird", "canary"]);
         assert_eq!(
             secrets.redact("canary-bird, canary and a canary-bird"),
@@ -237,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn short_values_do_not_hide_the_message() {
+    fn short_values_are_not_redacted() {
         assert_eq!(secrets(&["1", "true", ""]).redact("1 is true"), "1 is true");
         let short = Secrets::new([OsStr::new("1"), OsStr::new("")], 0);
         assert_eq!(short.redact("v1"), "v***");
     }
 
     #[test]
-    fn a_secret_is_found_where_it_is_quoted_or_cut_off() {
+    fn quoted_and_truncated_secrets_are_redacted() {
         let secrets = secrets(&["can\"ary\\bird\u{7}"]);
         let shown = secrets.redact(r#"said "can\"ary\\bird\u{7}", "can\"ary\\bird\u0007""#);
         assert_eq!(shown, r#"said "***", "***""#);
@@ -266,14 +270,14 @@ mod tests {
         ] {
             let found = proxy_credentials(|wanted| (wanted == name).then(|| url.into()));
             let secrets = Secrets::new(found.iter().map(OsStr::new), MIN_REDACTED_CHARS);
-            let said = "agent:p%40ss-canary, p@ss-canary, Basic YWdlbnQ6cEBzcy1jYW5hcnk=, proxy";
-            assert_eq!(secrets.redact(said), "***, ***, Basic ***, proxy", "{name}");
+            let text = "agent:p%40ss-canary, p@ss-canary, Basic YWdlbnQ6cEBzcy1jYW5hcnk=, proxy";
+            assert_eq!(secrets.redact(text), "***, ***, Basic ***, proxy", "{name}");
         }
         assert_eq!(url_credentials("http://proxy:3128"), [""; 0]);
     }
 
     #[test]
-    fn the_end_of_a_secret_that_was_cut_off_is_taken_out_too() {
+    fn the_end_of_a_secret_is_redacted_at_the_start_of_a_tail() {
         let secrets = secrets(&["s3cret-canary"]);
         assert_eq!(secrets.redact_tail("canary and more"), "*** and more");
         assert_eq!(secrets.redact_tail("anary and more"), "anary and more");
@@ -293,14 +297,14 @@ mod fuzz {
         #![proptest_config(budget(300))]
 
         #[test]
-        fn no_text_keeps_a_secret(
+        fn redaction_leaves_no_secret_in_a_text(
             values in vec("[ab]{1,8}", 0..4),
             text in "[abc]{0,60}",
-            at_least in 1..7_usize,
+            min_chars in 1..7_usize,
         ) {
-            let secrets = Secrets::new(values.iter().map(OsStr::new), at_least);
+            let secrets = Secrets::new(values.iter().map(OsStr::new), min_chars);
             for shown in [secrets.redact(&text), secrets.redact_tail(&text)] {
-                for value in values.iter().filter(|value| value.len() >= at_least) {
+                for value in values.iter().filter(|value| value.len() >= min_chars) {
                     prop_assert!(!shown.contains(value), "{value} in {shown}");
                 }
             }

@@ -1,4 +1,4 @@
-//! Whatever a server writes on a line, reading it neither panics nor loses or invents an answer.
+//! Decoding any line neither panics nor loses or invents a reply.
 
 use mcpvisor_core::CallId;
 use proptest::collection::vec;
@@ -53,10 +53,10 @@ impl PendingRequests for Pending {
     }
 }
 
-/// A stray line is shown in part: at most 120 characters, each at most an escape long.
-const LONGEST_STRAY: usize = 120 * 10 + 100;
+/// The description of a stray line: 120 characters, each at most as long as an escape.
+const MAX_STRAY_BYTES: usize = 120 * 10 + 100;
 
-/// What holds of every line, whatever is on it. Of a batch, the last message is given.
+/// Checks what holds for every line. Returns the message, or the last one of a batch.
 fn check(line: &[u8]) -> Result<Option<Inbound>, TestCaseError> {
     check_decoded(decode(
         line,
@@ -84,10 +84,10 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
     };
     match &inbound {
         Some(Inbound::Response { id, .. } | Inbound::Unreadable { id, .. }) => {
-            prop_assert!(Pending.reply_kind(*id).is_some(), "nobody asked {id:?}");
+            prop_assert!(Pending.reply_kind(*id).is_some(), "{id:?} is not pending");
         }
         Some(Inbound::Stray { problem }) => {
-            prop_assert!(problem.len() <= LONGEST_STRAY, "{problem}");
+            prop_assert!(problem.len() <= MAX_STRAY_BYTES, "{problem}");
             prop_assert!(!problem.chars().any(char::is_control), "{problem:?}");
         }
         Some(
@@ -95,17 +95,17 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
             | Inbound::PossibleSessionLoss { .. }
             | Inbound::SessionGone { .. },
         ) => {
-            prop_assert!(false, "no line says that: {inbound:?}");
+            prop_assert!(false, "the decoder never returns {inbound:?}");
         }
         #[cfg(feature = "http")]
-        Some(Inbound::NotificationsMissed) => prop_assert!(false, "no line says that"),
+        Some(Inbound::NotificationsMissed) => prop_assert!(false, "the decoder never returns this"),
         Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped { .. })
         | None => {}
     }
     Ok(inbound)
 }
 
-/// The members of a message, right and wrong ones, in any order.
+/// The members of a message, valid and invalid, in any order.
 fn members() -> impl Strategy<Value = Vec<(String, Value)>> {
     let key = select(&["jsonrpc", "id", "method", "params", "result", "error", "x"][..]);
     let value = prop_oneof![
@@ -117,7 +117,7 @@ fn members() -> impl Strategy<Value = Vec<(String, Value)>> {
     vec((key.prop_map(str::to_owned), value), 0..7)
 }
 
-/// An id that we gave, in the ways in which servers repeat it.
+/// An id of ours, in the forms in which servers repeat it.
 fn our_id() -> impl Strategy<Value = (u64, Value)> {
     (1..=PENDING.len() as u64).prop_flat_map(|id| {
         let repeated = vec![json!(id), json!(id.to_string()), json!(id as f64)];
@@ -125,7 +125,7 @@ fn our_id() -> impl Strategy<Value = (u64, Value)> {
     })
 }
 
-/// A reply to a request of ours, with whatever result or error, and members that nobody knows.
+/// A reply to a pending request, with any result or error and unknown members.
 fn reply() -> impl Strategy<Value = (u64, String)> {
     let body = prop_oneof![
         json().prop_map(|value| ("result".to_owned(), value)),
@@ -150,17 +150,16 @@ proptest! {
     #![proptest_config(budget(1_000))]
 
     #[test]
-    fn no_line_makes_the_decoder_panic_or_answer_a_stranger(line in bytes(SEEDS)) {
+    fn no_line_panics_or_answers_an_unknown_request(line in bytes(SEEDS)) {
         check(&line)?;
     }
 
     #[test]
-    fn no_batch_does_either(batch in vec(members(), 0..4), end in select(&["]", "", ",", "] x"][..])) {
+    fn no_batch_panics_or_answers_an_unknown_request(batch in vec(members(), 0..4), end in select(&["]", "", ",", "] x"][..])) {
         let messages: Vec<String> = batch.iter().map(|members| object(members)).collect();
         check(format!("[{}{end}", messages.join(",")).as_bytes())?;
     }
 
-    /// In a batch, an answer is the same as alone.
     #[test]
     fn a_reply_in_a_batch_is_never_lost((id, line) in reply(), other in members()) {
         let batch = format!("[{},{line}]", object(&other));
@@ -173,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn no_mixture_of_members_does_either(members in members()) {
+    fn no_mixture_of_members_panics_or_answers_an_unknown_request(members in members()) {
         check(object(&members).as_bytes())?;
     }
 }
@@ -181,9 +180,9 @@ proptest! {
 proptest! {
     #![proptest_config(budget(300))]
 
-    /// An answer that is lost is a caller that waits for nothing.
+    /// A lost reply would leave its caller waiting.
     #[test]
-    fn a_reply_to_us_is_never_lost_whatever_is_in_it((id, line) in reply()) {
+    fn a_reply_is_never_lost_whatever_its_content((id, line) in reply()) {
         match check(line.as_bytes())? {
             Some(Inbound::Response { id: answered, .. } | Inbound::Unreadable { id: answered, .. }) => {
                 prop_assert_eq!(answered, CallId(id));
@@ -192,9 +191,8 @@ proptest! {
         }
     }
 
-    /// Half an answer is none.
     #[test]
-    fn a_reply_that_is_cut_off_is_never_taken_for_whole((_, line) in reply(), cut in any::<proptest::sample::Index>()) {
+    fn a_truncated_reply_never_succeeds((_, line) in reply(), cut in any::<proptest::sample::Index>()) {
         let read = check(&line.as_bytes()[..cut.index(line.len())])?;
         prop_assert!(!matches!(read, Some(Inbound::Response { .. })), "{read:?}");
     }

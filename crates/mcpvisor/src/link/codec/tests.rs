@@ -28,7 +28,7 @@ impl PendingRequests for Seven {
     }
 }
 
-/// What is in a line, if there is room for everything.
+/// Decodes a line without a capacity limit.
 fn inbound(line: &[u8], kind: ReplyKind) -> Option<Inbound> {
     match decode(
         line,
@@ -51,7 +51,7 @@ fn shown(inbound: &Inbound) -> String {
     format!("{inbound:?}")
 }
 
-/// What rmcp itself reads in a line, as one of our messages.
+/// Decodes a line with rmcp.
 fn by_rmcp(line: &str) -> Inbound {
     match serde_json::from_str::<ServerJsonRpcMessage>(line).expect(line) {
         JsonRpcMessage::Request(request) => Inbound::Request {
@@ -80,7 +80,7 @@ fn reply(result: Value) -> String {
     json!({"jsonrpc": "2.0", "id": 7, "result": result}).to_string()
 }
 
-/// One result of every kind that a request kinds.
+/// One result of every kind.
 fn results() -> Vec<(ReplyKind, Value)> {
     let tool = json!({"name": "t", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}});
     vec![
@@ -139,7 +139,7 @@ fn results() -> Vec<(ReplyKind, Value)> {
 }
 
 #[test]
-fn every_expected_result_is_read_as_rmcp_reads_it() {
+fn every_expected_result_is_decoded_as_rmcp_does() {
     for (kind, result) in results() {
         let line = reply(result);
         let expected = shown(&by_rmcp(&line));
@@ -149,7 +149,7 @@ fn every_expected_result_is_read_as_rmcp_reads_it() {
 }
 
 #[test]
-fn a_result_of_another_kind_than_expected_is_read_as_rmcp_reads_it() {
+fn a_result_of_an_unexpected_kind_is_decoded_as_rmcp_does() {
     let odd = [
         json!({"resultType": "input_required", "inputRequests": {}, "requestState": "s"}),
         json!({"resultType": "task", "taskId": "t", "status": "working", "ttlMs": null,
@@ -190,7 +190,7 @@ fn an_acknowledgement_may_carry_anything() {
 }
 
 #[test]
-fn requests_and_notifications_are_read_as_rmcp_reads_them() {
+fn requests_and_notifications_are_decoded_as_rmcp_does() {
     let messages = [
         json!({"id": 1, "method": "ping"}),
         json!({"id": "a-b", "method": "ping", "params": {"_meta": {"x": 1}}}),
@@ -222,7 +222,7 @@ fn requests_and_notifications_are_read_as_rmcp_reads_them() {
 }
 
 #[test]
-fn an_id_may_be_a_number_a_float_or_a_text() {
+fn an_id_may_be_an_integer_a_float_or_a_string() {
     for id in ["7", "7.0", "0.7e1", "\"7\""] {
         let line = format!(r#"{{"result":{{"content":[]}},"jsonrpc":"2.0","id":{id}}}"#);
         let inbound = read(&line, ReplyKind::CallTool);
@@ -253,7 +253,7 @@ fn an_id_may_be_a_number_a_float_or_a_text() {
 }
 
 #[test]
-fn an_error_is_read_as_far_as_it_can_be() {
+fn errors_are_decoded_leniently() {
     let cases = [
         (
             json!({"code": -32602, "message": "m", "data": {"a": 1}}),
@@ -291,7 +291,7 @@ fn an_error_is_read_as_far_as_it_can_be() {
 }
 
 #[test]
-fn a_null_error_beside_a_result_is_no_error() {
+fn a_null_error_beside_a_result_is_ignored() {
     let line = r#"{"jsonrpc":"2.0","id":7,"error":null,"result":{"content":[]}}"#;
     assert!(matches!(
         read(line, ReplyKind::CallTool),
@@ -300,7 +300,7 @@ fn a_null_error_beside_a_result_is_no_error() {
 }
 
 #[test]
-fn what_belongs_to_nothing_is_stray_and_shown_without_control_characters() {
+fn other_input_is_stray_and_described_without_control_characters() {
     let lines: [&[u8]; 11] = [
         b"Server listening on stdio",
         b"\x1b[31mred\x1b[0m",
@@ -327,7 +327,7 @@ fn what_belongs_to_nothing_is_stray_and_shown_without_control_characters() {
 }
 
 #[test]
-fn an_empty_line_is_nothing() {
+fn an_empty_line_is_ignored() {
     for line in ["", " ", "\r", "\t \r"] {
         assert!(inbound(line.as_bytes(), ReplyKind::Any).is_none());
     }
@@ -338,7 +338,7 @@ fn an_empty_line_is_nothing() {
 }
 
 #[test]
-fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
+fn a_byte_order_mark_before_a_message_is_ignored() {
     let marked = format!("\u{feff}{}", reply(json!({"content": []})));
     for line in [
         marked.clone(),
@@ -365,7 +365,7 @@ fn the_mark_of_an_encoding_before_a_message_is_passed_over() {
 
 #[cfg(feature = "http")]
 #[test]
-fn an_error_behind_the_mark_of_an_encoding_is_read() {
+fn an_error_after_a_byte_order_mark_is_decoded() {
     let line =
         "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-1,\"message\":\"m\"}}";
     let error = super::decode::decode_error_body(line.as_bytes()).unwrap();
@@ -373,7 +373,7 @@ fn an_error_behind_the_mark_of_an_encoding_is_read() {
 }
 
 #[test]
-fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
+fn an_invalid_reply_with_an_id_fails_its_request() {
     let deep = "[".repeat(200) + &"]".repeat(200);
     let lines: [Vec<u8>; 6] = [
         br#"{"jsonrpc":"2.0","id":7,"result":{"content":[{"type":"te"#.to_vec(),
@@ -391,7 +391,7 @@ fn a_reply_that_says_its_id_and_breaks_is_unreadable_and_not_lost() {
             String::from_utf8_lossy(&line)
         );
     }
-    // Too early to tell a reply from a request, or nobody's reply.
+    // Cut off before it is known to be a reply, or a reply to no pending request.
     for line in [
         r#"{"jsonrpc":"2.0","id":7"#,
         r#"{"jsonrpc":"2.0","id":7,"method":"ping","par"#,
@@ -422,7 +422,7 @@ fn garbage_never_panics_and_never_answers_another_request() {
         let kind = *random.choice(&kinds).unwrap();
         let limit_check = check_limits(&line, &Default::default());
         let decoded = match decode(&line, limit_check, &Seven(kind), |_| true) {
-            // What is left of a line may happen to be a batch.
+            // A mutated line may happen to be a batch.
             Decoded::Batch(messages) => messages,
             one => vec![one],
         };

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::link::{DownKind, Inbound, Link, LinkDown, PendingRequests, ReplyKind};
 
-/// Nothing in these tests takes longer, unless it hangs.
+/// A test that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 const GRACE: CloseSettings = CloseSettings::new(
@@ -24,9 +24,9 @@ const GRACE: CloseSettings = CloseSettings::new(
 );
 
 /// Every request is pending.
-struct Everything;
+struct EverythingPending;
 
-impl PendingRequests for Everything {
+impl PendingRequests for EverythingPending {
     fn reply_kind(&self, _: CallId) -> Option<ReplyKind> {
         Some(ReplyKind::Any)
     }
@@ -54,7 +54,9 @@ fn notification() -> ServerJsonRpcMessage {
 }
 
 async fn next(link: &mut ChannelLink) -> Result<Inbound, LinkDown> {
-    timeout(DEADLINE, link.next(&Everything)).await.unwrap()
+    timeout(DEADLINE, link.next(&EverythingPending))
+        .await
+        .unwrap()
 }
 
 /// Answers every ping.
@@ -75,7 +77,7 @@ async fn messages_travel_in_order() {
     }
     assert_eq!(link.sent(), 100);
     for expected in 0..100 {
-        let inbound = match link.try_next(&Everything) {
+        let inbound = match link.try_next(&EverythingPending) {
             Some(inbound) => inbound,
             None => next(&mut link).await.unwrap(),
         };
@@ -153,14 +155,14 @@ async fn a_panic_is_reported() {
 
 #[tokio::test]
 async fn an_end_is_noticed_even_if_a_sender_is_leaked() {
-    let (keep, mut kept) = mpsc::unbounded_channel();
+    let (leak, mut leaked) = mpsc::unbounded_channel();
     let mut link = serve(move |end| {
-        keep.send(end.outgoing).unwrap();
+        leak.send(end.outgoing).unwrap();
         async {}
     });
     let down = next(&mut link).await.unwrap_err();
     assert_eq!(down.message, "the server ended");
-    drop(kept.recv().await);
+    drop(leaked.recv().await);
 }
 
 #[tokio::test]
@@ -215,7 +217,7 @@ mod with_rmcp {
 
     use super::*;
 
-    /// One tool, which answers or sleeps for ever.
+    /// One tool, which answers or sleeps forever.
     #[derive(Clone)]
     struct Tools {
         _alive: Arc<()>,

@@ -1,6 +1,6 @@
-//! How a server's process is started: its program, arguments, environment and directory.
+//! The command of a server: program, arguments, environment and working directory.
 //!
-//! Starting it is left to [`super::child`].
+//! [`super::child`] starts it.
 
 #[cfg(feature = "config-files")]
 pub(crate) mod parts;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::secret::{MIN_REDACTED_CHARS, Secret, Secrets, proxy_credentials, url_credentials};
 
-/// Variables that every child gets, if the parent has them.
+/// Variables that every child inherits.
 const INHERITED: &[&str] = &[
     "PATH",
     "HOME",
@@ -29,31 +29,31 @@ const INHERITED: &[&str] = &[
     "CURL_CA_BUNDLE",
 ];
 
-/// Variables whose names begin so are inherited too.
+/// Prefixes of further inherited variables.
 const INHERITED_PREFIXES: &[&str] = &["LC_", "XDG_"];
 
 /// Proxy settings, inherited in lower and in upper case.
 const INHERITED_ANY_CASE: &[&str] = &["http_proxy", "https_proxy", "no_proxy", "all_proxy"];
 
-/// The command line of a server that speaks on its stdin and stdout.
+/// The command of a server that communicates over its stdin and stdout.
 ///
-/// The child's environment is not the parent's: it has a short list of harmless variables (the
-/// search path, home, locale, terminal, time zone, proxies, certificates), those named by
-/// [`StdioCommand::inherit_env`], and those set by [`StdioCommand::env`].
+/// The child does not inherit the whole environment, but only a short list of harmless variables
+/// (search path, home, locale, terminal, time zone, proxies, certificates) and those named by
+/// [`StdioCommand::inherit_env`]. [`StdioCommand::env`] sets further ones.
 ///
-/// The child leads a process group of its own, which ends with the connection. Should the host be killed,
-/// then on Linux the child itself is killed with it, unless it gained privileges when it started (setuid
-/// and the like); the rest of the group, and children on other systems, are not: they end if they end
-/// when their stdin does. Out of reach at any time are a grandchild that leaves the group (`setsid`) and
-/// what runs in a container that the child started.
+/// The child leads its own process group, which is killed when the connection ends. If the host is
+/// killed, Linux kills the child as well, unless the child gained privileges when it started (setuid and
+/// the like). The rest of the group, and children on other systems, then end only if they exit on the
+/// end of their stdin. A grandchild that leaves the group (`setsid`) and processes in a container that
+/// the child started are never killed.
 ///
-/// A host must not reap children that are not its own, and must leave SIGPIPE ignored, as Rust's runtime
-/// has it: a child that closes its stdin would end a host with the signal's default action. Needs a Unix
-/// system; only Linux is tested.
+/// The host must not reap children that it did not start, and must leave SIGPIPE ignored, as Rust's
+/// runtime does: otherwise a child that closes its stdin would kill the host. Requires a Unix system;
+/// only Linux is tested.
 ///
-/// Printing one shows neither arguments nor values, because they may be secrets. Values of variables
-/// that its config names, and what [`StdioCommand::secret`] names, are also taken out of errors, of
-/// logs, and of what the child says on its stderr.
+/// `Debug` and `Display` show neither arguments nor values, because they may be secrets. The values of
+/// [`StdioCommand::env`] and [`StdioCommand::inherit_env`], and texts marked with
+/// [`StdioCommand::secret`], are also redacted in errors, logs and the child's stderr.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StdioCommand {
     pub(super) program: OsString,
@@ -61,12 +61,12 @@ pub struct StdioCommand {
     env: Vec<(OsString, Secret<OsString>)>,
     inherit: Vec<OsString>,
     pub(super) cwd: Option<PathBuf>,
-    /// What is secret in the other parts.
+    /// Secret texts within the other parts.
     secrets: Vec<Secret<OsString>>,
 }
 
 impl StdioCommand {
-    /// A command without arguments; a program without a `/` is looked for in the search path.
+    /// A command without arguments. A program without a `/` is searched in `PATH`.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -93,46 +93,46 @@ impl StdioCommand {
         self
     }
 
-    /// Sets a variable of the child's environment; the last value of a name counts.
+    /// Sets an environment variable of the child. The last value of a name counts.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), Secret::new(value.into())));
         self
     }
 
-    /// Lets the child inherit one more variable of the parent's environment.
+    /// Lets the child inherit an environment variable.
     #[must_use]
     pub fn inherit_env(mut self, name: impl Into<OsString>) -> Self {
         self.inherit.push(name.into());
         self
     }
 
-    /// The directory that the child starts in; the parent's if it is not set.
+    /// Sets the working directory of the child. The default is that of the host.
     #[must_use]
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = Some(cwd.into());
         self
     }
 
-    /// The folder that the program starts in, if one was named.
+    /// The working directory, if one is set.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.cwd.as_deref()
     }
 
-    /// Names a text that is secret wherever it stands: a token within an argument, a folder that
-    /// nobody should know. It is shown as `***`.
+    /// Marks a text as secret wherever it occurs, for example a token within an argument. It is shown
+    /// as `***`.
     #[must_use]
     pub fn secret(mut self, text: impl Into<OsString>) -> Self {
         self.secrets.push(Secret::new(text.into()));
         self
     }
 
-    /// The program, as it was given.
+    /// The program, as passed to [`StdioCommand::new`].
     pub fn program(&self) -> &OsStr {
         &self.program
     }
 
-    /// What differs from another command, as a config names it.
+    /// The config keys whose values differ from those of another command.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         let env = self.env != other.env || self.inherit != other.inherit;
         let differs = [
@@ -147,30 +147,25 @@ impl StdioCommand {
             .collect()
     }
 
-    /// The names of the variables that are set for the child.
-    pub(super) fn variables(&self) -> impl Iterator<Item = &OsStr> {
-        self.env.iter().map(|(name, _)| name.as_os_str())
-    }
-
     /// The arguments.
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &OsStr> {
         self.args.iter().map(AsRef::as_ref)
     }
 
-    /// The variables that are set for the child, with their values.
+    /// The names and values of the variables set by [`StdioCommand::env`].
     pub(crate) fn set_variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         let set = self.env.iter();
         set.map(|(name, value)| (name.as_os_str(), value.as_ref()))
     }
 
-    /// What makes it this command and no other: the program and its arguments.
+    /// The program and its arguments, which identify the command.
     pub(crate) fn identity(&self) -> impl Iterator<Item = &[u8]> {
         let args = self.args.iter().map(AsRef::<OsStr>::as_ref);
         let parts = std::iter::once(self.program.as_os_str()).chain(args);
         parts.map(OsStr::as_encoded_bytes)
     }
 
-    /// The whole environment of the child, given the parent's. A later value of a name wins.
+    /// The complete environment of the child. The last value of a name counts.
     pub(super) fn environment(
         &self,
         parent: impl Iterator<Item = (OsString, OsString)>,
@@ -181,8 +176,8 @@ impl StdioCommand {
         environment
     }
 
-    /// What must not be shown of the child: the values of its own variables, the credentials in them
-    /// and in the proxies that it inherits, and what was named.
+    /// Everything to redact: the values of its variables, credentials in them and in inherited proxy
+    /// variables, and texts marked as secret.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let mut credentials = proxy_credentials(&variable);
         let inherited: Vec<OsString> = self.inherit.iter().filter_map(|n| variable(n)).collect();
@@ -198,8 +193,8 @@ impl StdioCommand {
         Secrets::new(all, MIN_REDACTED_CHARS)
     }
 
-    /// A part of the command, or a path made of it, as it may be shown. However short, what was named
-    /// as a secret is not: here it is known to be one.
+    /// Redacts a part of the command, or a path made from it. Secrets of any length are replaced,
+    /// because the text is known to contain them.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -220,7 +215,7 @@ impl StdioCommand {
     }
 }
 
-/// Whether every child gets this variable.
+/// Whether every child inherits this variable.
 pub(crate) fn is_inherited(name: &str) -> bool {
     let in_lower_case = name.to_ascii_lowercase();
     let in_one_case = name == in_lower_case || name == name.to_ascii_uppercase();
@@ -264,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_gets_the_short_list_and_what_is_named_and_nothing_else() {
+    fn a_child_inherits_only_the_listed_and_the_named_variables() {
         let command = StdioCommand::new("server")
             .inherit_env("GH_TOKEN")
             .env("MODE", "quiet")
@@ -311,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secrets_of_a_command_are_its_variables_and_what_was_named() {
+    fn the_secrets_of_a_command_are_its_variables_and_the_marked_texts() {
         let command = StdioCommand::new("server")
             .args(["--name", "argument"])
             .env("TOKEN", "canary-1")

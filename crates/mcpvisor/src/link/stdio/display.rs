@@ -1,6 +1,4 @@
-//! A command as people look at it: what it is, which file it runs, whether a process is its child.
-//!
-//! Nothing here starts anything.
+//! Displays a command, finds its file and recognises its process, without starting it.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,11 +9,11 @@ use super::command::StdioCommand;
 use super::resolve::resolve;
 use crate::state::file_ops::{FileOps, READ_TIMEOUT};
 
-/// Bounds the search for programs.
+/// Limits the time of the search for programs.
 static LOCATE_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
 
 impl StdioCommand {
-    /// The file that would be run now, or why there is none and what to do about it.
+    /// The file that the command would execute, or why it is not found and what to do about it.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -31,21 +29,21 @@ impl StdioCommand {
         };
         let program = Path::new(&self.program);
         let located = LOCATE_OPS.run_blocking(program, READ_TIMEOUT, locate);
-        // The path is not repeated: it may hold a secret.
-        let unanswered = |_| {
+        // The path of the error may contain a secret.
+        let timed_out = |_| {
             let program = self.shown(&self.program);
-            format!("looking for {program} took too long; check the folders of PATH")
+            format!("the search for {program} timed out; check the directories in PATH")
         };
         located
-            .map_err(unanswered)?
+            .map_err(timed_out)?
             .map_err(|failure| match failure.action {
                 Some(action) => format!("{}; {}", failure.message, action.instruction()),
                 None => failure.message,
             })
     }
 
-    /// Whether a process with this command line may be a child of this command. A program that
-    /// became another one is not recognised.
+    /// Whether a process with this command line may be a child of this command. A process that
+    /// replaced itself with another program is not recognised.
     pub fn runs_as(&self, command_line: &[OsString]) -> bool {
         let Some((program, args)) = command_line.split_first() else {
             return false;
@@ -55,8 +53,7 @@ impl StdioCommand {
     }
 }
 
-/// The program, with the number of its arguments and the names of its variables: what else there is
-/// may be a secret.
+/// The program, the number of arguments and the names of variables; the rest may be secret.
 impl fmt::Display for StdioCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown(&self.program))?;
@@ -66,8 +63,8 @@ impl fmt::Display for StdioCommand {
             count => write!(f, " with {count} arguments")?,
         }
         let names: Vec<_> = self
-            .variables()
-            .map(|name| name.to_string_lossy())
+            .set_variables()
+            .map(|(name, _)| name.to_string_lossy())
             .collect();
         if !names.is_empty() {
             write!(f, ", sets {}", names.join(", "))?;
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_described_without_its_secrets() {
+    fn a_command_is_displayed_without_its_secrets() {
         let command = StdioCommand::new("npx")
             .args(["-y", "s3cret"])
             .env("TOKEN", "s3cret")

@@ -1,7 +1,7 @@
 //! The link to a child process: its pipes, its state and the [`Link`] implementation.
 //!
 //! One task drives the link by polling: writing, reading and watching for the exit happen in the
-//! same future, so messages keep the order of the calls. Two things run elsewhere: a task reads
+//! same future, so messages keep the order of the calls. Two things run outside it: a task reads
 //! stderr, which must be drained even while the link is not polled, and a blocking thread decodes
 //! large lines.
 

@@ -1,4 +1,4 @@
-//! Finds the program of a command, and says in a person's words why it cannot be started.
+//! Finds the program of a command, and explains why it cannot be started.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -11,11 +11,10 @@ use rustix::fs::{Access, access};
 use super::command::StdioCommand;
 use crate::link::{OpenFailure, OpenFailureClass};
 
-/// The file to run, for a child with this environment.
+/// The file to execute, for a child with this environment.
 ///
-/// Searching here and not in the child keeps the cheap way of starting a process open, which the
-/// standard library leaves when it would have to search the child's own path, and tells a missing
-/// command from a missing directory.
+/// `execve` does not search `PATH`. Searching before the spawn also distinguishes a missing command
+/// from a missing working directory.
 pub(super) fn resolve(
     command: &StdioCommand,
     environment: &[(OsString, OsString)],
@@ -28,21 +27,21 @@ pub(super) fn resolve(
     let candidates = path
         .map(|(_, path)| std::env::split_paths(path).collect())
         .unwrap_or_else(|| vec![PathBuf::from("/usr/bin"), PathBuf::from("/bin")]);
-    let mut found_but_locked = None;
+    let mut not_executable_file = None;
     for directory in candidates.iter().filter(|_| !program.is_empty()) {
         let file = match &command.cwd {
-            // The search happens in the child's directory, as the child itself would do it.
+            // Relative entries of PATH are relative to the child's working directory.
             Some(cwd) => cwd.join(directory).join(program),
             None => directory.join(program),
         };
         match file.metadata() {
             Ok(data) if !data.is_file() => {}
             Ok(_) if access(&file, Access::EXEC_OK).is_ok() => return Ok(absolute(file)),
-            Ok(_) => found_but_locked = Some(file),
+            Ok(_) => not_executable_file = Some(file),
             Err(_) => {}
         }
     }
-    Err(match found_but_locked {
+    Err(match not_executable_file {
         Some(file) => not_executable(
             format!("{} is not executable", command.shown(file)),
             Action::MakeExecutable,
@@ -51,12 +50,12 @@ pub(super) fn resolve(
     })
 }
 
-/// A file that was found from here must also be found after the child changed its directory.
+/// The path must stay valid after the child changed its directory.
 fn absolute(file: PathBuf) -> PathBuf {
     std::path::absolute(&file).unwrap_or(file)
 }
 
-/// Why starting the file failed.
+/// Explains why spawning failed.
 pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) -> OpenFailure {
     let program = command.shown(&command.program);
     if let Some(cwd) = &command.cwd
@@ -72,33 +71,33 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
     }
     match error.kind() {
         ErrorKind::NotFound if in_directory(command, file).exists() => not_executable(
-            format!("{program} names an interpreter that does not exist"),
+            format!("the interpreter of {program} does not exist"),
             Action::InstallInterpreter,
         ),
         ErrorKind::NotFound | ErrorKind::NotADirectory => not_found(command),
         ErrorKind::PermissionDenied => not_executable(
-            format!("{program} may not be run: permission denied"),
+            format!("cannot run {program}: permission denied"),
             Action::MakeExecutable,
         ),
         ErrorKind::InvalidInput | ErrorKind::ArgumentListTooLong => not_executable(
-            format!("{program} cannot be run as configured: {error}"),
+            format!("cannot run {program} as configured: {error}"),
             Action::FixKeys("\"command\", \"args\" or \"env\"".to_owned()),
         ),
         _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
             not_executable(
-                format!("{program} is in no format that this system can run"),
+                format!("{program} is not an executable of this system"),
                 Action::UseNativeBuild,
             )
         }
         _ => OpenFailure {
             class: OpenFailureClass::Transient,
-            message: format!("{program} could not be started: {error}"),
+            message: format!("cannot start {program}: {error}"),
             action: None,
         },
     }
 }
 
-/// Refuses what no program could be given.
+/// Rejects arguments and variables that cannot be passed to any program.
 pub(super) fn check(command: &StdioCommand) -> Result<(), OpenFailure> {
     command.check_given().map_err(|problem| {
         let action = Action::FixKeys(format!("{:?}", problem.name));

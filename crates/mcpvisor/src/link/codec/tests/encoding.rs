@@ -1,4 +1,4 @@
-//! What is written.
+//! Encoding.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn meta(token: i64) -> RequestMetaObject {
 }
 
 #[test]
-fn every_message_is_written_as_rmcp_writes_it_on_one_line() {
+fn every_message_is_encoded_as_rmcp_does_on_one_line() {
     let mut token_only = call(Some(rmcp::object!({"text": "a\nb", "n": [1, {"x": null}]})));
     token_only.extensions.insert(meta(41));
     let mut both = call(None);

@@ -1,9 +1,9 @@
-//! What is too large, too deep or too much.
+//! Messages that exceed a limit or the capacity.
 
 use super::*;
 
-/// A line with a result of ours, whose id stands in front or behind.
-fn both_ways(result: &str) -> [String; 2] {
+/// A reply with its id before and after the result.
+fn with_id_on_either_side(result: &str) -> [String; 2] {
     [
         format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#),
         format!(r#"{{"jsonrpc":"2.0","result":{result},"id":7}}"#),
@@ -21,9 +21,9 @@ fn problem_of(line: &str) -> String {
 }
 
 #[test]
-fn a_reply_beyond_a_bound_fails_its_call_and_names_the_bound() {
+fn a_reply_beyond_a_limit_fails_its_call_and_names_the_limit() {
     let deep = "[".repeat(128) + &"]".repeat(128);
-    // An acknowledgement is not read any further, and a member that nobody knows is skipped.
+    // The depth also counts in members that the decoder skips.
     let hidden = format!(r#"{{"content":[],"x":{deep}}}"#);
     let values = format!(r#"{{"structuredContent":[{}1]}}"#, "1,".repeat(262_144));
     let objects = r#"{"a":0},"#.repeat(60_000);
@@ -34,7 +34,7 @@ fn a_reply_beyond_a_bound_fails_its_call_and_names_the_bound() {
         (&values, "more than 262144 JSON values"),
         (&memory, "more than 48 MiB"),
     ] {
-        for line in both_ways(result) {
+        for line in with_id_on_either_side(result) {
             let problem = problem_of(&line);
             assert!(problem.contains(named), "{problem}");
         }
@@ -42,7 +42,7 @@ fn a_reply_beyond_a_bound_fails_its_call_and_names_the_bound() {
 }
 
 #[test]
-fn a_bound_is_no_matter_for_what_nobody_waits_for() {
+fn other_messages_beyond_a_limit_are_stray_or_dropped() {
     let deep = "[".repeat(200) + &"]".repeat(200);
     for line in [
         format!(r#"{{"jsonrpc":"2.0","id":8,"result":{deep}}}"#),
@@ -65,20 +65,20 @@ fn a_bound_is_no_matter_for_what_nobody_waits_for() {
 }
 
 #[test]
-fn a_reply_that_breaks_before_its_id_is_told_is_not_lost_either() {
+fn a_reply_that_is_invalid_before_its_id_fails_its_request() {
     for line in [
         r#"{"jsonrpc":"2.0","result":{"x":nonsense},"id":7}"#,
         r#"{"result":{"x":[1,2},"id":7,"jsonrpc":"2.0"}"#,
     ] {
         assert!(problem_of(line).contains("not valid JSON"), "{line}");
     }
-    // The number may go on where the line was cut off.
+    // The number may be cut off.
     let cut = r#"{"jsonrpc":"2.0","result":{},"id":7"#;
     assert!(is_stray(&read(cut, ReplyKind::CallTool)));
 }
 
 #[test]
-fn a_large_result_is_read_as_what_is_expected_or_not_at_all() {
+fn a_large_result_is_decoded_only_as_the_expected_kind() {
     let text = "x".repeat(100_000);
     let whole = reply(json!({"content": [{"type": "text", "text": text}]}));
     assert!(matches!(
@@ -91,7 +91,7 @@ fn a_large_result_is_read_as_what_is_expected_or_not_at_all() {
 }
 
 #[test]
-fn without_room_replies_are_read_and_nothing_else_is() {
+fn without_capacity_only_replies_are_decoded() {
     let decode = |line: &str| {
         decode(
             line.as_bytes(),
@@ -136,7 +136,7 @@ fn without_room_replies_are_read_and_nothing_else_is() {
         let decoded = decode(&format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#
         ));
-        assert!(is_refused_request(
+        assert!(is_rejected_request(
             &decoded,
             &RequestId::Number(1),
             RejectReason::TooMany
@@ -144,12 +144,12 @@ fn without_room_replies_are_read_and_nothing_else_is() {
     }
 }
 
-fn is_refused_request(decoded: &Decoded, id: &RequestId, why: RejectReason) -> bool {
+fn is_rejected_request(decoded: &Decoded, id: &RequestId, why: RejectReason) -> bool {
     matches!(decoded, Decoded::RejectedRequest(refused, because) if refused == id && *because == why)
 }
 
 #[test]
-fn what_nobody_asked_for_must_not_be_large() {
+fn large_unsolicited_messages_are_dropped() {
     let decode = |id: &str, text: &str| {
         let line = format!(r#"{{"jsonrpc":"2.0",{id}"method":"x","params":{{"a":{text}}}}}"#);
         let line = line.as_bytes();
@@ -165,12 +165,12 @@ fn what_nobody_asked_for_must_not_be_large() {
         assert!(matches!(decode("", &text), Decoded::Dropped([])));
         let theirs = RequestId::String("theirs".into());
         let decoded = decode(r#""id":"theirs","#, &text);
-        assert!(is_refused_request(
+        assert!(is_rejected_request(
             &decoded,
             &theirs,
             RejectReason::TooLarge
         ));
-        // An id that is large itself is not kept, and one that is none cannot be answered.
+        // A request with a long or invalid id cannot be answered.
         let long = format!(r#""id":"{}","#, "x".repeat(1_000));
         for id in [&long, r#""id":[1],"#] {
             assert!(matches!(decode(id, &text), Decoded::Dropped([])), "{id}");

@@ -1,11 +1,11 @@
-//! All that a command says, to be written down by who knows what of it is secret.
+//! The unredacted parts of a command, for the config writer, which redacts them itself.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 
 use super::StdioCommand;
 
-/// The parts of a [`StdioCommand`], secrets among them.
+/// The parts of a [`StdioCommand`], including secrets.
 pub(crate) struct CommandParts<'c> {
     pub(crate) program: Cow<'c, str>,
     pub(crate) args: Vec<String>,
