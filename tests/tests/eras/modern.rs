@@ -186,7 +186,7 @@ async fn what_the_server_does_not_offer_is_an_invalid_request() {
     let (_runtime, handle) = ready(config).await;
     let refused = handle.subscribe("x://y").await.unwrap_err();
     assert!(
-        matches!(&refused, CallError::InvalidRequest { problem, .. } if problem.contains("no subscriptions")),
+        matches!(&refused, CallError::InvalidRequest { problem, .. } if problem.contains("does not support resource subscriptions")),
         "{refused}"
     );
 }

@@ -36,10 +36,7 @@ pub(crate) async fn check(
     generation: Generation,
     limit: Duration,
 ) {
-    let ping = ClientRequest::PingRequest(PingRequest {
-        method: Default::default(),
-        extensions: Default::default(),
-    });
+    let ping = ClientRequest::PingRequest(PingRequest::default());
     // `None` means that the connection ended, which its task reports.
     if let Ok(Some(answer)) = tokio::time::timeout(limit, connection.request(ping)).await {
         let _ = actor.send_message(ServerMessage::CheckEnded {

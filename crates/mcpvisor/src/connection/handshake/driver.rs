@@ -135,7 +135,8 @@ impl<L: Link> Handshake<'_, L> {
                 }
                 Received::Error(error) => return Err(error),
             };
-            // A timeout is no first byte: the server may still be starting, and keeps its permit.
+            // A timeout does not count as a first byte: the server may still be starting, and keeps
+            // its permit.
             let is_byte = reply != HandshakeReply::Silence;
             match self.negotiation.on_reply(reply) {
                 NextStep::Send(request) => {
@@ -231,10 +232,8 @@ impl<L: Link> Handshake<'_, L> {
     fn agree_legacy(&mut self, info: InitializeResult) -> Result<Negotiated, HandshakeError> {
         self.forget_unanswered();
         self.link.set_protocol_version(&info.protocol_version);
-        let initialized = ClientNotification::InitializedNotification(InitializedNotification {
-            method: Default::default(),
-            extensions: Default::default(),
-        });
+        let initialized = InitializedNotification::default();
+        let initialized = ClientNotification::InitializedNotification(initialized);
         self.link
             .push(ClientJsonRpcMessage::notification(initialized))
             .map_err(HandshakeError::InvalidReply)?;
@@ -264,28 +263,15 @@ fn negotiated(mut info: ServerPeerInfo, era: Era) -> Negotiated {
 
 /// Whether the server cannot have received any request.
 fn is_unreachable(down: &LinkDown) -> bool {
-    match down.kind {
-        DownKind::Unreachable => true,
-        DownKind::Exited
-        | DownKind::Killed
-        | DownKind::Closed
-        | DownKind::WriteFailed
-        | DownKind::Broken => false,
-    }
+    down.kind == DownKind::Unreachable
 }
 
 /// The lists that the server offers; no others are requested.
 fn offered_lists(capabilities: &ServerCapabilities) -> Vec<ListKind> {
-    let mut lists = Vec::new();
-    if capabilities.tools.is_some() {
-        lists.push(ListKind::Tools);
-    }
-    if capabilities.prompts.is_some() {
-        lists.push(ListKind::Prompts);
-    }
-    if capabilities.resources.is_some() {
-        lists.push(ListKind::Resources);
-        lists.push(ListKind::Templates);
-    }
-    lists
+    let is_offered = |list: &ListKind| match list {
+        ListKind::Tools => capabilities.tools.is_some(),
+        ListKind::Prompts => capabilities.prompts.is_some(),
+        ListKind::Resources | ListKind::Templates => capabilities.resources.is_some(),
+    };
+    ListKind::ALL.into_iter().filter(is_offered).collect()
 }

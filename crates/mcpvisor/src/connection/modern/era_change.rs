@@ -102,10 +102,7 @@ impl<L: Link> Session<'_, L> {
         }
         let id = self.task.slot.calls.next_id();
         modern.era_check = Some(EraCheck { at, request: id });
-        let request = ClientRequest::PingRequest(PingRequest {
-            method: Default::default(),
-            extensions: Default::default(),
-        });
+        let request = ClientRequest::PingRequest(PingRequest::default());
         // The reply is checked for an era change when it arrives; no receiver is needed.
         let (reply, _) = oneshot::channel();
         self.start_internal(InternalRequest { id, request, reply });

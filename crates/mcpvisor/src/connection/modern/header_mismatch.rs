@@ -2,7 +2,7 @@
 
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::ErrorData;
-use rmcp::model::{CallToolRequest, ClientRequest, ListToolsResult, ServerResult, Tool};
+use rmcp::model::{ClientRequest, ListToolsResult, ServerResult, Tool};
 
 use super::param_headers::{ParamHeaders, is_same_tool};
 use crate::api::reply::Failure;
@@ -11,10 +11,10 @@ use crate::link::{Link, ReplyKind};
 use crate::log_limit::log_limited;
 use crate::server::call::Call;
 
-/// The parameter headers of a session, and the calls that wait for newer ones.
+/// The parameter headers of a session, and the calls that wait for an update.
 #[derive(Default)]
 pub(super) struct ParamHeaderState {
-    headers: ParamHeaders,
+    pub(super) headers: ParamHeaders,
     /// Calls that were refused for wrong headers and wait for a new tool listing, with the refusal.
     mismatched: Vec<(Box<Call>, ErrorData)>,
     /// The tools of the internal listing in progress.
@@ -22,10 +22,6 @@ pub(super) struct ParamHeaderState {
 }
 
 impl ParamHeaderState {
-    pub(super) fn set_headers(&self, call: &mut CallToolRequest) {
-        self.headers.set_headers(call);
-    }
-
     /// Starts a new listing with its first page.
     pub(super) fn on_internal_request(&mut self, request: &ClientRequest) {
         if let ClientRequest::ListToolsRequest(list) = request
@@ -40,8 +36,8 @@ impl ParamHeaderState {
         Some(self.mismatched.swap_remove(at).0)
     }
 
-    pub(super) fn drain_calls(&mut self) -> impl Iterator<Item = (Box<Call>, ErrorData)> {
-        self.mismatched.drain(..)
+    pub(super) fn drain_calls(&mut self) -> impl Iterator<Item = Box<Call>> {
+        self.mismatched.drain(..).map(|(call, _)| call)
     }
 }
 
@@ -103,15 +99,14 @@ impl<L: Link> Session<'_, L> {
     /// An internal request failed. If it listed tools, calls with wrong headers end with their
     /// refusal.
     pub(in crate::connection) fn on_listing_failed(&mut self, reply_kind: ReplyKind) {
-        let modern = self.modern.as_mut();
-        let Some(state) = modern.and_then(|it| it.param_headers.as_mut()) else {
-            return;
-        };
         if reply_kind != ReplyKind::ListTools {
             return;
         }
+        let Some(state) = self.param_headers() else {
+            return;
+        };
         state.listing.clear();
-        for (call, error) in state.mismatched.drain(..) {
+        for (call, error) in std::mem::take(&mut state.mismatched) {
             self.batch.finish(call, Err(Failure::Error(error)));
         }
     }

@@ -49,8 +49,8 @@ impl ModernSession {
                 return Translated::Unsubscribe(unsubscribe.params.uri.clone());
             }
             ClientRequest::CallToolRequest(call) => {
-                if let Some(headers) = &self.param_headers {
-                    headers.set_headers(call);
+                if let Some(state) = &self.param_headers {
+                    state.headers.set_headers(call);
                 }
             }
             _ => {}
@@ -143,10 +143,7 @@ impl<L: Link> Session<'_, L> {
 /// Translates a retried call back if its new connection is of the legacy era.
 fn translate_to_legacy(request: &mut ClientRequest) {
     if matches!(request, ClientRequest::DiscoverRequest(_)) {
-        *request = ClientRequest::PingRequest(PingRequest {
-            method: Default::default(),
-            extensions: Default::default(),
-        });
+        *request = ClientRequest::PingRequest(PingRequest::default());
     }
 }
 
@@ -158,7 +155,7 @@ fn renew_progress_token(request: &mut ClientRequest, id: CallId) {
     }
 }
 
-/// Whether the server may require input for a request. It is then kept, to be sent again.
+/// Whether the server may require input for a request. If so, the request is retained to be sent again.
 pub(in crate::connection) fn may_require_input(request: Option<&ClientRequest>) -> bool {
     matches!(
         request,

@@ -155,7 +155,7 @@ impl<L: Link> Session<'_, L> {
         held.extend(subscribing.map(|(_, call)| (call, false)));
         if let Some(headers) = &mut modern.param_headers {
             // The server refused these calls before it ran them.
-            held.extend(headers.drain_calls().map(|(call, _)| (call, false)));
+            held.extend(headers.drain_calls().map(|call| (call, false)));
         }
         held
     }

@@ -270,12 +270,10 @@ fn announced_lists(capabilities: &rmcp::model::ServerCapabilities) -> Vec<ListKi
     let prompts = capabilities.prompts.as_ref().and_then(|it| it.list_changed);
     let resources = capabilities.resources.as_ref();
     let resources = resources.and_then(|it| it.list_changed);
-    let lists = [
-        (tools, ListKind::Tools),
-        (prompts, ListKind::Prompts),
-        (resources, ListKind::Resources),
-        (resources, ListKind::Templates),
-    ];
-    let announced = lists.into_iter().filter(|(it, _)| *it == Some(true));
-    announced.map(|(_, list)| list).collect()
+    let is_announced = |list: &ListKind| match list {
+        ListKind::Tools => tools == Some(true),
+        ListKind::Prompts => prompts == Some(true),
+        ListKind::Resources | ListKind::Templates => resources == Some(true),
+    };
+    ListKind::ALL.into_iter().filter(is_announced).collect()
 }

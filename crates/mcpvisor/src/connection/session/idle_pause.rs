@@ -12,14 +12,16 @@ use crate::server::actor::now;
 impl<L: Link> Session<'_, L> {
     /// When the idle timers must be refreshed again, if a request of the server is unanswered.
     pub(super) fn idle_refresh_due(&self) -> Option<Instant> {
-        let refreshed_at = self.server_requests.idle_refreshed_at()?;
+        let requests = &self.server_requests;
+        let refreshed_at = requests.idle_refreshed_at;
+        let refreshed_at = refreshed_at.filter(|_| requests.has_unanswered())?;
         let idle = self.pending.calls().map(|call| call.idle).min()?;
         Some(refreshed_at + (idle / 3).max(Duration::from_millis(1)))
     }
 
     /// Marks all in-flight calls as progressing, with the next flush.
     pub(super) fn refresh_idle_timers(&mut self) {
-        self.server_requests.set_idle_refreshed(now());
+        self.server_requests.idle_refreshed_at = Some(now());
         let calls = self.pending.calls().map(|call| call.id);
         self.batch.summary.progressed.extend(calls);
     }

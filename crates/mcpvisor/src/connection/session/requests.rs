@@ -99,11 +99,7 @@ fn cancel_reason(outcome: &Outcome) -> &'static str {
         Outcome::Deadline { idle: true, .. } => "no progress in time",
         Outcome::Deadline { idle: false, .. } => "deadline passed",
         Outcome::Cancelled => "cancelled by the caller",
-        Outcome::NotSent(_)
-        | Outcome::Busy
-        | Outcome::Unknown(_)
-        | Outcome::Refused(_)
-        | Outcome::Answered(_) => "given up",
+        _ => "abandoned",
     }
 }
 
@@ -111,11 +107,6 @@ fn cancel_reason(outcome: &Outcome) -> &'static str {
 fn not_sent(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::Deadline { idle, .. } => Outcome::Deadline { sent: false, idle },
-        Outcome::Cancelled
-        | Outcome::NotSent(_)
-        | Outcome::Busy
-        | Outcome::Unknown(_)
-        | Outcome::Refused(_)
-        | Outcome::Answered(_) => outcome,
+        outcome => outcome,
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct ServerRequests {
     tasks: TaskSet<(RequestId, Result<ClientResult, ErrorData>)>,
     unanswered: Vec<(RequestId, AbortHandle)>,
     /// When the idle timers of calls were last refreshed because of an unanswered request.
-    idle_refreshed_at: Option<Instant>,
+    pub(super) idle_refreshed_at: Option<Instant>,
 }
 
 impl ServerRequests {
@@ -43,14 +43,9 @@ impl ServerRequests {
         self.tasks.is_busy()
     }
 
-    /// When the idle timers were last refreshed, while the server waits for an answer.
-    pub(super) fn idle_refreshed_at(&self) -> Option<Instant> {
-        let is_waiting = !self.unanswered.is_empty();
-        self.idle_refreshed_at.filter(|_| is_waiting)
-    }
-
-    pub(super) fn set_idle_refreshed(&mut self, at: Instant) {
-        self.idle_refreshed_at = Some(at);
+    /// Whether the server waits for an answer.
+    pub(super) fn has_unanswered(&self) -> bool {
+        !self.unanswered.is_empty()
     }
 
     /// Starts to answer a request. Returns an answer that needs no task.

@@ -26,7 +26,7 @@ use crate::server::message::FailedCall;
 pub(super) struct SessionCheck {
     loss: SessionLoss,
     ping: Option<CheckPing>,
-    /// Requests that were answered with a doubtful error and wait for the ping.
+    /// Requests whose error may mean a lost session, until the ping ends.
     parked: Vec<ParkedRequest>,
 }
 
@@ -36,10 +36,10 @@ enum SessionLoss {
     /// The session is not lost.
     #[default]
     None,
-    /// Another request was refused by status. This server reports a lost session by status, so a
-    /// doubtful error is the tool's own.
+    /// Another request was refused by status. This server reports a lost session by status, so an
+    /// error that only mentions it is the tool's own.
     Reported,
-    /// A ping was refused after a doubtful error: further doubtful errors mean the same.
+    /// A ping was refused after such an error: further ones mean the same.
     Confirmed,
 }
 
@@ -92,10 +92,7 @@ impl<L: Link> Session<'_, L> {
     fn ping_session(&mut self) {
         let id = self.task.slot.calls.next_id();
         let answer_within = self.task.slot.config().settings.health.keepalive_timeout;
-        let request = ClientRequest::PingRequest(PingRequest {
-            method: Default::default(),
-            extensions: Default::default(),
-        });
+        let request = ClientRequest::PingRequest(PingRequest::default());
         let reply_kind = ReplyKind::of(&request);
         match self.link.push_request(id, &mut Some(request), false) {
             Ok(position) => {
