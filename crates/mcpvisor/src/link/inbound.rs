@@ -33,7 +33,7 @@ pub(crate) enum Inbound {
         /// The request.
         id: CallId,
         /// The kind of failure.
-        trouble: RequestFailure,
+        failure: RequestFailure,
         /// The HTTP status, if any.
         status: Option<u16>,
         /// The error in the response body, if any.

@@ -67,7 +67,7 @@ impl ServerState {
     fn call_failed(&mut self, generation: Generation, failed: FailedCall) {
         let FailedCall {
             call,
-            trouble,
+            failure,
             fault,
         } = failed;
         let id = call.id;
@@ -75,7 +75,7 @@ impl ServerState {
         self.step(Input::CallFailed {
             generation,
             call: id,
-            failure: trouble,
+            failure,
             fault,
         });
     }

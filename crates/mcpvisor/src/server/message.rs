@@ -182,7 +182,7 @@ pub(crate) struct InboundSummary {
 #[derive(Debug)]
 pub(crate) struct FailedCall {
     pub(crate) call: Box<Call>,
-    pub(crate) trouble: RequestFailure,
+    pub(crate) failure: RequestFailure,
     pub(crate) fault: Fault,
 }
 

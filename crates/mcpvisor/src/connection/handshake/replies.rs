@@ -51,11 +51,11 @@ impl<L: Link> Handshake<'_, L> {
             }
             Inbound::Failed {
                 id,
-                trouble,
+                failure,
                 status,
                 error,
                 message,
-            } => self.on_request_failure(id, trouble, status, error, message),
+            } => self.on_request_failure(id, failure, status, error, message),
             Inbound::Request { id, request } => {
                 answer_before_handshake(self.link, id, &request);
                 None

@@ -71,10 +71,10 @@ impl<L: Link> Session<'_, L> {
         self.batch.report_session_lost(fault.clone());
         match request.requester {
             Requester::Caller(call) if call.request.is_some() => {
-                let trouble = RequestFailure::SessionLost;
+                let failure = RequestFailure::SessionLost;
                 self.batch.summary.failed.push(FailedCall {
                     call,
-                    trouble,
+                    failure,
                     fault,
                 });
             }

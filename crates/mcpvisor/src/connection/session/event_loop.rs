@@ -174,11 +174,11 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Unreadable { id, problem } => self.on_unreadable(id, problem),
             Inbound::Failed {
                 id,
-                trouble,
+                failure,
                 status,
                 error,
                 message,
-            } => self.on_request_failure(id, trouble, status, error, &message),
+            } => self.on_request_failure(id, failure, status, error, &message),
             Inbound::SessionGone { message } => {
                 self.report_session_lost(&message);
                 self.session_lost();

@@ -98,7 +98,7 @@ impl<L: Link> Session<'_, L> {
                 }
                 self.batch.summary.failed.push(FailedCall {
                     call,
-                    trouble: failure,
+                    failure,
                     fault: Fault::new(class, message),
                 });
             }

@@ -182,7 +182,7 @@ impl<L: Link> Session<'_, L> {
                 call.note_refusal(Some(error));
                 self.batch.summary.failed.push(FailedCall {
                     call,
-                    trouble: RequestFailure::SessionLost,
+                    failure: RequestFailure::SessionLost,
                     fault: Fault::new(FaultClass::SessionExpired, message),
                 });
             }

@@ -58,9 +58,9 @@ pub(super) fn to_inbound(
 ) -> Inbound {
     let status = refusal.status;
     let error = decode_error_body(&refusal.body);
-    let failed = |trouble, message: String| Inbound::Failed {
+    let failed = |failure, message: String| Inbound::Failed {
         id,
-        trouble,
+        failure,
         status: Some(status.as_u16()),
         error: error.clone(),
         message,
@@ -167,7 +167,7 @@ mod tests {
     /// The failure of a refused request, or `None` if it counts as answered.
     fn failure_of(status: u16, body: &str, in_session: bool) -> Option<RequestFailure> {
         match to_inbound(CallId(1), &refusal(status, body), in_session, false) {
-            Inbound::Failed { trouble, .. } => Some(trouble),
+            Inbound::Failed { failure, .. } => Some(failure),
             Inbound::Response { result: Err(_), .. } => None,
             other => panic!("{other:?}"),
         }

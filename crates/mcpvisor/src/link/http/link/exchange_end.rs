@@ -92,7 +92,7 @@ impl HttpLink {
                 }
                 Some(Inbound::Failed {
                     id,
-                    trouble: RequestFailure::ConnectTimedOut,
+                    failure: RequestFailure::ConnectTimedOut,
                     status: None,
                     error: None,
                     message: error.problem,
@@ -115,7 +115,7 @@ impl HttpLink {
             ExchangeOutcome::Accepted if self.stream.accept(id, pending) => None,
             ExchangeOutcome::Accepted => Some(Inbound::Failed {
                 id,
-                trouble: RequestFailure::ServerFault,
+                failure: RequestFailure::ServerFault,
                 status: Some(StatusCode::ACCEPTED.as_u16()),
                 error: None,
                 message: "the server accepted the request, but there is no stream for its reply"
@@ -361,7 +361,7 @@ impl HttpLink {
 fn server_fault(id: CallId, message: &str) -> Inbound {
     Inbound::Failed {
         id,
-        trouble: RequestFailure::ServerFault,
+        failure: RequestFailure::ServerFault,
         status: None,
         error: None,
         message: message.to_owned(),

@@ -145,7 +145,7 @@ impl RequestHold {
         self.end_pause();
         self.requests.drain(..).map(|request| Inbound::Failed {
             id: request.id,
-            trouble: RequestFailure::NotWritten,
+            failure: RequestFailure::NotWritten,
             status: None,
             error: None,
             message: message.to_owned(),
@@ -249,7 +249,7 @@ mod tests {
         assert!(failed.iter().all(|failed| matches!(
             failed,
             Inbound::Failed {
-                trouble: RequestFailure::NotWritten,
+                failure: RequestFailure::NotWritten,
                 ..
             }
         )));
