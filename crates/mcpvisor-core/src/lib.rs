@@ -19,7 +19,7 @@ pub use policy::{
 };
 pub use text::{glob, names, suspicion};
 
-pub use admission::{Admission, Admitted, Priority};
+pub use admission::{Admission, AdmitOutcome, Priority};
 pub use backoff::Backoff;
 pub use budget::{ConnectTiming, ReconnectBudget};
 pub use glob::{Filter, FilterRejection, Glob};

@@ -9,7 +9,7 @@ use super::io::{CallEnd, Effect, NewCall, NotSent, Outcome};
 use super::state::{AfterTeardown, Attempt, State, TeardownPhase};
 use super::{Machine, Now, later};
 use crate::ids::{CallId, Generation};
-use crate::policy::admission::Admitted;
+use crate::policy::admission::AdmitOutcome;
 use crate::policy::retry::Known;
 
 impl Machine {
@@ -42,18 +42,18 @@ impl Machine {
             .admission
             .enter(new.client, new.call, new.priority, open)
         {
-            Admitted::InFlight => self.start_new_call(now, new),
-            Admitted::Queued => {
+            AdmitOutcome::InFlight => self.start_new_call(now, new),
+            AdmitOutcome::Queued => {
                 self.track(new, CallPlace::Queued { until });
                 self.wake_for_call(now);
             }
-            Admitted::QueuedInsteadOf { evicted } => {
+            AdmitOutcome::QueuedInsteadOf { evicted } => {
                 self.calls.remove(evicted);
                 self.resolve(evicted, Outcome::Busy);
                 self.track(new, CallPlace::Queued { until });
                 self.wake_for_call(now);
             }
-            Admitted::QueueFull => {
+            AdmitOutcome::QueueFull => {
                 self.resolve(new.call, Outcome::Busy);
                 // The queue may have no capacity at all: the next call finds the server awake.
                 self.wake_for_call(now);

@@ -304,7 +304,7 @@ impl Machine {
         });
     }
 
-    /// Replaces the live connection: drains it if asked to, closes it, connects again.
+    /// Replaces the live connection: drains it if requested, closes it, connects again.
     pub(super) fn replace_connection(
         &mut self,
         now: Now,

@@ -168,7 +168,7 @@ pub enum Input {
     Tick,
 }
 
-/// A call that asks to be admitted.
+/// A new call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCall {
     /// Its id.

@@ -24,7 +24,7 @@ pub enum Priority {
 
 /// Where a new call goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admitted {
+pub enum AdmitOutcome {
     /// It is in flight: send it.
     InFlight,
     /// It is queued; [`Admission::next`] will return it.
@@ -105,17 +105,17 @@ impl Admission {
         call: CallId,
         priority: Priority,
         open: bool,
-    ) -> Admitted {
+    ) -> AdmitOutcome {
         if open && self.queued == 0 && self.in_flight < self.max_in_flight {
             self.count_in_flight(client);
-            return Admitted::InFlight;
+            return AdmitOutcome::InFlight;
         }
         let evicted = if self.queued - self.returned < self.max_queued {
             None
         } else {
             match self.evict_for(client) {
                 Some(evicted) => Some(evicted),
-                None => return Admitted::QueueFull,
+                None => return AdmitOutcome::QueueFull,
             }
         };
         let queue = self.queues.entry(client).or_default();
@@ -131,8 +131,8 @@ impl Admission {
         queue.insert(ahead, QueuedCall { call, priority });
         self.queued += 1;
         match evicted {
-            Some(evicted) => Admitted::QueuedInsteadOf { evicted },
-            None => Admitted::Queued,
+            Some(evicted) => AdmitOutcome::QueuedInsteadOf { evicted },
+            None => AdmitOutcome::Queued,
         }
     }
 
@@ -189,9 +189,9 @@ impl Admission {
             self.turns.retain(|turn| *turn != client);
         }
         let earlier = queue.iter().take_while(|it| it.returned_before(call));
-        let place = earlier.count();
+        let index = earlier.count();
         let priority = None;
-        queue.insert(place, QueuedCall { call, priority });
+        queue.insert(index, QueuedCall { call, priority });
         let first = queue.front().map_or(call, |it| it.call);
         let earlier = self.turns.iter().take_while(|turn| {
             let next = self.queues.get(turn).and_then(VecDeque::front);
@@ -232,10 +232,10 @@ impl Admission {
         let Some(queue) = self.queues.get_mut(&client) else {
             return false;
         };
-        let Some(place) = queue.iter().position(|queued| queued.call == call) else {
+        let Some(index) = queue.iter().position(|queued| queued.call == call) else {
             return false;
         };
-        let removed = queue.remove(place);
+        let removed = queue.remove(index);
         if queue.is_empty() {
             self.queues.remove(&client);
             self.turns.retain(|turn| *turn != client);
@@ -305,20 +305,20 @@ mod tests {
         let mut admission = admission(1, 8);
         assert_eq!(
             admission.enter(A, CallId(1), Normal, false),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         assert_eq!(
             admission.enter(A, CallId(2), Normal, true),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         assert_eq!(drain(&mut admission), [1, 2]);
         assert_eq!(
             admission.enter(A, CallId(3), Normal, true),
-            Admitted::InFlight
+            AdmitOutcome::InFlight
         );
         assert_eq!(
             admission.enter(A, CallId(4), Normal, true),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         assert_eq!(admission.next(), None);
         admission.finish(A);
@@ -330,21 +330,21 @@ mod tests {
         let mut admission = admission(1, 2);
         assert_eq!(
             admission.enter(A, CallId(1), Normal, false),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         assert_eq!(
             admission.enter(B, CallId(2), Normal, false),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         assert_eq!(
             admission.enter(A, CallId(3), Normal, false),
-            Admitted::QueueFull
+            AdmitOutcome::QueueFull
         );
         assert!(admission.remove(A, CallId(1)));
         assert!(!admission.remove(A, CallId(1)));
         assert_eq!(
             admission.enter(A, CallId(4), Normal, false),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         assert_eq!(admission.queued(), 2);
     }
@@ -355,18 +355,18 @@ mod tests {
         for call in 0..4 {
             admission.enter(A, CallId(call), Normal, false);
         }
-        let replace = |evicted| Admitted::QueuedInsteadOf {
+        let replace = |evicted| AdmitOutcome::QueuedInsteadOf {
             evicted: CallId(evicted),
         };
         assert_eq!(admission.enter(B, CallId(10), Normal, false), replace(3));
         assert_eq!(admission.enter(B, CallId(11), Normal, false), replace(2));
         assert_eq!(
             admission.enter(B, CallId(12), Normal, false),
-            Admitted::QueueFull
+            AdmitOutcome::QueueFull
         );
         assert_eq!(
             admission.enter(A, CallId(13), Normal, false),
-            Admitted::QueueFull
+            AdmitOutcome::QueueFull
         );
         assert_eq!(drain(&mut admission), [0, 10, 1, 11]);
     }
@@ -378,14 +378,17 @@ mod tests {
         admission.enter_front(A, CallId(2));
         assert_eq!(
             admission.enter(A, CallId(3), Normal, false),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         let evicted = CallId(3);
         let entry = admission.enter(B, CallId(4), Normal, false);
-        assert_eq!(entry, Admitted::QueuedInsteadOf { evicted });
+        assert_eq!(entry, AdmitOutcome::QueuedInsteadOf { evicted });
         let third = ClientId(3);
         let refused = admission.enter(third, CallId(5), Normal, false);
-        assert_eq!(refused, Admitted::QueuedInsteadOf { evicted: CallId(4) });
+        assert_eq!(
+            refused,
+            AdmitOutcome::QueuedInsteadOf { evicted: CallId(4) }
+        );
         assert_eq!(drain(&mut admission), [1, 5, 2]);
     }
 
@@ -459,7 +462,7 @@ mod tests {
         });
         assert_eq!(
             admission.enter(A, CallId(3), Normal, true),
-            Admitted::Queued
+            AdmitOutcome::Queued
         );
         admission.finish(A);
         assert_eq!(admission.next(), None);
@@ -473,28 +476,28 @@ mod tests {
     /// A simple model of the same rules: one list per client, in the order of their turns.
     struct Model {
         in_flight: Vec<ClientId>,
-        line: Vec<(ClientId, Vec<(u8, CallId)>)>,
+        queues: Vec<(ClientId, Vec<(u8, CallId)>)>,
     }
 
     impl Model {
         fn waiting(&self) -> usize {
-            self.line.iter().map(|(_, calls)| calls.len()).sum()
+            self.queues.iter().map(|(_, calls)| calls.len()).sum()
         }
 
         /// Calls that were never in flight.
         fn fresh(&self) -> usize {
-            let calls = self.line.iter().flat_map(|(_, calls)| calls);
+            let calls = self.queues.iter().flat_map(|(_, calls)| calls);
             calls.filter(|(rank, _)| *rank > 0).count()
         }
 
         fn share(&self, client: ClientId) -> usize {
-            let waiting = self.line.iter().filter(|(owner, _)| *owner == client);
+            let waiting = self.queues.iter().filter(|(owner, _)| *owner == client);
             let waiting: usize = waiting.map(|(_, calls)| calls.len()).sum();
             waiting + self.in_flight.iter().filter(|it| **it == client).count()
         }
 
         fn active(&self, entering: ClientId) -> usize {
-            let waiting = self.line.iter().map(|(owner, _)| *owner);
+            let waiting = self.queues.iter().map(|(owner, _)| *owner);
             let all = waiting.chain(self.in_flight.iter().copied());
             all.chain([entering]).collect::<BTreeSet<_>>().len()
         }
@@ -505,49 +508,49 @@ mod tests {
             call: CallId,
             priority: Priority,
             open: bool,
-        ) -> Admitted {
-            if open && self.in_flight.len() < LIMIT && self.line.is_empty() {
+        ) -> AdmitOutcome {
+            if open && self.in_flight.len() < LIMIT && self.queues.is_empty() {
                 self.in_flight.push(client);
-                Admitted::InFlight
+                AdmitOutcome::InFlight
             } else if self.fresh() >= QUEUE {
-                Admitted::QueueFull
+                AdmitOutcome::QueueFull
             } else {
                 let rank = [Low, Normal, High].iter().position(|p| *p == priority);
                 let call = (3 - u8::try_from(rank.unwrap()).unwrap(), call);
-                match self.line.iter_mut().find(|(owner, _)| *owner == client) {
+                match self.queues.iter_mut().find(|(owner, _)| *owner == client) {
                     Some((_, calls)) => {
                         calls.push(call);
                         // Stable: equals keep their order.
                         calls.sort_by_key(|(rank, _)| *rank);
                     }
-                    None => self.line.push((client, vec![call])),
+                    None => self.queues.push((client, vec![call])),
                 }
-                Admitted::Queued
+                AdmitOutcome::Queued
             }
         }
 
         fn enter_front(&mut self, client: ClientId, call: CallId) {
             let mut calls = vec![(0, call)];
-            if let Some(place) = self.line.iter().position(|(owner, _)| *owner == client) {
-                calls.extend(self.line.remove(place).1);
+            if let Some(index) = self.queues.iter().position(|(owner, _)| *owner == client) {
+                calls.extend(self.queues.remove(index).1);
                 // Returned calls first, in the order of their ids.
                 let back = calls.iter().filter(|(rank, _)| *rank == 0).count();
                 calls[..back].sort();
             }
             let first = calls[0];
-            let place = self.line.iter().position(|(_, calls)| calls[0] >= first);
-            let place = place.unwrap_or(self.line.len());
-            self.line.insert(place, (client, calls));
+            let index = self.queues.iter().position(|(_, calls)| calls[0] >= first);
+            let index = index.unwrap_or(self.queues.len());
+            self.queues.insert(index, (client, calls));
         }
 
         fn next(&mut self) -> Option<(ClientId, CallId)> {
-            if self.in_flight.len() >= LIMIT || self.line.is_empty() {
+            if self.in_flight.len() >= LIMIT || self.queues.is_empty() {
                 return None;
             }
-            let (client, mut calls) = self.line.remove(0);
+            let (client, mut calls) = self.queues.remove(0);
             let (_, call) = calls.remove(0);
             if !calls.is_empty() {
-                self.line.push((client, calls));
+                self.queues.push((client, calls));
             }
             self.in_flight.push(client);
             Some((client, call))
@@ -555,10 +558,10 @@ mod tests {
 
         fn remove(&mut self, client: ClientId, call: CallId) -> bool {
             let before = self.waiting();
-            for (owner, calls) in &mut self.line {
+            for (owner, calls) in &mut self.queues {
                 calls.retain(|(_, waiting)| *owner != client || *waiting != call);
             }
-            self.line.retain(|(_, calls)| !calls.is_empty());
+            self.queues.retain(|(_, calls)| !calls.is_empty());
             self.waiting() < before
         }
     }
@@ -593,58 +596,58 @@ mod tests {
 
         #[test]
         fn the_queue_behaves_like_the_simple_model(steps in prop::collection::vec(step(), 1..80)) {
-            let mut line = admission(LIMIT, QUEUE);
-            let mut model = Model { in_flight: Vec::new(), line: Vec::new() };
+            let mut admission = admission(LIMIT, QUEUE);
+            let mut model = Model { in_flight: Vec::new(), queues: Vec::new() };
             for (number, step) in (0_u64..).zip(steps) {
                 let call = CallId(number);
                 match step {
                     Step::Enter(client, priority, open) => {
                         let client = ClientId(client);
                         let (share, active) = (model.share(client), model.active(client));
-                        match line.enter(client, call, priority, open) {
-                            Admitted::QueuedInsteadOf { evicted } => {
+                        match admission.enter(client, call, priority, open) {
+                            AdmitOutcome::QueuedInsteadOf { evicted } => {
                                 let of_evicted = |calls: &[(u8, CallId)]| {
                                     calls.last().is_some_and(|(rank, last)| *rank > 0 && *last == evicted)
                                 };
-                                let found = model.line.iter().find(|(_, calls)| of_evicted(calls));
+                                let found = model.queues.iter().find(|(_, calls)| of_evicted(calls));
                                 let victim = found.map(|(owner, _)| *owner);
                                 prop_assert!(victim.is_some(), "{evicted} was sent, or is not the last");
                                 let victim = victim.unwrap();
                                 prop_assert!(model.share(victim) > share);
                                 prop_assert!(model.share(victim) * active > QUEUE, "within its share");
                                 model.remove(victim, evicted);
-                                prop_assert_eq!(model.enter(client, call, priority, open), Admitted::Queued);
+                                prop_assert_eq!(model.enter(client, call, priority, open), AdmitOutcome::Queued);
                             }
-                            Admitted::QueueFull => {
+                            AdmitOutcome::QueueFull => {
                                 prop_assert!(share * active >= QUEUE, "refused within its share");
-                                prop_assert_eq!(model.enter(client, call, priority, open), Admitted::QueueFull);
+                                prop_assert_eq!(model.enter(client, call, priority, open), AdmitOutcome::QueueFull);
                             }
                             entry => prop_assert_eq!(entry, model.enter(client, call, priority, open)),
                         }
                     }
                     Step::EnterFront(client) => {
-                        line.enter_front(ClientId(client), call);
+                        admission.enter_front(ClientId(client), call);
                         model.enter_front(ClientId(client), call);
                     }
-                    Step::Next => prop_assert_eq!(line.next(), model.next()),
+                    Step::Next => prop_assert_eq!(admission.next(), model.next()),
                     Step::Remove(client, call) => {
                         let (client, call) = (ClientId(client), CallId(call));
-                        prop_assert_eq!(line.remove(client, call), model.remove(client, call));
+                        prop_assert_eq!(admission.remove(client, call), model.remove(client, call));
                     }
                     Step::Finish => {
                         if let Some(client) = model.in_flight.pop() {
-                            line.finish(client);
+                            admission.finish(client);
                         }
                     }
                     Step::LoseAll => {
-                        line.lose_all();
+                        admission.lose_all();
                         model.in_flight.clear();
                     }
                 }
-                prop_assert_eq!(line.queued(), model.waiting());
-                prop_assert_eq!(line.in_flight(), model.in_flight.len());
-                prop_assert!(line.in_flight() <= LIMIT);
-                prop_assert_eq!(line.turns.len(), line.queues.len());
+                prop_assert_eq!(admission.queued(), model.waiting());
+                prop_assert_eq!(admission.in_flight(), model.in_flight.len());
+                prop_assert!(admission.in_flight() <= LIMIT);
+                prop_assert_eq!(admission.turns.len(), admission.queues.len());
             }
         }
 
@@ -652,23 +655,23 @@ mod tests {
         fn no_client_is_served_twice_while_another_waits_for_its_turn(
             clients in prop::collection::vec(0_u32..5, 1..60),
         ) {
-            let mut line = admission(1, 100);
+            let mut admission = admission(1, 100);
             let mut owners = Vec::new();
             for (number, client) in (0_u64..).zip(&clients) {
-                line.enter(ClientId(*client), CallId(number), Normal, false);
+                admission.enter(ClientId(*client), CallId(number), Normal, false);
                 owners.push(*client);
             }
             let mut left = owners.clone();
             let mut served = BTreeSet::new();
-            for call in drain(&mut line) {
+            for call in drain(&mut admission) {
                 let owner = owners[usize::try_from(call).unwrap()];
                 if !served.insert(owner) {
                     let starving: Vec<_> = left.iter().filter(|client| !served.contains(client)).collect();
                     prop_assert!(starving.is_empty(), "{starving:?} starve");
                     served = BTreeSet::from([owner]);
                 }
-                let place = left.iter().position(|client| *client == owner).unwrap();
-                left.remove(place);
+                let index = left.iter().position(|client| *client == owner).unwrap();
+                left.remove(index);
             }
             prop_assert!(left.is_empty());
         }

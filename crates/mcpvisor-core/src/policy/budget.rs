@@ -45,7 +45,7 @@ impl ReconnectBudget {
             attempts: budget.attempts,
             within: budget.within,
             backoff: Backoff::new(backoff),
-            probes: Backoff::new(&probe_curve(backoff, budget)),
+            probes: Backoff::new(&probe_settings(backoff, budget)),
             parked: false,
             last_immediate: None,
             immediate_every: backoff.immediate_every,
@@ -146,7 +146,7 @@ impl ReconnectBudget {
         self.immediate_every = backoff.immediate_every;
         self.max_retry_after = backoff.max_retry_after.min(LONGEST_DELAY);
         self.backoff.reconfigure(backoff);
-        self.probes.reconfigure(&probe_curve(backoff, budget));
+        self.probes.reconfigure(&probe_settings(backoff, budget));
         self.evict_surplus();
     }
 
@@ -171,7 +171,7 @@ impl ReconnectBudget {
 }
 
 /// The backoff of probes, with the jitter of the other backoff.
-fn probe_curve(backoff: &BackoffSettings, budget: &BudgetSettings) -> BackoffSettings {
+fn probe_settings(backoff: &BackoffSettings, budget: &BudgetSettings) -> BackoffSettings {
     BackoffSettings {
         initial: budget.first_probe,
         multiplier: 2.0,

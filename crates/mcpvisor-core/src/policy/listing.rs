@@ -92,7 +92,7 @@ impl ListSchedule {
     pub fn new(settings: &ListingSettings) -> Self {
         Self {
             refresh_every: settings.refresh_every.min(LONGEST_DELAY),
-            retry: retry_curve(settings),
+            retry: retry_backoff(settings),
             lists: None,
             tools_first: false,
             next_expiry: None,
@@ -102,7 +102,7 @@ impl ListSchedule {
     /// Applies new settings; due and running fetches stay.
     pub fn reconfigure(&mut self, settings: &ListingSettings) {
         self.refresh_every = settings.refresh_every.min(LONGEST_DELAY);
-        self.retry = retry_curve(settings);
+        self.retry = retry_backoff(settings);
     }
 
     /// A new connection of a server that has these lists: all are due now. Fetches that still run on an
@@ -249,7 +249,7 @@ impl ListSchedule {
     }
 }
 
-fn retry_curve(settings: &ListingSettings) -> Backoff {
+fn retry_backoff(settings: &ListingSettings) -> Backoff {
     Backoff::new(&BackoffSettings {
         initial: settings.refresh_retry,
         multiplier: 2.0,

@@ -44,7 +44,7 @@ pub(crate) struct ServerState {
     rng: fastrand::Rng,
     /// Buffer that every step reuses.
     effects: Vec<Effect>,
-    pub(super) timer: Option<Timer>,
+    pub(super) timer: Option<TickTimer>,
     /// The requests of waiting calls; those of calls in flight are with the connection.
     pub(super) waiting_calls: CallMap<Box<Call>>,
     /// Dropping it closes the connection.
@@ -58,12 +58,12 @@ pub(crate) struct ServerState {
     disable_replies: Vec<ControlReply>,
 }
 
-pub(super) struct Timer {
+pub(super) struct TickTimer {
     pub(super) at: Instant,
     pub(super) task: JoinHandle<()>,
 }
 
-impl Drop for Timer {
+impl Drop for TickTimer {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -8,7 +8,7 @@ use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 
-use super::actor::{ServerState, Timer, now};
+use super::actor::{ServerState, TickTimer, now};
 use super::call::Call;
 use super::message::ServerMessage;
 use crate::api::events::EventKind;
@@ -238,7 +238,7 @@ impl ServerState {
             tokio::time::sleep_until(deadline.into()).await;
             let _ = myself.send_message(ServerMessage::Tick);
         });
-        self.timer = Some(Timer { at: deadline, task });
+        self.timer = Some(TickTimer { at: deadline, task });
     }
 }
 
