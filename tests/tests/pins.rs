@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use fleet::*;
 use mcpvisor::{
     CallError, ControlError, EventKind, HeldReason, Known, Runtime, ServerConfig, ServerHandle,
-    StartMode, StdioCommand,
+    StdioCommand,
 };
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
@@ -477,7 +477,7 @@ async fn an_approval_of_nothing_changes_nothing() {
     let git = ScriptedServer::new(script(&[("read", "reads")]));
     // Nothing was seen yet, so nothing is held back, and what is seen first is still approved.
     let mut lazy = pinned(&git);
-    lazy.start = StartMode::Lazy;
+    lazy.settings.rest.lazy = true;
     let builder = Runtime::builder().server(lazy).state_dir(&folder.0);
     let runtime = builder.start().await.unwrap();
     assert_eq!(runtime.approve("git", None).await.unwrap(), [""; 0]);

@@ -21,13 +21,13 @@ use serde_json::Value;
 
 fn lazy(scripted_server: &ScriptedServer) -> ServerConfig {
     let mut config = server("one", scripted(scripted_server));
-    config.start = StartMode::Lazy;
+    config.settings.rest.lazy = true;
     config
 }
 
 fn sleepy(scripted_server: &ScriptedServer) -> ServerConfig {
     let mut config = server("one", scripted(scripted_server));
-    config.sleep_after = Some(secs(60));
+    config.settings.rest.sleep_after = Some(secs(60));
     config
 }
 
@@ -132,7 +132,7 @@ async fn people_wake_a_sleeping_server_and_switch_it_off() {
 async fn a_child_is_gone_while_it_sleeps_and_back_when_it_is_called() {
     let marker = Marker::new("sleep");
     let mut config = server("one", fixture(&marker, &[]));
-    config.sleep_after = Some(millis(300));
+    config.settings.rest.sleep_after = Some(millis(300));
     let (runtime, handle) = ready(config).await;
     handle.call_tool("pid", Value::Null).await.unwrap();
     in_state(&handle, StateName::Sleeping).await;
@@ -209,7 +209,7 @@ async fn what_was_listed_is_kept_as_that_of_the_server_that_listed_it() {
     let (folder, marker) = (Folder::new("whose"), Marker::new("sleep-whose"));
     let of = |command| {
         let mut config = server("one", command);
-        config.start = StartMode::Lazy;
+        config.settings.rest.lazy = true;
         config
     };
     let listed = || of(fixture(&marker, &[]));

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor::config::nearest_name;
-use mcpvisor::{
-    Callbacks, Config, ListKind, Runtime, ServerHandle, ServerStatus, StartMode, StateName,
-};
+use mcpvisor::{Callbacks, Config, ListKind, Runtime, ServerHandle, ServerStatus, StateName};
 use tokio::time::Instant;
 
 use crate::config::state_dir;
@@ -123,8 +121,8 @@ async fn run<T>(
     config.state_dir = state_dir::dir_for(&config);
     for server in &mut config.servers {
         // A command needs its servers at once.
-        server.start = StartMode::Eager;
-        server.sleep_after = None;
+        server.settings.rest.lazy = false;
+        server.settings.rest.sleep_after = None;
     }
     let mut interrupts = Interrupts::listen();
     let builder = Runtime::builder().config(config).callbacks(callbacks);

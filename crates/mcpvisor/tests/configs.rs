@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use mcpvisor::config::{Arguments, ConfigSource, Severity, schema};
-use mcpvisor::{Config, ServerConfig, StartMode};
+use mcpvisor::{Config, ServerConfig};
 use serde_json::{Value, json};
 
 /// Stands in every broken file where a secret could.
@@ -295,8 +295,11 @@ fn the_defaults_of_the_fleet_hold_where_a_server_says_nothing() {
         };
         assert_eq!(github.settings.timeouts.connect, Duration::from_secs(10));
         assert!(github.settings.retry.trusted);
-        assert_eq!(files.start, StartMode::Lazy);
-        assert_eq!(files.sleep_after, Some(Duration::from_secs(600)));
+        assert!(files.settings.rest.lazy);
+        assert_eq!(
+            files.settings.rest.sleep_after,
+            Some(Duration::from_secs(600))
+        );
         assert_eq!(
             config.state_dir.as_deref(),
             Some(Path::new("/home/ada/state/mcpvisor"))

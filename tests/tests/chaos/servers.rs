@@ -223,10 +223,10 @@ impl Fleet {
     /// The states in which the servers begin.
     pub(crate) fn first_states(&self) -> Vec<(String, StateName)> {
         let first = |server: &Server| {
-            let state = match (server.config.enabled, server.config.start) {
+            let state = match (server.config.enabled, server.config.settings.rest.lazy) {
                 (false, _) => StateName::Disabled,
-                (true, StartMode::Lazy) => StateName::Sleeping,
-                (true, _) => StateName::Connecting,
+                (true, true) => StateName::Sleeping,
+                (true, false) => StateName::Connecting,
             };
             (server.name.clone(), state)
         };

@@ -43,7 +43,7 @@ async fn the_first_event_begins_with_what_the_status_shows_at_the_start() {
     let held = || ScriptedServer::new(Script::new().on("initialize", Behaviour::answer().held()));
     let [eager, lazy] = [held(), held()];
     let mut asleep = server("lazy", lazy.transport());
-    asleep.start = mcpvisor::StartMode::Lazy;
+    asleep.settings.rest.lazy = true;
     let mut off = server("off", held().transport());
     off.enabled = false;
     let runtime = fleet([server("eager", eager.transport()), asleep, off]).await;

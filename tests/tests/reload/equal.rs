@@ -24,10 +24,10 @@ impl Dice {
             let filters: [&[&str]; 4] = [&[], &["x*"], &["?"], &["*"]];
             server.tools = deny(self.dice.choice(filters).unwrap());
             if self.dice.u8(0..10) < 3 {
-                server.start = StartMode::Lazy;
+                server.settings.rest.lazy = true;
             }
             if self.dice.bool() {
-                server.sleep_after = Some(secs(600));
+                server.settings.rest.sleep_after = Some(secs(600));
             }
             servers.push(server);
         }
@@ -60,7 +60,7 @@ async fn settled(runtime: &Runtime) {
 
 /// A lazy server that is not asleep may stay awake, so those are compared awake.
 async fn roused(runtime: &Runtime, config: &Config) {
-    let lazy = |it: &&ServerConfig| it.enabled && it.start == StartMode::Lazy;
+    let lazy = |it: &&ServerConfig| it.enabled && it.settings.rest.lazy;
     for server in config.servers.iter().filter(lazy) {
         runtime.enable(server.name.as_str()).await.unwrap();
         let handle = runtime.server(server.name.as_str()).unwrap();

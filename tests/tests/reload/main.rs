@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 use fleet::*;
 use mcpvisor::{
     CallError, Config, ConfigWatch, EventKind, GovernorSettings, ReloadError, Runtime,
-    ServerChange, ServerConfig, ServerHandle, StartMode, StateName, StdioCommand, ToolFilter,
-    Transport,
+    ServerChange, ServerConfig, ServerHandle, StateName, StdioCommand, ToolFilter, Transport,
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::processes::{MARKER, Marker};

@@ -1,7 +1,7 @@
 //! `get`: one entry of the config, starting nothing.
 
+use mcpvisor::ServerConfig;
 use mcpvisor::config::{Fact, Review};
-use mcpvisor::{ServerConfig, StartMode};
 use serde::Serialize;
 
 use crate::config::source::{self, Source};
@@ -78,11 +78,8 @@ impl Entry {
             facts,
             enabled: server.enabled,
             required: server.required,
-            start: match server.start {
-                StartMode::Lazy => "lazy",
-                _ => "eager",
-            },
-            sleeps_after_ms: server.sleep_after.map(ms),
+            start: if settings.rest.lazy { "lazy" } else { "eager" },
+            sleeps_after_ms: settings.rest.sleep_after.map(ms),
             pin: server.pin,
             annotations_trusted: settings.retry.trusted,
             tools_allowed: server.tools.allow.clone(),

@@ -13,7 +13,7 @@ use super::file::ConfigError;
 use super::redact_args::redacted;
 #[cfg(feature = "http")]
 use super::redact_args::{HIDDEN, address};
-use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig, StartMode};
+use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig};
 use crate::api::transport::TransportKind;
 use crate::state::fingerprint::sha256_hex;
 
@@ -152,7 +152,7 @@ fn server(server: &ServerConfig) -> ReviewedServer {
     if !server.enabled {
         facts.push(fact("enabled", "no"));
     }
-    if server.start == StartMode::Lazy {
+    if server.settings.rest.lazy {
         facts.push(fact("start", "lazy"));
     }
     if server.settings.retry.trusted {

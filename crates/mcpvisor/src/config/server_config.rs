@@ -62,10 +62,6 @@ pub struct ServerConfig {
     pub required: bool,
     /// Which of its tools callers see.
     pub tools: ToolFilter,
-    /// When it is connected.
-    pub start: StartMode,
-    /// After this time without a call its connection is closed until the next call.
-    pub sleep_after: Option<Duration>,
     /// Hold back tools whose definition changed since a person approved them.
     pub pin: bool,
     /// Speak this version of the protocol alone, instead of finding out what the server speaks.
@@ -101,8 +97,6 @@ impl ServerConfig {
             enabled: true,
             required: false,
             tools: ToolFilter::default(),
-            start: StartMode::default(),
-            sleep_after: None,
             pin: false,
             protocol: None,
             prefer_older_protocol: false,
@@ -110,10 +104,14 @@ impl ServerConfig {
         })
     }
 
-    /// Replaces the settings.
+    /// Replaces the settings, except for a lazy start and a sleep that were set before.
     #[must_use]
     pub fn settings(mut self, settings: ServerSettings) -> Self {
-        self.settings = settings;
+        let rest = std::mem::replace(&mut self.settings, settings).rest;
+        self.settings.rest.lazy |= rest.lazy;
+        if rest.sleep_after.is_some() {
+            self.settings.rest.sleep_after = rest.sleep_after;
+        }
         self
     }
 
@@ -146,17 +144,17 @@ impl ServerConfig {
         self
     }
 
-    /// Says when it is connected.
+    /// Sets when it is connected: `settings.rest.lazy`.
     #[must_use]
     pub fn start(mut self, start: StartMode) -> Self {
-        self.start = start;
+        self.settings.rest.lazy = start == StartMode::Lazy;
         self
     }
 
     /// Closes its connection after this time without a call, until the next call.
     #[must_use]
     pub fn sleep_after(mut self, idle: Duration) -> Self {
-        self.sleep_after = Some(idle);
+        self.settings.rest.sleep_after = Some(idle);
         self
     }
 
@@ -228,17 +226,12 @@ impl ServerConfig {
 
     /// Refuses settings that would make the runtime misbehave.
     pub(crate) fn validate_settings(&self) -> Result<(), InvalidSetting> {
-        validate_settings(&self.settings, self.sleep_after)
+        validate_settings(&self.settings)
     }
 }
 
-/// Checks settings together with what the runtime makes a setting of.
-pub(super) fn validate_settings(
-    settings: &ServerSettings,
-    sleep_after: Option<Duration>,
-) -> Result<(), InvalidSetting> {
-    let mut settings = settings.clone();
-    settings.rest.sleep_after = sleep_after.or(settings.rest.sleep_after);
+/// Checks the settings of the core and those that only the runtime uses.
+pub(super) fn validate_settings(settings: &ServerSettings) -> Result<(), InvalidSetting> {
     settings.validate()?;
     let timeouts = &settings.timeouts;
     let timeouts = [

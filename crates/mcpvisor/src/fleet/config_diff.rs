@@ -59,12 +59,9 @@ fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         (before.retry != after.retry, "retries"),
         (before.listing != after.listing, "listing"),
         (old.tools != new.tools, "tools"),
+        (before.rest.lazy != after.rest.lazy, "start"),
         (
-            old.start != new.start || before.rest.lazy != after.rest.lazy,
-            "start",
-        ),
-        (
-            old.sleep_after != new.sleep_after || before.rest.sleep_after != after.rest.sleep_after,
+            before.rest.sleep_after != after.rest.sleep_after,
             "sleepAfter",
         ),
         (old.pin != new.pin, "pin"),
@@ -113,7 +110,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{StartMode, ToolFilter, Transport};
+    use crate::{ToolFilter, Transport};
 
     fn server() -> ServerConfig {
         let transport = Transport::channel(|_| async {});
@@ -143,9 +140,9 @@ mod tests {
                     deny: vec!["x".to_owned()],
                 };
             }),
-            ("start", |it| it.start = StartMode::Lazy),
+            ("start", |it| it.settings.rest.lazy = true),
             ("sleepAfter", |it| {
-                it.sleep_after = Some(Duration::from_secs(1))
+                it.settings.rest.sleep_after = Some(Duration::from_secs(1))
             }),
             ("pin", |it| it.pin = true),
             ("checkArguments", |it| it.check_arguments = true),
@@ -164,23 +161,16 @@ mod tests {
         assert_eq!(compare(&old, &all), ServerChange::Adjusted { what });
     }
 
-    #[cfg(feature = "http")]
     #[test]
-    fn lazy_start_and_sleep_in_the_core_settings_count_as_those_of_the_server() {
+    fn the_size_of_messages_is_one_of_the_limits() {
         let old = server();
-        let second = Some(Duration::from_secs(1));
-        let adjusted = |what| ServerChange::Adjusted { what: vec![what] };
-        let mut lazy = old.clone();
-        lazy.settings.rest.lazy = true;
-        assert_eq!(compare(&old, &lazy), adjusted("start"));
         let mut larger = old.clone();
         larger.settings.messages.max_bytes += 1;
-        assert_eq!(compare(&old, &larger), adjusted("limits"));
-        let mut sleepy = old.clone();
-        sleepy.settings.rest.sleep_after = second;
-        assert_eq!(compare(&old, &sleepy), adjusted("sleepAfter"));
+        let what = vec!["limits"];
+        assert_eq!(compare(&old, &larger), ServerChange::Adjusted { what });
     }
 
+    #[cfg(feature = "http")]
     #[test]
     fn new_headers_need_no_restart_but_a_new_address_or_certificate_does() {
         let server = |it: crate::HttpEndpoint| ServerConfig::new("a", it).unwrap();

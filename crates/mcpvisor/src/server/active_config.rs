@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use mcpvisor_core::{Filter, ServerSettings};
 
-use crate::config::{ServerConfig, StartMode};
+use crate::config::ServerConfig;
 use crate::secret::{Secret, Secrets};
 
 /// Former sets of secrets that are still redacted. A call sent before all of them has long ended.
@@ -93,13 +93,11 @@ impl ActiveConfig {
         self.token = None;
     }
 
-    /// The settings of the machine, derived from the whole config.
+    /// The settings of the machine.
     pub(crate) fn machine_settings(&self) -> ServerSettings {
         let mut settings = self.server.settings.clone();
         // A tool must be listed, and so checked against its pin, before it is called.
         settings.listing.before_calls |= self.server.pin;
-        settings.rest.lazy |= self.server.start == StartMode::Lazy;
-        settings.rest.sleep_after = self.server.sleep_after.or(settings.rest.sleep_after);
         settings
     }
 

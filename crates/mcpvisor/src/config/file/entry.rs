@@ -101,8 +101,6 @@ fn server(
         enabled,
         required: raw.required,
         tools: raw.tools,
-        start: raw.start,
-        sleep_after: raw.sleep_after,
         pin: raw.pin,
         protocol: raw.protocol,
         prefer_older_protocol: raw.prefer_older_protocol,

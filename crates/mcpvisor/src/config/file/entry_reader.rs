@@ -15,7 +15,6 @@ use super::syntax_tree::{Member, Node, Span, Value};
 use super::to_json::duration_text;
 use super::variables::{Expanded, Missing, Variables};
 use crate::api::transport::check;
-use crate::config::StartMode;
 use crate::secret::Secret;
 
 /// So many unknown keys of one object are named; the others are counted.
@@ -182,7 +181,7 @@ impl<'a> EntryReader<'a> {
                 let members = object(path, node)?;
                 self.object(members, &[keys], &format!("{path}."), raw)?;
             }
-            Kind::Start => raw.start = start(path, node)?,
+            Kind::Start => raw.settings.rest.lazy = is_lazy(path, node)?,
             Kind::Protocol => raw.protocol = Some(protocol(path, node)?),
             Kind::Command => self.command(path, node, raw)?,
             Kind::Seconds(set) => set(raw, foreign_duration(path, node, 1.0)?),
@@ -451,10 +450,10 @@ fn foreign_duration(path: &str, node: &Node, unit: f64) -> Result<Duration, Diag
     }
 }
 
-fn start(path: &str, node: &Node) -> Result<StartMode, Diagnostic> {
+fn is_lazy(path: &str, node: &Node) -> Result<bool, Diagnostic> {
     match name(path, node)?.as_str() {
-        "eager" => Ok(StartMode::Eager),
-        "lazy" => Ok(StartMode::Lazy),
+        "eager" => Ok(false),
+        "lazy" => Ok(true),
         _ => Err(wrong(path, node, "must be \"eager\" or \"lazy\"")),
     }
 }

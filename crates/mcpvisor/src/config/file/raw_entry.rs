@@ -7,7 +7,7 @@ use rmcp::model::ProtocolVersion;
 
 use crate::api::runtime::default_governor;
 use crate::config::server_config::validate_settings;
-use crate::config::{ServerConfig, StartMode, ToolFilter};
+use crate::config::{ServerConfig, ToolFilter};
 use crate::secret::Secret;
 
 /// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
@@ -19,8 +19,6 @@ pub(super) struct RawEntry {
     pub(super) disabled: Option<bool>,
     pub(super) required: bool,
     pub(super) tools: ToolFilter,
-    pub(super) start: StartMode,
-    pub(super) sleep_after: Option<Duration>,
     pub(super) pin: bool,
     pub(super) protocol: Option<ProtocolVersion>,
     pub(super) prefer_older_protocol: bool,
@@ -60,19 +58,11 @@ pub(super) struct RawEntry {
 impl RawEntry {
     /// What of a server can be said in `defaults`, as a raw that says it.
     pub(super) fn of(server: &ServerConfig) -> Self {
-        let mut settings = server.settings.clone();
-        // Code has two places for it, a file has one.
-        let rest = std::mem::take(&mut settings.rest);
         Self {
-            settings,
+            settings: server.settings.clone(),
             enabled: (!server.enabled).then_some(false),
             required: server.required,
             tools: server.tools.clone(),
-            start: match rest.lazy {
-                true => StartMode::Lazy,
-                false => server.start,
-            },
-            sleep_after: server.sleep_after.or(rest.sleep_after),
             pin: server.pin,
             protocol: server.protocol.clone(),
             prefer_older_protocol: server.prefer_older_protocol,
@@ -100,7 +90,7 @@ impl RawEntry {
 
     /// Refuses what would make the runtime misbehave.
     pub(super) fn validate(&self) -> Result<(), InvalidSetting> {
-        validate_settings(&self.settings, self.sleep_after)
+        validate_settings(&self.settings)
     }
 
     /// One timeout for a call, as other clients have it: nothing may take longer, and no silence.

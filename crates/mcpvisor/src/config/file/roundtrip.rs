@@ -13,7 +13,7 @@ use rmcp::model::ProtocolVersion;
 use super::to_json::{Arguments, VariableNames};
 use crate::api::transport::Transport;
 use crate::config::Config;
-use crate::config::{MAX_DURATION, ServerConfig, StartMode};
+use crate::config::{MAX_DURATION, ServerConfig};
 use crate::fuzz::budget;
 use crate::secret::Secret;
 use crate::server::active_config::ActiveConfig;
@@ -139,13 +139,7 @@ fn server() -> impl Strategy<Value = ServerConfig> {
         server.check_arguments = flags[3];
         server.settings.retry.trusted = flags[4];
         server.settings.budget.wake_on_call = flags[5];
-        server.start = if flags[6] {
-            StartMode::Lazy
-        } else {
-            StartMode::Eager
-        };
         (server.tools.allow, server.tools.deny) = tools;
-        server.sleep_after = flags[6].then_some(times[0]);
         server.settings.rest.lazy = flags[7];
         server.settings.rest.sleep_after = flags[8].then_some(times[1]);
         server.settings.listing.before_calls = flags[9];

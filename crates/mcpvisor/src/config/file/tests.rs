@@ -113,7 +113,11 @@ fn the_old_spelling_of_sleep_after_is_read() {
         r#"{ "defaults": { "idleTimeout": "1m" }, "mcpServers": {
             "a": { "command": "x" }, "b": { "command": "x", "idleTimeout": "2m" } } }"#,
     );
-    let read: Vec<_> = config.servers.iter().map(|it| it.sleep_after).collect();
+    let read: Vec<_> = config
+        .servers
+        .iter()
+        .map(|it| it.settings.rest.sleep_after)
+        .collect();
     assert_eq!(read, [60, 120].map(|it| Some(Duration::from_secs(it))));
     assert_eq!(config.problems, []);
 }

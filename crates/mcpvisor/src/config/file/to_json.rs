@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR};
 use super::raw_entry::RawEntry;
 use crate::api::transport::TransportKind;
-use crate::config::{Config, ServerConfig, StartMode};
+use crate::config::{Config, ServerConfig};
 use crate::secret::Secret;
 
 /// Whether the arguments of programs are written down.
@@ -211,9 +211,9 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
             write(keys, raw, &mut section);
             (!section.is_empty()).then(|| section.into())
         }
-        Kind::Start => Some(match raw.start {
-            StartMode::Eager => "eager".into(),
-            StartMode::Lazy => "lazy".into(),
+        Kind::Start => Some(match raw.settings.rest.lazy {
+            false => "eager".into(),
+            true => "lazy".into(),
         }),
         Kind::Protocol => raw.protocol.as_ref().map(|version| version.as_str().into()),
         // Written by those who know the transport, or another client's.

@@ -12,7 +12,7 @@ pub(in super::super) const OLD_SPELLINGS: &[Key] = &[Key {
     ..Key::alias(
         "idleTimeout",
         "sleepAfter",
-        Kind::MaybeDuration(|raw| &mut raw.sleep_after),
+        Kind::MaybeDuration(|raw| &mut raw.settings.rest.sleep_after),
     )
 }];
 

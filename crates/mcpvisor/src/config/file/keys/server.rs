@@ -73,7 +73,7 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     ),
     Key::new(
         "sleepAfter",
-        Kind::MaybeDuration(|raw| &mut raw.sleep_after),
+        Kind::MaybeDuration(|raw| &mut raw.settings.rest.sleep_after),
         "After this time without a call the connection is closed until the next call. Default: never.",
     ),
     Key::new("tools", Kind::Section(TOOLS), "Which tools callers see."),
