@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::fault::{Fault, FaultClass};
-use super::io::{CallEnd, Effect, ReturnedCall};
+use super::io::{CallEnd, Effect};
 use super::state::{
     Attempt, Check, CheckReason, LiveConnection, ReconnectTiming, SleepPhase, State, TeardownPhase,
 };
@@ -213,29 +213,6 @@ impl Machine {
             "a caller reported the connection as broken",
         ));
         self.replace_connection(now, generation, true, ReconnectTiming::Paced);
-    }
-
-    pub(super) fn connection_lost(
-        &mut self,
-        now: Now,
-        generation: Generation,
-        fault: Fault,
-        returned: &[ReturnedCall],
-    ) {
-        if self.current_generation() != Some(generation) {
-            self.drop_late();
-            self.drop_untracked(returned);
-            return;
-        }
-        match &self.state {
-            State::Connected(_) => self.lose_connection(now, generation, fault.clone()),
-            State::Disabling(_) => self.finish_teardown_drain(now),
-            State::Connecting(_) | State::Reconnecting(_) | State::Disconnected(_) => {
-                self.finish_replace_drain(now);
-            }
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
-        }
-        self.recover_calls(now, generation, &fault, returned);
     }
 
     pub(super) fn list_changed(&mut self, now: Now, generation: Generation, list: ListKind) {

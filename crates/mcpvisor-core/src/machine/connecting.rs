@@ -7,10 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fault::{Fault, FaultClass};
 use super::io::{ConnectionEnd, Effect, NotSent};
-use super::state::{
-    Attempt, LiveConnection, PermanentFailure, ReconnectTiming, SleepPhase, State, StateName,
-    TeardownPhase,
-};
+use super::state::{Attempt, LiveConnection, PermanentFailure, ReconnectTiming, State, StateName};
 use super::{DesiredState, Machine, Now, later};
 use crate::ids::Generation;
 use crate::policy::budget::ConnectTiming;
@@ -135,7 +132,7 @@ impl Machine {
     }
 
     /// The generation of the connection that is being opened.
-    fn opening(&self) -> Option<Generation> {
+    pub(super) fn opening(&self) -> Option<Generation> {
         match self.state.attempt()? {
             Attempt::Opening { generation, .. } => Some(*generation),
             Attempt::Draining { .. }
@@ -175,51 +172,7 @@ impl Machine {
         self.lift_reconnect_wait(now);
     }
 
-    /// The connection task of a generation has ended.
-    pub(super) fn connection_ended(
-        &mut self,
-        now: Now,
-        generation: Generation,
-        end: ConnectionEnd,
-    ) {
-        if self.is_up(generation) {
-            // The task reports a loss before it ends, so it panicked.
-            let fault = Fault::new(FaultClass::ConnectionLost, "the connection task ended");
-            self.connection_lost(now, generation, fault, &[]);
-        }
-        if self.current_generation() != Some(generation) {
-            self.drop_late();
-            return;
-        }
-        match &self.state {
-            State::Connecting(attempt)
-            | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => match *attempt {
-                Attempt::Opening { .. } => {
-                    self.emit(Effect::ReleasePermit);
-                    self.open_failed(now, end);
-                }
-                Attempt::Closing { retry_at, .. } => {
-                    self.forget_in_flight(generation);
-                    self.note_close_problem(end);
-                    self.back_off_until(now, retry_at);
-                }
-                Attempt::Draining { .. } | Attempt::BackingOff { .. } | Attempt::AwaitingPermit => {
-                }
-            },
-            State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Closing { .. } => self.torn_down(generation, teardown.then, end),
-                TeardownPhase::Draining { .. } => {}
-            },
-            State::Sleeping(SleepPhase::Closing { .. }) => self.finish_falling_asleep(end),
-            State::Sleeping(SleepPhase::Asleep)
-            | State::Connected(_)
-            | State::Disabled
-            | State::PermanentlyFailed(_) => {}
-        }
-    }
-
-    fn open_failed(&mut self, now: Now, end: ConnectionEnd) {
+    pub(super) fn open_failed(&mut self, now: Now, end: ConnectionEnd) {
         match end {
             ConnectionEnd::Permanent(failure) => self.fail_permanently(failure),
             // This is the answer to a probe, not a failure: the attempt continues in the other era.
@@ -260,23 +213,6 @@ impl Machine {
         retry_at
     }
 
-    /// Shows a failed close unless there is a worse fault. It costs no attempt.
-    pub(super) fn note_close_problem(&mut self, end: ConnectionEnd) {
-        if self.last_fault.is_none() {
-            self.last_fault = close_fault(end);
-        }
-    }
-
-    /// Shows how the last close went, since a disabled server has nothing more important to show. A
-    /// clean close clears only an earlier close fault.
-    pub(super) fn note_final_close(&mut self, end: ConnectionEnd) {
-        let fault = close_fault(end);
-        let is_close_fault = |last: &Fault| last.class == FaultClass::Close;
-        if fault.is_some() || self.last_fault.as_ref().is_some_and(is_close_fault) {
-            self.last_fault = fault;
-        }
-    }
-
     fn fail_permanently(&mut self, failure: PermanentFailure) {
         self.last_fault = Some(failure.fault.clone());
         self.emit(Effect::AttemptFailed {
@@ -289,60 +225,6 @@ impl Machine {
         self.state = State::PermanentlyFailed(failure.clone());
         self.save_durable();
         self.fail_waiting_calls(&NotSent::Failed(failure));
-    }
-
-    /// The live connection is lost. Its task is closing it; the next connect is scheduled from now.
-    pub(super) fn lose_connection(&mut self, now: Now, generation: Generation, fault: Fault) {
-        self.last_fault = Some(fault);
-        let proven = std::mem::take(&mut self.durable.proven);
-        self.lists.disconnected();
-        let retry_at = self.schedule_connect(now, proven, None);
-        self.limit_reconnect_wait(now);
-        self.enter_attempt(Attempt::Closing {
-            generation,
-            retry_at,
-        });
-    }
-
-    /// Replaces the live connection: drains it if requested, closes it, connects again.
-    pub(super) fn replace_connection(
-        &mut self,
-        now: Now,
-        generation: Generation,
-        drain: bool,
-        timing: ReconnectTiming,
-    ) {
-        self.lists.disconnected();
-        self.limit_reconnect_wait(now);
-        let until = later(now.at, self.settings.close.drain);
-        if drain && self.admission.in_flight() > 0 && until > now.at {
-            self.enter_attempt(Attempt::Draining {
-                generation,
-                until,
-                timing,
-            });
-        } else {
-            self.close_replaced(now, generation, timing);
-        }
-    }
-
-    /// Closes a connection that is being replaced, drained or not.
-    pub(super) fn finish_replace_drain(&mut self, now: Now) {
-        if let Some(Attempt::Draining {
-            generation, timing, ..
-        }) = self.state.attempt()
-        {
-            self.close_replaced(now, *generation, *timing);
-        }
-    }
-
-    fn close_replaced(&mut self, now: Now, generation: Generation, timing: ReconnectTiming) {
-        let proven = std::mem::take(&mut self.durable.proven);
-        let retry_at = match timing {
-            ReconnectTiming::Now => now.at,
-            ReconnectTiming::Paced => self.schedule_connect(now, proven, None),
-        };
-        self.close_then_connect(generation, retry_at);
     }
 
     pub(super) fn connect_timed_out(&mut self, now: Now) {
@@ -389,123 +271,5 @@ impl Machine {
             | State::PermanentlyFailed(_) => {}
             State::Sleeping(_) => self.wake(now),
         }
-    }
-
-    /// The user asked for a new connection.
-    pub(super) fn reconnect(&mut self, now: Now) {
-        match self.state.clone() {
-            State::Connected(live) => {
-                // The reconnect is requested, so an earlier fault is not its cause.
-                self.last_fault = None;
-                self.reset_budget();
-                self.replace_connection(now, live.generation, true, ReconnectTiming::Now);
-            }
-            State::Connecting(attempt)
-            | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => self.connect_soon(now, attempt),
-            State::PermanentlyFailed(_) => self.start_over(),
-            State::Sleeping(_) => {
-                self.reset_budget();
-                self.wake(now);
-            }
-            // The actor refuses it with the reason.
-            State::Disabling(_) | State::Disabled => {}
-        }
-    }
-
-    /// The server is reached in another way. What was learned about the old way does not apply, and a
-    /// connection that is being opened the old way is closed.
-    pub(super) fn transport_changed(&mut self, now: Now) {
-        self.other_era_tried = false;
-        self.next_connect_is_free = false;
-        match self.opening() {
-            Some(generation) => {
-                self.reset_budget();
-                self.emit(Effect::ReleasePermit);
-                self.close_then_connect(generation, now.at);
-            }
-            None => self.reconnect(now),
-        }
-    }
-
-    /// Closes a connection; the next connect comes no sooner than `retry_at`.
-    fn close_then_connect(&mut self, generation: Generation, retry_at: Instant) {
-        self.emit(Effect::Close {
-            generation,
-            grace: self.settings.close,
-        });
-        self.enter_attempt(Attempt::Closing {
-            generation,
-            retry_at,
-        });
-    }
-
-    /// A request of the user resets the budget.
-    fn reset_budget(&mut self) {
-        self.durable.budget.reset();
-        self.attempts = 0;
-        self.save_durable();
-    }
-
-    /// Connects at once, or as soon as the old connection is closed.
-    fn connect_soon(&mut self, now: Now, attempt: Attempt) {
-        self.reset_budget();
-        match attempt {
-            Attempt::BackingOff { .. } => self.request_permit(),
-            Attempt::Closing { generation, .. } => self.enter_attempt(Attempt::Closing {
-                generation,
-                retry_at: now.at,
-            }),
-            Attempt::Draining {
-                generation, until, ..
-            } => self.enter_attempt(Attempt::Draining {
-                generation,
-                until,
-                timing: ReconnectTiming::Now,
-            }),
-            // The connect in progress serves this request too.
-            attempt @ (Attempt::AwaitingPermit | Attempt::Opening { .. }) => {
-                self.enter_attempt(attempt);
-            }
-        }
-    }
-
-    /// The user enabled the server.
-    pub(super) fn enable(&mut self, now: Now) {
-        match self.state.clone() {
-            State::Disabled | State::PermanentlyFailed(_) => self.start_over(),
-            State::Disabling(_) => self.enable_after_teardown(),
-            State::Disconnected(attempt) => self.connect_soon(now, attempt),
-            State::Sleeping(_) => {
-                self.reset_budget();
-                self.wake(now);
-            }
-            State::Connecting(_) | State::Connected(_) | State::Reconnecting(_) => {}
-        }
-    }
-
-    /// Connects as if the server had just been configured.
-    pub(super) fn start_over(&mut self) {
-        self.durable.desired = DesiredState::Enabled;
-        self.durable.asleep = false;
-        self.durable.was_connected = false;
-        self.durable.first_attempt_over = false;
-        self.durable.proven = false;
-        self.next_connect_is_free = false;
-        self.other_era_tried = false;
-        self.last_fault = None;
-        self.reset_budget();
-        self.request_permit();
-    }
-}
-
-fn close_fault(end: ConnectionEnd) -> Option<Fault> {
-    match end {
-        ConnectionEnd::Closed { problem } => {
-            problem.map(|problem| Fault::new(FaultClass::Close, problem))
-        }
-        ConnectionEnd::Failed { .. }
-        | ConnectionEnd::Permanent(_)
-        | ConnectionEnd::TryOtherEra(_) => None,
     }
 }

@@ -8,6 +8,7 @@ mod call_requeue;
 mod call_table;
 mod connected;
 mod connecting;
+mod disconnecting;
 mod durable;
 mod fault;
 mod io;
@@ -16,6 +17,7 @@ mod sleep;
 mod state;
 mod teardown;
 mod timers;
+mod user_requests;
 
 #[cfg(test)]
 mod tests;
