@@ -22,15 +22,15 @@ use crate::server::actor::now;
 use crate::server::message::ConnectionEvent;
 
 /// The result of a successful handshake.
-pub(in crate::connection) struct Negotiated {
-    pub(in crate::connection) info: Arc<ServerPeerInfo>,
-    pub(in crate::connection) lists: Vec<ListKind>,
-    pub(in crate::connection) era: Era,
+pub(crate) struct Negotiated {
+    pub(crate) info: Arc<ServerPeerInfo>,
+    pub(crate) lists: Vec<ListKind>,
+    pub(crate) era: Era,
 }
 
 /// Does the handshake and remembers the server's era. The machine sets the time limit: it closes
 /// the connection when it is over.
-pub(in crate::connection) async fn run<L: Link>(
+pub(crate) async fn run<L: Link>(
     link: &mut L,
     task: &mut ConnectionTask,
 ) -> Result<Negotiated, HandshakeError> {

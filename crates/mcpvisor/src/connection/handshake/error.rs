@@ -9,7 +9,7 @@ use crate::link::LinkDown;
 use crate::server::slot::ServerSlot;
 
 /// Why there is no session.
-pub(in crate::connection) enum HandshakeError {
+pub(crate) enum HandshakeError {
     /// The actor closed the connection or has stopped.
     CloseRequested,
     /// The link went down.
@@ -36,7 +36,7 @@ impl HandshakeError {
     }
 
     /// The end of the connection. The link must be closed, so that all of stderr has been read.
-    pub(in crate::connection) fn into_end(
+    pub(crate) fn into_end(
         self,
         slot: &ServerSlot,
         close_problem: Option<String>,

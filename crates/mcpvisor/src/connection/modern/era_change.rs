@@ -33,17 +33,13 @@ pub(super) struct EraCheck {
 
 impl<L: Link> Session<'_, L> {
     /// Whether an error shows that the server changed its era.
-    pub(in crate::connection) fn is_era_change(
-        &self,
-        request: &PendingRequest,
-        error: &ErrorData,
-    ) -> bool {
+    pub(crate) fn is_era_change(&self, request: &PendingRequest, error: &ErrorData) -> bool {
         era::refuses_version(error, &self.version)
             || self.is_discover(request) && era::denies_discovery(error)
     }
 
     /// Likewise for a request that was refused with a status alone.
-    pub(in crate::connection) fn is_era_change_status(
+    pub(crate) fn is_era_change_status(
         &self,
         request: &PendingRequest,
         status: Option<u16>,
@@ -57,12 +53,7 @@ impl<L: Link> Session<'_, L> {
 
     /// A server that changed its era refused a request. The connection is replaced; the request may
     /// be sent again on the next one.
-    pub(in crate::connection) fn on_era_change(
-        &mut self,
-        id: CallId,
-        request: PendingRequest,
-        error: ErrorData,
-    ) {
+    pub(crate) fn on_era_change(&mut self, id: CallId, request: PendingRequest, error: ErrorData) {
         let slot = &self.task.slot;
         era::forget(slot);
         let reason = slot.redact(&*error.message);
@@ -88,7 +79,7 @@ impl<L: Link> Session<'_, L> {
 
     /// Sends a ping that shows whether the server still speaks the modern era. Called after an error
     /// that a legacy server would give to every modern request.
-    pub(in crate::connection) fn check_era(&mut self) {
+    pub(crate) fn check_era(&mut self) {
         let at = now();
         let Some(modern) = &mut self.modern else {
             return;

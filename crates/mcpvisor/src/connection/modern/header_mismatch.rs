@@ -71,7 +71,7 @@ impl<L: Link> Session<'_, L> {
 
     /// A page of an internal listing arrived. After the last page of tools, calls with wrong headers
     /// are sent again if their tool has not changed.
-    pub(in crate::connection) fn on_page_listed(&mut self, result: &mut ServerResult) {
+    pub(crate) fn on_page_listed(&mut self, result: &mut ServerResult) {
         let ServerResult::ListToolsResult(page) = result else {
             return;
         };
@@ -98,7 +98,7 @@ impl<L: Link> Session<'_, L> {
 
     /// An internal request failed. If it listed tools, calls with wrong headers end with their
     /// refusal.
-    pub(in crate::connection) fn on_listing_failed(&mut self, reply_kind: ReplyKind) {
+    pub(crate) fn on_listing_failed(&mut self, reply_kind: ReplyKind) {
         if reply_kind != ReplyKind::ListTools {
             return;
         }

@@ -26,7 +26,7 @@ const MAX_ROUNDS: u32 = 8;
 const BASE_DELAY: Duration = Duration::from_millis(50);
 
 /// The calls whose input is being collected.
-pub(in crate::connection) struct InputRounds {
+pub(crate) struct InputRounds {
     slot: Arc<ServerSlot>,
     actor: ActorRef<ServerMessage>,
     generation: Generation,
@@ -47,7 +47,7 @@ struct WaitingCall {
 type Collected = (CallId, Result<Option<InputResponses>, String>);
 
 /// A call whose collection has ended.
-pub(in crate::connection) enum Resumed {
+pub(crate) enum Resumed {
     /// Send it again.
     Resend(Box<Call>),
     /// Its input could not be collected.
@@ -55,7 +55,7 @@ pub(in crate::connection) enum Resumed {
 }
 
 impl InputRounds {
-    pub(in crate::connection) fn new(
+    pub(crate) fn new(
         slot: &Arc<ServerSlot>,
         actor: &ActorRef<ServerMessage>,
         generation: Generation,
@@ -70,7 +70,7 @@ impl InputRounds {
         }
     }
 
-    pub(in crate::connection) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.tasks.is_busy()
     }
 

@@ -18,7 +18,7 @@ use crate::server::actor::now;
 const REPLACED: &str = "replaced by a newer request";
 
 impl<L: Link> Session<'_, L> {
-    pub(in crate::connection) fn send_listen_request_if_due(&mut self) {
+    pub(crate) fn send_listen_request_if_due(&mut self) {
         let Some(modern) = &mut self.modern else {
             return;
         };
@@ -65,10 +65,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// The server acknowledged the listen request, with the subscriptions that it accepts.
-    pub(in crate::connection) fn on_acknowledged(
-        &mut self,
-        notification: &SubscriptionsAcknowledgedNotification,
-    ) {
+    pub(crate) fn on_acknowledged(&mut self, notification: &SubscriptionsAcknowledgedNotification) {
         let Some(modern) = &mut self.modern else {
             return;
         };
@@ -105,7 +102,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// A listen request ended.
-    pub(in crate::connection) fn on_listen_request_ended(
+    pub(crate) fn on_listen_request_ended(
         &mut self,
         id: CallId,
         result: &Result<ServerResult, ErrorData>,

@@ -70,7 +70,7 @@ impl ModernSession {
 
 impl<L: Link> Session<'_, L> {
     /// Translates a call to the session's era. `None`: the call is not sent by itself.
-    pub(in crate::connection) fn prepare_call(&mut self, mut call: Box<Call>) -> Option<Box<Call>> {
+    pub(crate) fn prepare_call(&mut self, mut call: Box<Call>) -> Option<Box<Call>> {
         let Some(request) = &mut call.request else {
             return Some(call);
         };
@@ -104,7 +104,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Translates an internal request likewise.
-    pub(in crate::connection) fn prepare_internal(
+    pub(crate) fn prepare_internal(
         &mut self,
         mut internal: InternalRequest,
     ) -> Option<InternalRequest> {
@@ -156,7 +156,7 @@ fn renew_progress_token(request: &mut ClientRequest, id: CallId) {
 }
 
 /// Whether the server may require input for a request. If so, the request is retained to be sent again.
-pub(in crate::connection) fn may_require_input(request: Option<&ClientRequest>) -> bool {
+pub(crate) fn may_require_input(request: Option<&ClientRequest>) -> bool {
     matches!(
         request,
         Some(

@@ -21,14 +21,14 @@ use crate::server::restart_state::SessionSettings;
 use crate::server::slot::ServerSlot;
 
 /// What a session has only in the modern era.
-pub(in crate::connection) struct ModernSession {
+pub(crate) struct ModernSession {
     /// The metadata of every request.
     pub(super) meta: RequestMetaObject,
-    pub(in crate::connection) subscriptions: Subscriptions,
+    pub(crate) subscriptions: Subscriptions,
     /// Subscribe calls that wait for the server's acknowledgement, with their URIs.
     pub(super) subscribing: Vec<(String, Box<Call>)>,
     /// Calls that wait for input that the server requires.
-    pub(in crate::connection) input_rounds: InputRounds,
+    pub(crate) input_rounds: InputRounds,
     /// Only over HTTP.
     pub(super) param_headers: Option<ParamHeaderState>,
     pub(super) era_check: Option<EraCheck>,
@@ -37,7 +37,7 @@ pub(in crate::connection) struct ModernSession {
 }
 
 impl ModernSession {
-    pub(in crate::connection) fn new(
+    pub(crate) fn new(
         slot: &Arc<ServerSlot>,
         reporter: &Reporter,
         info: &ServerPeerInfo,
@@ -65,7 +65,7 @@ impl ModernSession {
 }
 
 /// Waits for the next call whose input was collected, forever in the legacy era. Cancel-safe.
-pub(in crate::connection) async fn next_resumed(modern: &mut Option<ModernSession>) -> Resumed {
+pub(crate) async fn next_resumed(modern: &mut Option<ModernSession>) -> Resumed {
     match modern {
         Some(modern) => modern.input_rounds.next().await,
         None => std::future::pending().await,
@@ -74,7 +74,7 @@ pub(in crate::connection) async fn next_resumed(modern: &mut Option<ModernSessio
 
 impl<L: Link> Session<'_, L> {
     /// Handles the answer to a call, which may require input first.
-    pub(in crate::connection) fn on_modern_response(
+    pub(crate) fn on_modern_response(
         &mut self,
         call: Box<Call>,
         mut result: Result<ServerResult, ErrorData>,
@@ -120,7 +120,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Sends a call again with its input, or fails it.
-    pub(in crate::connection) fn resume_call(&mut self, resumed: Resumed) {
+    pub(crate) fn resume_call(&mut self, resumed: Resumed) {
         match resumed {
             Resumed::Resend(call) => self.resend_call(call),
             Resumed::Failed(call, problem) => {
@@ -132,7 +132,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Takes a call that is not on the wire at the moment.
-    pub(in crate::connection) fn take_held_call(&mut self, id: CallId) -> Option<Box<Call>> {
+    pub(crate) fn take_held_call(&mut self, id: CallId) -> Option<Box<Call>> {
         let modern = self.modern.as_mut()?;
         if let Some(call) = modern.input_rounds.take(id) {
             return Some(call);
@@ -145,7 +145,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Takes all calls that are not on the wire, and whether the server may have run each.
-    pub(in crate::connection) fn drain_held_calls(&mut self) -> Vec<(Box<Call>, bool)> {
+    pub(crate) fn drain_held_calls(&mut self) -> Vec<(Box<Call>, bool)> {
         let Some(modern) = &mut self.modern else {
             return Vec::new();
         };

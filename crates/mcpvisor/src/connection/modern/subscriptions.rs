@@ -29,7 +29,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The subscriptions of one session.
 #[derive(Debug)]
-pub(in crate::connection) struct Subscriptions {
+pub(crate) struct Subscriptions {
     /// The lists that the server announces changes of.
     lists: SubscriptionFilter,
     /// Whether the server supports resource subscriptions.
@@ -116,7 +116,7 @@ impl Subscriptions {
     }
 
     /// When to send the next listen request.
-    pub(in crate::connection) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.due_at
     }
 
@@ -212,7 +212,7 @@ impl Subscriptions {
     }
 
     /// The listen request with this id, if it is in flight.
-    pub(in crate::connection) fn find_request(&self, id: &RequestId) -> Option<CallId> {
+    pub(crate) fn find_request(&self, id: &RequestId) -> Option<CallId> {
         let current = self.current.as_ref().map(|it| it.id);
         let mut ids = current.into_iter().chain(self.replaced);
         ids.find(|known| request_id(*known) == *id)
@@ -220,10 +220,7 @@ impl Subscriptions {
 
     /// Whether a notification belongs to a listen request in flight. One without a subscription id
     /// does: over HTTP it arrives on the stream of its request.
-    pub(in crate::connection) fn accepts_notification(
-        &self,
-        meta: Option<&NotificationMetaObject>,
-    ) -> bool {
+    pub(crate) fn accepts_notification(&self, meta: Option<&NotificationMetaObject>) -> bool {
         let id = meta.and_then(NotificationMetaObject::subscription_id);
         id.is_none_or(|id| self.find_request(&id).is_some())
     }

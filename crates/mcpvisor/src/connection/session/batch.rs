@@ -11,24 +11,24 @@ use crate::server::message::{ConfirmedSetting, ConnectionEvent, InboundSummary};
 
 /// Collects results until the next flush.
 #[derive(Default)]
-pub(in crate::connection) struct Batch {
-    pub(in crate::connection) summary: InboundSummary,
+pub(crate) struct Batch {
+    pub(crate) summary: InboundSummary,
     replies: Vec<(Reply, Answer)>,
 }
 
 impl Batch {
     /// Ends a call with the server's answer.
-    pub(in crate::connection) fn finish(&mut self, call: Box<Call>, answer: Answer) {
+    pub(crate) fn finish(&mut self, call: Box<Call>, answer: Answer) {
         self.end(call, answer, CallEnd::Answered);
     }
 
     /// Ends a call that was answered without the server.
-    pub(in crate::connection) fn finish_locally(&mut self, call: Box<Call>, answer: Answer) {
+    pub(crate) fn finish_locally(&mut self, call: Box<Call>, answer: Answer) {
         self.end(call, answer, CallEnd::Local);
     }
 
     /// Ends a call whose answer cannot be read.
-    pub(in crate::connection) fn finish_unreadable(&mut self, call: Box<Call>, problem: String) {
+    pub(crate) fn finish_unreadable(&mut self, call: Box<Call>, problem: String) {
         self.end(call, Err(Failure::Unreadable(problem)), CallEnd::Unreadable);
     }
 
@@ -40,7 +40,7 @@ impl Batch {
         self.replies.push((call.reply, answer));
     }
 
-    pub(in crate::connection) fn add_changed_lists(&mut self, lists: &[ListKind]) {
+    pub(crate) fn add_changed_lists(&mut self, lists: &[ListKind]) {
         for list in lists {
             if !self.summary.changed.contains(list) {
                 self.summary.changed.push(*list);
@@ -49,7 +49,7 @@ impl Batch {
     }
 
     /// Reports the loss of the session, apart from any call. The first fault counts.
-    pub(in crate::connection) fn report_session_lost(&mut self, fault: Fault) {
+    pub(crate) fn report_session_lost(&mut self, fault: Fault) {
         self.summary.session_lost.get_or_insert(fault);
     }
 

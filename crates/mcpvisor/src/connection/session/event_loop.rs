@@ -23,17 +23,17 @@ use crate::server::message::ConnectionEvent;
 /// Messages handled in one batch before commands are read again.
 const MAX_BATCH: usize = 64;
 
-pub(in crate::connection) struct Session<'a, L> {
-    pub(in crate::connection) link: &'a mut L,
-    pub(in crate::connection) task: &'a mut ConnectionTask,
-    pub(in crate::connection) pending: PendingTable,
-    pub(in crate::connection) batch: Batch,
+pub(crate) struct Session<'a, L> {
+    pub(crate) link: &'a mut L,
+    pub(crate) task: &'a mut ConnectionTask,
+    pub(crate) pending: PendingTable,
+    pub(crate) batch: Batch,
     pub(super) server_requests: ServerRequests,
     /// The negotiated version.
-    pub(in crate::connection) version: ProtocolVersion,
+    pub(crate) version: ProtocolVersion,
     pub(super) session_check: SessionCheck,
     /// Only in the modern era.
-    pub(in crate::connection) modern: Option<ModernSession>,
+    pub(crate) modern: Option<ModernSession>,
     /// Lists for which the server sends change notifications.
     #[cfg(feature = "http")]
     announced_lists: Vec<ListKind>,
@@ -58,7 +58,7 @@ enum Event {
 }
 
 impl<'a, L: Link> Session<'a, L> {
-    pub(in crate::connection) fn new(
+    pub(crate) fn new(
         link: &'a mut L,
         task: &'a mut ConnectionTask,
         era: Era,
@@ -84,7 +84,7 @@ impl<'a, L: Link> Session<'a, L> {
     }
 
     /// Runs until the connection ends, then returns the unanswered calls to the actor.
-    pub(in crate::connection) async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         self.send_listen_request_if_due();
         let fault = loop {
             let modern = self.modern.as_ref();
@@ -215,7 +215,7 @@ impl<'a, L: Link> Session<'a, L> {
         }
     }
 
-    pub(in crate::connection) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.batch.flush(&self.task.reporter);
     }
 

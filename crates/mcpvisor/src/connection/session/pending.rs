@@ -14,7 +14,7 @@ use crate::server::call::Call;
 
 /// What sent a request and gets its reply.
 #[derive(Debug)]
-pub(in crate::connection) enum Requester {
+pub(crate) enum Requester {
     /// A caller.
     Caller(Box<Call>),
     /// `subscriptions/listen`, the long request for change notifications.
@@ -47,17 +47,17 @@ pub(crate) enum InternalFailure {
 /// A request of the runtime itself.
 #[derive(Debug)]
 pub(crate) struct InternalRequest {
-    pub(in crate::connection) id: CallId,
-    pub(in crate::connection) request: ClientRequest,
-    pub(in crate::connection) reply: oneshot::Sender<InternalReply>,
+    pub(crate) id: CallId,
+    pub(crate) request: ClientRequest,
+    pub(crate) reply: oneshot::Sender<InternalReply>,
 }
 
 #[derive(Debug)]
-pub(in crate::connection) struct PendingRequest {
-    pub(in crate::connection) reply_kind: ReplyKind,
+pub(crate) struct PendingRequest {
+    pub(crate) reply_kind: ReplyKind,
     /// The position in the outgoing stream.
-    pub(in crate::connection) position: u64,
-    pub(in crate::connection) requester: Requester,
+    pub(crate) position: u64,
+    pub(crate) requester: Requester,
 }
 
 impl PendingRequest {
@@ -71,14 +71,14 @@ impl PendingRequest {
 
 /// All pending requests, by their id on the wire.
 #[derive(Debug, Default)]
-pub(in crate::connection) struct PendingTable {
+pub(crate) struct PendingTable {
     by_id: CallMap<PendingRequest>,
     /// The ids on the wire of calls that were sent again, by call.
     resent: CallMap<CallId>,
 }
 
 impl PendingTable {
-    pub(in crate::connection) fn insert(
+    pub(crate) fn insert(
         &mut self,
         id: CallId,
         reply_kind: ReplyKind,
@@ -98,7 +98,7 @@ impl PendingTable {
         self.by_id.insert(id, request);
     }
 
-    pub(in crate::connection) fn remove(&mut self, id: CallId) -> Option<PendingRequest> {
+    pub(crate) fn remove(&mut self, id: CallId) -> Option<PendingRequest> {
         let request = self.by_id.remove(&id)?;
         if let Some(call) = request.call().map(|call| call.id)
             && call != id

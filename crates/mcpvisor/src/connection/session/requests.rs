@@ -21,7 +21,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Sends a call. The id on the wire is the call's own id or, if it is sent again, a new one.
-    pub(in crate::connection) fn send_call(&mut self, id: CallId, mut call: Box<Call>) {
+    pub(crate) fn send_call(&mut self, id: CallId, mut call: Box<Call>) {
         let reply_kind = call.request.as_ref().map_or(ReplyKind::Any, ReplyKind::of);
         if !self.link.has_capacity() {
             self.batch
@@ -44,7 +44,7 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
-    pub(in crate::connection) fn start_internal(&mut self, request: InternalRequest) {
+    pub(crate) fn start_internal(&mut self, request: InternalRequest) {
         let Some(request) = self.prepare_internal(request) else {
             return;
         };

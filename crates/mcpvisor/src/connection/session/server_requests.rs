@@ -105,7 +105,7 @@ impl ServerRequests {
 }
 
 /// Answers a request that arrives during the handshake, when only pings are allowed.
-pub(in crate::connection) fn answer_before_handshake<L: Link>(
+pub(crate) fn answer_before_handshake<L: Link>(
     link: &mut L,
     id: RequestId,
     request: &ServerRequest,
@@ -120,10 +120,7 @@ pub(in crate::connection) fn answer_before_handshake<L: Link>(
 }
 
 /// Answers requests that the link dropped unread.
-pub(in crate::connection) fn refuse_unread<L: Link>(
-    link: &mut L,
-    requests: Vec<(RequestId, RejectReason)>,
-) {
+pub(crate) fn refuse_unread<L: Link>(link: &mut L, requests: Vec<(RequestId, RejectReason)>) {
     for (id, reason) in requests {
         let message = match reason {
             RejectReason::TooLarge => "the request is too large for this client",

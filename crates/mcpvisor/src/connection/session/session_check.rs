@@ -138,7 +138,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Ends the check without a confirmed loss: the errors of parked requests are their answers.
-    pub(in crate::connection) fn end_session_check(&mut self) {
+    pub(crate) fn end_session_check(&mut self) {
         if let Some(ping) = self.session_check.ping.take()
             && self.pending.remove(ping.id).is_some()
         {
