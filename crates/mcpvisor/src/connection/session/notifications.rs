@@ -21,21 +21,17 @@ impl<L: Link> Session<'_, L> {
         }
         let event = match notification {
             ServerNotification::ProgressNotification(progress) => {
-                self.on_progress(progress.params);
-                return;
+                return self.on_progress(progress.params);
             }
             ServerNotification::ToolListChangedNotification(_) => {
-                self.batch.add_changed_lists(&[ListKind::Tools]);
-                return;
+                return self.batch.add_changed_lists(&[ListKind::Tools]);
             }
             ServerNotification::PromptListChangedNotification(_) => {
-                self.batch.add_changed_lists(&[ListKind::Prompts]);
-                return;
+                return self.batch.add_changed_lists(&[ListKind::Prompts]);
             }
             ServerNotification::ResourceListChangedNotification(_) => {
                 let lists = [ListKind::Resources, ListKind::Templates];
-                self.batch.add_changed_lists(&lists);
-                return;
+                return self.batch.add_changed_lists(&lists);
             }
             ServerNotification::LoggingMessageNotification(log) => EventKind::Log(log.params),
             ServerNotification::ResourceUpdatedNotification(updated) => {
@@ -51,8 +47,7 @@ impl<L: Link> Session<'_, L> {
                 return;
             }
             ServerNotification::SubscriptionsAcknowledgedNotification(acknowledged) => {
-                self.on_acknowledged(&acknowledged);
-                return;
+                return self.on_acknowledged(&acknowledged);
             }
             // Other notifications, such as those of tasks, are not supported.
             _ => return,

@@ -67,6 +67,12 @@ impl PendingRequest {
             Requester::Internal(_) | Requester::Listen | Requester::SessionCheck => None,
         }
     }
+
+    /// The id of the call, if the id on the wire is another one.
+    fn resent_call(&self, wire_id: CallId) -> Option<CallId> {
+        let call = self.call()?.id;
+        (call != wire_id).then_some(call)
+    }
 }
 
 /// All pending requests, by their id on the wire.
@@ -90,9 +96,7 @@ impl PendingTable {
             position,
             requester,
         };
-        if let Some(call) = request.call().map(|call| call.id)
-            && call != id
-        {
+        if let Some(call) = request.resent_call(id) {
             self.resent.insert(call, id);
         }
         self.by_id.insert(id, request);
@@ -100,9 +104,7 @@ impl PendingTable {
 
     pub(crate) fn remove(&mut self, id: CallId) -> Option<PendingRequest> {
         let request = self.by_id.remove(&id)?;
-        if let Some(call) = request.call().map(|call| call.id)
-            && call != id
-        {
+        if let Some(call) = request.resent_call(id) {
             self.resent.remove(&call);
         }
         Some(request)
