@@ -33,8 +33,6 @@ mod transport_link;
 
 pub(crate) use self::failure::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
 pub(crate) use self::inbound::{Inbound, RejectReason};
-#[cfg(any(feature = "stdio", feature = "http"))]
-pub(crate) use self::outgoing::cancel_notification;
 pub(crate) use self::outgoing::{RequestHeaders, request_id};
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) use self::pending_requests::PendingSnapshot;

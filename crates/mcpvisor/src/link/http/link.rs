@@ -46,7 +46,8 @@ use super::target::Target;
 use crate::link::codec::{encode, encode_request};
 use crate::link::cpu_quota::CpuQuota;
 use crate::link::limits::MessageLimits;
-use crate::link::{Inbound, Link, LinkDown, OpenFailure, PendingRequests, cancel_notification};
+use crate::link::outgoing::cancel_notification;
+use crate::link::{Inbound, Link, LinkDown, OpenFailure, PendingRequests};
 
 /// Time for a notification or a reply to reach the server.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -109,7 +109,7 @@ mod tests {
     use rmcp::model::PingRequest;
 
     use super::*;
-    use crate::link::cancel_notification;
+    use crate::link::outgoing::cancel_notification;
 
     /// Accepts this many bytes, and then blocks.
     struct Narrow(usize, Vec<u8>);
