@@ -202,5 +202,5 @@ async fn a_grandchild_outlives_it_and_carries_its_marker() {
     })
     .await;
     processes::kill(pid);
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }

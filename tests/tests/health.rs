@@ -88,7 +88,7 @@ async fn a_killed_child_is_replaced_at_once() {
     assert_ne!(pid(&handle).await, child);
     assert_eq!(handle.status().generation.get(), 2);
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +204,7 @@ async fn replies_that_cannot_be_read_count_like_timeouts() {
     ready_after(&handle, 1).await;
     assert_ne!(pid(&handle).await, child);
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 // ---- H2: discovery and calls are counted apart

@@ -17,7 +17,7 @@ use std::time::{Instant, SystemTime};
 
 use fleet::*;
 use mcpvisor::{HeldReason, Runtime, ServerConfig, Transport};
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, tool};
 use rmcp::model::Tool;
 use serde_json::Value;
@@ -114,7 +114,7 @@ async fn a_child_that_writes_all_the_time() {
     )
     .await;
     runtime.ready(DEADLINE).await.unwrap();
-    let web = HttpServer::start(HttpManners::default()).await;
+    let web = HttpServer::start(HttpOptions::default()).await;
     for round in 1.. {
         for script in &scripts {
             script.control().update(|it| it.tools = tools(round));

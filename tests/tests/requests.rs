@@ -22,7 +22,7 @@ use mcpvisor::{
     Transport,
 };
 use mcpvisor_testkit::processes::Marker;
-use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, What, tool};
+use mcpvisor_testkit::scripted::{Behaviour, EntryKind, Listing, Script, ScriptedServer, tool};
 use rmcp::model::{
     ArgumentInfo, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams,
     CompleteResult, CompletionInfo, ContentBlock, ErrorCode, ErrorData, GetPromptRequestParams,
@@ -463,9 +463,9 @@ async fn what_a_server_asks_of_us_is_answered_or_declined() {
             let entries = record.entries();
             let pong = entries
                 .iter()
-                .any(|entry| matches!(&entry.what, What::Answered { id, .. } if *id == ping));
+                .any(|entry| matches!(&entry.what, EntryKind::Answered { id, .. } if *id == ping));
             let declined = entries.iter().find_map(|entry| match &entry.what {
-                What::Refused { id, error } if *id == Some(roots.clone()) => Some(error.code),
+                EntryKind::Refused { id, error } if *id == Some(roots.clone()) => Some(error.code),
                 _ => None,
             });
             pong.then_some((pong, declined?))

@@ -12,7 +12,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{BINARY, Folder, LIMIT, builtin, finish, script};
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
@@ -104,7 +104,7 @@ async fn a_call_that_wants_authorization_exits_3() {
 }
 
 async fn wants_authorization(fault: &str, status: &str) {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     server.fault(fault).on("tools/call").for_ever();
     let folder = Folder::with(&json!({ "web": { "url": server.url() } }));
     let ran = tokio::task::spawn_blocking(move || {

@@ -54,12 +54,12 @@ pub struct Violation {
     /// The server, if it is about one.
     pub server: Option<ServerName>,
     /// What is wrong.
-    pub what: Wrong,
+    pub what: ViolationKind,
 }
 
 /// The kinds of violations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wrong {
+pub enum ViolationKind {
     /// A version is not the one after the last.
     Version {
         /// The version before it.
@@ -152,7 +152,7 @@ impl EventChains {
     }
 
     /// Takes the next event.
-    pub fn see(&mut self, event: &Event) {
+    pub fn observe(&mut self, event: &Event) {
         let fact = Fact::from(&event.kind);
         self.take(
             event.version,
@@ -183,7 +183,7 @@ impl EventChains {
         if let Some(after) = self.version
             && version != after + 1
         {
-            wrong.push(Wrong::Version { after });
+            wrong.push(ViolationKind::Version { after });
         }
         self.version = Some(version);
         if let Some(server) = server {
@@ -203,7 +203,7 @@ impl EventChains {
         server: &ServerName,
         generation: Generation,
         fact: &Fact,
-        wrong: &mut Vec<Wrong>,
+        wrong: &mut Vec<ViolationKind>,
     ) {
         if *fact == Fact::Other {
             // What a connection reports may come while the next one is being opened.
@@ -215,17 +215,17 @@ impl EventChains {
                 ..Chain::default()
             };
             if self.chains.insert(server.clone(), chain).is_some() {
-                wrong.push(Wrong::Membership);
+                wrong.push(ViolationKind::Membership);
             }
             return;
         }
         let Some(chain) = self.chains.get_mut(server) else {
-            wrong.push(Wrong::Membership);
+            wrong.push(ViolationKind::Membership);
             return;
         };
         if generation < chain.generation {
             let after = chain.generation;
-            wrong.push(Wrong::Generation { after, generation });
+            wrong.push(ViolationKind::Generation { after, generation });
         }
         chain.generation = generation;
         match fact {
@@ -236,7 +236,7 @@ impl EventChains {
                 if let Some(state) = chain.state
                     && state != StateName::Disabled
                 {
-                    wrong.push(Wrong::RemovedIn(state));
+                    wrong.push(ViolationKind::RemovedIn(state));
                 }
                 self.chains.remove(server);
             }
@@ -255,7 +255,7 @@ impl EventChains {
                 self.violations.push(Violation {
                     version: self.version.unwrap_or_default(),
                     server: Some(shown.name.clone()),
-                    what: Wrong::Status {
+                    what: ViolationKind::Status {
                         chain,
                         status: shown.state,
                     },
@@ -271,29 +271,29 @@ impl EventChains {
 
     /// Panics if there is a violation.
     #[track_caller]
-    pub fn assert_true(&self) {
+    pub fn assert_valid(&self) {
         let lines: Vec<String> = self.violations.iter().map(Violation::to_string).collect();
         assert!(lines.is_empty(), "{}", lines.join("\n"));
     }
 }
 
 impl Chain {
-    fn change(&mut self, from: StateName, to: StateName, wrong: &mut Vec<Wrong>) {
+    fn change(&mut self, from: StateName, to: StateName, wrong: &mut Vec<ViolationKind>) {
         match self.state {
-            Some(expected) if expected != from => wrong.push(Wrong::Gap { expected, from }),
-            None if self.added && !begins(from) => wrong.push(Wrong::Beginning(from)),
+            Some(expected) if expected != from => wrong.push(ViolationKind::Gap { expected, from }),
+            None if self.added && !begins(from) => wrong.push(ViolationKind::Beginning(from)),
             Some(_) | None => {}
         }
         let legal = may_follow(from, to) || (self.restarted && may_follow_restart(from, to));
         if !legal {
-            wrong.push(Wrong::Transition { from, to });
+            wrong.push(ViolationKind::Transition { from, to });
         }
         if to == StateName::Connected {
             if from == StateName::Connecting && self.failed {
-                wrong.push(Wrong::FailedFirst);
+                wrong.push(ViolationKind::FailedFirst);
             }
             if self.generation <= self.connected {
-                wrong.push(Wrong::Generation {
+                wrong.push(ViolationKind::Generation {
                     after: self.connected,
                     generation: self.generation,
                 });
@@ -304,7 +304,7 @@ impl Chain {
         (self.restarted, self.failed, self.added) = (false, false, false);
     }
 
-    fn fail(&mut self, wrong: &mut Vec<Wrong>) {
+    fn fail(&mut self, wrong: &mut Vec<ViolationKind>) {
         self.failed = true;
         if let Some(state) = self.state
             && !matches!(
@@ -312,7 +312,7 @@ impl Chain {
                 StateName::Connecting | StateName::Reconnecting | StateName::Disconnected
             )
         {
-            wrong.push(Wrong::Attempt(state));
+            wrong.push(ViolationKind::Attempt(state));
         }
     }
 }
@@ -389,7 +389,7 @@ mod tests {
     }
 
     /// What is wrong about facts of a server that is connecting, with their generations.
-    fn wrong(facts: &[(u64, Fact)]) -> Vec<Wrong> {
+    fn wrong(facts: &[(u64, Fact)]) -> Vec<ViolationKind> {
         let mut chains = EventChains::new([(name(), Connecting)]);
         for (version, (generation, fact)) in (1..).zip(facts) {
             let generation = Generation::from(*generation);
@@ -425,14 +425,14 @@ mod tests {
         let expected = Connecting;
         let from = Disabled;
         let facts = [(1, changed(Disabled, Connecting))];
-        assert_eq!(wrong(&facts), [Wrong::Gap { expected, from }]);
+        assert_eq!(wrong(&facts), [ViolationKind::Gap { expected, from }]);
     }
 
     #[test]
     fn a_change_that_does_not_exist_is_caught() {
         let facts = [(0, changed(Connecting, Sleeping))];
         let (from, to) = (Connecting, Sleeping);
-        assert_eq!(wrong(&facts), [Wrong::Transition { from, to }]);
+        assert_eq!(wrong(&facts), [ViolationKind::Transition { from, to }]);
     }
 
     #[test]
@@ -440,7 +440,7 @@ mod tests {
         let up = (1, changed(Connecting, Connected));
         let (from, to) = (Connected, Connecting);
         let facts = [up, (1, Fact::Restarted), (1, changed(from, to))];
-        assert_eq!(wrong(&facts), [Wrong::Transition { from, to }]);
+        assert_eq!(wrong(&facts), [ViolationKind::Transition { from, to }]);
     }
 
     #[test]
@@ -450,10 +450,10 @@ mod tests {
         let after = Generation::from(2);
         let back = wrong(&[up.clone(), down(1)]);
         let generation = Generation::from(1);
-        assert_eq!(back, [Wrong::Generation { after, generation }]);
+        assert_eq!(back, [ViolationKind::Generation { after, generation }]);
         let twice = wrong(&[up, down(2), (2, changed(Reconnecting, Connected))]);
         let generation = after;
-        assert_eq!(twice, [Wrong::Generation { after, generation }]);
+        assert_eq!(twice, [ViolationKind::Generation { after, generation }]);
     }
 
     #[test]
@@ -463,7 +463,10 @@ mod tests {
             for version in [1, next] {
                 chains.take(version, None, Generation::NONE, &Fact::Other);
             }
-            assert_eq!(chains.violations()[0].what, Wrong::Version { after: 1 });
+            assert_eq!(
+                chains.violations()[0].what,
+                ViolationKind::Version { after: 1 }
+            );
             assert_eq!(chains.violations().len(), 1);
         }
     }
@@ -472,17 +475,20 @@ mod tests {
     fn a_failed_attempt_out_of_place_is_caught() {
         let up = (1, changed(Connecting, Connected));
         let facts = [up.clone(), (1, Fact::AttemptFailed)];
-        assert_eq!(wrong(&facts), [Wrong::Attempt(Connected)]);
+        assert_eq!(wrong(&facts), [ViolationKind::Attempt(Connected)]);
         let facts = [(1, Fact::AttemptFailed), up];
-        assert_eq!(wrong(&facts), [Wrong::FailedFirst]);
+        assert_eq!(wrong(&facts), [ViolationKind::FailedFirst]);
     }
 
     #[test]
     fn servers_that_are_not_there_and_removals_of_running_ones_are_caught() {
         let facts = [(0, Fact::Removed), (0, changed(Disabled, Connecting))];
-        let expected = [Wrong::RemovedIn(Connecting), Wrong::Membership];
+        let expected = [
+            ViolationKind::RemovedIn(Connecting),
+            ViolationKind::Membership,
+        ];
         assert_eq!(wrong(&facts), expected);
-        assert_eq!(wrong(&[(0, Fact::Added)]), [Wrong::Membership]);
+        assert_eq!(wrong(&[(0, Fact::Added)]), [ViolationKind::Membership]);
         let added = [
             (0, changed(Connecting, Disabled)),
             (0, Fact::Removed),
@@ -490,7 +496,7 @@ mod tests {
             (0, changed(Reconnecting, Connected)),
         ];
         let begun = wrong(&added);
-        assert_eq!(begun[0], Wrong::Beginning(Reconnecting));
+        assert_eq!(begun[0], ViolationKind::Beginning(Reconnecting));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub const INTERVAL: Duration = Duration::from_millis(2);
 ///
 /// `bool`, `Option` and `Result` can be looked at. A `Result` says most when the wait is in vain:
 /// its last `Err` is in the panic.
-pub trait Look {
+pub trait Probe {
     /// What the wait returns.
     type Found;
 
@@ -28,7 +28,7 @@ pub trait Look {
     fn found(self) -> Result<Self::Found, String>;
 }
 
-impl Look for bool {
+impl Probe for bool {
     type Found = ();
 
     fn found(self) -> Result<(), String> {
@@ -36,7 +36,7 @@ impl Look for bool {
     }
 }
 
-impl<T> Look for Option<T> {
+impl<T> Probe for Option<T> {
     type Found = T;
 
     fn found(self) -> Result<T, String> {
@@ -44,7 +44,7 @@ impl<T> Look for Option<T> {
     }
 }
 
-impl<T, E: Debug> Look for Result<T, E> {
+impl<T, E: Debug> Probe for Result<T, E> {
     type Found = T;
 
     fn found(self) -> Result<T, String> {
@@ -58,7 +58,7 @@ impl<T, E: Debug> Look for Result<T, E> {
 ///
 /// When `deadline` has passed, with `what` was awaited and what was seen last.
 #[track_caller]
-pub fn eventually<L: Look>(
+pub fn eventually<L: Probe>(
     deadline: Duration,
     what: impl Display,
     mut look: impl FnMut() -> L,
@@ -73,7 +73,7 @@ pub fn eventually<L: Look>(
 /// When `deadline` has passed, with `what` was awaited and what was seen last. A look that does
 /// not come back counts as the last one.
 #[track_caller]
-pub fn eventually_async<L: Look>(
+pub fn eventually_async<L: Probe>(
     deadline: Duration,
     what: impl Display,
     look: impl AsyncFnMut() -> L,
@@ -87,7 +87,7 @@ pub fn eventually_async<L: Look>(
 ///
 /// When `deadline` has passed or the sender is gone, with `what` was awaited and the last value.
 #[track_caller]
-pub fn eventually_in<V: Debug, L: Look>(
+pub fn eventually_in<V: Debug, L: Probe>(
     deadline: Duration,
     what: impl Display,
     values: &mut watch::Receiver<V>,
@@ -96,7 +96,7 @@ pub fn eventually_in<V: Debug, L: Look>(
     watch_until(deadline, what, values, look, Location::caller())
 }
 
-async fn poll_until<L: Look>(
+async fn poll_until<L: Probe>(
     deadline: Duration,
     what: impl Display,
     mut look: impl AsyncFnMut() -> L,
@@ -121,7 +121,7 @@ async fn poll_until<L: Look>(
     }
 }
 
-async fn watch_until<V: Debug, L: Look>(
+async fn watch_until<V: Debug, L: Probe>(
     deadline: Duration,
     what: impl Display,
     values: &mut watch::Receiver<V>,

@@ -229,7 +229,7 @@ mod tests {
                 pids(Snapshot::take().zombies) == [pid]
             })
             .await;
-            marker.nobody_left(DEADLINE).await;
+            marker.assert_none_left(DEADLINE).await;
             assert!(before.growth(&Snapshot::take(), Slack::NONE).is_err());
 
             child.wait().unwrap();

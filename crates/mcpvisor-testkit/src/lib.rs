@@ -15,6 +15,7 @@
 //!   mid-flight, and keeps a record of all it received.
 //! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, which is told to
 //!   misbehave while it runs, and counts.
+//! - [`stub_server`]: an HTTP server whose replies are given by the test, byte for byte.
 //! - [`badserver`]: the program `mcpvisor-badserver`, every fault a named switch.
 //! - [`tasks`]: how many tasks there are while something happens.
 //! - [`stdio_server`]: an MCP server that is a process of its own, to build binaries from.
@@ -33,6 +34,7 @@ pub mod processes;
 pub mod raw_client;
 pub mod scripted;
 pub mod stdio_server;
+pub mod stub_server;
 pub mod tasks;
 
 pub use eventually::{eventually, eventually_async, eventually_in};

@@ -150,7 +150,7 @@ impl Marker {
     /// # Panics
     ///
     /// When some still do after `deadline`, naming them.
-    pub async fn nobody_left(&self, deadline: Duration) {
+    pub async fn assert_none_left(&self, deadline: Duration) {
         eventually(
             deadline,
             format_args!("no process marked {}", self.0),

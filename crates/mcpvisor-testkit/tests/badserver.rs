@@ -206,7 +206,7 @@ async fn kill_all(marker: &Marker, wanted: usize) {
     })
     .await;
     marker.kill_all();
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use mcpvisor::ServerHandle;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// From the open port to the next answer, against connect, handshake and call by hand, with a client
 /// that is there already.
 pub(crate) async fn next_answer(plan: &Plan, gate: f64) -> Outcome<Row> {
-    let server = HttpServer::start(HttpManners::sse()).await;
+    let server = HttpServer::start(HttpOptions::sse()).await;
     let ours = ours::connect(&server.url()).await?;
     let caller = ours.caller()?;
     let client = bare::unpooled()?;
@@ -72,7 +72,7 @@ async fn connect_and_call(client: &reqwest::Client, server: &HttpServer) -> Outc
 
 /// From the closed sockets to the outcome of each call in flight.
 pub(crate) async fn in_flight(gate: f64) -> Outcome<[Row; 3]> {
-    let server = HttpServer::start(HttpManners::sse()).await;
+    let server = HttpServer::start(HttpOptions::sse()).await;
     let ours = ours::connect(&server.url()).await?;
     let caller = ours.caller()?;
     let mut times = Vec::with_capacity(DEATHS * IN_FLIGHT);

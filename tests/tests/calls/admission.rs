@@ -233,7 +233,7 @@ async fn a_child_works_on_sixty_four_calls_at_once() {
     // One after the other they would take 32 s.
     assert!(begun.elapsed() < secs(16), "{:?}", begun.elapsed());
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -185,6 +185,6 @@ async fn a_child_is_told_of_a_call_that_is_given_up() {
     leaver.abort();
     eventually(DEADLINE, "the leave reached the child", || cancelled() == 2).await;
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
     std::fs::remove_file(&log).unwrap();
 }

@@ -293,7 +293,7 @@ async fn every_call_to_a_child_has_one_honest_outcome_though_it_is_killed_again_
     stop.send_replace(true);
     let answers = tokio::time::timeout(DEADLINE, callers.join_all()).await;
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 
     let lines = std::fs::read_to_string(&file).unwrap();
     std::fs::remove_file(&file).unwrap();

@@ -79,7 +79,7 @@ impl Control {
                     chance: &mut self.chance,
                     marker: &self.fleet.marker,
                 };
-                faults.strike(&server).await;
+                faults.inject(&server).await;
             }
         }
     }

@@ -89,7 +89,7 @@ pub(crate) struct Faults<'a> {
 }
 
 impl Faults<'_> {
-    pub(crate) async fn strike(&mut self, server: &Server) {
+    pub(crate) async fn inject(&mut self, server: &Server) {
         match self.chance.u32(..10) {
             0..2 => self.crash(server),
             2 => self.report_broken(server),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mcpvisor_testkit::http_server::HttpServer;
-use mcpvisor_testkit::scripted::{ScriptedServer, What};
+use mcpvisor_testkit::scripted::{EntryKind, ScriptedServer};
 
 use crate::history::{Connection, Effect, Link};
 use crate::servers::{EFFECT, Fleet, Peer, Server};
@@ -73,9 +73,9 @@ fn served(scripted: &ScriptedServer) -> Vec<Link> {
     let link = |entry: mcpvisor_testkit::scripted::Entry| {
         let generation = entry.generation;
         match entry.what {
-            What::Opened => Some(Link::Opened { generation }),
-            What::Ended(_) => Some(Link::Closed { generation }),
-            What::Received(_) | What::Answered { .. } | What::Refused { .. } => None,
+            EntryKind::Opened => Some(Link::Opened { generation }),
+            EntryKind::Ended(_) => Some(Link::Closed { generation }),
+            EntryKind::Received(_) | EntryKind::Answered { .. } | EntryKind::Refused { .. } => None,
         }
     };
     let entries = scripted.record().entries();

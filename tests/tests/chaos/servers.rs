@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use mcpvisor::rmcp::model::ToolListChangedNotification;
 use mcpvisor::{Config, ServerConfig, ServerSettings, StartMode, StateName, Transport};
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, LostSession};
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use mcpvisor_testkit::stdio_server::JOURNAL;
@@ -143,12 +143,12 @@ impl Fleet {
     }
 
     async fn http(&mut self) {
-        let plain = HttpManners::default();
+        let plain = HttpOptions::default();
         self.http_server("h-json", plain, |config| config).await;
-        let sse = HttpManners::sse().lost(LostSession::BadRequest);
+        let sse = HttpOptions::sse().lost(LostSession::BadRequest);
         self.http_server("h-sse", sse, |config| config.settings(narrow()))
             .await;
-        let modern = HttpManners::modern();
+        let modern = HttpOptions::modern();
         self.http_server("h-modern", modern, |config| config).await;
         let lazy = |config: ServerConfig| config.settings(poor()).sleep_after(millis(300));
         self.http_server("h-lazy", plain, lazy).await;
@@ -180,10 +180,10 @@ impl Fleet {
     async fn http_server(
         &mut self,
         name: &str,
-        manners: HttpManners,
+        options: HttpOptions,
         shape: impl FnOnce(ServerConfig) -> ServerConfig,
     ) {
-        let http = listening(manners).await;
+        let http = listening(options).await;
         let transport = Transport::http(http.url());
         self.push(name, Peer::Http(http), transport, shape);
     }
@@ -241,10 +241,10 @@ impl Fleet {
 
 /// A server on a port that the system gives to no outgoing connection, so that the port stays free
 /// while the server is stopped.
-async fn listening(manners: HttpManners) -> HttpServer {
+async fn listening(options: HttpOptions) -> HttpServer {
     loop {
         let address = SocketAddr::from(([127, 0, 0, 1], fastrand::u16(15_000..30_000)));
-        if let Ok(http) = HttpServer::start_at(address, manners).await {
+        if let Ok(http) = HttpServer::start_at(address, options).await {
             return http;
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mcpvisor::{Callbacks, Runtime, ServerHandle};
-use mcpvisor_testkit::scripted::{Behaviour, Record, Script, ScriptedServer, What};
+use mcpvisor_testkit::scripted::{Behaviour, EntryKind, Record, Script, ScriptedServer};
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, CreateMessageRequest, CreateMessageResult,
     CustomRequest, ElicitRequest, ElicitResult, ElicitationAction, ErrorData, ListRootsRequest,
@@ -73,11 +73,13 @@ fn roots() -> ServerRequest {
 
 fn answer_to(record: &Record, id: &RequestId) -> Option<Result<Value, ErrorData>> {
     record.entries().into_iter().find_map(|it| match it.what {
-        What::Answered {
+        EntryKind::Answered {
             id: answered,
             result,
         } if answered == *id => Some(Ok(result)),
-        What::Refused { id: refused, error } if refused.as_ref() == Some(id) => Some(Err(error)),
+        EntryKind::Refused { id: refused, error } if refused.as_ref() == Some(id) => {
+            Some(Err(error))
+        }
         _ => None,
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mcpvisor::{CallError, Known, Runtime, ServerHandle, StateName, Transport};
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use mcpvisor_testkit::in_own_process;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -62,8 +62,8 @@ fn known<T>(result: &Result<T, CallError>) -> Option<Known> {
 
 /// Drains the server, or ends it in the middle of that.
 async fn drained(ends_early: bool) -> Seen {
-    let one = HttpServer::start(HttpManners::default()).await;
-    let other = HttpServer::start(HttpManners::default()).await;
+    let one = HttpServer::start(HttpOptions::default()).await;
+    let other = HttpServer::start(HttpOptions::default()).await;
     let (runtime, draining, neighbour) = two(&one, &other).await;
     eventually(DEADLINE, "a listening stream", || one.open_streams() == 1).await;
     let mut in_flight = JoinSet::new();
@@ -140,8 +140,8 @@ fn without_descriptors() -> Rlimit {
 fn figure_25_a_process_without_descriptors_ends_nothing_that_is_in_flight() {
     let name = "draining::figure_25_a_process_without_descriptors_ends_nothing_that_is_in_flight";
     in_own_process(name, limit() + 2 * drain(), || async {
-        let one = HttpServer::start(HttpManners::default()).await;
-        let other = HttpServer::start(HttpManners::default()).await;
+        let one = HttpServer::start(HttpOptions::default()).await;
+        let other = HttpServer::start(HttpOptions::default()).await;
         let (runtime, busy, idle) = two(&one, &other).await;
         eventually(DEADLINE, "listening streams", || {
             one.open_streams() == 1 && other.open_streams() == 1

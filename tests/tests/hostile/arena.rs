@@ -48,7 +48,7 @@ impl Arena {
     }
 
     /// Lets a fault strike a call.
-    pub(crate) async fn strike(
+    pub(crate) async fn inject(
         &self,
         fault: &str,
         deadline: Duration,
@@ -59,18 +59,18 @@ impl Arena {
 
     /// The outcome of a call that is answered in spite of a fault.
     pub(crate) async fn answered(&self, fault: &str) -> CallToolResult {
-        self.strike(fault, DEADLINE).await.0.unwrap()
+        self.inject(fault, DEADLINE).await.0.unwrap()
     }
 
     /// The outcome of a call that is never answered: at its deadline, and the server may have it.
     pub(crate) async fn at_its_deadline(&self, fault: &str) {
-        let (outcome, took) = self.strike(fault, SHORT).await;
+        let (outcome, took) = self.inject(fault, SHORT).await;
         assert_sent_and_late(outcome, took, fault);
     }
 
     /// The outcome of a call that need not wait for its deadline.
     pub(crate) async fn at_once(&self, fault: &str) -> CallError {
-        let (outcome, took) = self.strike(fault, DEADLINE).await;
+        let (outcome, took) = self.inject(fault, DEADLINE).await;
         let error = outcome.unwrap_err();
         assert!(took < tolerance(), "{fault}: {took:?}, {error}");
         error

@@ -65,7 +65,7 @@ impl<H: ClientHandler> Bare<H> {
     }
 
     /// Lets a fault strike a call.
-    pub(crate) async fn strike(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
+    pub(crate) async fn inject(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
         let arguments = json!({ "fault": fault }).as_object().cloned();
         let mut request = CallToolRequestParams::new("misbehave");
         request.arguments = arguments;
@@ -74,7 +74,7 @@ impl<H: ClientHandler> Bare<H> {
 
     /// Whether a call that a fault strikes has no outcome, however long one waits.
     pub(crate) async fn hangs(&self, fault: &str) -> bool {
-        hangs(self.strike(fault)).await
+        hangs(self.inject(fault)).await
     }
 }
 

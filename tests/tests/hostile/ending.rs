@@ -107,7 +107,7 @@ async fn figure_5_grandchildren_end_with_their_server() {
 #[tokio::test]
 async fn control_figure_5_bare_rmcp_leaves_grandchildren_behind() {
     let bare = Bare::connect(&[]).await;
-    bare.strike("spawn-grandchildren=3").await.unwrap();
+    bare.inject("spawn-grandchildren=3").await.unwrap();
     four(&bare.left.0).await;
     bare.client.cancel().await.unwrap();
     // The server itself may be on its way out still.

@@ -29,7 +29,7 @@ async fn flood(fault: &str, dropped: bool) {
     let slow_reader = arena.runtime.events();
     arena.recovers(1).await;
     let before = Snapshot::take().memory;
-    let ((outcome, took), tasks) = most_tasks(arena.strike(fault, LIMIT)).await;
+    let ((outcome, took), tasks) = most_tasks(arena.inject(fault, LIMIT)).await;
     outcome.unwrap();
     let memory = peak_memory().saturating_sub(before) / MIB;
     let status = arena.bad.status();
@@ -121,7 +121,7 @@ fn control_figure_18_bare_rmcp_spawns_a_task_for_each() {
         let bare = Bare::connect_with(Slow, &[]).await;
         let amount = size(5_000, 50_000);
         let fault = format!("flood={amount}");
-        let flooded = tokio::time::timeout(secs(20), bare.strike(&fault));
+        let flooded = tokio::time::timeout(secs(20), bare.inject(&fault));
         let (_, tasks) = most_tasks(flooded).await;
         println!("figure 18, bare rmcp: {tasks} more tasks of {amount} notifications");
         assert!(tasks > 100 * A_FEW, "{tasks} tasks more");

@@ -61,10 +61,10 @@ async fn kill_host_with(children: usize) -> Duration {
     let killed = Instant::now();
     host.kill().unwrap();
     host.wait().unwrap();
-    marker.nobody_left(LIMIT).await;
+    marker.assert_none_left(LIMIT).await;
     let lived = killed.elapsed();
     tokio::time::sleep(UNBORN).await;
-    marker.nobody_left(LIMIT.saturating_sub(lived)).await;
+    marker.assert_none_left(LIMIT.saturating_sub(lived)).await;
     lived
 }
 

@@ -27,9 +27,9 @@ async fn round(armed: &[&str], strike: Option<&str>) {
     let _ = match strike {
         Some(fault) => {
             arena.runtime.ready(DEADLINE).await.unwrap();
-            arena.strike(fault, SHORT).await.0
+            arena.inject(fault, SHORT).await.0
         }
-        None => arena.strike("mute-calls", SHORT).await.0,
+        None => arena.inject("mute-calls", SHORT).await.0,
     };
     arena.end().await;
 }
@@ -60,7 +60,7 @@ fn control_bare_rmcp_leaves_processes_behind() {
     in_own_process(name, secs(60), async || {
         let before = Snapshot::take();
         let bare = Bare::connect(&[]).await;
-        bare.strike("spawn-grandchildren=2").await.unwrap();
+        bare.inject("spawn-grandchildren=2").await.unwrap();
         bare.client.cancel().await.unwrap();
         // They moved to another parent, so only their marker shows them.
         assert!(!bare.left.0.processes().is_empty(), "{before:?}");

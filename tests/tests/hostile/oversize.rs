@@ -20,7 +20,7 @@ const LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
 
 /// An answer beyond a bound: its call is told what it is, and the connection goes on.
 async fn refused(arena: &Arena, fault: &str, said: &str) {
-    let (outcome, took) = arena.strike(fault, DEADLINE).await;
+    let (outcome, took) = arena.inject(fault, DEADLINE).await;
     let error = outcome.unwrap_err();
     assert!(matches!(error, CallError::Unreadable { .. }), "{error:?}");
     assert_eq!(error.known(), Known::Answered);
@@ -59,7 +59,7 @@ fn figure_8_a_line_beyond_the_cap_is_refused() {
         refused(&arena, &format!("line={}", 17 * MIB), "longer than 16 MiB").await;
         // Nobody waits for the end of this one.
         let endless = format!("line={}", size(100, 400) as u64 * MIB);
-        let (outcome, took) = arena.strike(&endless, DEADLINE).await;
+        let (outcome, took) = arena.inject(&endless, DEADLINE).await;
         let error = outcome.unwrap_err();
         assert!(
             matches!(error, CallError::OutcomeUnknown { .. }),
@@ -108,7 +108,7 @@ fn control_figure_8_bare_rmcp_reads_all_values_into_memory() {
         let before = Snapshot::take().memory;
         // Less than the cap by far.
         let values = size(2_000_000, 8_000_000);
-        let _ = bare.strike(&format!("values={values}")).await;
+        let _ = bare.inject(&format!("values={values}")).await;
         let grown = peak_memory() - before;
         println!("figure 8, bare rmcp: +{} MiB", grown / MIB);
         assert!(grown > 3 * CAP, "+{} MiB", grown / MIB);

@@ -29,7 +29,7 @@ async fn never_connects(fault: &str) -> Duration {
 /// connection.
 async fn goes_on(fault: &str) -> Duration {
     let arena = Arena::new(&[]).await;
-    let (outcome, took) = arena.strike(fault, SHORT).await;
+    let (outcome, took) = arena.inject(fault, SHORT).await;
     let late = assert_sent_and_late(outcome, took, fault);
     arena.recovers(1).await;
     arena.end().await;
@@ -39,7 +39,7 @@ async fn goes_on(fault: &str) -> Duration {
 /// A call to a server that does nothing more.
 async fn says_no_more(fault: &str) -> Duration {
     let arena = Arena::new(&[]).await;
-    let (outcome, took) = arena.strike(fault, SHORT).await;
+    let (outcome, took) = arena.inject(fault, SHORT).await;
     let late = assert_sent_and_late(outcome, took, fault);
     arena.end().await;
     late

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor::{CallError, Runtime, ServerHandle, ServerSettings, ShutdownReport, Transport};
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use rmcp::model::{
     ArgumentInfo, CallToolResult, CompleteRequestParams, PromptReference, Reference,
 };
@@ -33,13 +33,13 @@ pub(crate) struct Arena {
 
 impl Arena {
     /// Connected and listed.
-    pub(crate) async fn new(manners: HttpManners) -> Self {
-        Self::with(manners, quick()).await
+    pub(crate) async fn new(options: HttpOptions) -> Self {
+        Self::with(options, quick()).await
     }
 
     /// Connected and listed, with settings of its own.
-    pub(crate) async fn with(manners: HttpManners, settings: ServerSettings) -> Self {
-        let arena = Self::start(HttpServer::start(manners).await, settings).await;
+    pub(crate) async fn with(options: HttpOptions, settings: ServerSettings) -> Self {
+        let arena = Self::start(HttpServer::start(options).await, settings).await;
         arena.runtime.ready(DEADLINE).await.unwrap();
         arena
     }
@@ -57,7 +57,7 @@ impl Arena {
     }
 
     /// Lets a fault strike a call.
-    pub(crate) async fn strike(
+    pub(crate) async fn inject(
         &self,
         fault: &str,
         deadline: Duration,
@@ -70,7 +70,7 @@ impl Arena {
 
     /// The outcome of a struck call that need not wait for its deadline.
     pub(crate) async fn at_once(&self, fault: &str) -> CallError {
-        let (outcome, took) = self.strike(fault, DEADLINE).await;
+        let (outcome, took) = self.inject(fault, DEADLINE).await;
         let error = outcome.unwrap_err();
         assert!(took < tolerance(), "{fault}: {took:?}, {error}");
         error

@@ -66,7 +66,7 @@ impl<H: ClientHandler> Bare<H> {
     }
 
     /// Lets a fault strike a call.
-    pub(crate) async fn strike(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
+    pub(crate) async fn inject(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
         self.call("misbehave", json!({ "fault": fault })).await
     }
 }

@@ -7,33 +7,35 @@ use mcpvisor::{EventKind, Transport};
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, call, connected, started_with};
-use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, chunk, default_reply, event, sse_head, text_result,
+};
 
 /// A log message, and the answer behind it.
-fn batch(seen: &Seen) -> Value {
+fn batch(request: &StubRequest) -> Value {
     let log = json!({"level": "info", "data": "before the answer"});
     json!([
         {"jsonrpc": "2.0", "method": "notifications/message", "params": log},
-        {"jsonrpc": "2.0", "id": seen.id(), "result": said("hello")},
+        {"jsonrpc": "2.0", "id": request.id(), "result": text_result("hello")},
     ])
 }
 
 /// The answer to `initialize` of a server of that version.
-fn welcome(seen: &Seen) -> Reply {
+fn welcome(request: &StubRequest) -> StubReply {
     let info = json!({"name": "small", "version": "1"});
     let capabilities = json!({"tools": {}, "logging": {}});
     let version = "2025-03-26";
     let result =
         json!({"protocolVersion": version, "capabilities": capabilities, "serverInfo": info});
-    Reply::result(seen, &result)
+    StubReply::result(request, &result)
 }
 
 /// Calls a server that answers so, a few times, and hears each log message.
-async fn answered(reply: fn(&Seen) -> Reply) {
-    let server = Server::start(move |seen| match seen.asks() {
-        "initialize" => welcome(seen),
-        "tools/call" => reply(seen),
-        _ => manners(seen),
+async fn answered(reply: fn(&StubRequest) -> StubReply) {
+    let server = StubServer::start(move |request| match request.operation() {
+        "initialize" => welcome(request),
+        "tools/call" => reply(request),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, handle) = started_with(Transport::http(server.url()), |config| {
@@ -58,22 +60,25 @@ async fn answered(reply: fn(&Seen) -> Reply) {
 #[tokio::test]
 async fn each_message_means_what_it_would_mean_alone() {
     let sessions = AtomicUsize::new(0);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "initialize" => {
             let session = sessions.fetch_add(1, Ordering::Relaxed) + 1;
-            crate::reply_server::welcome(seen, Some(&format!("session-{session}")))
+            mcpvisor_testkit::stub_server::initialize_reply(
+                request,
+                Some(&format!("session-{session}")),
+            )
         }
-        "tools/call" if seen.header("mcp-session-id") == Some("session-1") => {
-            let mut lost = batch(seen);
+        "tools/call" if request.header("mcp-session-id") == Some("session-1") => {
+            let mut lost = batch(request);
             let error = json!({"code": -32000, "message": "Session expired"});
-            lost[1] = json!({"jsonrpc": "2.0", "id": seen.id(), "error": error});
-            Reply::json(&lost)
+            lost[1] = json!({"jsonrpc": "2.0", "id": request.id(), "error": error});
+            StubReply::json(&lost)
         }
-        "ping" if seen.header("mcp-session-id") == Some("session-1") => {
-            Reply::status("404 Not Found", "", "")
+        "ping" if request.header("mcp-session-id") == Some("session-1") => {
+            StubReply::status("404 Not Found", "", "")
         }
-        "tools/call" => Reply::json(&batch(seen)),
-        _ => manners(seen),
+        "tools/call" => StubReply::json(&batch(request)),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, handle) = connected(&server).await;
@@ -84,19 +89,19 @@ async fn each_message_means_what_it_would_mean_alone() {
 
 #[tokio::test]
 async fn a_body_with_several_messages_is_read_in_order() {
-    answered(|seen| Reply::json(&batch(seen))).await;
+    answered(|request| StubReply::json(&batch(request))).await;
 }
 
 #[tokio::test]
 async fn so_is_an_event() {
-    answered(|seen| Reply::events(&[event(&batch(seen))])).await;
+    answered(|request| StubReply::events(&[event(&batch(request))])).await;
 }
 
 #[tokio::test]
 async fn and_an_event_of_a_stream_that_stays_open() {
-    answered(|seen| {
-        let message = chunk(&event(&batch(seen)));
-        Reply::Parts(vec![
+    answered(|request| {
+        let message = chunk(&event(&batch(request)));
+        StubReply::Parts(vec![
             (Duration::ZERO, sse_head()),
             (Duration::ZERO, message),
             (LONG, "0\r\n\r\n".to_owned()),

@@ -1,7 +1,7 @@
 //! Servers that are busy or broken for a while, and say so. (`Retry-After`, 5xx.)
 
 use mcpvisor::{Known, RetryPolicy};
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
 
 use crate::arena::*;
@@ -10,7 +10,7 @@ use crate::fleet::*;
 #[tokio::test]
 async fn a_busy_server_that_says_when_is_asked_again_then() {
     for fault in ["http-429-after=1", "http-503-after=1"] {
-        let arena = Arena::new(HttpManners::default()).await;
+        let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).once();
         let (outcome, took) = timed(arena.run("once")).await;
         outcome.unwrap();
@@ -24,7 +24,7 @@ async fn a_busy_server_that_says_when_is_asked_again_then() {
 
 #[tokio::test]
 async fn a_busy_server_that_stays_busy_is_asked_twice_and_no_more() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     arena.server.fault("http-429-after=1").for_ever();
     let error = arena.run("never").await.unwrap_err();
     assert_eq!(error.known(), Known::Refused, "{error:?}");
@@ -34,7 +34,7 @@ async fn a_busy_server_that_stays_busy_is_asked_twice_and_no_more() {
 
 #[tokio::test]
 async fn a_busy_server_that_asks_for_more_time_than_there_is_costs_the_deadline_at_most() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     arena.server.fault("http-503-after=1000000").for_ever();
     let call = arena.handle.call_tool("run", json!({ "key": "never" }));
     let (outcome, took) = timed(call.deadline(SHORT)).await;
@@ -47,7 +47,7 @@ async fn a_busy_server_that_asks_for_more_time_than_there_is_costs_the_deadline_
 #[tokio::test]
 async fn a_busy_server_that_does_not_say_when_is_asked_again_only_for_what_is_safe() {
     for fault in ["http-429", "http-503", "http-status=500", "http-status=504"] {
-        let arena = Arena::new(HttpManners::default()).await;
+        let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).once();
         let error = arena.run("once").await.unwrap_err();
         assert_eq!(error.known(), Known::Unknown, "{fault}: {error:?}");
@@ -68,7 +68,7 @@ async fn a_busy_server_that_does_not_say_when_is_asked_again_only_for_what_is_sa
 
 #[tokio::test]
 async fn a_connect_waits_as_long_as_the_server_says_up_to_the_cap() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for method in ["initialize", "server/discover"] {
         server.fault("http-503-after=1").on(method).once();
     }
@@ -81,7 +81,7 @@ async fn a_connect_waits_as_long_as_the_server_says_up_to_the_cap() {
     assert!(took >= secs(1), "it waited: {took:?}");
     arena.end().await;
 
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for method in ["initialize", "server/discover"] {
         server.fault("http-503-after=1000000").on(method).once();
     }

@@ -6,11 +6,13 @@ use mcpvisor::Transport;
 use serde_json::json;
 
 use crate::harness::{LONG, call, connected, started, started_with, until};
-use crate::reply_server::{Reply, Server, VERSION, chunk, event, manners, said, sse_head};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubServer, VERSION, chunk, default_reply, event, sse_head, text_result,
+};
 
 #[tokio::test]
 async fn a_call_is_answered_by_a_body_of_json() {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
     let status = web.status();
@@ -21,13 +23,13 @@ async fn a_call_is_answered_by_a_body_of_json() {
 
 #[tokio::test]
 async fn a_call_is_answered_by_a_stream_of_events() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
             let progress = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
-            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("streamed")});
-            Reply::events(&[event(&progress), ": still there\n\n".to_owned(), event(&answer)])
+            let answer = json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("streamed")});
+            StubReply::events(&[event(&progress), ": still there\n\n".to_owned(), event(&answer)])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -44,7 +46,7 @@ async fn a_call_is_answered_by_a_stream_of_events() {
 
 #[tokio::test]
 async fn every_request_carries_the_session_the_version_and_the_headers_of_the_config() {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let endpoint = Transport::http(format!(
         "http://me:pass@127.0.0.1:{}/mcp?key=1",
         server.port
@@ -53,14 +55,14 @@ async fn every_request_carries_the_session_the_version_and_the_headers_of_the_co
     let (runtime, web) = started(endpoint).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
     runtime.shutdown(LONG).await;
-    let seen = server.seen();
-    assert_eq!(seen[0].asks(), "initialize");
+    let requests = server.requests();
+    assert_eq!(requests[0].operation(), "initialize");
     assert_eq!(
-        seen[1].asks(),
+        requests[1].operation(),
         "notifications/initialized",
         "before anything else"
     );
-    for (index, one) in seen.iter().enumerate() {
+    for (index, one) in requests.iter().enumerate() {
         assert_eq!(one.path, "/mcp?key=1");
         assert_eq!(one.header("x-team"), Some("blue"));
         assert_eq!(one.header("authorization"), Some("Basic bWU6cGFzcw=="));
@@ -92,18 +94,18 @@ async fn every_request_carries_the_session_the_version_and_the_headers_of_the_co
 
 #[tokio::test]
 async fn calls_run_side_by_side_and_connections_are_kept() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
-            let body =
-                json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("slow")}).to_string();
-            let Reply::Parts(parts) =
-                Reply::status("200 OK", "content-type: application/json\r\n", &body)
+            let body = json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("slow")})
+                .to_string();
+            let StubReply::Parts(parts) =
+                StubReply::status("200 OK", "content-type: application/json\r\n", &body)
             else {
                 unreachable!()
             };
-            Reply::Parts(vec![(Duration::from_millis(300), parts[0].1.clone())])
+            StubReply::Parts(vec![(Duration::from_millis(300), parts[0].1.clone())])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -125,16 +127,17 @@ async fn calls_run_side_by_side_and_connections_are_kept() {
 /// A server that leaves Nagle's algorithm on, and writes its answer in two small parts.
 #[tokio::test]
 async fn an_answer_in_two_small_parts_is_not_held_up_by_a_late_acknowledgement() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
-            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("quick")});
-            Reply::Parts(vec![
+            let answer =
+                json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("quick")});
+            StubReply::Parts(vec![
                 (Duration::ZERO, sse_head()),
                 (Duration::ZERO, chunk(&event(&answer))),
                 (Duration::ZERO, "0\r\n\r\n".to_owned()),
             ])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -155,9 +158,9 @@ async fn an_answer_in_two_small_parts_is_not_held_up_by_a_late_acknowledgement()
 
 #[tokio::test]
 async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
-    let server = Server::start(|seen| match seen.asks() {
-        "tools/call" => Reply::Hang,
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "tools/call" => StubReply::Hang,
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -173,13 +176,13 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
     })
     .await;
     let id = server
-        .seen()
+        .requests()
         .into_iter()
-        .find(|seen| seen.asks() == "tools/call");
+        .find(|request| request.operation() == "tools/call");
     let cancelled = server
-        .seen()
+        .requests()
         .into_iter()
-        .find(|seen| seen.asks() == "notifications/cancelled");
+        .find(|request| request.operation() == "notifications/cancelled");
     assert_eq!(
         cancelled.unwrap().body["params"]["requestId"],
         id.unwrap().id()
@@ -189,13 +192,13 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_server() {
 
 #[tokio::test]
 async fn a_server_that_takes_what_it_does_not_know_and_says_nothing_is_greeted_the_older_way() {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.protocol = None;
     })
     .await;
     assert_eq!(call(&web).await.unwrap(), "hello");
-    assert_eq!(server.seen()[0].asks(), "server/discover");
+    assert_eq!(server.requests()[0].operation(), "server/discover");
     assert_eq!(web.status().generation.get(), 1);
     runtime.shutdown(LONG).await;
 }

@@ -9,15 +9,15 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::harness::{LONG, started_with, until};
-use crate::reply_server::{Reply, Seen, Server, manners};
+use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_reply};
 
 /// The same as ever, on a connection that is closed after it.
-fn closing(seen: &Seen) -> Reply {
-    let Reply::Parts(parts) = manners(seen) else {
+fn closing(request: &StubRequest) -> StubReply {
+    let StubReply::Parts(parts) = default_reply(request) else {
         unreachable!()
     };
     let text = parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-    Reply::Close(text)
+    StubReply::Close(text)
 }
 
 /// Passes connections on to a port, until it is told to leave them unanswered: a way that takes
@@ -43,7 +43,7 @@ async fn stalling(behind: u16, stalls: Arc<AtomicBool>) -> u16 {
 
 #[tokio::test]
 async fn a_call_whose_connection_never_opened_was_not_sent_when_its_time_is_up() {
-    let server = Server::start(closing).await;
+    let server = StubServer::start(closing).await;
     let encrypted = crate::tls::encrypted(&server, false).await;
     let stalls = Arc::new(AtomicBool::new(false));
     let port = stalling(encrypted, Arc::clone(&stalls)).await;
@@ -69,13 +69,13 @@ async fn a_call_whose_connection_never_opened_was_not_sent_when_its_time_is_up()
 async fn a_request_that_was_sent_once_is_unknown_though_its_retry_never_left() {
     let stalls = Arc::new(AtomicBool::new(false));
     let (begins, listed) = (Arc::clone(&stalls), AtomicBool::new(false));
-    let server = Server::start(move |seen| {
-        if seen.asks() == "tools/list" && listed.swap(true, Ordering::SeqCst) {
+    let server = StubServer::start(move |request| {
+        if request.operation() == "tools/list" && listed.swap(true, Ordering::SeqCst) {
             // The next connection is the retry's.
             begins.store(true, Ordering::SeqCst);
-            return Reply::Close("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".to_owned());
+            return StubReply::Close("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".to_owned());
         }
-        closing(seen)
+        closing(request)
     })
     .await;
     let encrypted = crate::tls::encrypted(&server, false).await;
@@ -99,14 +99,14 @@ async fn a_request_that_was_sent_once_is_unknown_though_its_retry_never_left() {
 #[tokio::test]
 async fn the_server_is_told_of_every_call_that_is_given_up_though_the_connection_is_closed_then() {
     const CALLS: usize = 20;
-    let server = Server::start(|seen| match seen.asks() {
-        "tools/call" => Reply::Hang,
+    let server = StubServer::start(|request| match request.operation() {
+        "tools/call" => StubReply::Hang,
         // More than may be on their way at once, so that some have to wait.
-        "notifications/cancelled" => Reply::Parts(vec![(
+        "notifications/cancelled" => StubReply::Parts(vec![(
             Duration::from_millis(50),
             "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_owned(),
         )]),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -127,9 +127,9 @@ async fn the_server_is_told_of_every_call_that_is_given_up_though_the_connection
     }
     runtime.shutdown(LONG).await;
     assert_eq!(server.count("notifications/cancelled"), CALLS);
-    let seen = server.seen();
+    let requests = server.requests();
     assert_eq!(
-        seen.last().unwrap().asks(),
+        requests.last().unwrap().operation(),
         "DELETE",
         "the session ends last"
     );

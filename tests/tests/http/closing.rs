@@ -1,7 +1,7 @@
 //! Who closes a session, when, and how long that may take. (O1, D3.)
 
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use mcpvisor_testkit::tasks::most_tasks;
 use serde_json::json;
 use tokio::runtime::Builder;
@@ -18,7 +18,7 @@ const A_FEW: usize = 8;
 
 #[tokio::test]
 async fn a_session_is_deleted_when_its_connection_is_closed_and_only_then() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     // Neither a caller that leaves, nor a deadline, nor a dropped handle closes anything.
     let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
     drop(tokio::time::timeout(millis(50), call.into_future()).await);
@@ -56,7 +56,7 @@ async fn a_session_is_deleted_when_its_connection_is_closed_and_only_then() {
 #[tokio::test]
 async fn a_server_that_ignores_the_end_of_its_session_holds_nobody_up() {
     for fault in ["http-stall-headers", "http-half-open"] {
-        let arena = Arena::new(HttpManners::default()).await;
+        let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).on("DELETE").for_ever();
         // Its end is bounded by the grace: `end` looks at it.
         arena.end().await;
@@ -65,7 +65,7 @@ async fn a_server_that_ignores_the_end_of_its_session_holds_nobody_up() {
 
 #[tokio::test]
 async fn a_server_that_has_no_end_of_sessions_is_closed_cleanly() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     arena
         .server
         .fault("http-status=405")
@@ -77,7 +77,7 @@ async fn a_server_that_has_no_end_of_sessions_is_closed_cleanly() {
 
 #[tokio::test]
 async fn a_frozen_server_can_be_shut_down_in_time() {
-    let arena = Arena::new(HttpManners::sse()).await;
+    let arena = Arena::new(HttpOptions::sse()).await;
     arena.server.freeze(true);
     let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
     call.await.unwrap_err();
@@ -105,7 +105,7 @@ fn sockets_have_no_task_of_their_own_and_close_with_the_one_that_opened_them() {
         .enable_all()
         .build()
         .unwrap();
-    let server = backstage.block_on(HttpServer::start(HttpManners::sse()));
+    let server = backstage.block_on(HttpServer::start(HttpOptions::sse()));
     let closed = || {
         let nobody = || server.open_connections() == 0;
         backstage.block_on(eventually(DEADLINE, "every socket closed", nobody));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mcpvisor::{CallError, StateName};
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,9 +20,9 @@ const IN_FLIGHT: usize = 16;
 
 #[tokio::test]
 async fn calls_in_flight_when_the_server_dies_have_their_outcome_at_once() {
-    let resumable = HttpManners::resumable();
-    for manners in [HttpManners::default(), HttpManners::sse(), resumable] {
-        let arena = Arena::new(manners).await;
+    let resumable = HttpOptions::resumable();
+    for options in [HttpOptions::default(), HttpOptions::sse(), resumable] {
+        let arena = Arena::new(options).await;
         let mut calls = JoinSet::new();
         for number in 0..IN_FLIGHT {
             let call = json!({ "key": format!("{number}"), "ms": 60_000 });
@@ -37,10 +37,10 @@ async fn calls_in_flight_when_the_server_dies_have_their_outcome_at_once() {
             let error = outcome.unwrap_err();
             assert!(
                 matches!(error, CallError::OutcomeUnknown { .. }),
-                "{manners:?}: {error:?}"
+                "{options:?}: {error:?}"
             );
             let took = at.saturating_duration_since(died);
-            assert!(took < tolerance(), "{manners:?}: {took:?}");
+            assert!(took < tolerance(), "{options:?}: {took:?}");
         }
         arena.server.resume().await;
         let call = arena.handle.call_tool("echo", json!({})).deadline(DEADLINE);
@@ -52,7 +52,7 @@ async fn calls_in_flight_when_the_server_dies_have_their_outcome_at_once() {
 
 #[tokio::test]
 async fn control_figure_11_a_call_of_bare_rmcp_hangs_when_the_server_dies() {
-    let server = HttpServer::start(HttpManners::resumable()).await;
+    let server = HttpServer::start(HttpOptions::resumable()).await;
     let bare = Bare::connect(&server).await;
     let call = bare.call("run", json!({ "key": "k", "ms": 60_000 }));
     let died = async {
@@ -70,22 +70,22 @@ async fn control_figure_11_a_call_of_bare_rmcp_hangs_when_the_server_dies() {
 #[tokio::test]
 async fn figure_11_a_server_that_is_restarted_on_its_port_is_found_again_every_time() {
     let restarts = size(5, 100);
-    let modern = HttpManners::modern();
-    for manners in [HttpManners::default(), HttpManners::sse(), modern] {
-        let arena = Arena::new(manners).await;
+    let modern = HttpOptions::modern();
+    for options in [HttpOptions::default(), HttpOptions::sse(), modern] {
+        let arena = Arena::new(options).await;
         let mut times = Vec::new();
         for number in 0..restarts {
             arena.server.restart().await;
             let begin = Instant::now();
             let outcome = arena.run(&format!("after {number}")).await;
-            outcome.unwrap_or_else(|error| panic!("{manners:?}, restart {number}: {error:?}"));
+            outcome.unwrap_or_else(|error| panic!("{options:?}, restart {number}: {error:?}"));
             times.push(begin.elapsed());
         }
         times.sort_unstable();
         let p99 = times[times.len() * 99 / 100];
         println!(
             "figure 11: {:?}, {:?}: {restarts} restarts, p99 {p99:?}",
-            manners.era, manners.reply
+            options.era, options.reply
         );
         assert!(p99 < secs(1) + tolerance(), "{p99:?}");
         assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
@@ -95,7 +95,7 @@ async fn figure_11_a_server_that_is_restarted_on_its_port_is_found_again_every_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
-    let arena = Arc::new(Arena::new(HttpManners::sse()).await);
+    let arena = Arc::new(Arena::new(HttpOptions::sse()).await);
     let stop = Arc::new(AtomicBool::new(false));
     let unknown = Arc::new(AtomicU64::new(0));
     let mut callers = JoinSet::new();
@@ -143,7 +143,7 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
 
 #[tokio::test]
 async fn a_dead_server_is_noticed_though_nobody_calls_and_its_tools_stay() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     let tools = arena.handle.catalog().tools.len();
     assert!(tools > 3);
     let open = || arena.server.open_streams() == 1;
@@ -161,7 +161,7 @@ async fn a_dead_server_is_noticed_though_nobody_calls_and_its_tools_stay() {
 
 #[tokio::test]
 async fn readers_see_the_tools_all_the_time_while_a_server_restarts_again_and_again() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     let tools = arena.handle.catalog().tools.len();
     let (handle, stop) = (arena.handle.clone(), Arc::new(AtomicBool::new(false)));
     let stopped = Arc::clone(&stop);
@@ -184,7 +184,7 @@ async fn readers_see_the_tools_all_the_time_while_a_server_restarts_again_and_ag
 
 #[tokio::test]
 async fn a_port_that_nobody_listens_at_is_tried_within_the_budget_and_parked() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     server.stop().await;
     let mut settings = quick();
     settings.budget.attempts = 3;

@@ -9,24 +9,27 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::harness::{LONG, call, connected, reaches, started_with, until, web};
-use crate::reply_server::{Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head};
+use mcpvisor_testkit::stub_server::{
+    Condition, StubReply, StubRequest, StubServer, chunk, default_reply, event, sse_head,
+    text_result,
+};
 
 /// Longer than anything that once cut requests off.
 const DRAIN: Duration = Duration::from_secs(7);
 
 /// The usual answer, on a connection that is closed after it.
-fn closing(seen: &Seen) -> Reply {
-    let Reply::Parts(parts) = manners(seen) else {
+fn closing(request: &StubRequest) -> StubReply {
+    let StubReply::Parts(parts) = default_reply(request) else {
         unreachable!()
     };
-    Reply::Close(parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1))
+    StubReply::Close(parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1))
 }
 
 /// Listens until it is told to break off.
-fn listening(broken: &Arc<AtomicBool>) -> Reply {
+fn listening(broken: &Arc<AtomicBool>) -> StubReply {
     let broken = Arc::clone(broken);
     let is_broken = Condition::new(move || broken.load(Ordering::SeqCst));
-    Reply::Until(sse_head(), is_broken, String::new())
+    StubReply::PausedThenClose(sse_head(), is_broken, String::new())
 }
 
 #[tokio::test]
@@ -34,10 +37,10 @@ async fn a_call_in_flight_and_one_without_a_connection_are_answered_by_a_server_
     let broken = Arc::new(AtomicBool::new(false));
     let (release, released) = watch::channel(false);
     let stream = Arc::clone(&broken);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "GET" => listening(&stream),
-        "tools/call" => Reply::result(seen, &said("done")).held(&released),
-        _ => closing(seen),
+        "tools/call" => StubReply::result(request, &text_result("done")).held(&released),
+        _ => closing(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -45,7 +48,7 @@ async fn a_call_in_flight_and_one_without_a_connection_are_answered_by_a_server_
     let other = web.clone();
     let first = tokio::spawn(async move { call(&other).await });
     until("it runs", || server.count("tools/call") == 1).await;
-    server.refuse_others();
+    server.stop_listening();
     broken.store(true, Ordering::SeqCst);
     let other = web.clone();
     let second = tokio::spawn(async move { call(&other).await });
@@ -69,13 +72,13 @@ async fn a_listening_stream_that_is_refused_for_its_session_cuts_no_call_off() {
     let broken = Arc::new(AtomicBool::new(false));
     let (release, released) = watch::channel(false);
     let stream = Arc::clone(&broken);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "GET" if stream.load(Ordering::SeqCst) => {
-            Reply::status("404 Not Found", "", "Session not found")
+            StubReply::status("404 Not Found", "", "Session not found")
         }
         "GET" => listening(&stream),
-        "tools/call" => Reply::result(seen, &said("done")).held(&released),
-        _ => manners(seen),
+        "tools/call" => StubReply::result(request, &text_result("done")).held(&released),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -106,16 +109,16 @@ async fn a_listening_stream_that_is_refused_for_its_session_cuts_no_call_off() {
 #[tokio::test]
 async fn a_call_that_waits_for_a_connection_was_not_sent_when_its_time_is_up() {
     let (release, released) = watch::channel(false);
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/call" => Reply::result(seen, &said("done")).held(&released),
-        _ => closing(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/call" => StubReply::result(request, &text_result("done")).held(&released),
+        _ => closing(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     let other = web.clone();
     let first = tokio::spawn(async move { call(&other).await });
     until("it runs", || server.count("tools/call") == 1).await;
-    server.refuse_others();
+    server.stop_listening();
     let late = web.call_tool("echo", json!({}));
     let error = late.deadline(Duration::from_secs(1)).await.unwrap_err();
     assert!(
@@ -140,23 +143,23 @@ async fn a_call_that_waits_for_a_connection_was_not_sent_when_its_time_is_up() {
 async fn the_link_ends_when_the_last_call_ended_and_what_waits_goes_to_the_next_server() {
     let done = Arc::new(AtomicBool::new(false));
     let is_done = Arc::clone(&done);
-    let server = Server::start(move |seen: &Seen| match seen.asks() {
+    let server = StubServer::start(move |request: &StubRequest| match request.operation() {
         "tools/call" => {
-            let Reply::Parts(parts) = Reply::result(seen, &said("done")) else {
+            let StubReply::Parts(parts) = StubReply::result(request, &text_result("done")) else {
                 unreachable!()
             };
             let is_done = Arc::clone(&is_done);
             let is_done = Condition::new(move || is_done.load(Ordering::SeqCst));
-            Reply::Until(String::new(), is_done, parts[0].1.clone())
+            StubReply::PausedThenClose(String::new(), is_done, parts[0].1.clone())
         }
-        _ => closing(seen),
+        _ => closing(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     let other = web.clone();
     let first = tokio::spawn(async move { call(&other).await });
     until("it runs", || server.count("tools/call") == 1).await;
-    server.refuse_others();
+    server.stop_listening();
     let other = web.clone();
     let second = tokio::spawn(async move { call(&other).await });
     done.store(true, Ordering::SeqCst);
@@ -164,7 +167,7 @@ async fn the_link_ends_when_the_last_call_ended_and_what_waits_goes_to_the_next_
     reaches(&web, StateName::Reconnecting).await;
     let port = server.port;
     server.stop().await;
-    let next = Server::start_on(port, manners).await;
+    let next = StubServer::start_on(port, default_reply).await;
     assert_eq!(second.await.unwrap().unwrap(), "hello");
     assert_eq!(next.count("tools/call"), 1);
     runtime.shutdown(LONG).await;
@@ -174,14 +177,14 @@ async fn the_link_ends_when_the_last_call_ended_and_what_waits_goes_to_the_next_
 /// idle.
 #[tokio::test]
 async fn requests_that_were_held_for_the_handshake_wait_for_the_stream_only_for_a_moment() {
-    let server = Server::start(|seen| match seen.asks() {
-        "GET" | "tools/list" => Reply::Hang,
-        "notifications/initialized" => Reply::Parts(vec![(
+    let server = StubServer::start(|request| match request.operation() {
+        "GET" | "tools/list" => StubReply::Hang,
+        "notifications/initialized" => StubReply::Parts(vec![(
             Duration::from_millis(300),
             "HTTP/1.1 202 Accepted\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".to_owned(),
         )]),
-        "resources/read" => Reply::result(seen, &json!({ "contents": [] })),
-        _ => closing(seen),
+        "resources/read" => StubReply::result(request, &json!({ "contents": [] })),
+        _ => closing(request),
     })
     .await;
     let callbacks = Callbacks::new().roots(|_| async { Ok(Vec::new()) });
@@ -201,9 +204,10 @@ async fn answered_streams_whose_end_is_late_keep_their_connections_for_the_next_
     let late = Arc::new(AtomicBool::new(false));
     let ended = Arc::new(AtomicUsize::new(0));
     let (is_late, ends) = (Arc::clone(&late), Arc::clone(&ended));
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "tools/call" => {
-            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("done")});
+            let answer =
+                json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("done")});
             let (late, ends) = (Arc::clone(&is_late), Arc::clone(&ends));
             let may_end = Condition::new(move || {
                 let may = !late.load(Ordering::SeqCst);
@@ -211,9 +215,9 @@ async fn answered_streams_whose_end_is_late_keep_their_connections_for_the_next_
                 may
             });
             let answer = sse_head() + &chunk(&event(&answer));
-            Reply::Later(answer, may_end, "0\r\n\r\n".to_owned())
+            StubReply::Paused(answer, may_end, "0\r\n\r\n".to_owned())
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;

@@ -10,7 +10,7 @@ use mcpvisor::{Runtime, Transport};
 use serde_json::json;
 
 use crate::harness::{LONG, until, web};
-use crate::reply_server::{Reply, Seen, Server, VERSION, manners};
+use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, VERSION, default_reply};
 
 /// A folder that is removed in the end.
 struct Folder(PathBuf);
@@ -40,36 +40,36 @@ impl Drop for Folder {
 }
 
 /// A server without lists, whose era has to be found out.
-fn legacy(seen: &Seen) -> Reply {
-    match seen.asks() {
+fn legacy(request: &StubRequest) -> StubReply {
+    match request.operation() {
         "server/discover" => {
             let error = json!({"code": -32601, "message": "no such method"});
-            Reply::json(&json!({"jsonrpc": "2.0", "id": seen.id(), "error": error}))
+            StubReply::json(&json!({"jsonrpc": "2.0", "id": request.id(), "error": error}))
         }
-        "initialize" => Reply::result(
-            seen,
+        "initialize" => StubReply::result(
+            request,
             &json!({
                 "protocolVersion": VERSION,
                 "capabilities": {},
                 "serverInfo": {"name": "small", "version": "1"},
             }),
         ),
-        _ => manners(seen),
+        _ => default_reply(request),
     }
 }
 
 /// Runs a server until its era is known. From the handshake on every file operation hangs until the
 /// sender releases them.
-async fn stuck(folder: &Folder) -> (Server, Runtime, Sender<()>) {
+async fn stuck(folder: &Folder) -> (StubServer, Runtime, Sender<()>) {
     let (release, released) = channel();
     let hangs = Arc::new(AtomicBool::new(false));
-    let server = Server::start({
+    let server = StubServer::start({
         let hangs = Arc::clone(&hangs);
-        move |seen| {
-            if seen.asks() == "initialize" {
+        move |request| {
+            if request.operation() == "initialize" {
                 hangs.store(true, Ordering::SeqCst);
             }
-            legacy(seen)
+            legacy(request)
         }
     })
     .await;

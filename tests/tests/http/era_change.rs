@@ -8,34 +8,36 @@ use mcpvisor::{Known, Runtime, ServerHandle, Transport};
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, call, started_with, until};
-use crate::reply_server::{Reply, Seen, Server, manners, said, tools};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, default_reply, one_tool, text_result,
+};
 
-pub fn error(seen: &Seen, status: &str, error: &Value) -> Reply {
-    let body = json!({"jsonrpc": "2.0", "id": seen.id(), "error": error});
+pub fn error(request: &StubRequest, status: &str, error: &Value) -> StubReply {
+    let body = json!({"jsonrpc": "2.0", "id": request.id(), "error": error});
     let headers = "content-type: application/json\r\n";
-    Reply::status(status, headers, &body.to_string())
+    StubReply::status(status, headers, &body.to_string())
 }
 
 /// A server of 2026-07-28 alone.
-pub fn modern(seen: &Seen) -> Reply {
-    let meta = &seen.body["params"]["_meta"];
+pub fn modern(request: &StubRequest) -> StubReply {
+    let meta = &request.body["params"]["_meta"];
     if meta["io.modelcontextprotocol/protocolVersion"] != "2026-07-28" {
         let supported = json!({"supported": ["2026-07-28"], "requested": "2025-06-18"});
         let refused =
             json!({"code": -32022, "message": "Unsupported protocol version", "data": supported});
-        return error(seen, "400 Bad Request", &refused);
+        return error(request, "400 Bad Request", &refused);
     }
-    let mut result = match seen.asks() {
+    let mut result = match request.operation() {
         "server/discover" => json!({
             "supportedVersions": ["2026-07-28"],
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "small", "version": "2"},
         }),
-        "tools/list" => tools(),
-        "tools/call" => said("hello from the new one"),
+        "tools/list" => one_tool(),
+        "tools/call" => text_result("hello from the new one"),
         _ => {
             let unknown = json!({"code": -32601, "message": "no such method"});
-            return error(seen, "404 Not Found", &unknown);
+            return error(request, "404 Not Found", &unknown);
         }
     };
     for (name, value) in [
@@ -45,36 +47,36 @@ pub fn modern(seen: &Seen) -> Reply {
     ] {
         result[name] = value;
     }
-    Reply::result(seen, &result)
+    StubReply::result(request, &result)
 }
 
 /// A server with sessions, to which everything else is a bad request.
-pub fn legacy(seen: &Seen) -> Reply {
-    let lost = seen.header("mcp-session-id").is_none() && seen.asks() != "initialize";
-    if seen.method == "POST" && lost {
+pub fn legacy(request: &StubRequest) -> StubReply {
+    let lost = request.header("mcp-session-id").is_none() && request.operation() != "initialize";
+    if request.method == "POST" && lost {
         let refused =
             json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
-        return error(seen, "400 Bad Request", &refused);
+        return error(request, "400 Bad Request", &refused);
     }
-    manners(seen)
+    default_reply(request)
 }
 
-pub type Manners = fn(&Seen) -> Reply;
+pub type Handler = fn(&StubRequest) -> StubReply;
 
 struct Swap {
-    server: Server,
+    server: StubServer,
     runtime: Runtime,
     handle: ServerHandle,
     swapped: Arc<AtomicBool>,
 }
 
 /// Connected to the one, which becomes the other.
-async fn swap(before: Manners, after: Manners, keepalive: Duration) -> Swap {
+async fn swap(before: Handler, after: Handler, keepalive: Duration) -> Swap {
     let swapped = Arc::new(AtomicBool::new(false));
     let is_swapped = Arc::clone(&swapped);
-    let server = Server::start(move |seen| match is_swapped.load(Ordering::Relaxed) {
-        true => after(seen),
-        false => before(seen),
+    let server = StubServer::start(move |request| match is_swapped.load(Ordering::Relaxed) {
+        true => after(request),
+        false => before(request),
     })
     .await;
     let (runtime, handle) = started_with(Transport::http(server.url()), |config| {
@@ -96,7 +98,7 @@ impl Swap {
     /// The other one answers from now on. Gives how many requests there were before.
     fn now(&self) -> usize {
         self.swapped.store(true, Ordering::Relaxed);
-        self.server.seen().len()
+        self.server.requests().len()
     }
 
     async fn speaks(&self, version: &str) {
@@ -121,10 +123,10 @@ async fn a_call_that_a_newer_server_refuses_is_answered_by_it_in_its_own_era() {
     let before = swap.now();
     assert_eq!(call(&swap.handle).await.unwrap(), "hello from the new one");
     swap.speaks("2026-07-28").await;
-    let asked: Vec<_> = swap.server.seen()[before..]
+    let asked: Vec<_> = swap.server.requests()[before..]
         .iter()
-        .filter(|seen| seen.method == "POST")
-        .map(|seen| seen.asks().to_owned())
+        .filter(|request| request.method == "POST")
+        .map(|request| request.operation().to_owned())
         .collect();
     assert_eq!(
         asked[..2],
@@ -139,14 +141,14 @@ async fn a_call_that_a_newer_server_refuses_is_answered_by_it_in_its_own_era() {
 #[tokio::test]
 async fn an_idle_connection_finds_out_that_the_server_speaks_another_era() {
     for (before, after, version) in [
-        (legacy as Manners, modern as Manners, "2026-07-28"),
+        (legacy as Handler, modern as Handler, "2026-07-28"),
         (modern, legacy, "2025-06-18"),
         // Nothing but a status.
         (
             modern,
-            |seen| match seen.asks() {
-                "server/discover" => Reply::status("405 Method Not Allowed", "", ""),
-                _ => legacy(seen),
+            |request| match request.operation() {
+                "server/discover" => StubReply::status("405 Method Not Allowed", "", ""),
+                _ => legacy(request),
             },
             "2025-06-18",
         ),
@@ -162,13 +164,13 @@ async fn an_idle_connection_finds_out_that_the_server_speaks_another_era() {
 #[tokio::test]
 async fn a_caller_of_an_older_server_gets_its_error_and_the_next_one_an_answer() {
     // In an error, or with nothing but a status.
-    let plain: Manners = |seen| match seen.asks() {
-        "initialize" => manners(seen),
-        _ if seen.header("mcp-session-id").is_some() => manners(seen),
-        _ => Reply::status("400 Bad Request", "", "no session"),
+    let plain: Handler = |request| match request.operation() {
+        "initialize" => default_reply(request),
+        _ if request.header("mcp-session-id").is_some() => default_reply(request),
+        _ => StubReply::status("400 Bad Request", "", "no session"),
     };
     for (after, known) in [
-        (legacy as Manners, Known::Answered),
+        (legacy as Handler, Known::Answered),
         (plain, Known::Refused),
     ] {
         let swap = swap(modern, after, LONG).await;
@@ -184,25 +186,33 @@ async fn a_caller_of_an_older_server_gets_its_error_and_the_next_one_an_answer()
 #[tokio::test]
 async fn errors_of_a_server_that_is_the_same_replace_nothing() {
     // It fails on the question for a while, has no such method, and uses a code of its own.
-    let failing: Manners = |seen| match seen.asks() {
+    let failing: Handler = |request| match request.operation() {
         "server/discover" => {
             let failed = json!({"code": -32603, "message": "try again"});
-            error(seen, "500 Internal Server Error", &failed)
+            error(request, "500 Internal StubServer Error", &failed)
         }
-        "tools/call" => error(seen, "200 OK", &json!({"code": -32000, "message": "full"})),
-        _ => modern(seen),
+        "tools/call" => error(
+            request,
+            "200 OK",
+            &json!({"code": -32000, "message": "full"}),
+        ),
+        _ => modern(request),
     };
-    let own_code: Manners = |seen| match seen.asks() {
-        "tools/call" => error(seen, "200 OK", &json!({"code": -32022, "message": "mine"})),
+    let own_code: Handler = |request| match request.operation() {
+        "tools/call" => error(
+            request,
+            "200 OK",
+            &json!({"code": -32022, "message": "mine"}),
+        ),
         "ping" => error(
-            seen,
+            request,
             "200 OK",
             &json!({"code": -32601, "message": "no ping"}),
         ),
-        _ => legacy(seen),
+        _ => legacy(request),
     };
     for (before, after, question) in [
-        (modern as Manners, failing, "server/discover"),
+        (modern as Handler, failing, "server/discover"),
         (legacy, own_code, "ping"),
     ] {
         let swap = swap(before, after, IDLE).await;
@@ -221,9 +231,9 @@ async fn errors_of_a_server_that_is_the_same_replace_nothing() {
 
 #[tokio::test]
 async fn a_server_that_refuses_much_is_not_asked_for_its_era_each_time() {
-    let refusing: Manners = |seen| match seen.asks() {
-        "tools/call" => error(seen, "200 OK", &json!({"code": -32000, "message": "no"})),
-        _ => modern(seen),
+    let refusing: Handler = |request| match request.operation() {
+        "tools/call" => error(request, "200 OK", &json!({"code": -32000, "message": "no"})),
+        _ => modern(request),
     };
     let begun = Instant::now();
     let swap = swap(modern, refusing, LONG).await;

@@ -5,13 +5,16 @@ use std::time::{Duration, Instant};
 use mcpvisor::{Runtime, ServerHandle, StateName, Transport};
 use serde_json::json;
 
-use crate::era_change::{Manners, error, legacy, modern};
+use crate::era_change::{Handler, error, legacy, modern};
 use crate::harness::{LONG, call, connected, started_with, until};
-use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
 use crate::reply_streams::sockets;
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, chunk, default_reply, event, initialize_reply, sse_head,
+    text_result,
+};
 
 /// A server of which nothing is known.
-async fn unknown(server: &Server) -> (Runtime, ServerHandle) {
+async fn unknown(server: &StubServer) -> (Runtime, ServerHandle) {
     started_with(Transport::http(server.url()), |config| {
         config.protocol = None;
         config.settings.backoff.initial = Duration::from_millis(10);
@@ -20,21 +23,21 @@ async fn unknown(server: &Server) -> (Runtime, ServerHandle) {
 }
 
 /// The same reply, some time later.
-fn later(after: Duration, reply: Reply) -> Reply {
-    let Reply::Parts(mut parts) = reply else {
+fn later(after: Duration, reply: StubReply) -> StubReply {
+    let StubReply::Parts(mut parts) = reply else {
         unreachable!()
     };
     parts[0].0 = after;
-    Reply::Parts(parts)
+    StubReply::Parts(parts)
 }
 
 /// The same reply, after which the connection is closed.
-fn last(reply: Reply) -> Reply {
-    let Reply::Parts(parts) = reply else {
+fn last(reply: StubReply) -> StubReply {
+    let StubReply::Parts(parts) = reply else {
         unreachable!()
     };
     let text = parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1);
-    Reply::Close(text)
+    StubReply::Close(text)
 }
 
 /// More than the silence after which the other era is tried.
@@ -43,20 +46,20 @@ const SLOW: Duration = Duration::from_millis(1_500);
 #[tokio::test]
 async fn a_modern_server_that_takes_its_time_is_waited_for_though_it_refuses_the_other_era() {
     // With an error of its era, with one of any era, with nonsense, and by failing.
-    let refusals: [Manners; 4] = [
+    let refusals: [Handler; 4] = [
         modern,
-        |seen| {
+        |request| {
             let unknown = json!({"code": -32601, "message": "no such protocol version"});
-            error(seen, "404 Not Found", &unknown)
+            error(request, "404 Not Found", &unknown)
         },
-        |_| Reply::status("200 OK", "content-type: text/html\r\n", "<html>"),
-        |_| Reply::status("500 Internal Server Error", "", ""),
+        |_| StubReply::status("200 OK", "content-type: text/html\r\n", "<html>"),
+        |_| StubReply::status("500 Internal StubServer Error", "", ""),
     ];
     for refusal in refusals {
-        let server = Server::start(move |seen| match seen.asks() {
-            "server/discover" => later(SLOW, modern(seen)),
-            "initialize" => refusal(seen),
-            _ => modern(seen),
+        let server = StubServer::start(move |request| match request.operation() {
+            "server/discover" => later(SLOW, modern(request)),
+            "initialize" => refusal(request),
+            _ => modern(request),
         })
         .await;
         let (runtime, web) = unknown(&server).await;
@@ -75,9 +78,9 @@ async fn a_modern_server_that_takes_its_time_is_waited_for_though_it_refuses_the
 
 #[tokio::test]
 async fn a_server_that_never_says_what_it_speaks_is_asked_again() {
-    let server = Server::start(move |seen| match seen.asks() {
-        "server/discover" => Reply::Hang,
-        _ => modern(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "server/discover" => StubReply::Hang,
+        _ => modern(request),
     })
     .await;
     let (runtime, web) = unknown(&server).await;
@@ -88,21 +91,21 @@ async fn a_server_that_never_says_what_it_speaks_is_asked_again() {
 }
 
 /// It speaks both, each slowly, and gives a session to whoever asks for the older one.
-fn both(seen: &Seen) -> Reply {
-    match seen.asks() {
-        "server/discover" => later(SLOW, modern(seen)),
-        "initialize" => later(2 * SLOW, welcome(seen, Some("session-1"))),
+fn both(request: &StubRequest) -> StubReply {
+    match request.operation() {
+        "server/discover" => later(SLOW, modern(request)),
+        "initialize" => later(2 * SLOW, initialize_reply(request, Some("session-1"))),
         "tools/call" => {
             let unknown = json!({"code": -32601, "message": "Unknown tool"});
-            error(seen, "404 Not Found", &unknown)
+            error(request, "404 Not Found", &unknown)
         }
-        _ => modern(seen),
+        _ => modern(request),
     }
 }
 
 #[tokio::test]
 async fn the_late_answer_to_the_other_question_gives_a_modern_connection_no_session() {
-    let server = Server::start(both).await;
+    let server = StubServer::start(both).await;
     let (runtime, web) = unknown(&server).await;
     runtime.ready(LONG).await.unwrap();
     assert_eq!(web.status().protocol.as_deref(), Some("2026-07-28"));
@@ -114,8 +117,8 @@ async fn the_late_answer_to_the_other_question_gives_a_modern_connection_no_sess
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(server.count("tools/call"), calls, "none was sent again");
-    let seen = server.seen();
-    let with_session = seen
+    let requests = server.requests();
+    let with_session = requests
         .iter()
         .filter(|it| it.header("mcp-session-id").is_some());
     assert_eq!(with_session.count(), 0);
@@ -125,17 +128,17 @@ async fn the_late_answer_to_the_other_question_gives_a_modern_connection_no_sess
 
 #[tokio::test]
 async fn a_server_that_fails_on_the_question_in_any_way_is_asked_for_the_other_era() {
-    let failures: [Manners; 5] = [
-        |_| Reply::Close(String::new()),
-        |_| Reply::status("502 Bad Gateway", "content-type: text/html\r\n", "<html>"),
-        |_| Reply::status("409 Conflict", "", ""),
-        |_| Reply::status("403 Forbidden", "content-type: text/html\r\n", "<html>"),
-        |_| Reply::status("408 Request Timeout", "", ""),
+    let failures: [Handler; 5] = [
+        |_| StubReply::Close(String::new()),
+        |_| StubReply::status("502 Bad Gateway", "content-type: text/html\r\n", "<html>"),
+        |_| StubReply::status("409 Conflict", "", ""),
+        |_| StubReply::status("403 Forbidden", "content-type: text/html\r\n", "<html>"),
+        |_| StubReply::status("408 Request Timeout", "", ""),
     ];
     for failure in failures {
-        let server = Server::start(move |seen| match seen.asks() {
-            "server/discover" => failure(seen),
-            _ => legacy(seen),
+        let server = StubServer::start(move |request| match request.operation() {
+            "server/discover" => failure(request),
+            _ => legacy(request),
         })
         .await;
         let (runtime, web) = unknown(&server).await;
@@ -149,9 +152,9 @@ async fn a_server_that_fails_on_the_question_in_any_way_is_asked_for_the_other_e
 #[tokio::test]
 async fn a_server_that_is_busy_or_wants_somebody_else_is_not_asked_for_another_era() {
     for status in ["401 Unauthorized", "429 Too Many", "503 Unavailable"] {
-        let server = Server::start(move |seen| match seen.asks() {
-            "server/discover" => Reply::status(status, "", ""),
-            _ => legacy(seen),
+        let server = StubServer::start(move |request| match request.operation() {
+            "server/discover" => StubReply::status(status, "", ""),
+            _ => legacy(request),
         })
         .await;
         let (runtime, web) = unknown(&server).await;
@@ -163,9 +166,9 @@ async fn a_server_that_is_busy_or_wants_somebody_else_is_not_asked_for_another_e
 
 #[tokio::test]
 async fn a_question_that_was_never_answered_keeps_no_socket() {
-    let server = Server::start(|seen| match seen.asks() {
-        "server/discover" => Reply::Hang,
-        _ => last(legacy(seen)),
+    let server = StubServer::start(|request| match request.operation() {
+        "server/discover" => StubReply::Hang,
+        _ => last(legacy(request)),
     })
     .await;
     let (runtime, web) = unknown(&server).await;
@@ -177,18 +180,19 @@ async fn a_question_that_was_never_answered_keeps_no_socket() {
 
 #[tokio::test]
 async fn streams_that_were_answered_hold_up_no_reconnect() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
-            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("open")});
+            let answer =
+                json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("open")});
             let text = sse_head() + &chunk(&event(&answer));
-            Reply::Parts(vec![(Duration::ZERO, text), (LONG, String::new())])
+            StubReply::Parts(vec![(Duration::ZERO, text), (LONG, String::new())])
         }
-        _ => last(manners(seen)),
+        _ => last(default_reply(request)),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "open");
-    server.refuse_others();
+    server.stop_listening();
     let begun = Instant::now();
     let request = web.call_tool("echo", json!({}));
     let caller = tokio::spawn(async move { request.deadline(LONG).await });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use mcpvisor_testkit::in_own_process;
 use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
 use mcpvisor_testkit::tasks::most_tasks;
@@ -24,11 +24,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 const A_FEW: usize = 12;
 
 async fn flood(fault: &str) {
-    let arena = Arena::new(HttpManners::sse()).await;
+    let arena = Arena::new(HttpOptions::sse()).await;
     let slow_reader = arena.runtime.events();
     arena.recovers(1).await;
     let before = Snapshot::take().memory;
-    let ((outcome, took), tasks) = most_tasks(arena.strike(fault, LIMIT)).await;
+    let ((outcome, took), tasks) = most_tasks(arena.inject(fault, LIMIT)).await;
     outcome.unwrap();
     let memory = peak_memory().saturating_sub(before) / MIB;
     // What was dropped is told in a report, a moment later.
@@ -67,7 +67,7 @@ fn figure_18_a_flood_on_the_servers_own_stream_loses_no_reply_and_no_changed_lis
     let name =
         "floods::figure_18_a_flood_on_the_servers_own_stream_loses_no_reply_and_no_changed_list";
     in_own_process(name, LIMIT, async || {
-        let arena = Arena::new(HttpManners::default()).await;
+        let arena = Arena::new(HttpOptions::default()).await;
         let open = || arena.server.open_streams() == 1;
         mcpvisor_testkit::eventually(DEADLINE, "the stream", open).await;
         let listed = arena.server.requests("tools/list");
@@ -116,9 +116,9 @@ impl ClientHandler for Slow {
 fn control_figure_18_bare_rmcp_has_a_task_for_each() {
     let name = "floods::control_figure_18_bare_rmcp_has_a_task_for_each";
     in_own_process(name, LIMIT, async || {
-        let server = HttpServer::start(HttpManners::sse()).await;
+        let server = HttpServer::start(HttpOptions::sse()).await;
         let bare = Bare(serve_with(Slow, &server).await.unwrap());
-        let (outcome, tasks) = most_tasks(bare.strike("http-flood=5000")).await;
+        let (outcome, tasks) = most_tasks(bare.inject("http-flood=5000")).await;
         outcome.unwrap();
         println!("figure 18, http, bare rmcp: {tasks} more tasks");
         assert!(tasks > 1_000, "{tasks}");

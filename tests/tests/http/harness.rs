@@ -8,13 +8,13 @@ use mcpvisor::{
     Transport,
 };
 
-use crate::reply_server::Server;
+use mcpvisor_testkit::stub_server::StubServer;
 
 /// Nothing here takes longer, however busy the machine is.
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// A runtime with one server, which is connected.
-pub async fn connected(server: &Server) -> (Runtime, ServerHandle) {
+pub async fn connected(server: &StubServer) -> (Runtime, ServerHandle) {
     let (runtime, handle) = started(Transport::http(server.url())).await;
     runtime.ready(LONG).await.unwrap();
     (runtime, handle)

@@ -7,7 +7,7 @@ use mcpvisor::{Config, FaultClass, HttpEndpoint, Runtime, ServerChange, StateNam
 use tokio::sync::watch;
 
 use crate::harness::{LONG, call, reaches, started, until, web};
-use crate::reply_server::{Reply, Seen, Server, manners};
+use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_reply};
 
 /// Reloads with this endpoint, and says what became of the server.
 async fn reload(runtime: &Runtime, endpoint: HttpEndpoint) -> ServerChange {
@@ -24,18 +24,20 @@ fn adjusted() -> ServerChange {
     }
 }
 
-fn calls(server: &Server) -> Vec<Seen> {
-    let seen = server.seen().into_iter();
-    seen.filter(|seen| seen.asks() == "tools/call").collect()
+fn calls(server: &StubServer) -> Vec<StubRequest> {
+    let requests = server.requests().into_iter();
+    requests
+        .filter(|request| request.operation() == "tools/call")
+        .collect()
 }
 
 #[tokio::test]
 async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_call_is_dropped() {
     let (release, released) = watch::channel(false);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         // The first call is answered after the reload.
-        "tools/call" if seen.header("x-old").is_some() => manners(seen).held(&released),
-        _ => manners(seen),
+        "tools/call" if request.header("x-old").is_some() => default_reply(request).held(&released),
+        _ => default_reply(request),
     })
     .await;
     let endpoint = || Transport::http(server.url()).header("X-Stays", "as it was");
@@ -63,7 +65,7 @@ async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_cal
     assert_eq!(server.count("initialize"), 1);
     let calls = calls(&server);
     let sent = |name: &str| -> Vec<Option<String>> {
-        let values = calls.iter().map(|seen| seen.header(name));
+        let values = calls.iter().map(|request| request.header(name));
         values.map(|value| value.map(str::to_owned)).collect()
     };
     let some = |text: &str| Some(text.to_owned());
@@ -78,19 +80,19 @@ async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_cal
         assert_eq!(sent(name), [some(value), some(value)], "{name}");
     }
     runtime.shutdown(LONG).await;
-    let last = server.seen().pop().unwrap();
-    assert_eq!(last.asks(), "DELETE");
+    let last = server.requests().pop().unwrap();
+    assert_eq!(last.operation(), "DELETE");
     assert_eq!(last.header("authorization"), Some("Bearer new-token"));
 }
 
 /// A server that takes the new token alone once the old one has expired.
-async fn strict(expired: &Arc<AtomicBool>) -> Server {
+async fn strict(expired: &Arc<AtomicBool>) -> StubServer {
     let expired = Arc::clone(expired);
-    Server::start(move |seen| {
-        let good = seen.header("authorization") == Some("Bearer new-token");
+    StubServer::start(move |request| {
+        let good = request.header("authorization") == Some("Bearer new-token");
         match good || !expired.load(Ordering::Relaxed) {
-            true => manners(seen),
-            false => Reply::status("401 Unauthorized", "www-authenticate: Bearer\r\n", ""),
+            true => default_reply(request),
+            false => StubReply::status("401 Unauthorized", "www-authenticate: Bearer\r\n", ""),
         }
     })
     .await
@@ -131,7 +133,7 @@ async fn a_server_that_failed_for_an_old_token_is_connected_with_the_new_one() {
 
 #[tokio::test]
 async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let (runtime, handle) = started(Transport::http(server.url())).await;
     runtime.ready(LONG).await.unwrap();
     let broken = Transport::http(server.url()).header("X-Team", "two\nlines");
@@ -151,13 +153,13 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
 }
 
 /// A server that answers `initialize` when it is told to, unless it comes with the new token.
-async fn slow() -> (Server, watch::Sender<bool>) {
+async fn slow() -> (StubServer, watch::Sender<bool>) {
     let (release, released) = watch::channel(false);
-    let server = Server::start(move |seen| match seen.asks() {
-        "initialize" if seen.header("authorization") != Some("Bearer new-token") => {
-            manners(seen).held(&released)
+    let server = StubServer::start(move |request| match request.operation() {
+        "initialize" if request.header("authorization") != Some("Bearer new-token") => {
+            default_reply(request).held(&released)
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     });
     (server.await, release)
 }
@@ -184,7 +186,7 @@ async fn headers_that_change_in_the_middle_of_a_handshake_are_those_of_the_conne
 
 #[tokio::test]
 async fn an_address_that_changes_in_the_middle_of_a_handshake_is_that_of_the_connection() {
-    let ((old, release), new) = (slow().await, Server::start(manners).await);
+    let ((old, release), new) = (slow().await, StubServer::start(default_reply).await);
     let (runtime, handle) = started(Transport::http(old.url())).await;
     until("the handshake is under way", || {
         old.count("initialize") == 1

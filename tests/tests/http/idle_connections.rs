@@ -6,15 +6,17 @@ use mcpvisor::{HttpEndpoint, Transport};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::harness::{LONG, call, started};
-use crate::reply_server::{Reply, Seen, Server, manners};
 use crate::tls::{encrypted, trusting};
+use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_reply};
 
 const CALLS: usize = 100;
 
 /// Says that the connection is kept, and closes it.
-fn hasty(seen: &Seen) -> Reply {
-    match manners(seen) {
-        Reply::Parts(parts) => Reply::Close(parts.into_iter().map(|(_, part)| part).collect()),
+fn hasty(request: &StubRequest) -> StubReply {
+    match default_reply(request) {
+        StubReply::Parts(parts) => {
+            StubReply::Close(parts.into_iter().map(|(_, part)| part).collect())
+        }
         other => other,
     }
 }
@@ -43,7 +45,7 @@ fn all_closed(port: u16) {
 
 /// Makes calls, each after all connections to this port were closed. Here nothing looks at a socket
 /// between the end of that wait and the next call.
-fn call_after_the_end(server: &Server, endpoint: HttpEndpoint, port: u16) {
+fn call_after_the_end(server: &StubServer, endpoint: HttpEndpoint, port: u16) {
     let here = Builder::new_current_thread().enable_all().build().unwrap();
     here.block_on(async {
         let (runtime, web) = started(endpoint).await;
@@ -67,14 +69,14 @@ fn backstage() -> Runtime {
 #[test]
 fn a_connection_that_the_server_has_closed_is_never_used() {
     let backstage = backstage();
-    let server = backstage.block_on(Server::start(hasty));
+    let server = backstage.block_on(StubServer::start(hasty));
     call_after_the_end(&server, Transport::http(server.url()), server.port);
 }
 
 #[test]
 fn an_encrypted_connection_that_the_server_has_closed_is_never_used() {
     let backstage = backstage();
-    let server = backstage.block_on(Server::start(hasty));
+    let server = backstage.block_on(StubServer::start(hasty));
     let port = backstage.block_on(encrypted(&server, false));
     call_after_the_end(&server, trusting(port), port);
 }
@@ -82,7 +84,7 @@ fn an_encrypted_connection_that_the_server_has_closed_is_never_used() {
 #[test]
 fn a_connection_that_the_server_keeps_is_used_again() {
     let backstage = backstage();
-    let server = backstage.block_on(Server::start(manners));
+    let server = backstage.block_on(StubServer::start(default_reply));
     let port = backstage.block_on(encrypted(&server, false));
     for endpoint in [Transport::http(server.url()), trusting(port)] {
         let (before, called) = (server.accepted(), server.count("tools/call"));

@@ -1,7 +1,7 @@
 //! The misbehaving server itself: with nothing wrong with it, a client of others works with it.
 
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use rmcp::model::ClientConfig;
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
@@ -14,22 +14,22 @@ use crate::fleet::DEADLINE;
 
 #[tokio::test]
 async fn a_client_of_others_works_with_it_in_either_kind_of_reply() {
-    let without = HttpManners::without_sessions();
-    let resumable = HttpManners::resumable();
-    for manners in [
-        HttpManners::default(),
-        HttpManners::sse(),
+    let without = HttpOptions::without_sessions();
+    let resumable = HttpOptions::resumable();
+    for options in [
+        HttpOptions::default(),
+        HttpOptions::sse(),
         resumable,
         without,
     ] {
-        let server = HttpServer::start(manners).await;
+        let server = HttpServer::start(options).await;
         let bare = Bare::connect(&server).await;
         let echoed = bare.call("echo", json!({ "a": 1 })).await.unwrap();
         assert_eq!(echoed.structured_content, Some(json!({ "a": 1 })));
         bare.call("run", json!({ "key": "k" })).await.unwrap();
         assert_eq!(server.runs("k"), 1);
         assert_eq!(server.requests("tools/call"), 2);
-        let sessions = u64::from(manners.sessions);
+        let sessions = u64::from(options.sessions);
         assert_eq!(server.sessions_opened(), sessions);
         bare.0.cancel().await.unwrap();
         let deleted = || server.sessions_deleted() == sessions;
@@ -39,7 +39,7 @@ async fn a_client_of_others_works_with_it_in_either_kind_of_reply() {
 
 #[tokio::test]
 async fn a_client_of_2026_07_28_works_with_it_without_a_session() {
-    let server = HttpServer::start(HttpManners::modern()).await;
+    let server = HttpServer::start(HttpOptions::modern()).await;
     let config = StreamableHttpClientTransportConfig::with_uri(server.url());
     let transport = StreamableHttpClientTransport::with_client(bare::client(), config);
     let lifecycle = ClientLifecycleMode::Discover {
@@ -58,7 +58,7 @@ async fn a_client_of_2026_07_28_works_with_it_without_a_session() {
 
 #[tokio::test]
 async fn it_forgets_freezes_ends_and_comes_back_on_its_port() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     let bare = Bare::connect(&server).await;
     assert_eq!(server.forget_sessions(), 1);
     // rmcp opens another session by itself.
@@ -78,13 +78,13 @@ async fn it_forgets_freezes_ends_and_comes_back_on_its_port() {
 
 #[tokio::test]
 async fn a_fault_strikes_as_often_as_it_is_told() {
-    let server = HttpServer::start(HttpManners::without_sessions()).await;
+    let server = HttpServer::start(HttpOptions::without_sessions()).await;
     let bare = Bare::connect(&server).await;
     server.fault("http-status=500").times(2);
     for works in [false, false, true] {
         assert_eq!(bare.call("echo", json!({})).await.is_ok(), works);
     }
-    bare.strike("http-status=500").await.unwrap_err();
+    bare.inject("http-status=500").await.unwrap_err();
     server.fault("http-status=500").on("tools/list").for_ever();
     bare.call("echo", json!({})).await.unwrap();
     for _ in 0..3 {

@@ -9,17 +9,19 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::harness::{LONG, call, connected, known, reaches, started, started_with, until};
-use crate::reply_server::{Reply, Server, chunk, event, manners, said, sse_head, welcome};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubServer, chunk, default_reply, event, initialize_reply, sse_head, text_result,
+};
 
 #[tokio::test]
 async fn calls_in_flight_have_their_outcome_as_soon_as_the_server_is_gone() {
     for streamed in [false, true] {
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" if streamed => {
-                Reply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())])
+                StubReply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())])
             }
-            "tools/call" => Reply::Hang,
-            _ => manners(seen),
+            "tools/call" => StubReply::Hang,
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -47,7 +49,7 @@ async fn calls_in_flight_have_their_outcome_as_soon_as_the_server_is_gone() {
 
 #[tokio::test]
 async fn a_server_that_is_restarted_on_its_port_is_found_again() {
-    let mut server = Server::start(manners).await;
+    let mut server = StubServer::start(default_reply).await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.budget.attempts = 1_000;
         config.settings.backoff.initial = Duration::from_millis(20);
@@ -57,7 +59,7 @@ async fn a_server_that_is_restarted_on_its_port_is_found_again() {
         assert_eq!(call(&web).await.unwrap(), "hello");
         let port = server.port;
         server.stop().await;
-        server = Server::start_on(port, manners).await;
+        server = StubServer::start_on(port, default_reply).await;
     }
     runtime.shutdown(LONG).await;
 }
@@ -65,7 +67,7 @@ async fn a_server_that_is_restarted_on_its_port_is_found_again() {
 #[tokio::test]
 async fn a_call_that_finds_nobody_there_was_not_sent_and_waits_for_the_server() {
     // Without a stream of its own, so that the call is the first to notice.
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.budget.attempts = 1_000;
         config.settings.backoff.initial = Duration::from_millis(20);
@@ -79,7 +81,7 @@ async fn a_call_that_finds_nobody_there_was_not_sent_and_waits_for_the_server() 
         tokio::spawn(async move { call(&web).await })
     };
     until("its loss is noticed", || !web.status().is_ready()).await;
-    let server = Server::start_on(port, manners).await;
+    let server = StubServer::start_on(port, default_reply).await;
     assert_eq!(calling.await.unwrap().unwrap(), "hello");
     assert_eq!(server.count("tools/call"), 1);
     runtime.shutdown(LONG).await;
@@ -87,7 +89,7 @@ async fn a_call_that_finds_nobody_there_was_not_sent_and_waits_for_the_server() 
 
 #[tokio::test]
 async fn a_server_that_is_not_there_yet_is_tried_again() {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let port = server.port;
     server.stop().await;
     let (runtime, web) = started(Transport::http(format!("http://127.0.0.1:{port}/mcp"))).await;
@@ -99,7 +101,7 @@ async fn a_server_that_is_not_there_yet_is_tried_again() {
         (StateName::Reconnecting, FaultClass::ConnectFailed)
     );
     assert!(fault.message.contains("refused"), "{fault}");
-    let server = Server::start_on(port, manners).await;
+    let server = StubServer::start_on(port, default_reply).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
     drop(server);
     runtime.shutdown(LONG).await;
@@ -107,10 +109,11 @@ async fn a_server_that_is_not_there_yet_is_tried_again() {
 
 #[tokio::test]
 async fn what_needs_a_person_is_said_at_once() {
-    let server =
-        Server::start(|_| Reply::status("401 Unauthorized", "www-authenticate: Bearer\r\n", ""))
-            .await;
-    let forbidden = Server::start(|_| Reply::status("403 Forbidden", "", "")).await;
+    let server = StubServer::start(|_| {
+        StubReply::status("401 Unauthorized", "www-authenticate: Bearer\r\n", "")
+    })
+    .await;
+    let forbidden = StubServer::start(|_| StubReply::status("403 Forbidden", "", "")).await;
     for (endpoint, class) in [
         (Transport::http(server.url()), FaultClass::Unauthorized),
         (Transport::http(forbidden.url()), FaultClass::Unauthorized),
@@ -147,9 +150,9 @@ async fn what_needs_a_person_is_said_at_once() {
 async fn a_token_that_is_no_longer_valid_becomes_a_state_with_what_to_do() {
     let revoked = Arc::new(AtomicBool::new(false));
     let token = Arc::clone(&revoked);
-    let server = Server::start(move |seen| match token.load(Ordering::SeqCst) {
-        true => Reply::status("401 Unauthorized", "", ""),
-        false => manners(seen),
+    let server = StubServer::start(move |request| match token.load(Ordering::SeqCst) {
+        true => StubReply::status("401 Unauthorized", "", ""),
+        false => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -188,11 +191,11 @@ async fn a_server_without_tls_is_told_in_words() {
 async fn a_busy_server_is_asked_again_when_it_wishes() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
-            Reply::status("429 Too Many Requests", "retry-after: 1\r\n", "")
+            StubReply::status("429 Too Many Requests", "retry-after: 1\r\n", "")
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -212,9 +215,10 @@ async fn a_busy_server_is_asked_again_when_it_wishes() {
 
 #[tokio::test]
 async fn a_server_that_is_busy_when_we_connect_is_tried_again_when_it_wishes() {
-    let server =
-        Server::start(|_| Reply::status("503 Service Unavailable", "retry-after: 100000\r\n", ""))
-            .await;
+    let server = StubServer::start(|_| {
+        StubReply::status("503 Service Unavailable", "retry-after: 100000\r\n", "")
+    })
+    .await;
     let (runtime, web) = started(Transport::http(server.url())).await;
     until("a try failed", || web.status().retry_at.is_some()).await;
     let wait = web
@@ -232,9 +236,10 @@ async fn a_server_that_is_busy_when_we_connect_is_tried_again_when_it_wishes() {
 
 #[tokio::test]
 async fn how_far_a_server_is_obeyed_is_for_the_settings_to_say() {
-    let server =
-        Server::start(|_| Reply::status("503 Service Unavailable", "retry-after: 100000\r\n", ""))
-            .await;
+    let server = StubServer::start(|_| {
+        StubReply::status("503 Service Unavailable", "retry-after: 100000\r\n", "")
+    })
+    .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.backoff.max_retry_after = Duration::from_secs(3_600);
     })
@@ -248,11 +253,11 @@ async fn how_far_a_server_is_obeyed_is_for_the_settings_to_say() {
     // A call that is refused waits no longer than the settings say either.
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
-            Reply::status("429 Too Many Requests", "retry-after: 60\r\n", "")
+            StubReply::status("429 Too Many Requests", "retry-after: 60\r\n", "")
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -270,11 +275,11 @@ async fn how_far_a_server_is_obeyed_is_for_the_settings_to_say() {
 async fn a_server_fault_is_repeated_once_where_that_is_safe() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
-            Reply::status("502 Bad Gateway", "", "")
+            StubReply::status("502 Bad Gateway", "", "")
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -292,9 +297,9 @@ async fn a_server_fault_is_repeated_once_where_that_is_safe() {
 
 #[tokio::test]
 async fn a_dead_server_is_noticed_by_its_stream_without_any_call() {
-    let server = Server::start(|seen| match seen.asks() {
-        "GET" => Reply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())]),
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "GET" => StubReply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())]),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -306,14 +311,14 @@ async fn a_dead_server_is_noticed_by_its_stream_without_any_call() {
 
 #[tokio::test]
 async fn a_silent_server_costs_a_call_its_deadline_and_no_more() {
-    let halves: [fn() -> Reply; 4] = [
-        || Reply::Hang,
-        || Reply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())]),
+    let halves: [fn() -> StubReply; 4] = [
+        || StubReply::Hang,
+        || StubReply::Parts(vec![(Duration::ZERO, sse_head()), (LONG, String::new())]),
         || {
-            Reply::Parts(vec![(Duration::ZERO, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"json".to_owned()), (LONG, String::new())])
+            StubReply::Parts(vec![(Duration::ZERO, "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"json".to_owned()), (LONG, String::new())])
         },
         || {
-            Reply::Parts(vec![
+            StubReply::Parts(vec![
                 (
                     Duration::ZERO,
                     "HTTP/1.1 500 Oh\r\ncontent-length: 100\r\n\r\nsorry".to_owned(),
@@ -323,9 +328,9 @@ async fn a_silent_server_costs_a_call_its_deadline_and_no_more() {
         },
     ];
     for half in halves {
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" => half(),
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -348,9 +353,9 @@ async fn a_silent_server_costs_a_call_its_deadline_and_no_more() {
 
 #[tokio::test]
 async fn a_server_that_never_answers_the_end_of_its_session_holds_up_nobody() {
-    let server = Server::start(|seen| match seen.asks() {
-        "DELETE" => Reply::Hang,
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "DELETE" => StubReply::Hang,
+        _ => default_reply(request),
     })
     .await;
     let (runtime, _web) = connected(&server).await;
@@ -366,11 +371,11 @@ async fn a_server_that_never_answers_the_end_of_its_session_holds_up_nobody() {
 
 #[tokio::test]
 async fn a_redirect_to_another_origin_is_refused_and_nothing_is_sent_there() {
-    let other = Server::start(manners).await;
+    let other = StubServer::start(default_reply).await;
     let location = format!("location: {}\r\n", other.url());
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/call" => Reply::status("307 Temporary Redirect", &location, ""),
-        _ => manners(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/call" => StubReply::status("307 Temporary Redirect", &location, ""),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -394,9 +399,9 @@ async fn a_redirect_that_is_not_followed_is_told_with_its_reason() {
             "own origin",
         ),
     ] {
-        let server = Server::start(move |seen| match seen.asks() {
-            "tools/call" => Reply::status(status, &format!("location: {location}\r\n"), ""),
-            _ => manners(seen),
+        let server = StubServer::start(move |request| match request.operation() {
+            "tools/call" => StubReply::status(status, &format!("location: {location}\r\n"), ""),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -415,13 +420,15 @@ async fn a_redirect_that_is_not_followed_is_told_with_its_reason() {
 
 #[tokio::test]
 async fn a_redirect_on_the_same_origin_is_followed_so_often() {
-    let server = Server::start(|seen| match (seen.path.as_str(), seen.asks()) {
-        ("/mcp", _) => Reply::status("308 Permanent Redirect", "location: /real\r\n", ""),
-        ("/real", "tools/call") => {
-            Reply::status("307 Temporary Redirect", "location: /real\r\n", "")
-        }
-        _ => manners(seen),
-    })
+    let server = StubServer::start(
+        |request| match (request.path.as_str(), request.operation()) {
+            ("/mcp", _) => StubReply::status("308 Permanent Redirect", "location: /real\r\n", ""),
+            ("/real", "tools/call") => {
+                StubReply::status("307 Temporary Redirect", "location: /real\r\n", "")
+            }
+            _ => default_reply(request),
+        },
+    )
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(known(call(&web).await), Known::Refused, "round and round");
@@ -433,9 +440,9 @@ async fn a_redirect_on_the_same_origin_is_followed_so_often() {
 async fn an_idle_connection_is_checked_and_one_that_fails_is_replaced() {
     let pings = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&pings);
-    let server = Server::start(move |seen| match seen.asks() {
-        "ping" if count.fetch_add(1, Ordering::SeqCst) == 1 => Reply::Hang,
-        _ => manners(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "ping" if count.fetch_add(1, Ordering::SeqCst) == 1 => StubReply::Hang,
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -453,9 +460,9 @@ async fn an_idle_connection_is_checked_and_one_that_fails_is_replaced() {
 
 #[tokio::test]
 async fn a_check_that_fails_at_once_says_what_happened() {
-    let server = Server::start(|seen| match seen.asks() {
-        "ping" => Reply::status("500 Internal Server Error", "", ""),
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "ping" => StubReply::status("500 Internal StubServer Error", "", ""),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -475,20 +482,23 @@ async fn a_check_that_fails_at_once_says_what_happened() {
 /// Answers both ways: what is sent after the answer must not be lost with it.
 #[tokio::test]
 async fn a_server_that_closes_every_connection_after_its_answer_works() {
-    let server = Server::start(|seen| {
-        let reply = match seen.asks() {
-            "initialize" => welcome(seen, None),
+    let server = StubServer::start(|request| {
+        let reply = match request.operation() {
+            "initialize" => initialize_reply(request, None),
             "tools/call" => {
-                let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("closing")});
-                Reply::Parts(vec![(
+                let answer =
+                    json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("closing")});
+                StubReply::Parts(vec![(
                     Duration::ZERO,
                     sse_head() + &chunk(&event(&answer)) + "0\r\n\r\n",
                 )])
             }
-            _ => manners(seen),
+            _ => default_reply(request),
         };
         match reply {
-            Reply::Parts(parts) => Reply::Close(parts.into_iter().map(|(_, part)| part).collect()),
+            StubReply::Parts(parts) => {
+                StubReply::Close(parts.into_iter().map(|(_, part)| part).collect())
+            }
             other => other,
         }
     })

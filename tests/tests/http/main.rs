@@ -44,7 +44,6 @@ mod patience;
 mod proxy_quirks;
 mod redirects;
 mod reply_limits;
-mod reply_server;
 mod reply_streams;
 mod resumption;
 mod reuse;

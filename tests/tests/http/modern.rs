@@ -6,7 +6,7 @@ use mcpvisor::{
 };
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::eventually::eventually_in;
-use mcpvisor_testkit::http_server::{HttpEra, HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpEra, HttpOptions, HttpServer};
 use rmcp::model::{ElicitResult, ElicitationAction};
 use serde_json::json;
 
@@ -25,22 +25,22 @@ fn asked(server: &HttpServer) -> Vec<String> {
 }
 
 /// A server that is connected, listed and listened to.
-async fn listening(manners: HttpManners) -> Arena {
-    let arena = Arena::new(manners).await;
+async fn listening(options: HttpOptions) -> Arena {
+    let arena = Arena::new(options).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena
 }
 
 #[tokio::test]
 async fn a_modern_server_is_met_without_a_handshake_and_without_a_session() {
-    for manners in [
-        HttpManners::modern(),
-        HttpManners {
-            reply: HttpManners::sse().reply,
-            ..HttpManners::modern()
+    for options in [
+        HttpOptions::modern(),
+        HttpOptions {
+            reply: HttpOptions::sse().reply,
+            ..HttpOptions::modern()
         },
     ] {
-        let arena = Arena::new(manners).await;
+        let arena = Arena::new(options).await;
         assert_eq!(arena.handle.status().protocol.unwrap(), "2026-07-28");
         for kind in KINDS {
             arena.ask(kind).await.unwrap();
@@ -69,11 +69,11 @@ async fn a_modern_server_is_met_without_a_handshake_and_without_a_session() {
 
 #[tokio::test]
 async fn a_server_of_both_eras_is_met_in_the_newer_one() {
-    let manners = HttpManners {
+    let options = HttpOptions {
         era: HttpEra::Both,
-        ..HttpManners::default()
+        ..HttpOptions::default()
     };
-    let arena = Arena::new(manners).await;
+    let arena = Arena::new(options).await;
     assert_eq!(arena.handle.status().protocol.unwrap(), "2026-07-28");
     arena.recovers(1).await;
     assert_eq!(arena.server.sessions_opened(), 0);
@@ -83,11 +83,11 @@ async fn a_server_of_both_eras_is_met_in_the_newer_one() {
 
 #[tokio::test]
 async fn the_era_is_remembered_so_that_the_next_connect_asks_nothing_needless() {
-    for (manners, first) in [
-        (HttpManners::default(), "initialize"),
-        (HttpManners::modern(), "server/discover"),
+    for (options, first) in [
+        (HttpOptions::default(), "initialize"),
+        (HttpOptions::modern(), "server/discover"),
     ] {
-        let arena = Arena::new(manners).await;
+        let arena = Arena::new(options).await;
         let before = asked(&arena.server).len();
         assert_eq!(arena.server.requests("server/discover"), 1, "the question");
         arena.runtime.reconnect("web").await.unwrap();
@@ -106,7 +106,7 @@ async fn the_era_is_remembered_from_one_run_to_the_next() {
     let folder = std::env::temp_dir().join(format!("mcpvisor-http-era-{}", std::process::id()));
     // Of a process that had this number before, and was killed.
     let _ = std::fs::remove_dir_all(&folder);
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for questions in [1, 1] {
         let web = crate::fleet::server("web", Transport::http(server.url()));
         let builder = Runtime::builder().server(web).state_dir(&folder);
@@ -124,7 +124,7 @@ async fn the_era_is_remembered_from_one_run_to_the_next() {
 
 #[tokio::test]
 async fn a_list_that_changed_is_told_on_the_stream_and_fetched() {
-    let arena = listening(HttpManners::modern()).await;
+    let arena = listening(HttpOptions::modern()).await;
     let before = arena.server.requests("tools/list");
     let changed = "notifications/tools/list_changed";
     assert_eq!(arena.server.notify(changed, json!({})), 1);
@@ -136,7 +136,7 @@ async fn a_list_that_changed_is_told_on_the_stream_and_fetched() {
 
 #[tokio::test]
 async fn a_stream_that_ends_is_asked_for_again_and_lists_are_fetched_for_what_was_missed() {
-    let arena = listening(HttpManners::modern()).await;
+    let arena = listening(HttpOptions::modern()).await;
     let before = arena.server.requests("tools/list");
     arena.server.end_streams();
     let again = || arena.server.requests("subscriptions/listen") == 2;
@@ -156,7 +156,7 @@ async fn a_stream_that_ends_is_asked_for_again_and_lists_are_fetched_for_what_wa
 
 #[tokio::test]
 async fn subscriptions_are_listened_for_and_survive_a_restart() {
-    let arena = listening(HttpManners::modern()).await;
+    let arena = listening(HttpOptions::modern()).await;
     arena.handle.subscribe("fixture://one").await.unwrap();
     let mut events = arena.runtime.events();
     let updated = json!({ "uri": "fixture://one" });
@@ -181,7 +181,7 @@ async fn subscriptions_are_listened_for_and_survive_a_restart() {
 
 #[tokio::test]
 async fn a_list_is_fetched_again_when_it_is_read_after_its_time() {
-    let server = HttpServer::start(HttpManners::modern()).await;
+    let server = HttpServer::start(HttpOptions::modern()).await;
     server.set_time_to_live(millis(300));
     let arena = Arena::start(server, quick()).await;
     arena.runtime.ready(DEADLINE).await.unwrap();
@@ -198,7 +198,7 @@ async fn a_list_is_fetched_again_when_it_is_read_after_its_time() {
 
 #[tokio::test]
 async fn a_question_is_answered_so_often_and_no_more() {
-    let server = HttpServer::start(HttpManners::modern()).await;
+    let server = HttpServer::start(HttpOptions::modern()).await;
     let accepting = Callbacks::new().elicitation_form(|ask| async move {
         let content = ask.params.with_defaults(Default::default());
         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content.into()))
@@ -234,7 +234,7 @@ async fn a_question_is_answered_so_often_and_no_more() {
 
 #[tokio::test]
 async fn a_404_is_an_answer_and_no_lost_session() {
-    let arena = Arena::new(HttpManners::modern()).await;
+    let arena = Arena::new(HttpOptions::modern()).await;
     for (calls, fault) in (1..).zip(["http-404-method", "http-404"]) {
         let error = arena.at_once(fault).await;
         assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
@@ -248,7 +248,7 @@ async fn a_404_is_an_answer_and_no_lost_session() {
 
 #[tokio::test]
 async fn an_argument_is_a_header_too_and_follows_the_tools_new_definition() {
-    let arena = Arena::new(HttpManners::modern()).await;
+    let arena = Arena::new(HttpOptions::modern()).await;
     let header = |name: &str| {
         let received = arena.server.received();
         let last = received.iter().rfind(|it| it.method == "tools/call");
@@ -257,17 +257,17 @@ async fn an_argument_is_a_header_too_and_follows_the_tools_new_definition() {
     let call = async || {
         let call = arena
             .handle
-            .call_tool("marked", json!({ "region": "south" }));
+            .call_tool("with_header", json!({ "region": "south" }));
         call.deadline(DEADLINE).await.unwrap();
     };
     call().await;
     assert_eq!(header("mcp-param-region").as_deref(), Some("south"));
     let lists = arena.server.requests("tools/list");
-    arena.server.rename_mark("Zone");
+    arena.server.rename_param_header("Zone");
     call().await;
     assert_eq!(header("mcp-param-zone").as_deref(), Some("south"));
     assert_eq!(header("mcp-param-region"), None);
-    assert_eq!(arena.server.runs("marked"), 2, "refused before it ran");
+    assert_eq!(arena.server.runs("with_header"), 2, "refused before it ran");
     assert!(arena.server.requests("tools/list") > lists, "listed again");
     arena.recovers(1).await;
     arena.end().await;
@@ -275,7 +275,7 @@ async fn an_argument_is_a_header_too_and_follows_the_tools_new_definition() {
 
 #[tokio::test]
 async fn headers_that_stay_wrong_are_tried_once_more_and_then_the_callers() {
-    let arena = Arena::new(HttpManners::modern()).await;
+    let arena = Arena::new(HttpOptions::modern()).await;
     arena.server.fault("http-400-headers").for_ever();
     let error = arena.run("never").await.unwrap_err();
     assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
@@ -299,16 +299,19 @@ async fn headers_that_stay_wrong_are_tried_once_more_and_then_the_callers() {
 
 #[tokio::test]
 async fn a_call_is_given_up_by_closing_its_stream() {
-    for reply in [HttpManners::default().reply, HttpManners::sse().reply] {
-        let arena = Arena::new(HttpManners {
+    for reply in [HttpOptions::default().reply, HttpOptions::sse().reply] {
+        let arena = Arena::new(HttpOptions {
             reply,
-            ..HttpManners::modern()
+            ..HttpOptions::modern()
         })
         .await;
         let slow = json!({ "key": "slow", "ms": 60_000 });
         let call = arena.handle.call_tool("run", slow.clone());
         call.deadline(SHORT).await.unwrap_err();
-        eventually(DEADLINE, "the closed stream", || arena.server.left() == 1).await;
+        eventually(DEADLINE, "the closed stream", || {
+            arena.server.abandoned_calls() == 1
+        })
+        .await;
         let call = arena.handle.call_tool("run", slow).into_future();
         let call = tokio::spawn(call);
         eventually(DEADLINE, "the call at work", || {
@@ -316,7 +319,10 @@ async fn a_call_is_given_up_by_closing_its_stream() {
         })
         .await;
         call.abort();
-        eventually(DEADLINE, "the closed stream", || arena.server.left() == 2).await;
+        eventually(DEADLINE, "the closed stream", || {
+            arena.server.abandoned_calls() == 2
+        })
+        .await;
         arena.recovers(1).await;
         assert_eq!(arena.server.requests("notifications/cancelled"), 0);
         arena.end().await;
@@ -328,7 +334,7 @@ async fn an_idle_connection_is_checked_by_a_discovery_and_one_that_fails_is_repl
     let mut settings = quick();
     settings.health.keepalive = millis(100);
     settings.health.keepalive_timeout = secs(2);
-    let arena = Arena::with(HttpManners::modern(), settings).await;
+    let arena = Arena::with(HttpOptions::modern(), settings).await;
     let checked = || arena.server.requests("server/discover") >= 4;
     eventually(DEADLINE, "three checks", checked).await;
     assert_eq!(arena.generation(), 1);
@@ -344,7 +350,7 @@ async fn an_idle_connection_is_checked_by_a_discovery_and_one_that_fails_is_repl
 
 #[tokio::test]
 async fn calls_in_flight_when_a_modern_server_dies_are_unknown_and_reads_are_repeated() {
-    let arena = listening(HttpManners::modern()).await;
+    let arena = listening(HttpOptions::modern()).await;
     let call = arena.run_for("lost", 60_000);
     let died = async {
         eventually(DEADLINE, "the call at work", || {
@@ -370,9 +376,9 @@ async fn calls_in_flight_when_a_modern_server_dies_are_unknown_and_reads_are_rep
 
 #[tokio::test]
 async fn a_server_that_could_not_be_reached_is_asked_in_the_modern_era_once_it_is_there() {
-    let server = HttpServer::start(HttpManners {
+    let server = HttpServer::start(HttpOptions {
         era: HttpEra::Both,
-        ..HttpManners::default()
+        ..HttpOptions::default()
     })
     .await;
     server.stop().await;
@@ -399,11 +405,11 @@ async fn a_server_that_could_not_be_reached_is_asked_in_the_modern_era_once_it_i
 
 #[tokio::test]
 async fn what_is_known_of_the_era_of_one_server_is_not_taken_for_another() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     assert_eq!(arena.handle.status().protocol.unwrap(), "2025-11-25");
-    let both = HttpServer::start(HttpManners {
+    let both = HttpServer::start(HttpOptions {
         era: HttpEra::Both,
-        ..HttpManners::default()
+        ..HttpOptions::default()
     })
     .await;
     let other = server("web", Transport::http(both.url())).settings(quick());
@@ -416,7 +422,7 @@ async fn what_is_known_of_the_era_of_one_server_is_not_taken_for_another() {
 
 #[tokio::test]
 async fn a_server_that_fails_on_the_question_for_the_modern_era_is_asked_for_the_other() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     server
         .fault("http-status=500")
         .on("server/discover")
@@ -431,7 +437,7 @@ async fn a_server_that_fails_on_the_question_for_the_modern_era_is_asked_for_the
 
 #[tokio::test]
 async fn a_modern_server_that_fails_for_a_while_is_said_to_fail_and_comes_back() {
-    let server = HttpServer::start(HttpManners::modern()).await;
+    let server = HttpServer::start(HttpOptions::modern()).await;
     server
         .fault("http-status=500")
         .on("server/discover")

@@ -1,17 +1,17 @@
 //! Servers that say something else than they should. (Figure 8.)
 
 use mcpvisor::{CallError, Known};
-use mcpvisor_testkit::http_server::HttpManners;
+use mcpvisor_testkit::http_server::HttpOptions;
 
 use crate::arena::*;
 
-const BOTH: fn() -> [HttpManners; 2] = || [HttpManners::default(), HttpManners::sse()];
+const BOTH: fn() -> [HttpOptions; 2] = || [HttpOptions::default(), HttpOptions::sse()];
 
 /// An answer that is known to be one and cannot be read: its call is told at once, and the
 /// connection goes on.
 async fn unreadable(fault: &str) {
-    for manners in BOTH() {
-        let arena = Arena::new(manners).await;
+    for options in BOTH() {
+        let arena = Arena::new(options).await;
         let error = arena.at_once(fault).await;
         assert!(matches!(error, CallError::Unreadable { .. }), "{error:?}");
         assert_eq!(error.known(), Known::Answered);
@@ -23,8 +23,8 @@ async fn unreadable(fault: &str) {
 
 /// No answer, and the connection to say so: the call is told at once, and nothing is repeated.
 async fn outcome_unknown(fault: &str) {
-    for manners in BOTH() {
-        let arena = Arena::new(manners).await;
+    for options in BOTH() {
+        let arena = Arena::new(options).await;
         let error = arena.at_once(fault).await;
         assert_eq!(error.known(), Known::Unknown, "{fault}: {error:?}");
         says(&error, &["web", "tools/call"]);
@@ -54,8 +54,8 @@ async fn figure_8_an_answer_that_is_nested_too_deep_fails_its_call_at_once() {
 #[tokio::test]
 async fn figure_8_an_event_that_is_no_json_and_an_answer_to_something_else_have_an_outcome() {
     for fault in ["http-bad-event", "http-wrong-id"] {
-        for manners in BOTH() {
-            let arena = Arena::new(manners).await;
+        for options in BOTH() {
+            let arena = Arena::new(options).await;
             let error = arena.at_once(fault).await;
             let known = matches!(error.known(), Known::Unknown | Known::Answered);
             assert!(known, "{fault}: {error:?}");
@@ -75,7 +75,7 @@ async fn an_answer_that_breaks_off_is_none_and_its_call_is_not_repeated() {
 
 #[tokio::test]
 async fn a_refusal_that_names_nobody_is_the_answer_to_its_request() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     let error = arena.at_once("http-400-null-id").await;
     let known = matches!(error.known(), Known::Refused | Known::Answered);
     assert!(known, "{error:?}");
@@ -92,7 +92,7 @@ async fn what_only_reads_is_repeated_once_when_its_answer_breaks_off() {
         "http-status=500",
         "http-status=502",
     ] {
-        let arena = Arena::new(HttpManners::default()).await;
+        let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).on("resources/read").once();
         arena.ask("resources/read").await.unwrap();
         assert_eq!(arena.server.requests("resources/read"), 2, "{fault}");

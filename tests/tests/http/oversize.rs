@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mcpvisor::{CallError, Known};
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use mcpvisor_testkit::in_own_process;
 use mcpvisor_testkit::leaks::{Snapshot, peak_memory};
 
@@ -31,10 +31,10 @@ fn within_three_caps(what: &str, before: u64) {
 }
 
 /// An answer beyond a bound: its call is told what it is, and the next one works.
-async fn refused(manners: HttpManners, fault: &str, said: &str) {
-    let arena = Arena::new(manners).await;
+async fn refused(options: HttpOptions, fault: &str, said: &str) {
+    let arena = Arena::new(options).await;
     let before = Snapshot::take().memory;
-    let (outcome, took) = arena.strike(fault, DEADLINE).await;
+    let (outcome, took) = arena.inject(fault, DEADLINE).await;
     let error = outcome.unwrap_err();
     assert!(matches!(error, CallError::Unreadable { .. }), "{error:?}");
     assert_eq!(error.known(), Known::Answered);
@@ -49,7 +49,7 @@ async fn refused(manners: HttpManners, fault: &str, said: &str) {
 fn figure_8_a_json_body_without_an_end_is_refused_at_the_cap() {
     let name = "oversize::figure_8_a_json_body_without_an_end_is_refused_at_the_cap";
     in_own_process(name, LIMIT, async || {
-        refused(HttpManners::default(), "http-endless-body", "16 MiB").await;
+        refused(HttpOptions::default(), "http-endless-body", "16 MiB").await;
     });
 }
 
@@ -57,7 +57,7 @@ fn figure_8_a_json_body_without_an_end_is_refused_at_the_cap() {
 fn figure_8_an_event_without_an_end_is_refused_at_the_cap() {
     let name = "oversize::figure_8_an_event_without_an_end_is_refused_at_the_cap";
     in_own_process(name, LIMIT, async || {
-        refused(HttpManners::sse(), "http-endless-event", "16 MiB").await;
+        refused(HttpOptions::sse(), "http-endless-event", "16 MiB").await;
     });
 }
 
@@ -66,8 +66,8 @@ fn figure_8_a_body_and_an_event_beyond_the_cap_are_refused() {
     let name = "oversize::figure_8_a_body_and_an_event_beyond_the_cap_are_refused";
     in_own_process(name, LIMIT, async || {
         let size = size(40, 400) as u64 * MIB;
-        for manners in [HttpManners::default(), HttpManners::sse()] {
-            refused(manners, &format!("http-body={size}"), "16 MiB").await;
+        for options in [HttpOptions::default(), HttpOptions::sse()] {
+            refused(options, &format!("http-body={size}"), "16 MiB").await;
         }
     });
 }
@@ -76,18 +76,18 @@ fn figure_8_a_body_and_an_event_beyond_the_cap_are_refused() {
 fn figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read() {
     let name = "oversize::figure_8_an_answer_of_too_many_values_is_refused_before_it_is_read";
     in_own_process(name, LIMIT, async || {
-        for manners in [HttpManners::default(), HttpManners::sse()] {
-            refused(manners, "http-values=4000000", "JSON values").await;
+        for options in [HttpOptions::default(), HttpOptions::sse()] {
+            refused(options, "http-values=4000000", "JSON values").await;
         }
     });
 }
 
 #[tokio::test]
 async fn an_answer_just_within_the_cap_is_read() {
-    for manners in [HttpManners::default(), HttpManners::sse()] {
-        let arena = Arena::new(manners).await;
+    for options in [HttpOptions::default(), HttpOptions::sse()] {
+        let arena = Arena::new(options).await;
         let fault = format!("http-body={}", 15 * MIB);
-        let answer = arena.strike(&fault, DEADLINE).await.0.unwrap();
+        let answer = arena.inject(&fault, DEADLINE).await.0.unwrap();
         let text = answer.content[0].as_text().unwrap().text.len();
         assert_eq!(text as u64, 15 * MIB);
         arena.recovers(1).await;
@@ -99,10 +99,10 @@ async fn an_answer_just_within_the_cap_is_read() {
 fn control_figure_8_bare_rmcp_reads_any_json_body_into_memory() {
     let name = "oversize::control_figure_8_bare_rmcp_reads_any_json_body_into_memory";
     in_own_process(name, LIMIT, async || {
-        let server = HttpServer::start(HttpManners::default()).await;
+        let server = HttpServer::start(HttpOptions::default()).await;
         let bare = Bare::connect(&server).await;
         let before = Snapshot::take().memory;
-        let endless = bare.strike("http-endless-body");
+        let endless = bare.inject("http-endless-body");
         let ended = tokio::time::timeout(secs(2), endless).await;
         assert!(ended.is_err(), "it never stops reading: {ended:?}");
         let grown = peak_memory() - before;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -22,10 +22,10 @@ const CALLS: usize = 25;
 /// A stall takes 40 ms; half of the calls may meet a busy machine.
 const STALL: Duration = Duration::from_millis(35);
 
-fn lazy() -> HttpManners {
-    HttpManners {
+fn lazy() -> HttpOptions {
+    HttpOptions {
         nodelay: false,
-        ..HttpManners::sse()
+        ..HttpOptions::sse()
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::era_change::{error, modern};
 use crate::harness::{LONG, started_with};
-use crate::reply_server::{Reply, Server};
+use mcpvisor_testkit::stub_server::{StubReply, StubServer};
 
 fn tool(name: &str, description: &str, mark: &str) -> Value {
     let region = json!({"type": "string", "x-mcp-header": mark});
@@ -30,19 +30,19 @@ fn complete(mut result: Value) -> Value {
 async fn calls(pin: bool, now: Value) -> (usize, Result<(), Known>) {
     let refused = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refused);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "tools/list" => {
             let tool = match count.load(Ordering::SeqCst) {
                 0 => tool("echo", "says it", "Region"),
                 _ => now.clone(),
             };
-            Reply::result(seen, &complete(json!({"tools": [tool]})))
+            StubReply::result(request, &complete(json!({"tools": [tool]})))
         }
         "tools/call" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
             let differ = json!({"code": -32020, "message": "headers and body differ"});
-            error(seen, "400 Bad Request", &differ)
+            error(request, "400 Bad Request", &differ)
         }
-        _ => modern(seen),
+        _ => modern(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {

@@ -8,8 +8,9 @@ use mcpvisor::{CallError, Known, Transport};
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, call, connected, known, started, started_with, until};
-use crate::reply_server::{
-    Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome,
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, chunk, default_reply, event, initialize_reply, one_tool,
+    sse_head, text_result,
 };
 
 /// So often something was asked for, counted from one.
@@ -23,14 +24,14 @@ impl Turn {
 }
 
 /// A stream of the server's own that says this and stays open for a while.
-fn open_stream(events: &str, lasts: Duration) -> Reply {
+fn open_stream(events: &str, lasts: Duration) -> StubReply {
     let first = format!("{}{}", sse_head(), chunk(&format!(": here\n\n{events}")));
-    Reply::Parts(vec![(Duration::ZERO, first), (lasts, String::new())])
+    StubReply::Parts(vec![(Duration::ZERO, first), (lasts, String::new())])
 }
 
 /// A stream that says this and breaks off.
-fn broken_stream(events: &str) -> Reply {
-    Reply::Close(sse_head() + &chunk(events))
+fn broken_stream(events: &str) -> StubReply {
+    StubReply::Close(sse_head() + &chunk(events))
 }
 
 fn log() -> String {
@@ -38,19 +39,19 @@ fn log() -> String {
         "params": {"level": "info", "data": "something"}}))
 }
 
-fn answer(seen: &Seen, text: &str) -> String {
-    event(&json!({"jsonrpc": "2.0", "id": seen.id(), "result": said(text)}))
+fn answer(request: &StubRequest, text: &str) -> String {
+    event(&json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result(text)}))
 }
 
 #[tokio::test]
 async fn an_address_without_a_stream_of_its_own_may_say_so_with_404() {
-    let server = Server::start(|seen| match seen.asks() {
-        "GET" => Reply::status(
+    let server = StubServer::start(|request| match request.operation() {
+        "GET" => StubReply::status(
             "404 Not Found",
             "content-type: text/html\r\n",
             "Cannot GET /mcp",
         ),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -67,13 +68,13 @@ async fn an_address_without_a_stream_of_its_own_may_say_so_with_404() {
 #[tokio::test]
 async fn a_404_that_says_that_the_session_is_gone_means_it_on_a_stream_too() {
     let turn = Turn::default();
-    let server = Server::start(move |seen| match seen.asks() {
-        "GET" if turn.next() == 1 => Reply::status(
+    let server = StubServer::start(move |request| match request.operation() {
+        "GET" if turn.next() == 1 => StubReply::status(
             "404 Not Found",
             "content-type: application/json\r\n",
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#,
         ),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -84,9 +85,9 @@ async fn a_404_that_says_that_the_session_is_gone_means_it_on_a_stream_too() {
 
 #[tokio::test]
 async fn a_stream_that_says_one_thing_and_breaks_off_is_no_storm() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "GET" => broken_stream(&log()),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -101,19 +102,19 @@ async fn a_stream_that_says_one_thing_and_breaks_off_is_no_storm() {
 async fn a_server_that_allows_one_stream_has_it_again_when_it_noticed_that_the_first_is_gone() {
     let turn = Turn::default();
     let lists = Turn::default();
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "GET" => match turn.next() {
             1 => broken_stream(&log()),
-            2 => Reply::status("409 Conflict", "", "only one stream is allowed"),
+            2 => StubReply::status("409 Conflict", "", "only one stream is allowed"),
             _ => open_stream("", LONG),
         },
         "tools/list" => {
             // Nobody is told of the second list, because nobody listens when it changes.
             let name = if lists.next() == 1 { "echo" } else { "other" };
             let tool = json!({"name": name, "inputSchema": {"type": "object"}});
-            Reply::result(seen, &json!({"tools": [tool]}))
+            StubReply::result(request, &json!({"tools": [tool]}))
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -130,13 +131,13 @@ async fn a_server_that_allows_one_stream_has_it_again_when_it_noticed_that_the_f
 #[tokio::test]
 async fn an_event_that_is_too_large_costs_its_stream_and_not_all_that_follow() {
     let turn = Turn::default();
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "GET" if turn.next() == 1 => {
             let huge = format!("data: {}\n\n", "x".repeat(2 * 1024 * 1024));
             open_stream(&huge, LONG)
         }
         "GET" => open_stream("", LONG),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, _) = connected(&server).await;
@@ -148,24 +149,24 @@ async fn an_event_that_is_too_large_costs_its_stream_and_not_all_that_follow() {
 async fn the_wish_to_wait_counts_until_the_server_says_otherwise() {
     let asked = Arc::new(std::sync::Mutex::new((Value::Null, Vec::new())));
     let log = Arc::clone(&asked);
-    let server = Server::start(
-        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+    let server = StubServer::start(move |request| {
+        match (request.operation(), request.header("last-event-id")) {
             ("tools/call", _) => {
-                *log.lock().unwrap() = (seen.id(), vec![Instant::now()]);
-                Reply::events(&["id: 1\nretry: 300\ndata:\n\n".to_owned()])
+                *log.lock().unwrap() = (request.id(), vec![Instant::now()]);
+                StubReply::events(&["id: 1\nretry: 300\ndata:\n\n".to_owned()])
             }
             ("GET", Some(_)) => {
                 let (id, times) = &mut *log.lock().unwrap();
                 times.push(Instant::now());
-                let result = json!({"jsonrpc": "2.0", "id": id, "result": said("late")});
+                let result = json!({"jsonrpc": "2.0", "id": id, "result": text_result("late")});
                 match times.len() {
-                    5 => Reply::events(&[event(&result)]),
-                    number => Reply::events(&[format!("id: {number}\ndata:\n\n")]),
+                    5 => StubReply::events(&[event(&result)]),
+                    number => StubReply::events(&[format!("id: {number}\ndata:\n\n")]),
                 }
             }
-            _ => manners(seen),
-        },
-    )
+            _ => default_reply(request),
+        }
+    })
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "late");
@@ -178,12 +179,15 @@ async fn the_wish_to_wait_counts_until_the_server_says_otherwise() {
 
 #[tokio::test]
 async fn an_answer_that_breaks_off_again_and_again_is_not_taken_up_without_a_pause() {
-    let server = Server::start(|seen| match (seen.asks(), seen.header("last-event-id")) {
-        ("tools/call", _) => Reply::events(&["id: 1\ndata:\n\n".to_owned()]),
-        ("GET", Some(_)) => Reply::events(&["id: 2\nretry: 0\ndata:\n\n".to_owned()]),
-        _ => manners(seen),
-    })
-    .await;
+    let server =
+        StubServer::start(
+            |request| match (request.operation(), request.header("last-event-id")) {
+                ("tools/call", _) => StubReply::events(&["id: 1\ndata:\n\n".to_owned()]),
+                ("GET", Some(_)) => StubReply::events(&["id: 2\nretry: 0\ndata:\n\n".to_owned()]),
+                _ => default_reply(request),
+            },
+        )
+        .await;
     let (runtime, web) = connected(&server).await;
     let request = web.call_tool("echo", json!({}));
     let error = request.deadline(Duration::from_secs(1)).await.unwrap_err();
@@ -196,20 +200,20 @@ async fn an_answer_that_breaks_off_again_and_again_is_not_taken_up_without_a_pau
 async fn a_server_that_is_busy_lets_the_answer_be_taken_up_later() {
     let turn = Turn::default();
     let id = Arc::new(std::sync::Mutex::new(Value::Null));
-    let server = Server::start(
-        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+    let server = StubServer::start(
+        move |request| match (request.operation(), request.header("last-event-id")) {
             ("tools/call", _) => {
-                *id.lock().unwrap() = seen.id();
-                Reply::events(&["id: 1\ndata:\n\n".to_owned()])
+                *id.lock().unwrap() = request.id();
+                StubReply::events(&["id: 1\ndata:\n\n".to_owned()])
             }
             ("GET", Some("1")) => match turn.next() {
-                1 => Reply::status("503 Busy", "retry-after: 1\r\n", ""),
-                2 => Reply::Close(String::new()),
-                _ => Reply::events(&[event(
-                    &json!({"jsonrpc": "2.0", "id": *id.lock().unwrap(), "result": said("late")}),
+                1 => StubReply::status("503 Busy", "retry-after: 1\r\n", ""),
+                2 => StubReply::Close(String::new()),
+                _ => StubReply::events(&[event(
+                    &json!({"jsonrpc": "2.0", "id": *id.lock().unwrap(), "result": text_result("late")}),
                 )]),
             },
-            _ => manners(seen),
+            _ => default_reply(request),
         },
     )
     .await;
@@ -222,21 +226,21 @@ async fn a_server_that_is_busy_lets_the_answer_be_taken_up_later() {
 }
 
 /// The head of a refusal whose body does not come.
-fn headless(status: &str, ends: bool) -> Reply {
+fn headless(status: &str, ends: bool) -> StubReply {
     let text = format!("HTTP/1.1 {status}\r\ncontent-length: 500\r\n\r\nhalf");
     if ends {
-        return Reply::Close(text);
+        return StubReply::Close(text);
     }
-    Reply::Parts(vec![(Duration::ZERO, text), (LONG, String::new())])
+    StubReply::Parts(vec![(Duration::ZERO, text), (LONG, String::new())])
 }
 
 #[tokio::test]
 async fn a_refusal_counts_though_its_body_does_not_come() {
     for ends in [true, false] {
         let turn = Turn::default();
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" if turn.next() == 1 => headless("404 Not Found", ends),
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -248,9 +252,9 @@ async fn a_refusal_counts_though_its_body_does_not_come() {
 
 #[tokio::test]
 async fn who_ran_out_of_time_at_the_server_may_have_run() {
-    let server = Server::start(|seen| match seen.asks() {
-        "tools/call" => Reply::status("408 Request Timeout", "", ""),
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "tools/call" => StubReply::status("408 Request Timeout", "", ""),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -261,22 +265,22 @@ async fn who_ran_out_of_time_at_the_server_may_have_run() {
 
 #[tokio::test]
 async fn a_server_that_shuts_down_in_good_order_answers_what_it_has() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         // The stream breaks off, and the next one finds nobody.
-        "GET" => Reply::Parts(vec![
+        "GET" => StubReply::Parts(vec![
             (Duration::ZERO, sse_head()),
             (Duration::from_millis(300), "no chunk\r\n".to_owned()),
         ]),
-        "tools/call" => Reply::Parts(vec![
+        "tools/call" => StubReply::Parts(vec![
             (Duration::from_secs(2), String::new()),
             (Duration::ZERO, {
-                let body = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("done")});
+                let body = json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("done")});
                 let body = body.to_string();
                 let length = body.len();
                 format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
             }),
         ]),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -286,7 +290,7 @@ async fn a_server_that_shuts_down_in_good_order_answers_what_it_has() {
         tokio::spawn(async move { call(&web).await })
     };
     until("it runs", || server.count("tools/call") == 1).await;
-    server.refuse_others();
+    server.stop_listening();
     assert_eq!(running.await.unwrap().unwrap(), "done");
     runtime.shutdown(LONG).await;
 }
@@ -319,9 +323,9 @@ async fn a_port_that_closes_every_connection_at_once_is_not_dialled_without_end(
 
 #[tokio::test]
 async fn the_end_of_the_handshake_may_be_answered_with_a_stream_that_stays_open() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "notifications/initialized" => open_stream("", LONG),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let begun = Instant::now();
@@ -333,14 +337,14 @@ async fn the_end_of_the_handshake_may_be_answered_with_a_stream_that_stays_open(
 
 #[tokio::test]
 async fn the_late_error_of_another_request_is_not_the_answer() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
-            let other = seen.id().as_u64().unwrap() - 1;
+            let other = request.id().as_u64().unwrap() - 1;
             let late = event(&json!({"jsonrpc": "2.0", "id": other,
                 "error": {"code": -32000, "message": "of another one"}}));
-            Reply::events(&[late, answer(seen, "mine")])
+            StubReply::events(&[late, answer(request, "mine")])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -350,10 +354,12 @@ async fn the_late_error_of_another_request_is_not_the_answer() {
 
 #[tokio::test]
 async fn a_redirect_may_be_relative() {
-    let server = Server::start(|seen| match (seen.path.as_str(), seen.asks()) {
-        ("/mcp", _) => Reply::status("307 Temporary Redirect", "location: mcp/\r\n", ""),
-        _ => manners(seen),
-    })
+    let server = StubServer::start(
+        |request| match (request.path.as_str(), request.operation()) {
+            ("/mcp", _) => StubReply::status("307 Temporary Redirect", "location: mcp/\r\n", ""),
+            _ => default_reply(request),
+        },
+    )
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
@@ -362,24 +368,24 @@ async fn a_redirect_may_be_relative() {
 
 #[tokio::test]
 async fn an_empty_id_is_no_session() {
-    let server = Server::start(|seen| match seen.asks() {
-        "initialize" => welcome(seen, Some("")),
-        "tools/list" => Reply::result(seen, &tools()),
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "initialize" => initialize_reply(request, Some("")),
+        "tools/list" => StubReply::result(request, &one_tool()),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
     runtime.shutdown(LONG).await;
-    let with_session = |seen: &Seen| seen.header("mcp-session-id").is_some();
-    assert!(!server.seen().iter().any(with_session));
+    let with_session = |request: &StubRequest| request.header("mcp-session-id").is_some();
+    assert!(!server.requests().iter().any(with_session));
     assert_eq!(server.count("DELETE"), 0);
 }
 
 #[tokio::test]
 async fn a_server_that_serves_one_connection_at_a_time_is_of_use() {
     let begun = Instant::now();
-    let server = Server::one_at_a_time(manners).await;
+    let server = StubServer::one_at_a_time(default_reply).await;
     // Nothing that takes too long is given up, and connections are closed only after a minute.
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.timeouts.listing = 5 * LONG;
@@ -401,16 +407,16 @@ async fn a_server_that_serves_one_connection_at_a_time_is_of_use() {
 async fn a_stream_that_is_refused_for_a_while_is_asked_for_when_the_server_wishes() {
     let asked: Arc<std::sync::Mutex<Vec<Instant>>> = Arc::default();
     let times = Arc::clone(&asked);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "GET" => {
             let mut times = times.lock().unwrap();
             times.push(Instant::now());
             match times.len() {
-                1 => Reply::status("503 Unavailable", "retry-after: 3\r\n", ""),
+                1 => StubReply::status("503 Unavailable", "retry-after: 3\r\n", ""),
                 _ => open_stream("", LONG),
             }
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, _web) = connected(&server).await;

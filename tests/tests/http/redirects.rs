@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mcpvisor::Transport;
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -47,7 +47,7 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
     ];
     let rounds = size(1, 20);
     for method in methods.repeat(rounds) {
-        let server = HttpServer::start(HttpManners::default()).await;
+        let server = HttpServer::start(HttpOptions::default()).await;
         server.fault("http-redirect").on(method).for_ever();
         let arena = with_canaries(server).await;
         if method == "tools/call" {
@@ -65,12 +65,16 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
         let server = arena.server.clone();
         // The end of a session is the end of it all.
         if method != "DELETE" {
-            let redirected = || server.struck(method) > 0;
+            let redirected = || server.injected(method) > 0;
             eventually(DEADLINE, method, redirected).await;
         }
         arena.end().await;
-        assert!(server.struck(method) > 0, "{method} was sent elsewhere");
-        assert_eq!(server.elsewhere(), Vec::<String>::new(), "{method}");
+        assert!(server.injected(method) > 0, "{method} was sent elsewhere");
+        assert_eq!(
+            server.other_origin_received(),
+            Vec::<String>::new(),
+            "{method}"
+        );
         let sent = format!("{:?}", server.received());
         assert!(sent.contains(CANARY), "at home the canaries are sent");
     }
@@ -80,7 +84,7 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
 
 #[tokio::test]
 async fn figure_23_a_handshake_that_is_sent_elsewhere_fails_and_nothing_arrives_there() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for method in ["initialize", "server/discover"] {
         server.fault("http-redirect").on(method).for_ever();
     }
@@ -95,12 +99,12 @@ async fn figure_23_a_handshake_that_is_sent_elsewhere_fails_and_nothing_arrives_
     says(&fault, &["redirect"]);
     let server = arena.server.clone();
     arena.end().await;
-    assert_eq!(server.elsewhere(), Vec::<String>::new());
+    assert_eq!(server.other_origin_received(), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn control_figure_23_a_plain_client_gives_its_headers_away() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
     let name = "x-api-key".parse().unwrap();
     config.custom_headers = HashMap::from([(name, CANARY.parse().unwrap())]);
@@ -113,7 +117,7 @@ async fn control_figure_23_a_plain_client_gives_its_headers_away() {
     let bare = Bare(client.await.unwrap());
     server.fault("http-redirect").once();
     let arrived = eventually(DEADLINE, "the canary, elsewhere", || {
-        server.elsewhere().concat().contains(CANARY)
+        server.other_origin_received().concat().contains(CANARY)
     });
     tokio::pin!(arrived);
     // What becomes of the call is another matter.

@@ -8,21 +8,25 @@ use mcpvisor::{CallError, Config, Known, Runtime, Transport};
 use serde_json::json;
 
 use crate::harness::{LONG, call, connected, reaches, started, until};
-use crate::reply_server::{Reply, Server, chunk, event, manners, said, sse_head};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubServer, chunk, default_reply, event, sse_head, text_result,
+};
 
 fn mib(count: usize) -> String {
     "x".repeat(count * 1024 * 1024)
 }
 
-fn whole(kind: &str, body: &str) -> Reply {
-    Reply::status("200 OK", &format!("content-type: {kind}\r\n"), body)
+fn whole(kind: &str, body: &str) -> StubReply {
+    StubReply::status("200 OK", &format!("content-type: {kind}\r\n"), body)
 }
 
 /// What a call comes to whose answer is this.
-async fn outcome(reply: impl Fn(&serde_json::Value) -> Reply + Send + Sync + 'static) -> CallError {
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/call" => reply(&seen.id()),
-        _ => manners(seen),
+async fn outcome(
+    reply: impl Fn(&serde_json::Value) -> StubReply + Send + Sync + 'static,
+) -> CallError {
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/call" => reply(&request.id()),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -69,7 +73,7 @@ async fn an_answer_that_cannot_be_read_is_told_as_such() {
 async fn an_answer_in_an_encoding_that_nobody_asked_for_is_named() {
     let error = outcome(|_| {
         let headers = "content-type: application/json\r\ncontent-encoding: gzip\r\n";
-        Reply::status("200 OK", headers, "\u{1f}gzipped")
+        StubReply::status("200 OK", headers, "\u{1f}gzipped")
     })
     .await;
     assert_eq!(error.known(), Known::Answered);
@@ -87,7 +91,7 @@ async fn what_is_too_large_is_cut_off_while_it_comes() {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
         let mut parts = vec![(Duration::ZERO, head.to_owned())];
         parts.extend((0..100).map(|_| (Duration::ZERO, chunk(&endless))));
-        Reply::Parts(parts)
+        StubReply::Parts(parts)
     })
     .await;
     assert!(error.to_string().contains("16 MiB"), "{error}");
@@ -96,7 +100,7 @@ async fn what_is_too_large_is_cut_off_while_it_comes() {
     let error = outcome(move |_| {
         let mut parts = vec![(Duration::ZERO, sse_head() + &chunk("data: "))];
         parts.extend((0..100).map(|_| (Duration::ZERO, chunk(&part))));
-        Reply::Parts(parts)
+        StubReply::Parts(parts)
     })
     .await;
     assert!(error.to_string().contains("16 MiB"), "{error}");
@@ -105,16 +109,16 @@ async fn what_is_too_large_is_cut_off_while_it_comes() {
 #[tokio::test]
 async fn large_answers_side_by_side_are_all_read() {
     let text = mib(3);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "tools/call" => {
-            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": {"content": [{"type": "text", "text": text}]}});
-            if seen.id().as_u64().is_some_and(|id| id % 2 == 0) {
+            let answer = json!({"jsonrpc": "2.0", "id": request.id(), "result": {"content": [{"type": "text", "text": text}]}});
+            if request.id().as_u64().is_some_and(|id| id % 2 == 0) {
                 whole("application/json", &answer.to_string())
             } else {
-                Reply::events(&[event(&answer)])
+                StubReply::events(&[event(&answer)])
             }
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -129,16 +133,17 @@ async fn large_answers_side_by_side_are_all_read() {
 async fn how_large_a_message_may_be_is_for_the_config_to_say_and_a_reload_needs_no_connection() {
     let as_event = Arc::new(AtomicBool::new(false));
     let style = Arc::clone(&as_event);
-    let server = Server::start(
-        move |seen| match (seen.asks(), style.load(Ordering::SeqCst)) {
-            ("tools/call", false) => Reply::result(seen, &said(&mib(2))),
+    let server = StubServer::start(move |request| {
+        match (request.operation(), style.load(Ordering::SeqCst)) {
+            ("tools/call", false) => StubReply::result(request, &text_result(&mib(2))),
             ("tools/call", true) => {
-                let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said(&mib(2))});
-                Reply::Close(sse_head() + &chunk(&event(&answer)) + "0\r\n\r\n")
+                let answer =
+                    json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result(&mib(2))});
+                StubReply::Close(sse_head() + &chunk(&event(&answer)) + "0\r\n\r\n")
             }
-            _ => manners(seen),
-        },
-    )
+            _ => default_reply(request),
+        }
+    })
     .await;
     let limited = |bytes: usize| {
         let mut config = crate::harness::web(Transport::http(server.url()));
@@ -167,19 +172,19 @@ async fn how_large_a_message_may_be_is_for_the_config_to_say_and_a_reload_needs_
 
 #[tokio::test]
 async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_waiting() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "GET" => {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
             // Far below the bound of an answer, and without an end. However long the calls take,
             // nobody is to ask for the stream again meanwhile.
             let unfinished = format!("retry: 30000\n{}data: {}", event(&changed), mib(2));
-            Reply::Parts(vec![
+            StubReply::Parts(vec![
                 (Duration::ZERO, sse_head() + &chunk(&unfinished)),
                 (LONG, String::new()),
             ])
         }
-        "tools/call" => Reply::result(seen, &said(&mib(3))),
-        _ => manners(seen),
+        "tools/call" => StubReply::result(request, &text_result(&mib(3))),
+        _ => default_reply(request),
     })
     .await;
     let begun = Instant::now();
@@ -211,7 +216,7 @@ async fn an_error_without_our_id_is_the_answer_to_what_it_came_for() {
     ] {
         let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32600, "message": "not like this"}});
         let error = outcome(move |_| {
-            Reply::status(
+            StubReply::status(
                 status,
                 "content-type: application/json\r\n",
                 &body.to_string(),
@@ -228,18 +233,18 @@ async fn an_error_without_our_id_is_the_answer_to_what_it_came_for() {
 
 #[tokio::test]
 async fn a_request_that_is_accepted_and_never_answered_is_no_silence() {
-    let error = outcome(|_| Reply::status("202 Accepted", "", "")).await;
+    let error = outcome(|_| StubReply::status("202 Accepted", "", "")).await;
     assert_eq!(error.known(), Known::Unknown, "{error}");
 }
 
 #[tokio::test]
 async fn no_secret_of_an_address_or_a_header_is_ever_shown() {
-    let server = Server::start(|seen| {
+    let server = StubServer::start(|request| {
         // A server that repeats all it was told.
-        let told = format!("{:?} {}", seen.headers, seen.path);
+        let told = format!("{:?} {}", request.headers, request.path);
         let body =
-            json!({"jsonrpc": "2.0", "id": seen.id(), "error": {"code": 1, "message": told}});
-        Reply::status(
+            json!({"jsonrpc": "2.0", "id": request.id(), "error": {"code": 1, "message": told}});
+        StubReply::status(
             "400 Bad Request",
             "content-type: application/json\r\n",
             &body.to_string(),

@@ -8,23 +8,26 @@ use mcpvisor::{Known, StateName};
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, call, connected, known, until};
-use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, tools};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, chunk, default_reply, event, one_tool, sse_head,
+    text_result,
+};
 
 fn answer(id: &Value, text: &str) -> String {
-    event(&json!({"jsonrpc": "2.0", "id": id, "result": said(text)}))
+    event(&json!({"jsonrpc": "2.0", "id": id, "result": text_result(text)}))
 }
 
 #[tokio::test]
 async fn a_stream_that_ends_without_the_answer_leaves_the_outcome_unknown() {
-    let broken: [fn(&Seen) -> Reply; 3] = [
-        |_| Reply::events(&[": nothing\n\n".to_owned()]),
-        |_| Reply::Close(sse_head() + &chunk("data: {\"json")),
-        |_| Reply::Close(String::new()),
+    let broken: [fn(&StubRequest) -> StubReply; 3] = [
+        |_| StubReply::events(&[": nothing\n\n".to_owned()]),
+        |_| StubReply::Close(sse_head() + &chunk("data: {\"json")),
+        |_| StubReply::Close(String::new()),
     ];
     for reply in broken {
-        let server = Server::start(move |seen| match seen.asks() {
-            "tools/call" => reply(seen),
-            _ => manners(seen),
+        let server = StubServer::start(move |request| match request.operation() {
+            "tools/call" => reply(request),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -48,17 +51,17 @@ async fn a_stream_that_ends_without_the_answer_leaves_the_outcome_unknown() {
 async fn a_stream_with_numbered_events_is_resumed_where_it_ended_when_the_server_wishes() {
     let id = Arc::new(std::sync::Mutex::new(Value::Null));
     let kept = Arc::clone(&id);
-    let server = Server::start(
-        move |seen| match (seen.asks(), seen.header("last-event-id")) {
+    let server = StubServer::start(move |request| {
+        match (request.operation(), request.header("last-event-id")) {
             ("tools/call", _) => {
-                *kept.lock().unwrap() = seen.id();
-                Reply::events(&["id: e-7\nretry: 400\ndata:\n\n".to_owned()])
+                *kept.lock().unwrap() = request.id();
+                StubReply::events(&["id: e-7\nretry: 400\ndata:\n\n".to_owned()])
             }
-            ("GET", Some("e-7")) => Reply::events(&["id: e-8\nretry: 1\ndata:\n\n".to_owned()]),
-            ("GET", Some("e-8")) => Reply::events(&[answer(&kept.lock().unwrap(), "resumed")]),
-            _ => manners(seen),
-        },
-    )
+            ("GET", Some("e-7")) => StubReply::events(&["id: e-8\nretry: 1\ndata:\n\n".to_owned()]),
+            ("GET", Some("e-8")) => StubReply::events(&[answer(&kept.lock().unwrap(), "resumed")]),
+            _ => default_reply(request),
+        }
+    })
     .await;
     let (runtime, web) = connected(&server).await;
     let begun = Instant::now();
@@ -79,13 +82,13 @@ async fn a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown() {
         ("500 Oh", 1),
         ("404 Not Found", 2),
     ] {
-        let server = Server::start(
-            move |seen| match (seen.asks(), seen.header("last-event-id")) {
-                ("tools/call", _) => Reply::events(&["id: 1\ndata:\n\n".to_owned()]),
-                ("GET", Some(_)) => Reply::status(status, "", ""),
-                _ => manners(seen),
-            },
-        )
+        let server = StubServer::start(move |request| {
+            match (request.operation(), request.header("last-event-id")) {
+                ("tools/call", _) => StubReply::events(&["id: 1\ndata:\n\n".to_owned()]),
+                ("GET", Some(_)) => StubReply::status(status, "", ""),
+                _ => default_reply(request),
+            }
+        })
         .await;
         let (runtime, web) = connected(&server).await;
         assert_eq!(known(call(&web).await), Known::Unknown, "{status}");
@@ -101,15 +104,15 @@ async fn a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown() {
 
 #[tokio::test]
 async fn streams_that_stay_open_after_their_answer_do_not_pile_up() {
-    let server = Server::start(|seen| match seen.asks() {
-        "tools/call" => Reply::Parts(vec![
+    let server = StubServer::start(|request| match request.operation() {
+        "tools/call" => StubReply::Parts(vec![
             (
                 Duration::ZERO,
-                sse_head() + &chunk(&answer(&seen.id(), "open")),
+                sse_head() + &chunk(&answer(&request.id(), "open")),
             ),
             (LONG, String::new()),
         ]),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -137,14 +140,14 @@ pub fn sockets(port: u16) -> usize {
 async fn what_the_server_says_of_its_own_accord_is_heard_and_its_stream_resumed() {
     let version = Arc::new(AtomicUsize::new(1));
     let tool = Arc::clone(&version);
-    let server = Server::start(
-        move |seen| match (seen.asks(), seen.header("last-event-id")) {
-            ("GET", None) => Reply::events(&["id: s-1\nretry: 10\ndata:\n\n".to_owned()]),
+    let server = StubServer::start(move |request| {
+        match (request.operation(), request.header("last-event-id")) {
+            ("GET", None) => StubReply::events(&["id: s-1\nretry: 10\ndata:\n\n".to_owned()]),
             ("GET", Some("s-1")) => {
                 tool.store(2, Ordering::SeqCst);
                 let changed =
                     json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-                Reply::Parts(vec![
+                StubReply::Parts(vec![
                     (
                         Duration::ZERO,
                         sse_head() + &chunk(&format!("id: s-2\n{}", event(&changed))),
@@ -153,13 +156,13 @@ async fn what_the_server_says_of_its_own_accord_is_heard_and_its_stream_resumed(
                 ])
             }
             ("tools/list", _) if tool.load(Ordering::SeqCst) == 2 => {
-                let mut tools = tools();
+                let mut tools = one_tool();
                 tools["tools"][0]["name"] = json!("renamed");
-                Reply::result(seen, &tools)
+                StubReply::result(request, &tools)
             }
-            _ => manners(seen),
-        },
-    )
+            _ => default_reply(request),
+        }
+    })
     .await;
     let (runtime, web) = connected(&server).await;
     until("the list is fetched again", || {
@@ -174,13 +177,13 @@ async fn what_the_server_says_of_its_own_accord_is_heard_and_its_stream_resumed(
 async fn a_stream_that_finds_the_session_gone_opens_a_new_one() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "GET" => match count.fetch_add(1, Ordering::SeqCst) {
-            0 => Reply::Close(sse_head()),
-            1 => Reply::status("404 Not Found", "", ""),
-            _ => manners(seen),
+            0 => StubReply::Close(sse_head()),
+            1 => StubReply::status("404 Not Found", "", ""),
+            _ => default_reply(request),
         },
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -194,21 +197,20 @@ async fn a_stream_that_finds_the_session_gone_opens_a_new_one() {
 
 #[tokio::test]
 async fn a_request_of_the_server_is_answered_with_a_request_of_its_own() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
             let ping = json!({"jsonrpc": "2.0", "id": "from-server", "method": "ping"});
-            Reply::events(&[event(&ping), answer(&seen.id(), "pinged")])
+            StubReply::events(&[event(&ping), answer(&request.id(), "pinged")])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "pinged");
     until("the ping is answered", || {
-        server
-            .seen()
-            .iter()
-            .any(|seen| seen.body["id"] == "from-server" && seen.body["result"].is_object())
+        server.requests().iter().any(|request| {
+            request.body["id"] == "from-server" && request.body["result"].is_object()
+        })
     })
     .await;
     runtime.shutdown(LONG).await;
@@ -216,22 +218,22 @@ async fn a_request_of_the_server_is_answered_with_a_request_of_its_own() {
 
 #[tokio::test]
 async fn a_request_of_the_server_that_is_too_large_is_refused_though_nothing_follows_it() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
             let params = json!({"x": "x".repeat(2 * 1024 * 1024)});
             let large = json!({"jsonrpc": "2.0", "id": "theirs", "method": "x", "params": params});
-            Reply::raw(sse_head() + &chunk(&event(&large)))
+            StubReply::raw(sse_head() + &chunk(&event(&large)))
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     let waits = tokio::spawn(async move { call(&web).await });
     until("it is refused", || {
         server
-            .seen()
+            .requests()
             .iter()
-            .any(|seen| seen.body["id"] == "theirs" && seen.body["error"].is_object())
+            .any(|request| request.body["id"] == "theirs" && request.body["error"].is_object())
     })
     .await;
     waits.abort();
@@ -240,13 +242,13 @@ async fn a_request_of_the_server_that_is_too_large_is_refused_though_nothing_fol
 
 #[tokio::test]
 async fn a_flood_is_dropped_and_the_answer_behind_it_is_not() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
             let noise = json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {}});
             let noise = event(&noise).repeat(20_000);
-            Reply::events(&[noise, answer(&seen.id(), "after the flood")])
+            StubReply::events(&[noise, answer(&request.id(), "after the flood")])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -257,11 +259,11 @@ async fn a_flood_is_dropped_and_the_answer_behind_it_is_not() {
 
 #[tokio::test]
 async fn a_call_whose_stream_cannot_be_taken_up_because_the_server_is_gone_is_not_sent_again() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
-            Reply::Close(sse_head() + &chunk("id: 1\nretry: 500\ndata:\n\n") + "0\r\n\r\n")
+            StubReply::Close(sse_head() + &chunk("id: 1\nretry: 500\ndata:\n\n") + "0\r\n\r\n")
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -275,7 +277,7 @@ async fn a_call_whose_stream_cannot_be_taken_up_because_the_server_is_gone_is_no
     let port = server.port;
     server.stop().await;
     assert_eq!(known(running.await.unwrap()), Known::Unknown);
-    let server = Server::start_on(port, manners).await;
+    let server = StubServer::start_on(port, default_reply).await;
     assert_eq!(call(&web).await.unwrap(), "hello");
     assert_eq!(server.count("tools/call"), 1, "only the second call");
     runtime.shutdown(LONG).await;
@@ -283,18 +285,21 @@ async fn a_call_whose_stream_cannot_be_taken_up_because_the_server_is_gone_is_no
 
 #[tokio::test]
 async fn a_stream_on_which_nothing_new_comes_is_not_resumed_for_ever() {
-    let server = Server::start(|seen| match (seen.asks(), seen.header("last-event-id")) {
-        ("tools/call", _) => Reply::events(&["id: e-1\ndata:\n\n".to_owned()]),
-        ("GET", Some("e-1")) => Reply::events(&["retry: 1\n\n".to_owned()]),
-        _ => manners(seen),
-    })
-    .await;
+    let server =
+        StubServer::start(
+            |request| match (request.operation(), request.header("last-event-id")) {
+                ("tools/call", _) => StubReply::events(&["id: e-1\ndata:\n\n".to_owned()]),
+                ("GET", Some("e-1")) => StubReply::events(&["retry: 1\n\n".to_owned()]),
+                _ => default_reply(request),
+            },
+        )
+        .await;
     let (runtime, web) = connected(&server).await;
     let request = web.call_tool("echo", json!({}));
     let error = request.deadline(LONG / 4).await.unwrap_err();
     assert_eq!(error.code(), "outcome_unknown", "{error}");
-    let seen = server.seen();
-    let resumed = seen
+    let requests = server.requests();
+    let resumed = requests
         .iter()
         .filter(|it| it.header("last-event-id") == Some("e-1"));
     assert_eq!(resumed.count(), 5);
@@ -304,16 +309,16 @@ async fn a_stream_on_which_nothing_new_comes_is_not_resumed_for_ever() {
 
 #[tokio::test]
 async fn a_refusal_is_not_read_to_an_end_that_does_not_come() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
             let text = "x".repeat(100_000);
             let head = "HTTP/1.1 500 Oh\r\ncontent-length: 1000000\r\n\r\n";
-            Reply::Parts(vec![
+            StubReply::Parts(vec![
                 (Duration::ZERO, format!("{head}{text}")),
                 (LONG, String::new()),
             ])
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;

@@ -7,37 +7,39 @@ use mcpvisor::Known;
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, call, connected, until};
-use crate::reply_server::{
-    Condition, Reply, Seen, Server, chunk, event, manners, said, sse_head, tools, welcome,
+use mcpvisor_testkit::stub_server::{
+    Condition, StubReply, StubRequest, StubServer, chunk, default_reply, event, initialize_reply,
+    one_tool, sse_head, text_result,
 };
 
 /// The answer to a request as one event with a number.
-fn numbered(seen: &Seen, result: &Value) -> String {
-    let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": result});
+fn numbered(request: &StubRequest, result: &Value) -> String {
+    let answer = json!({"jsonrpc": "2.0", "id": request.id(), "result": result});
     sse_head() + &chunk(&format!("id: 7\n{}", event(&answer)))
 }
 
 #[tokio::test]
 async fn a_stream_that_ends_after_its_answer_is_not_taken_up_again() {
     // It ends as it should, or breaks off; both at once with the answer.
-    let ends: [fn(String) -> Reply; 2] = [|text| Reply::raw(text + "0\r\n\r\n"), Reply::Close];
+    let ends: [fn(String) -> StubReply; 2] =
+        [|text| StubReply::raw(text + "0\r\n\r\n"), StubReply::Close];
     for end in ends {
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "initialize" => {
-                let Reply::Parts(parts) = welcome(seen, Some("session-1")) else {
+                let StubReply::Parts(parts) = initialize_reply(request, Some("session-1")) else {
                     unreachable!()
                 };
                 let body = parts[0].1.split("\r\n\r\n").nth(1).unwrap();
                 let body: Value = serde_json::from_str(body).unwrap();
-                let text = numbered(seen, &body["result"]);
+                let text = numbered(request, &body["result"]);
                 end(text.replacen("\r\n", "\r\nmcp-session-id: session-1\r\n", 1))
             }
-            "tools/list" => end(numbered(seen, &tools())),
-            "tools/call" => end(numbered(seen, &said("whole"))),
-            "GET" if seen.header("last-event-id").is_some() => {
-                Reply::status("404 Not Found", "", "")
+            "tools/list" => end(numbered(request, &one_tool())),
+            "tools/call" => end(numbered(request, &text_result("whole"))),
+            "GET" if request.header("last-event-id").is_some() => {
+                StubReply::status("404 Not Found", "", "")
             }
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -45,9 +47,9 @@ async fn a_stream_that_ends_after_its_answer_is_not_taken_up_again() {
             assert_eq!(call(&web).await.unwrap(), "whole");
         }
         runtime.shutdown(LONG).await;
-        let seen = server.seen();
-        assert_eq!(seen[1].asks(), "notifications/initialized");
-        let resumed = seen
+        let requests = server.requests();
+        assert_eq!(requests[1].operation(), "notifications/initialized");
+        let resumed = requests
             .iter()
             .filter(|it| it.header("last-event-id").is_some());
         assert_eq!(resumed.count(), 0, "everything was answered");
@@ -57,22 +59,22 @@ async fn a_stream_that_ends_after_its_answer_is_not_taken_up_again() {
 
 #[tokio::test]
 async fn a_stream_that_is_taken_up_with_anything_but_a_stream_leaves_the_outcome_unknown() {
-    let others: [fn() -> Reply; 4] = [
-        || Reply::status("200 OK", "content-type: text/html\r\n", "<html>"),
-        || Reply::status("200 OK", "content-type: application/json\r\n", "{}"),
-        || Reply::status("202 Accepted", "", ""),
-        || Reply::raw("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
+    let others: [fn() -> StubReply; 4] = [
+        || StubReply::status("200 OK", "content-type: text/html\r\n", "<html>"),
+        || StubReply::status("200 OK", "content-type: application/json\r\n", "{}"),
+        || StubReply::status("202 Accepted", "", ""),
+        || StubReply::raw("HTTP/1.1 204 No Content\r\n\r\n".to_owned()),
     ];
     for other in others {
-        let server = Server::start(
-            move |seen| match (seen.asks(), seen.header("last-event-id")) {
-                ("tools/call", _) => Reply::events(&["id: 1\ndata:\n\n".to_owned()]),
+        let server = StubServer::start(move |request| {
+            match (request.operation(), request.header("last-event-id")) {
+                ("tools/call", _) => StubReply::events(&["id: 1\ndata:\n\n".to_owned()]),
                 ("GET", Some(_)) => other(),
                 // The server has a stream of its own, on which no answer comes.
-                ("GET", None) => Reply::raw(sse_head()),
-                _ => manners(seen),
-            },
-        )
+                ("GET", None) => StubReply::raw(sse_head()),
+                _ => default_reply(request),
+            }
+        })
         .await;
         let (runtime, web) = connected(&server).await;
         let error = call(&web).await.unwrap_err();
@@ -93,23 +95,23 @@ async fn what_was_accepted_is_not_waited_for_when_the_stream_for_its_answer_is_g
         let accepted = Arc::new(AtomicUsize::new(0));
         let (opened, taken) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&accepted));
         let pinged = Arc::new(AtomicUsize::new(0));
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" => {
                 taken.fetch_add(1, Ordering::SeqCst);
-                Reply::status("202 Accepted", "", "")
+                StubReply::status("202 Accepted", "", "")
             }
             "GET" if opened.fetch_add(1, Ordering::SeqCst) == 0 => {
                 let end = if breaks { "" } else { "0\r\n\r\n" };
                 let (pinged, end) = (Arc::clone(&pinged), end.to_owned());
                 let is_known = Condition::new(move || pinged.load(Ordering::SeqCst) == 2);
-                Reply::Until(sse_head(), is_known, end)
+                StubReply::PausedThenClose(sse_head(), is_known, end)
             }
-            "GET" if breaks => Reply::raw(sse_head()),
+            "GET" if breaks => StubReply::raw(sse_head()),
             "ping" => {
                 pinged.fetch_add(1, Ordering::SeqCst);
-                manners(seen)
+                default_reply(request)
             }
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mcpvisor::{CallError, Known, Transport};
 use mcpvisor_testkit::delay::DelayProxy;
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -20,17 +20,17 @@ const EACH_WAY: Duration = Duration::from_millis(200);
 
 const AGENTS: u32 = 32;
 
-fn closing_after(keep_alive: Duration) -> HttpManners {
-    HttpManners {
+fn closing_after(keep_alive: Duration) -> HttpOptions {
+    HttpOptions {
         keep_alive: Some(keep_alive),
-        ..HttpManners::without_sessions()
+        ..HttpOptions::without_sessions()
     }
 }
 
 /// Agents pause about as long as the server keeps their connections. Returns how many calls were
 /// lost.
-async fn lost_calls(manners: HttpManners) -> usize {
-    let http = HttpServer::start(manners).await;
+async fn lost_calls(options: HttpOptions) -> usize {
+    let http = HttpServer::start(options).await;
     let (mut proxies, mut agents) = (Vec::new(), Vec::new());
     for agent in 0..AGENTS {
         // An origin of its own for each, so that none learns from what another one saw.
@@ -75,7 +75,7 @@ async fn no_call_is_lost_to_a_server_that_closes_idle_connections_without_a_word
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_calls_are_lost_when_connections_are_reused_for_longer() {
-    let announces_too_much = HttpManners {
+    let announces_too_much = HttpOptions {
         announced: Some(60),
         ..closing_after(KEPT)
     };
@@ -89,7 +89,7 @@ async fn control_calls_are_lost_when_connections_are_reused_for_longer() {
 
 #[tokio::test]
 async fn an_early_close_teaches_how_long_connections_are_good() {
-    let http = HttpServer::start(HttpManners {
+    let http = HttpServer::start(HttpOptions {
         stream: false,
         ..closing_after(secs(2))
     })

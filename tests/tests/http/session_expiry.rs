@@ -7,7 +7,9 @@ use mcpvisor::{CallError, Known, StateName, Transport};
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, call, connected, known, started_with, until};
-use crate::reply_server::{Reply, Seen, Server, manners, said, welcome};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, default_reply, initialize_reply, text_result,
+};
 
 /// A server that forgets its sessions when it is told, and counts what it ran.
 #[derive(Clone, Default)]
@@ -24,36 +26,36 @@ impl Forgetful {
             .store(self.sessions.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
-    fn answer(&self, seen: &Seen, refusal: &Reply) -> Reply {
-        if seen.asks() == "initialize" {
+    fn answer(&self, request: &StubRequest, refusal: &StubReply) -> StubReply {
+        if request.operation() == "initialize" {
             assert_eq!(
-                seen.header("mcp-session-id"),
+                request.header("mcp-session-id"),
                 None,
                 "a new session has no id"
             );
             let number = self.sessions.fetch_add(1, Ordering::SeqCst) + 1;
-            return welcome(seen, Some(&format!("session-{number}")));
+            return initialize_reply(request, Some(&format!("session-{number}")));
         }
-        let session = seen.header("mcp-session-id").unwrap_or("session-0");
+        let session = request.header("mcp-session-id").unwrap_or("session-0");
         let number: usize = session.trim_start_matches("session-").parse().unwrap();
         if number <= self.forgotten.load(Ordering::SeqCst) {
             return refusal.clone();
         }
-        if seen.asks() == "tools/call" {
+        if request.operation() == "tools/call" {
             self.ran.fetch_add(1, Ordering::SeqCst);
-            return Reply::result(seen, &said(session));
+            return StubReply::result(request, &text_result(session));
         }
-        manners(seen)
+        default_reply(request)
     }
 }
 
-fn not_found() -> Reply {
-    Reply::status("404 Not Found", "", "")
+fn not_found() -> StubReply {
+    StubReply::status("404 Not Found", "", "")
 }
 
-fn error(status: &str, message: &str) -> Reply {
+fn error(status: &str, message: &str) -> StubReply {
     let body = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": message}});
-    Reply::status(
+    StubReply::status(
         status,
         "content-type: application/json\r\n",
         &body.to_string(),
@@ -64,7 +66,7 @@ fn error(status: &str, message: &str) -> Reply {
 async fn sixty_four_callers_of_a_session_that_is_gone_cause_one_reconnect_and_are_all_answered() {
     let forgetful = Forgetful::default();
     let behind = forgetful.clone();
-    let server = Server::start(move |seen| behind.answer(seen, &not_found())).await;
+    let server = StubServer::start(move |request| behind.answer(request, &not_found())).await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(call(&web).await.unwrap(), "session-1");
     forgetful.forget();
@@ -102,7 +104,7 @@ async fn a_session_is_gone_by_a_known_text_too() {
         let forgetful = Forgetful::default();
         let behind = forgetful.clone();
         let refusal = error(status, text);
-        let server = Server::start(move |seen| behind.answer(seen, &refusal)).await;
+        let server = StubServer::start(move |request| behind.answer(request, &refusal)).await;
         let (runtime, web) = connected(&server).await;
         forgetful.forget();
         assert_eq!(call(&web).await.unwrap(), "session-2", "{status} {text}");
@@ -114,12 +116,12 @@ async fn a_session_is_gone_by_a_known_text_too() {
 async fn every_kind_of_request_finds_its_way_to_the_new_session() {
     let forgetful = Forgetful::default();
     let behind = forgetful.clone();
-    let server = Server::start(move |seen| {
-        let answer = |result: Value| Reply::result(seen, &result);
-        let good = behind.answer(seen, &not_found());
+    let server = StubServer::start(move |request| {
+        let answer = |result: Value| StubReply::result(request, &result);
+        let good = behind.answer(request, &not_found());
         let accepted =
-            matches!(&good, Reply::Parts(parts) if parts[0].1.starts_with("HTTP/1.1 202"));
-        match seen.asks() {
+            matches!(&good, StubReply::Parts(parts) if parts[0].1.starts_with("HTTP/1.1 202"));
+        match request.operation() {
             _ if !accepted => good,
             "prompts/list" => answer(json!({"prompts": []})),
             "prompts/get" => answer(json!({"messages": []})),
@@ -157,21 +159,26 @@ async fn a_listing_of_our_own_that_finds_the_session_gone_opens_a_new_one() {
     let behind = forgetful.clone();
     let told = Arc::new(AtomicBool::new(false));
     let tell = Arc::clone(&told);
-    let server = Server::start(move |seen| {
-        if seen.asks() == "GET" && !tell.swap(true, Ordering::SeqCst) {
+    let server = StubServer::start(move |request| {
+        if request.operation() == "GET" && !tell.swap(true, Ordering::SeqCst) {
             // The stream of the first session says that the tools have changed, once they have.
             behind.forget();
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-            return Reply::Parts(vec![
-                (std::time::Duration::ZERO, crate::reply_server::sse_head()),
+            return StubReply::Parts(vec![
+                (
+                    std::time::Duration::ZERO,
+                    mcpvisor_testkit::stub_server::sse_head(),
+                ),
                 (
                     std::time::Duration::from_millis(300),
-                    crate::reply_server::chunk(&crate::reply_server::event(&changed)),
+                    mcpvisor_testkit::stub_server::chunk(&mcpvisor_testkit::stub_server::event(
+                        &changed,
+                    )),
                 ),
                 (LONG, String::new()),
             ]);
         }
-        behind.answer(seen, &not_found())
+        behind.answer(request, &not_found())
     })
     .await;
     let (runtime, _web) = connected(&server).await;
@@ -182,9 +189,9 @@ async fn a_listing_of_our_own_that_finds_the_session_gone_opens_a_new_one() {
 
 #[tokio::test]
 async fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "tools/call" => not_found(),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -199,7 +206,7 @@ async fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
 async fn the_switch_turns_the_retry_of_expired_calls_off() {
     let forgetful = Forgetful::default();
     let behind = forgetful.clone();
-    let server = Server::start(move |seen| behind.answer(seen, &not_found())).await;
+    let server = StubServer::start(move |request| behind.answer(request, &not_found())).await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.retry.retry_expired_calls = false;
     })
@@ -219,11 +226,11 @@ async fn the_switch_turns_the_retry_of_expired_calls_off() {
 async fn a_tool_that_changed_with_the_session_is_not_called_again() {
     let forgetful = Forgetful::default();
     let behind = forgetful.clone();
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/list" if behind.forgotten.load(Ordering::SeqCst) > 0 && seen.header("mcp-session-id") == Some("session-2") => {
-            Reply::result(seen, &json!({"tools": [{"name": "echo", "description": "another", "inputSchema": {"type": "object"}}]}))
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/list" if behind.forgotten.load(Ordering::SeqCst) > 0 && request.header("mcp-session-id") == Some("session-2") => {
+            StubReply::result(request, &json!({"tools": [{"name": "echo", "description": "another", "inputSchema": {"type": "object"}}]}))
         }
-        _ => behind.answer(seen, &not_found()),
+        _ => behind.answer(request, &not_found()),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -241,13 +248,13 @@ async fn unrelated_errors_never_take_the_path_of_a_session() {
     for reply in [
         error("400 Bad Request", "the argument is missing"),
         error("200 OK", "your bank's vault is closed"),
-        Reply::status("403 Forbidden", "", ""),
-        Reply::status("401 Unauthorized", "", ""),
-        Reply::status("500 Internal Server Error", "", ""),
+        StubReply::status("403 Forbidden", "", ""),
+        StubReply::status("401 Unauthorized", "", ""),
+        StubReply::status("500 Internal StubServer Error", "", ""),
     ] {
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" => reply.clone(),
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;
@@ -261,10 +268,10 @@ async fn unrelated_errors_never_take_the_path_of_a_session() {
 
 #[tokio::test]
 async fn without_a_session_nothing_is_taken_for_its_end() {
-    let server = Server::start(|seen| match seen.asks() {
-        "initialize" => welcome(seen, None),
+    let server = StubServer::start(|request| match request.operation() {
+        "initialize" => initialize_reply(request, None),
         "tools/call" => error("404 Not Found", "Session not found"),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -277,20 +284,20 @@ async fn without_a_session_nothing_is_taken_for_its_end() {
 
 #[tokio::test]
 async fn an_id_in_an_error_is_never_taken_for_a_session() {
-    let server = Server::start(|seen| match seen.asks() {
-        "initialize" => welcome(seen, None),
+    let server = StubServer::start(|request| match request.operation() {
+        "initialize" => initialize_reply(request, None),
         "tools/call" => {
             let headers = "mcp-session-id: planted\r\ncontent-type: text/plain\r\n";
-            Reply::status("400 Bad Request", headers, "no session")
+            StubReply::status("400 Bad Request", headers, "no session")
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
     assert_eq!(known(call(&web).await), Known::Refused);
     web.ping().await.unwrap();
-    let planted = |seen: &Seen| seen.header("mcp-session-id").is_some();
-    assert!(!server.seen().iter().any(planted));
+    let planted = |request: &StubRequest| request.header("mcp-session-id").is_some();
+    assert!(!server.requests().iter().any(planted));
     runtime.shutdown(LONG).await;
 }
 
@@ -299,15 +306,16 @@ async fn a_session_is_opened_by_a_good_answer_to_initialize_and_by_nothing_else(
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let foreign = "content-type: application/json\r\nmcp-session-id: nobodys\r\n";
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "initialize" if count.fetch_add(1, Ordering::SeqCst) == 0 => {
-            Reply::status("500 Internal Server Error", foreign, "{}")
+            StubReply::status("500 Internal StubServer Error", foreign, "{}")
         }
         "tools/call" => {
-            let answer = json!({"jsonrpc": "2.0", "id": seen.id(), "result": said("hello")});
-            Reply::status("200 OK", foreign, &answer.to_string())
+            let answer =
+                json!({"jsonrpc": "2.0", "id": request.id(), "result": text_result("hello")});
+            StubReply::status("200 OK", foreign, &answer.to_string())
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&server).await;
@@ -315,9 +323,9 @@ async fn a_session_is_opened_by_a_good_answer_to_initialize_and_by_nothing_else(
         assert_eq!(call(&web).await.unwrap(), "hello");
     }
     runtime.shutdown(LONG).await;
-    let ids = server.seen().into_iter();
+    let ids = server.requests().into_iter();
     let mut ids: Vec<String> = ids
-        .filter_map(|seen| seen.header("mcp-session-id").map(str::to_owned))
+        .filter_map(|request| request.header("mcp-session-id").map(str::to_owned))
         .collect();
     ids.dedup();
     assert_eq!(ids, ["session-1"]);
@@ -327,13 +335,13 @@ async fn a_session_is_opened_by_a_good_answer_to_initialize_and_by_nothing_else(
 #[tokio::test]
 async fn a_failure_that_speaks_of_another_session_is_no_session_that_is_gone() {
     for status in [
-        "500 Internal Server Error",
+        "500 Internal StubServer Error",
         "403 Forbidden",
         "502 Bad Gateway",
     ] {
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" => error(status, "upstream database session expired"),
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = connected(&server).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mcpvisor::{CallError, Known, RetryPolicy, StateName, Transport};
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, LostSession};
 use mcpvisor_testkit::processes::Marker;
 use rmcp::model::{ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt, ServiceError};
@@ -21,14 +21,14 @@ use crate::fleet::*;
 const CALLERS: usize = 64;
 
 /// Every kind of request survives the loss of its session, however the server says it.
-async fn every_kind_survives(manners: HttpManners) {
-    let arena = Arena::new(manners).await;
+async fn every_kind_survives(options: HttpOptions) {
+    let arena = Arena::new(options).await;
     for (number, kind) in (1..).zip(KINDS) {
         ready_after(&arena.handle, number - 1).await;
         let before = arena.server.requests(kind);
         assert_eq!(arena.server.forget_sessions(), 1, "{kind}");
         let asked = arena.ask(kind).await;
-        asked.unwrap_or_else(|error| panic!("{kind}, {manners:?}: {error:?}"));
+        asked.unwrap_or_else(|error| panic!("{kind}, {options:?}: {error:?}"));
         assert_eq!(arena.generation(), number + 1, "{kind}: one reconnect");
         assert_eq!(arena.server.sessions_opened(), number + 1, "{kind}");
         let asked = arena.server.requests(kind) - before;
@@ -41,29 +41,29 @@ async fn every_kind_survives(manners: HttpManners) {
 
 #[tokio::test]
 async fn every_request_whose_session_is_gone_by_404_is_sent_again_once() {
-    every_kind_survives(HttpManners::default()).await;
-    every_kind_survives(HttpManners::sse()).await;
+    every_kind_survives(HttpOptions::default()).await;
+    every_kind_survives(HttpOptions::sse()).await;
 }
 
 #[tokio::test]
 async fn every_request_whose_session_is_gone_by_the_text_of_a_400_is_sent_again_once() {
-    every_kind_survives(HttpManners::default().lost(LostSession::BadRequest)).await;
+    every_kind_survives(HttpOptions::default().lost(LostSession::BadRequest)).await;
 }
 
 #[tokio::test]
 async fn every_request_whose_session_is_gone_by_the_text_of_a_410_is_sent_again_once() {
-    every_kind_survives(HttpManners::default().lost(LostSession::Gone)).await;
+    every_kind_survives(HttpOptions::default().lost(LostSession::Gone)).await;
 }
 
 #[tokio::test]
 async fn every_request_whose_session_is_gone_by_the_text_of_an_error_is_sent_again_once() {
-    every_kind_survives(HttpManners::default().lost(LostSession::Answer)).await;
-    every_kind_survives(HttpManners::sse().lost(LostSession::Answer)).await;
+    every_kind_survives(HttpOptions::default().lost(LostSession::Answer)).await;
+    every_kind_survives(HttpOptions::sse().lost(LostSession::Answer)).await;
 }
 
 /// A fault that is no lost session where no session is held: one request, one outcome.
 async fn is_nothing_without_a_session(fault: &str) -> CallError {
-    let arena = Arena::new(HttpManners::without_sessions()).await;
+    let arena = Arena::new(HttpOptions::without_sessions()).await;
     arena.server.fault(fault).for_ever();
     let error = arena.run("once").await.unwrap_err();
     assert_eq!(arena.server.requests("tools/call"), 1, "{fault}: {error:?}");
@@ -107,7 +107,7 @@ async fn over_stdio_a_text_is_no_lost_session() {
 
 #[tokio::test]
 async fn unrelated_errors_take_no_way_of_sessions() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     let texts = [
         "the sessions table is locked",
         "no such session type",
@@ -134,7 +134,7 @@ async fn unrelated_errors_take_no_way_of_sessions() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_takes_no_way_of_sessions() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     for number in 1..=5 {
         let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
         let call = tokio::spawn(call.into_future());
@@ -161,7 +161,7 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
     ];
     let rounds = size(1, 20);
     for fault in faults.repeat(rounds) {
-        let arena = Arena::new(HttpManners::default()).await;
+        let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).for_ever();
         // Without this the text of a successful reply is the tool's own.
         arena.server.fault(fault).on("ping").for_ever();
@@ -220,11 +220,11 @@ fn faults_of(
 async fn figure_24_a_tools_own_error_about_a_session_is_the_answer_and_the_tool_ran_once() {
     let mut servers = Vec::new();
     for number in 0..TOOLS_WITH_SESSIONS {
-        let manners = match number % 2 {
-            0 => HttpManners::default(),
-            _ => HttpManners::sse(),
+        let options = match number % 2 {
+            0 => HttpOptions::default(),
+            _ => HttpOptions::sse(),
         };
-        let server = HttpServer::start(manners).await;
+        let server = HttpServer::start(options).await;
         server.fault("http-run-then-session-error").for_ever();
         servers.push(server);
     }
@@ -265,7 +265,7 @@ async fn figure_24_a_tools_own_error_about_a_session_is_the_answer_and_the_tool_
 
 #[tokio::test]
 async fn control_figure_24_a_client_that_matches_the_text_runs_the_tool_twice() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     server.fault("http-run-then-session-error").for_ever();
     let call = async |client: &Bare| client.call("run", json!({ "key": "once" })).await;
     let mut outcome = call(&Bare::connect(&server).await).await;
@@ -292,7 +292,7 @@ async fn control_figure_24_a_client_that_matches_the_text_runs_the_tool_twice() 
 
 #[tokio::test]
 async fn control_figure_10_a_call_of_bare_rmcp_has_no_outcome() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     let bare = Bare::connect(&server).await;
     server.fault("http-session-400").for_ever();
     assert!(bare::hangs(bare.call("run", json!({ "key": "never" }))).await);
@@ -302,7 +302,7 @@ async fn control_figure_10_a_call_of_bare_rmcp_has_no_outcome() {
 async fn a_success_after_the_recovery_clears_the_failures() {
     let mut settings = quick();
     settings.budget.attempts = 3;
-    let arena = Arena::with(HttpManners::default(), settings).await;
+    let arena = Arena::with(HttpOptions::default(), settings).await;
     for round in 1..=8 {
         arena.server.forget_sessions();
         arena.run(&format!("round {round}")).await.unwrap();
@@ -323,7 +323,7 @@ async fn a_success_after_the_recovery_clears_the_failures() {
 async fn the_switch_keeps_a_server_that_runs_before_it_refuses_from_running_twice() {
     let mut settings = quick();
     settings.retry.retry_expired_calls = false;
-    let arena = Arena::with(HttpManners::default(), settings).await;
+    let arena = Arena::with(HttpOptions::default(), settings).await;
     arena.server.fault("http-run-then-404").once();
     let error = arena.run("once").await.unwrap_err();
     assert_eq!(error.known(), Known::Refused, "{error:?}");
@@ -339,7 +339,7 @@ async fn the_switch_keeps_a_server_that_runs_before_it_refuses_from_running_twic
 
 #[tokio::test]
 async fn a_caller_who_wishes_no_retry_gets_none() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     arena.server.forget_sessions();
     let call = arena.handle.call_tool("run", json!({ "key": "never" }));
     let error = call.retry(RetryPolicy::Never).await.unwrap_err();
@@ -351,13 +351,13 @@ async fn a_caller_who_wishes_no_retry_gets_none() {
 
 #[tokio::test]
 async fn control_with_the_switch_on_and_with_bare_rmcp_such_a_server_runs_twice() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     arena.server.fault("http-run-then-404").once();
     arena.run("twice").await.unwrap();
     assert_eq!(arena.server.ran_twice(), ["twice"]);
     arena.end().await;
 
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     let bare = Bare::connect(&server).await;
     server.fault("http-run-then-404").once();
     bare.call("run", json!({ "key": "twice" })).await.unwrap();
@@ -380,11 +380,11 @@ async fn crowd(arena: &Arc<Arena>, round: usize, ms: u64) -> JoinSet<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves_them_all() {
-    for manners in [HttpManners::default(), HttpManners::sse()] {
+    for options in [HttpOptions::default(), HttpOptions::sse()] {
         // A busy machine takes its time to refuse all of them.
         let mut settings = quick();
         settings.close.drain = secs(10);
-        let arena = Arc::new(Arena::with(manners, settings).await);
+        let arena = Arc::new(Arena::with(options, settings).await);
         for round in 1..=size(3, 20) {
             ready_after(&arena.handle, round as u64 - 1).await;
             arena.server.forget_sessions();
@@ -403,10 +403,10 @@ async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhile() {
-    for manners in [HttpManners::default(), HttpManners::sse()] {
+    for options in [HttpOptions::default(), HttpOptions::sse()] {
         let mut settings = quick();
         settings.close.drain = secs(10);
-        let arena = Arc::new(Arena::with(manners, settings).await);
+        let arena = Arc::new(Arena::with(options, settings).await);
         // Half of the callers are at work when the session goes, the others come after.
         let mut early = JoinSet::new();
         for caller in 0..CALLERS / 2 {
@@ -425,7 +425,7 @@ async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhil
         }
         late.join_all().await;
         early.join_all().await;
-        assert_eq!(arena.server.sessions_opened(), 2, "{manners:?}");
+        assert_eq!(arena.server.sessions_opened(), 2, "{options:?}");
         assert_eq!(arena.server.ran_twice(), Vec::<String>::new());
         assert_eq!(arena.server.all_runs(), CALLERS as u64);
     }
@@ -433,7 +433,7 @@ async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhil
 
 #[tokio::test]
 async fn control_figure_9_a_client_that_does_not_recover_loses_every_call() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     let mut config = StreamableHttpClientTransportConfig::with_uri(server.url());
     config.reinit_on_expired_session = false;
     let transport = StreamableHttpClientTransport::with_client(bare::client(), config);
@@ -458,7 +458,7 @@ async fn control_figure_9_a_client_that_does_not_recover_loses_every_call() {
 
 #[tokio::test]
 async fn a_session_that_comes_with_an_error_is_nobodys() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     let own = |arena: &Arena| {
         let received = arena.server.received();
         let last = received.iter().rev().find(|it| it.method == "tools/call");

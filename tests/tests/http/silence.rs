@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mcpvisor::{CallError, FaultClass, Known, StateName};
 use mcpvisor_testkit::eventually_in;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
 
 use crate::arena::*;
@@ -13,7 +13,7 @@ use crate::fleet::*;
 
 /// A handshake that is not answered: the call ends at its deadline and was not sent.
 async fn never_connects(fault: &str) -> Duration {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for method in ["initialize", "server/discover"] {
         server.fault(fault).on(method).for_ever();
     }
@@ -28,9 +28,9 @@ async fn never_connects(fault: &str) -> Duration {
 
 /// A call that is not answered: it ends at its deadline, and the next one is answered on the same
 /// connection.
-async fn goes_on(manners: HttpManners, fault: &str) -> Duration {
-    let arena = Arena::new(manners).await;
-    let (outcome, took) = arena.strike(fault, SHORT).await;
+async fn goes_on(options: HttpOptions, fault: &str) -> Duration {
+    let arena = Arena::new(options).await;
+    let (outcome, took) = arena.inject(fault, SHORT).await;
     let late = assert_sent_and_late(outcome, took, fault);
     arena.recovers(1).await;
     arena.end().await;
@@ -45,9 +45,9 @@ async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent() {
             let late = at_best(TOLERANCE, async || never_connects(fault).await).await;
             latest = latest.max(late);
         }
-        for manners in [HttpManners::default(), HttpManners::sse()] {
+        for options in [HttpOptions::default(), HttpOptions::sse()] {
             for fault in ["http-stall-headers", "http-stall-body", "http-slow-drip=50"] {
-                let late = at_best(TOLERANCE, async || goes_on(manners, fault).await).await;
+                let late = at_best(TOLERANCE, async || goes_on(options, fault).await).await;
                 latest = latest.max(late);
             }
         }
@@ -57,8 +57,8 @@ async fn figure_7_an_outcome_comes_at_the_deadline_whatever_is_silent() {
 
 #[tokio::test]
 async fn figure_7_a_request_that_is_accepted_and_never_answered_has_an_outcome() {
-    let arena = Arena::new(HttpManners::default()).await;
-    let (outcome, took) = arena.strike("http-202", SHORT).await;
+    let arena = Arena::new(HttpOptions::default()).await;
+    let (outcome, took) = arena.inject("http-202", SHORT).await;
     let error = outcome.unwrap_err();
     assert_eq!(error.known(), Known::Unknown, "{error:?}");
     assert!(took < SHORT + tolerance(), "{took:?}");
@@ -71,7 +71,7 @@ async fn figure_7_a_half_open_socket_holds_nobody_beyond_the_deadline_and_is_fou
     let mut settings = quick();
     settings.health.keepalive = millis(300);
     settings.health.keepalive_timeout = secs(2);
-    let arena = Arena::with(HttpManners::default(), settings).await;
+    let arena = Arena::with(HttpOptions::default(), settings).await;
     arena.recovers(1).await;
     arena.server.freeze(true);
     let call = arena.handle.call_tool("echo", json!({})).deadline(SHORT);
@@ -94,7 +94,7 @@ async fn figure_7_a_half_open_socket_holds_nobody_beyond_the_deadline_and_is_fou
 
 #[tokio::test]
 async fn control_figure_7_bare_rmcp_waits_for_ever() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     server.fault("http-stall-headers").on("initialize").once();
     assert!(bare::hangs(bare::serve(&server)).await);
     let faults = [
@@ -105,6 +105,6 @@ async fn control_figure_7_bare_rmcp_waits_for_ever() {
     ];
     for fault in faults {
         let bare = Bare::connect(&server).await;
-        assert!(bare::hangs(bare.strike(fault)).await, "{fault}");
+        assert!(bare::hangs(bare.inject(fault)).await, "{fault}");
     }
 }

@@ -2,7 +2,7 @@
 
 use mcpvisor::{Callbacks, RetryPolicy, Runtime, Transport};
 use mcpvisor_testkit::eventually;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer, LostSession, Received};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer, LostSession, Received};
 use rmcp::model::{ElicitResult, ElicitationAction};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ fn gets(arena: &Arena) -> Vec<Received> {
 
 #[tokio::test]
 async fn a_stream_that_the_server_ends_is_resumed_after_the_pause_that_it_asks_for() {
-    let arena = Arena::new(HttpManners::sse()).await;
+    let arena = Arena::new(HttpOptions::sse()).await;
     arena.server.fault("http-resume=300").once();
     let answer = structured(arena.run("resumed").await);
     assert_eq!(answer, json!({ "key": "resumed", "runs": 1 }));
@@ -44,7 +44,7 @@ async fn a_stream_that_the_server_ends_is_resumed_after_the_pause_that_it_asks_f
 
 #[tokio::test]
 async fn what_the_server_says_on_its_own_stream_is_heard() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     let before = arena.server.requests("tools/list");
     arena
@@ -57,7 +57,7 @@ async fn what_the_server_says_on_its_own_stream_is_heard() {
 
 #[tokio::test]
 async fn a_call_that_is_only_accepted_may_be_answered_on_the_servers_own_stream() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena.server.fault("http-202").once();
     let answered = async {
@@ -70,7 +70,7 @@ async fn a_call_that_is_only_accepted_may_be_answered_on_the_servers_own_stream(
         let result = json!({ "content": [], "structuredContent": { "key": "later" } });
         let id = &called.unwrap().id;
         let answer = json!({ "jsonrpc": "2.0", "id": id, "result": result });
-        assert_eq!(arena.server.say(&answer), 1);
+        assert_eq!(arena.server.send_message(&answer), 1);
     };
     let (outcome, ()) = tokio::join!(arena.run("later"), answered);
     assert_eq!(structured(outcome), json!({ "key": "later" }));
@@ -81,7 +81,7 @@ async fn a_call_that_is_only_accepted_may_be_answered_on_the_servers_own_stream(
 
 #[tokio::test]
 async fn the_servers_own_stream_is_opened_again_when_it_ends() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     for number in 1..=2 {
         eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
         assert_eq!(arena.server.end_streams(), 1);
@@ -100,12 +100,12 @@ async fn a_session_that_is_gone_is_noticed_by_the_servers_own_stream() {
         LostSession::BadRequest,
         LostSession::Gone,
     ] {
-        notices_by_its_stream(HttpManners::default().lost(lost)).await;
+        notices_by_its_stream(HttpOptions::default().lost(lost)).await;
     }
 }
 
-async fn notices_by_its_stream(manners: HttpManners) {
-    let arena = Arena::new(manners).await;
+async fn notices_by_its_stream(options: HttpOptions) {
+    let arena = Arena::new(options).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena.server.forget_sessions();
     arena.server.end_streams();
@@ -118,7 +118,7 @@ async fn notices_by_its_stream(manners: HttpManners) {
 
 #[tokio::test]
 async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     let mut times = Vec::new();
     for round in 1..=size(5, 50) as u64 {
         eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
@@ -143,7 +143,7 @@ async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
 
 #[tokio::test]
 async fn doubt_about_a_session_holds_nobody_for_long() {
-    let arena = Arena::new(HttpManners::default()).await;
+    let arena = Arena::new(HttpOptions::default()).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena
         .server
@@ -175,7 +175,7 @@ async fn fleet_that_answers(server: &HttpServer, answers: bool) -> Runtime {
 
 #[tokio::test]
 async fn whoever_answers_questions_calls_when_the_stream_for_them_is_open() {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for _ in 0..size(20, 200) {
         let runtime = fleet_that_answers(&server, true).await;
         let web = runtime.server("web").unwrap();
@@ -200,7 +200,7 @@ async fn whoever_answers_questions_calls_when_the_stream_for_them_is_open() {
 /// How many milliseconds after the question for a stream that never opens a list was asked for, and a
 /// tool called.
 async fn without_the_stream(answers: bool) -> (u64, u64) {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     server.fault("http-stall-headers").on("GET").for_ever();
     let runtime = fleet_that_answers(&server, answers).await;
     runtime.ready(DEADLINE).await.unwrap();
@@ -237,11 +237,11 @@ async fn a_stream_that_does_not_open_holds_nobody_for_long() {
 
 #[tokio::test]
 async fn a_server_without_a_stream_of_its_own_is_as_good() {
-    let manners = HttpManners {
+    let options = HttpOptions {
         stream: false,
-        ..HttpManners::default()
+        ..HttpOptions::default()
     };
-    let arena = Arena::new(manners).await;
+    let arena = Arena::new(options).await;
     arena.recovers(1).await;
     // It is asked once, and not again and again.
     tokio::time::sleep(millis(500)).await;
@@ -254,7 +254,7 @@ async fn a_server_without_a_stream_of_its_own_is_as_good() {
 
 #[tokio::test]
 async fn progress_comes_with_the_stream_of_its_call() {
-    let arena = Arena::new(HttpManners::sse()).await;
+    let arena = Arena::new(HttpOptions::sse()).await;
     let (sink, mut progress) = tokio::sync::mpsc::channel(16);
     let call = arena
         .handle

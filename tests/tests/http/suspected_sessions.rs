@@ -13,26 +13,29 @@ use tokio::sync::watch;
 
 use crate::era_change::{error, modern};
 use crate::harness::{LONG, call, connected, reaches, started_with, until};
-use crate::reply_server::{Reply, Seen, Server, chunk, event, manners, said, sse_head, welcome};
+use mcpvisor_testkit::stub_server::{
+    StubReply, StubRequest, StubServer, chunk, default_reply, event, initialize_reply, sse_head,
+    text_result,
+};
 
 /// The error of a tool that has sessions of its own.
-fn own_error(seen: &Seen) -> Reply {
+fn own_error(request: &StubRequest) -> StubReply {
     let own =
         json!({"code": -32001, "message": "Session not found: browser-7", "data": {"browser": 7}});
-    error(seen, "200 OK", &own)
+    error(request, "200 OK", &own)
 }
 
 /// The same, as an event of a stream.
-fn own_error_as_event(seen: &Seen) -> Reply {
+fn own_error_as_event(request: &StubRequest) -> StubReply {
     let own =
         json!({"code": -32001, "message": "Session not found: browser-7", "data": {"browser": 7}});
-    let message = json!({"jsonrpc": "2.0", "id": seen.id(), "error": own});
-    Reply::events(&[event(&message)])
+    let message = json!({"jsonrpc": "2.0", "id": request.id(), "error": own});
+    StubReply::events(&[event(&message)])
 }
 
-fn no_such_method(seen: &Seen) -> Reply {
+fn no_such_method(request: &StubRequest) -> StubReply {
     let error = json!({"code": -32601, "message": "Method not found"});
-    crate::era_change::error(seen, "200 OK", &error)
+    crate::era_change::error(request, "200 OK", &error)
 }
 
 /// The original error, with all its parts.
@@ -50,17 +53,19 @@ fn is_whole(error: &ErrorData) {
 }
 
 /// Its tool answers with an error of its own, and pings are answered in this way.
-async fn with_pings(ping: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Server {
-    Server::start(move |seen| match seen.asks() {
-        "tools/call" => own_error(seen),
-        "ping" => ping(seen),
-        _ => manners(seen),
+async fn with_pings(
+    ping: impl Fn(&StubRequest) -> StubReply + Send + Sync + 'static,
+) -> StubServer {
+    StubServer::start(move |request| match request.operation() {
+        "tools/call" => own_error(request),
+        "ping" => ping(request),
+        _ => default_reply(request),
     })
     .await
 }
 
 /// Connected, with so much time for the ping, and with its tools listed.
-async fn patient(server: &Server, answer: Duration) -> (Runtime, ServerHandle) {
+async fn patient(server: &StubServer, answer: Duration) -> (Runtime, ServerHandle) {
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.health.keepalive_timeout = answer;
     })
@@ -71,7 +76,7 @@ async fn patient(server: &Server, answer: Duration) -> (Runtime, ServerHandle) {
 }
 
 /// Nothing was repeated or replaced.
-fn undisturbed(server: &Server, web: &ServerHandle, calls: usize) {
+fn undisturbed(server: &StubServer, web: &ServerHandle, calls: usize) {
     assert_eq!(server.count("tools/call"), calls, "ran once each");
     assert_eq!(server.count("initialize"), 1, "no reconnect");
     let status = web.status();
@@ -84,13 +89,13 @@ fn undisturbed(server: &Server, web: &ServerHandle, calls: usize) {
 
 #[tokio::test]
 async fn a_tools_own_error_about_a_session_is_the_callers_answer() {
-    let alive: [fn(&Seen) -> Reply; 2] = [manners, no_such_method];
+    let alive: [fn(&StubRequest) -> StubReply; 2] = [default_reply, no_such_method];
     for own in [own_error, own_error_as_event] {
         for ping in alive {
-            let server = Server::start(move |seen| match seen.asks() {
-                "tools/call" => own(seen),
-                "ping" => ping(seen),
-                _ => manners(seen),
+            let server = StubServer::start(move |request| match request.operation() {
+                "tools/call" => own(request),
+                "ping" => ping(request),
+                _ => default_reply(request),
             })
             .await;
             let (runtime, web) = patient(&server, LONG).await;
@@ -107,12 +112,12 @@ async fn a_tools_own_error_about_a_session_is_the_callers_answer() {
 
 #[tokio::test]
 async fn a_ping_that_fails_otherwise_leaves_the_error_as_the_answer() {
-    let failures: [fn(&Seen) -> Reply; 5] = [
-        |_| Reply::status("500 Internal Server Error", "", ""),
-        |_| Reply::status("401 Unauthorized", "", ""),
-        |_| Reply::status("429 Too Many Requests", "retry-after: 1\r\n", ""),
-        |_| Reply::Close(String::new()),
-        |_| Reply::status("200 OK", "content-type: application/json\r\n", "nonsense"),
+    let failures: [fn(&StubRequest) -> StubReply; 5] = [
+        |_| StubReply::status("500 Internal StubServer Error", "", ""),
+        |_| StubReply::status("401 Unauthorized", "", ""),
+        |_| StubReply::status("429 Too Many Requests", "retry-after: 1\r\n", ""),
+        |_| StubReply::Close(String::new()),
+        |_| StubReply::status("200 OK", "content-type: application/json\r\n", "nonsense"),
     ];
     for ping in failures {
         let server = with_pings(ping).await;
@@ -125,7 +130,7 @@ async fn a_ping_that_fails_otherwise_leaves_the_error_as_the_answer() {
 
 #[tokio::test]
 async fn a_ping_that_is_not_answered_in_time_leaves_the_error_as_the_answer() {
-    let server = with_pings(|_| Reply::Hang).await;
+    let server = with_pings(|_| StubReply::Hang).await;
     let (runtime, web) = patient(&server, Duration::from_millis(300)).await;
     is_own_error(call(&web).await);
     assert_eq!(server.count("ping"), 1);
@@ -149,16 +154,16 @@ async fn a_ping_that_is_refused_for_its_session_makes_the_loss_certain() {
     ] {
         let sessions = Arc::new(AtomicUsize::new(0));
         let (count, lost) = (Arc::clone(&sessions), lost.clone());
-        let server = Server::start(move |seen| {
-            let first = seen.header("mcp-session-id") == Some("session-1");
-            match seen.asks() {
+        let server = StubServer::start(move |request| {
+            let first = request.header("mcp-session-id") == Some("session-1");
+            match request.operation() {
                 "initialize" => {
                     let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-                    welcome(seen, Some(&format!("session-{number}")))
+                    initialize_reply(request, Some(&format!("session-{number}")))
                 }
-                "tools/call" if first => own_error(seen),
-                "ping" if first => error(seen, status, &lost),
-                _ => manners(seen),
+                "tools/call" if first => own_error(request),
+                "ping" if first => error(request, status, &lost),
+                _ => default_reply(request),
             }
         })
         .await;
@@ -176,10 +181,10 @@ async fn a_ping_that_is_refused_for_its_session_makes_the_loss_certain() {
 #[tokio::test]
 async fn one_ping_serves_all_errors_that_are_doubtful_while_it_is_under_way() {
     let (release, released) = watch::channel(false);
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/call" => own_error(seen),
-        "ping" => manners(seen).held(&released),
-        _ => manners(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/call" => own_error(request),
+        "ping" => default_reply(request).held(&released),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = patient(&server, LONG).await;
@@ -205,15 +210,15 @@ async fn one_ping_serves_all_errors_that_are_doubtful_while_it_is_under_way() {
 async fn sixty_four_callers_of_a_session_that_is_lost_in_words_cause_one_reconnect() {
     let sessions = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&sessions);
-    let server = Server::start(move |seen| match seen.asks() {
+    let server = StubServer::start(move |request| match request.operation() {
         "initialize" => {
             let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-            welcome(seen, Some(&format!("session-{number}")))
+            initialize_reply(request, Some(&format!("session-{number}")))
         }
-        "tools/call" | "ping" if seen.header("mcp-session-id") == Some("session-1") => {
-            own_error(seen)
+        "tools/call" | "ping" if request.header("mcp-session-id") == Some("session-1") => {
+            own_error(request)
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = patient(&server, LONG).await;
@@ -228,30 +233,30 @@ async fn sixty_four_callers_of_a_session_that_is_lost_in_words_cause_one_reconne
 
 /// A server that forgets its first session and says so by status, and whose tool `run` answers with an
 /// error of its own once that is released.
-async fn forgetful(released: watch::Receiver<bool>, during_ping: bool) -> Server {
+async fn forgetful(released: watch::Receiver<bool>, during_ping: bool) -> StubServer {
     let sessions = Arc::new(AtomicUsize::new(0));
     let forgotten = Arc::new(AtomicBool::new(false));
-    Server::start(move |seen| {
-        let first = seen.header("mcp-session-id") == Some("session-1");
-        match seen.asks() {
+    StubServer::start(move |request| {
+        let first = request.header("mcp-session-id") == Some("session-1");
+        match request.operation() {
             "initialize" => {
                 let number = sessions.fetch_add(1, Ordering::SeqCst) + 1;
-                welcome(seen, Some(&format!("session-{number}")))
+                initialize_reply(request, Some(&format!("session-{number}")))
             }
-            "tools/call" if during_ping => own_error(seen),
-            "tools/call" => own_error(seen).held(&released),
-            "ping" if first && during_ping => manners(seen).held(&released),
+            "tools/call" if during_ping => own_error(request),
+            "tools/call" => own_error(request).held(&released),
+            "ping" if first && during_ping => default_reply(request).held(&released),
             "resources/read" => {
                 forgotten.store(true, Ordering::SeqCst);
                 match first {
-                    true => Reply::status("404 Not Found", "", ""),
-                    false => manners(seen),
+                    true => StubReply::status("404 Not Found", "", ""),
+                    false => default_reply(request),
                 }
             }
             _ if first && forgotten.load(Ordering::SeqCst) => {
-                Reply::status("404 Not Found", "", "")
+                StubReply::status("404 Not Found", "", "")
             }
-            _ => manners(seen),
+            _ => default_reply(request),
         }
     })
     .await
@@ -293,7 +298,7 @@ async fn a_loss_that_another_request_finds_repeats_no_tool_that_answered() {
 
 #[tokio::test]
 async fn a_deadline_that_passes_during_the_ping_still_gives_the_servers_answer() {
-    let server = with_pings(|_| Reply::Hang).await;
+    let server = with_pings(|_| StubReply::Hang).await;
     let (runtime, web) = patient(&server, LONG).await;
     let request = web.call_tool("echo", json!({}));
     let outcome = request.deadline(Duration::from_secs(1)).await;
@@ -309,10 +314,10 @@ async fn a_deadline_that_passes_during_the_ping_still_gives_the_servers_answer()
 #[tokio::test]
 async fn a_caller_that_leaves_during_the_ping_changes_nothing() {
     let (release, released) = watch::channel(false);
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/call" => own_error(seen),
-        "ping" => manners(seen).held(&released),
-        _ => manners(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/call" => own_error(request),
+        "ping" => default_reply(request).held(&released),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = patient(&server, LONG).await;
@@ -329,7 +334,7 @@ async fn a_caller_that_leaves_during_the_ping_changes_nothing() {
 #[tokio::test]
 async fn a_close_during_the_ping_still_gives_the_servers_answer() {
     for shutdown in [false, true] {
-        let server = with_pings(|_| Reply::Hang).await;
+        let server = with_pings(|_| StubReply::Hang).await;
         let (runtime, web) = patient(&server, LONG).await;
         let caller = web.clone();
         let request = tokio::spawn(async move { call(&caller).await });
@@ -349,7 +354,7 @@ async fn a_close_during_the_ping_still_gives_the_servers_answer() {
 
 #[tokio::test]
 async fn a_connection_that_dies_during_the_ping_still_gives_the_servers_answer() {
-    let server = with_pings(|_| Reply::Hang).await;
+    let server = with_pings(|_| StubReply::Hang).await;
     let (runtime, web) = patient(&server, LONG).await;
     let caller = web.clone();
     let request = tokio::spawn(async move { call(&caller).await });
@@ -362,12 +367,12 @@ async fn a_connection_that_dies_during_the_ping_still_gives_the_servers_answer()
 #[tokio::test]
 async fn a_fresh_session_that_is_lost_too_is_the_callers_answer_and_not_replaced() {
     for status in ["404 Not Found", "400 Bad Request", "410 Gone", "200 OK"] {
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "tools/call" | "ping" => {
                 let lost = json!({"code": -32001, "message": "Session not found: browser-7", "data": {"browser": 7}});
-                error(seen, status, &lost)
+                error(request, status, &lost)
             }
-            _ => manners(seen),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = patient(&server, LONG).await;
@@ -388,16 +393,16 @@ async fn a_listing_of_our_own_with_such_an_error_replaces_the_session_only_if_it
     for lost in [false, true] {
         let sessions = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&sessions);
-        let server = Server::start(move |seen| {
-            let first = seen.header("mcp-session-id") == Some("session-1");
-            match seen.asks() {
+        let server = StubServer::start(move |request| {
+            let first = request.header("mcp-session-id") == Some("session-1");
+            match request.operation() {
                 "initialize" => {
                     let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-                    welcome(seen, Some(&format!("session-{number}")))
+                    initialize_reply(request, Some(&format!("session-{number}")))
                 }
-                "tools/list" if first => own_error(seen),
-                "ping" if first && lost => Reply::status("404 Not Found", "", ""),
-                _ => manners(seen),
+                "tools/list" if first => own_error(request),
+                "ping" if first && lost => StubReply::status("404 Not Found", "", ""),
+                _ => default_reply(request),
             }
         })
         .await;
@@ -416,7 +421,7 @@ async fn a_listing_of_our_own_with_such_an_error_replaces_the_session_only_if_it
 }
 
 /// Connected, whether its tools are known or not.
-async fn connected_without_tools(server: &Server) -> (Runtime, ServerHandle) {
+async fn connected_without_tools(server: &StubServer) -> (Runtime, ServerHandle) {
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.listing.refresh_retry = Duration::from_millis(50);
     })
@@ -428,10 +433,10 @@ async fn connected_without_tools(server: &Server) -> (Runtime, ServerHandle) {
 #[tokio::test]
 async fn where_there_is_no_session_there_is_no_doubt() {
     // A server of the older eras without sessions, and one of 2026-07-28.
-    let stateless = Server::start(|seen| match seen.asks() {
-        "initialize" => welcome(seen, None),
-        "tools/call" => own_error(seen),
-        _ => manners(seen),
+    let stateless = StubServer::start(|request| match request.operation() {
+        "initialize" => initialize_reply(request, None),
+        "tools/call" => own_error(request),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = connected(&stateless).await;
@@ -439,9 +444,9 @@ async fn where_there_is_no_session_there_is_no_doubt() {
     assert_eq!(stateless.count("ping"), 0);
     runtime.shutdown(LONG).await;
 
-    let server = Server::start(|seen| match seen.asks() {
-        "tools/call" => own_error(seen),
-        _ => modern(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "tools/call" => own_error(request),
+        _ => modern(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -459,19 +464,19 @@ async fn where_there_is_no_session_there_is_no_doubt() {
 #[tokio::test]
 async fn a_session_that_is_given_up_for_another_era_is_ended() {
     // It opens a session for `initialize`, answers it with an error, and speaks 2026-07-28.
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "initialize" => {
-            let refused = json!({"jsonrpc": "2.0", "id": seen.id(), "error": {
+            let refused = json!({"jsonrpc": "2.0", "id": request.id(), "error": {
                 "code": -32022, "message": "Unsupported protocol version",
                 "data": {"supported": ["2026-07-28"], "requested": "2025-06-18"},
             }});
             let headers = "content-type: application/json\r\nmcp-session-id: early\r\n";
-            Reply::status("200 OK", headers, &refused.to_string())
+            StubReply::status("200 OK", headers, &refused.to_string())
         }
         // The first question for the modern era fails, so the other one is tried.
-        "server/discover" if seen.header("mcp-session-id").is_none() => late_discovery(seen),
-        "DELETE" => Reply::status("200 OK", "", ""),
-        _ => modern(seen),
+        "server/discover" if request.header("mcp-session-id").is_none() => late_discovery(request),
+        "DELETE" => StubReply::status("200 OK", "", ""),
+        _ => modern(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
@@ -481,16 +486,19 @@ async fn a_session_that_is_given_up_for_another_era_is_ended() {
     runtime.ready(LONG).await.unwrap();
     assert_eq!(web.status().protocol.as_deref(), Some("2026-07-28"));
     until("the session is ended", || server.count("DELETE") == 1).await;
-    let deleted = server.seen().into_iter().find(|it| it.asks() == "DELETE");
+    let deleted = server
+        .requests()
+        .into_iter()
+        .find(|it| it.operation() == "DELETE");
     assert_eq!(deleted.unwrap().header("mcp-session-id"), Some("early"));
     runtime.shutdown(LONG).await;
     assert_eq!(server.count("DELETE"), 1);
 }
 
 /// Answers the question for the modern era only after `initialize` was tried.
-fn late_discovery(seen: &Seen) -> Reply {
-    match modern(seen) {
-        Reply::Parts(parts) => Reply::Parts(
+fn late_discovery(request: &StubRequest) -> StubReply {
+    match modern(request) {
+        StubReply::Parts(parts) => StubReply::Parts(
             parts
                 .into_iter()
                 .map(|(_, text)| (Duration::from_millis(2_500), text))
@@ -503,9 +511,9 @@ fn late_discovery(seen: &Seen) -> Reply {
 #[tokio::test]
 async fn a_session_is_ended_when_its_connection_fails_a_check_or_the_handshake() {
     // A check that is not answered: the connection is replaced, and its session ended.
-    let server = Server::start(|seen| match seen.asks() {
-        "ping" => Reply::Hang,
-        _ => manners(seen),
+    let server = StubServer::start(|request| match request.operation() {
+        "ping" => StubReply::Hang,
+        _ => default_reply(request),
     })
     .await;
     let (runtime, _web) = started_with(Transport::http(server.url()), |config| {
@@ -517,16 +525,16 @@ async fn a_session_is_ended_when_its_connection_fails_a_check_or_the_handshake()
     runtime.shutdown(LONG).await;
 
     // A handshake that opens a session and cannot be used.
-    let server = Server::start(|seen| match seen.asks() {
+    let server = StubServer::start(|request| match request.operation() {
         "initialize" => {
-            let odd = json!({"jsonrpc": "2.0", "id": seen.id(), "result": {
+            let odd = json!({"jsonrpc": "2.0", "id": request.id(), "result": {
                 "protocolVersion": "1999-01-01", "capabilities": {},
                 "serverInfo": {"name": "odd", "version": "1"},
             }});
             let headers = "content-type: application/json\r\nmcp-session-id: odd\r\n";
-            Reply::status("200 OK", headers, &odd.to_string())
+            StubReply::status("200 OK", headers, &odd.to_string())
         }
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = started_with(Transport::http(server.url()), |_| {}).await;
@@ -535,12 +543,12 @@ async fn a_session_is_ended_when_its_connection_fails_a_check_or_the_handshake()
     runtime.shutdown(LONG).await;
 
     // One whose answer breaks off behind its head.
-    let server = Server::start(|seen| match seen.asks() {
-        "initialize" => Reply::Close(
+    let server = StubServer::start(|request| match request.operation() {
+        "initialize" => StubReply::Close(
             sse_head().replace("\r\n\r\n", "\r\nmcp-session-id: broken\r\n\r\n")
                 + &chunk(": one\n"),
         ),
-        _ => manners(seen),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, _web) = started_with(Transport::http(server.url()), |_| {}).await;
@@ -553,16 +561,16 @@ async fn a_plain_text_that_names_the_session_is_evidence_too() {
     for status in ["400 Bad Request", "410 Gone"] {
         let sessions = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&sessions);
-        let server = Server::start(move |seen| match seen.asks() {
+        let server = StubServer::start(move |request| match request.operation() {
             "initialize" => {
                 let number = count.fetch_add(1, Ordering::SeqCst) + 1;
-                welcome(seen, Some(&format!("session-{number}")))
+                initialize_reply(request, Some(&format!("session-{number}")))
             }
-            "tools/call" if seen.header("mcp-session-id") == Some("session-1") => {
-                Reply::status(status, "", "Bad Request: No valid session ID provided")
+            "tools/call" if request.header("mcp-session-id") == Some("session-1") => {
+                StubReply::status(status, "", "Bad Request: No valid session ID provided")
             }
-            "tools/call" => Reply::result(seen, &said("hello")),
-            _ => manners(seen),
+            "tools/call" => StubReply::result(request, &text_result("hello")),
+            _ => default_reply(request),
         })
         .await;
         let (runtime, web) = patient(&server, LONG).await;
@@ -575,9 +583,9 @@ async fn a_plain_text_that_names_the_session_is_evidence_too() {
 #[tokio::test]
 async fn the_loss_is_not_hidden_from_a_caller_who_wants_no_retry() {
     let lost = json!({"code": -32000, "message": "Session expired"});
-    let server = Server::start(move |seen| match seen.asks() {
-        "tools/call" | "ping" => error(seen, "200 OK", &lost),
-        _ => manners(seen),
+    let server = StubServer::start(move |request| match request.operation() {
+        "tools/call" | "ping" => error(request, "200 OK", &lost),
+        _ => default_reply(request),
     })
     .await;
     let (runtime, web) = patient(&server, LONG).await;

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 
 use crate::harness::{LONG, call, started, until};
-use crate::reply_server::{Server, manners};
+use mcpvisor_testkit::stub_server::{StubServer, default_reply};
 
 /// The certificates of these tests are valid for a hundred years; nobody else trusts them.
 fn pem(name: &str) -> PathBuf {
@@ -23,12 +23,12 @@ fn pem(name: &str) -> PathBuf {
 }
 
 /// Passes what comes encrypted on to a server that knows nothing of it; the port to use.
-pub async fn encrypted(server: &Server, wants_client: bool) -> u16 {
+pub async fn encrypted(server: &StubServer, wants_client: bool) -> u16 {
     encrypted_by(server, wants_client, &pem("server.pem")).await
 }
 
 /// The same, with the certificate and the key in this file.
-async fn encrypted_by(server: &Server, wants_client: bool, own: &Path) -> u16 {
+async fn encrypted_by(server: &StubServer, wants_client: bool, own: &Path) -> u16 {
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -74,7 +74,7 @@ pub fn trusting(port: u16) -> HttpEndpoint {
 fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
     let name = "tls::a_server_is_trusted_by_a_certificate_of_the_config_and_not_without";
     in_own_process(name, 2 * LONG, async || {
-        let server = Server::start(manners).await;
+        let server = StubServer::start(default_reply).await;
         let port = encrypted(&server, false).await;
         for host in ["127.0.0.1", "localhost"] {
             let url = format!("https://{host}:{port}/mcp");
@@ -98,7 +98,7 @@ fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
 
 #[tokio::test]
 async fn a_client_certificate_is_shown_to_a_server_that_wants_one() {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let port = encrypted(&server, true).await;
     let known = trusting(port).client_certificate(pem("client.pem"));
     let (runtime, web) = started(known).await;
@@ -111,7 +111,7 @@ async fn a_client_certificate_is_shown_to_a_server_that_wants_one() {
 
 /// What comes of a call to a server with its own certificate, which the config lists.
 async fn called(own: &Path, listed: &Path, host: &str) -> Result<String, String> {
-    let server = Server::start(manners).await;
+    let server = StubServer::start(default_reply).await;
     let port = encrypted_by(&server, false, own).await;
     let url = format!("https://{host}:{port}/mcp");
     let (runtime, web) = started(Transport::http(&url).root_certificate(listed)).await;

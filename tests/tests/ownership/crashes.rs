@@ -147,7 +147,7 @@ async fn a_crashed_actor_leaves_no_child_behind_and_the_siblings_child_alone() {
     }
     assert_eq!(pid(&b).await, sibling);
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
     );
     let told: Vec<_> = report.servers.iter().map(|it| it.server.as_str()).collect();
     assert_eq!(told, ["a", "b"]);
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn a_weak_reference_keeps_no_runtime() {
     assert!(held.get().unwrap().upgrade().is_some());
     drop(runtime);
     assert!(held.get().unwrap().upgrade().is_none());
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }
 
 #[test]

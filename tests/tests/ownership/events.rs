@@ -25,7 +25,7 @@ fn chains(runtime: &Runtime) -> EventChains {
 /// Takes what has happened so far.
 fn follow(chains: &mut EventChains, events: &mut Events) {
     while let Some(event) = events.try_recv().unwrap() {
-        chains.see(&event);
+        chains.observe(&event);
     }
 }
 
@@ -54,7 +54,7 @@ async fn the_first_event_begins_with_what_the_status_shows_at_the_start() {
 
     eager.control().release("initialize", 1);
     let connected = next_event(&mut events, |event| {
-        chains.see(event);
+        chains.observe(event);
         change(event)
     });
     assert_eq!(connected.await, (Connecting, Connected, None));
@@ -66,7 +66,7 @@ async fn the_first_event_begins_with_what_the_status_shows_at_the_start() {
     structured(call.await.unwrap());
     follow(&mut chains, &mut events);
     chains.finish(&runtime.status());
-    chains.assert_true();
+    chains.assert_valid();
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,7 +77,7 @@ async fn after_a_crash_events_go_on_from_the_state_that_was_shown() {
     for round in 1..=20 {
         handle.crash_actor();
         let lost = next_event(&mut events, |event| {
-            chains.see(event);
+            chains.observe(event);
             change(event)
         });
         let crashed = Some(FaultClass::ActorCrashed);
@@ -85,7 +85,7 @@ async fn after_a_crash_events_go_on_from_the_state_that_was_shown() {
         assert_eq!(lost.await, expected);
         ready_after(&handle, round).await;
         let back = next_event(&mut events, |event| {
-            chains.see(event);
+            chains.observe(event);
             change(event)
         });
         let expected = (StateName::Reconnecting, StateName::Connected, None);
@@ -93,7 +93,7 @@ async fn after_a_crash_events_go_on_from_the_state_that_was_shown() {
         follow(&mut chains, &mut events);
     }
     chains.finish(&runtime.status());
-    chains.assert_true();
+    chains.assert_valid();
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,7 +114,7 @@ async fn a_server_whose_actor_crashes_while_it_is_disabled_says_that_it_is() {
     let _ = disabling.await.unwrap();
     follow(&mut chains, &mut events);
     chains.finish(&runtime.status());
-    chains.assert_true();
+    chains.assert_valid();
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +135,7 @@ async fn every_failed_attempt_has_an_event() {
     reaches(&handle, StateName::Disconnected).await;
     let mut failed = Vec::new();
     while let Some(event) = events.try_recv().unwrap() {
-        chains.see(&event);
+        chains.observe(&event);
         if let EventKind::AttemptFailed {
             attempt, retry_in, ..
         } = &event.kind
@@ -148,7 +148,7 @@ async fn every_failed_attempt_has_an_event() {
     assert_eq!(failed, [(1, millis(500)), (2, millis(1_000))]);
     assert_eq!((parked.0, parked.1 >= secs(20)), (3, true));
     chains.finish(&runtime.status());
-    chains.assert_true();
+    chains.assert_valid();
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn a_name_that_is_added_again_is_another_instance_with_a_chain_of_its_own(
     }
     follow(&mut chains, &mut events);
     chains.finish(&runtime.status());
-    chains.assert_true();
+    chains.assert_valid();
 }
 
 /// Wishes of all kinds, crashes, removals and additions at once, from several tasks.
@@ -194,7 +194,7 @@ async fn no_storm_of_wishes_and_crashes_breaks_the_chain() {
             match events.recv().await {
                 Ok(event) => {
                     changes += u32::from(change(&event).is_some());
-                    chains.see(&event);
+                    chains.observe(&event);
                 }
                 Err(EventsError::Lagged(_)) => chains.missed(),
                 Err(_) => return (chains, changes),
@@ -233,7 +233,7 @@ async fn no_storm_of_wishes_and_crashes_breaks_the_chain() {
     runtime.shutdown(secs(10)).await;
     let (mut chains, changes) = reader.await.unwrap();
     chains.finish(&runtime.status());
-    chains.assert_true();
+    chains.assert_valid();
     assert!(changes > 20, "only {changes} changes");
 }
 
@@ -261,5 +261,5 @@ async fn servers_that_are_made_lazy_before_their_actors_started_connect_as_their
         reaches(&runtime.server(name).unwrap(), StateName::Connected).await;
     }
     follow(&mut chains, &mut events);
-    chains.assert_true();
+    chains.assert_valid();
 }

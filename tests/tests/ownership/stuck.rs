@@ -137,5 +137,5 @@ async fn a_stuck_child_delays_neither_its_sibling_nor_its_own_end() {
     let left = marker.processes();
     assert_eq!(left.iter().map(|p| p.pid).collect::<Vec<_>>(), [child]);
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }

@@ -152,5 +152,5 @@ async fn no_caller_no_timer_and_no_dropped_handle_closes_a_child() {
     assert_eq!(pid(&handle).await, child);
     assert_eq!(handle.status().generation.get(), 1);
     runtime.shutdown(secs(5)).await;
-    marker.nobody_left(DEADLINE).await;
+    marker.assert_none_left(DEADLINE).await;
 }

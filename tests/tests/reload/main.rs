@@ -425,7 +425,7 @@ async fn a_reload_in_the_middle_of_a_handshake_is_not_lost() {
     );
     let status = handle.status();
     assert_eq!((status.generation.get(), status.attempts_used), (2, 0));
-    old.nobody_left(DEADLINE).await;
+    old.assert_none_left(DEADLINE).await;
     runtime.shutdown(DEADLINE).await;
 }
 

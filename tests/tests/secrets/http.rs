@@ -2,7 +2,7 @@
 
 use mcpvisor::{Runtime, ServerConfig, ServerHandle, Transport};
 use mcpvisor_testkit::eventually_in;
-use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::{Value, json};
 
 use crate::evidence::{Evidence, shows};
@@ -31,7 +31,7 @@ fn configured(name: &str, transport: Transport) -> ServerConfig {
 
 /// A server that misbehaves in every handshake.
 async fn failing(fault: &str) -> HttpServer {
-    let server = HttpServer::start(HttpManners::default()).await;
+    let server = HttpServer::start(HttpOptions::default()).await;
     for method in ["initialize", "server/discover"] {
         server.fault(fault).on(method).for_ever();
     }
@@ -45,8 +45,8 @@ fn no_secret_of_a_server_over_http_is_shown_anywhere() {
 }
 
 async fn run_fleet(evidence: &mut Evidence) {
-    let good = HttpServer::start(HttpManners::default()).await;
-    let absent = HttpServer::start(HttpManners::default()).await;
+    let good = HttpServer::start(HttpOptions::default()).await;
+    let absent = HttpServer::start(HttpOptions::default()).await;
     absent.stop().await;
     let mut failing_servers = Vec::new();
     for fault in [

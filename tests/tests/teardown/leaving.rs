@@ -51,7 +51,7 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
         }
         // The last close may still be on its way. What stays is the four servers themselves at rest,
         // and the timers of three probes.
-        marker.nobody_left(DEADLINE).await;
+        marker.assert_none_left(DEADLINE).await;
         let at_rest = Slack {
             tasks: 4 + 3,
             ..Slack::NONE
@@ -129,7 +129,7 @@ fn the_last_handle_that_is_dropped_asks_for_the_shutdown() {
         assert_eq!(marker.processes().len(), 1);
 
         drop(tool);
-        marker.nobody_left(DEADLINE).await;
+        marker.assert_none_left(DEADLINE).await;
         let last = async {
             loop {
                 match events.recv().await {
@@ -171,7 +171,7 @@ fn a_dropped_tokio_runtime_kills_the_groups() {
     });
     drop(host);
     watcher.block_on(async {
-        marker.nobody_left(DEADLINE).await;
+        marker.assert_none_left(DEADLINE).await;
         // Who is ending has no environment any more, and is there for a moment still.
         eventually(DEADLINE, "the grandchild's end", || {
             processes::Process::read(grandchild).is_none_or(|it| it.is_zombie())

@@ -102,7 +102,7 @@ async fn warmed_up() -> Snapshot {
     let (runtime, _) = ready(server("one", fixture(&warm_up, &[]))).await;
     runtime.shutdown(secs(5)).await;
     drop(runtime);
-    warm_up.nobody_left(DEADLINE).await;
+    warm_up.assert_none_left(DEADLINE).await;
     Snapshot::take()
 }
 

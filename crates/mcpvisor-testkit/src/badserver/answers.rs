@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::armed::Then;
 use super::fault::{Fault, Kind};
+use super::fault_injector::AfterFault;
 use crate::stdio_server::output::{answer, send, write_bytes, write_line};
 use crate::stdio_server::tools::structured;
 use crate::stdio_server::{Request, Server};
@@ -13,7 +13,7 @@ use crate::stdio_server::{Request, Server};
 /// An id that no client reaches by counting.
 const NOBODYS_ID: u64 = 4_000_000_007;
 
-pub(super) fn strike(fault: Fault, _: &Server, request: &Request) -> Option<Then> {
+pub(super) fn inject(fault: Fault, _: &Server, request: &Request) -> Option<AfterFault> {
     let id = &request.id;
     let good = line(id, &structured(json!({ "fine": true })).to_string());
     let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX);
@@ -55,7 +55,7 @@ pub(super) fn strike(fault: Fault, _: &Server, request: &Request) -> Option<Then
         Kind::DuplicateAnswers => (0..amount).for_each(|_| write_line(&good)),
         _ => return None,
     }
-    Some(Then::Stop)
+    Some(AfterFault::Stop)
 }
 
 /// The line of an answer, with the result as it is written.

@@ -6,12 +6,12 @@ use std::process::Stdio;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
-use super::armed::Then;
 use super::fault::{Fault, Kind};
+use super::fault_injector::AfterFault;
 use crate::stdio_server::tools::structured;
 use crate::stdio_server::{LINGER, Request, Server, spawn_lingering};
 
-pub(super) fn strike(fault: Fault, server: &Server, request: &Request) -> Option<Then> {
+pub(super) fn inject(fault: Fault, server: &Server, request: &Request) -> Option<AfterFault> {
     match fault.kind {
         Kind::ExitOnCall => exit(fault.amount),
         Kind::KillOnCall => die(),
@@ -34,16 +34,16 @@ pub(super) fn strike(fault: Fault, server: &Server, request: &Request) -> Option
             for _ in 0..fault.amount {
                 if let Err(problem) = spawn_lingering(Stdio::null()) {
                     server.refuse(request, &problem.to_string());
-                    return Some(Then::Stop);
+                    return Some(AfterFault::Stop);
                 }
             }
-            return Some(Then::Serve);
+            return Some(AfterFault::Serve);
         }
         Kind::StopReadingStdin => std::thread::sleep(LINGER),
         Kind::MuteCalls => {}
         _ => return None,
     }
-    Some(Then::Stop)
+    Some(AfterFault::Stop)
 }
 
 pub(super) fn exit(code: u64) -> ! {
@@ -51,9 +51,9 @@ pub(super) fn exit(code: u64) -> ! {
 }
 
 /// Stops this process, with all its threads, until someone continues it.
-pub(super) fn stop() -> Then {
+pub(super) fn stop() -> AfterFault {
     let _ = kill_process(getpid(), Signal::STOP);
-    Then::Serve
+    AfterFault::Serve
 }
 
 fn die() {

@@ -4,15 +4,15 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::armed::Then;
 use super::fault::{Fault, Kind};
+use super::fault_injector::AfterFault;
 use crate::stdio_server::output::write_bytes;
 use crate::stdio_server::{Request, Server};
 
 /// So much is written at once, in bytes.
 const PIECE: usize = 64 * 1024;
 
-pub(super) fn strike(fault: Fault, _: &Server, _: &Request) -> Option<Then> {
+pub(super) fn inject(fault: Fault, _: &Server, _: &Request) -> Option<AfterFault> {
     match fault.kind {
         Kind::Flood => {
             let params = json!({ "level": "error", "data": "one of very many" });
@@ -28,7 +28,7 @@ pub(super) fn strike(fault: Fault, _: &Server, _: &Request) -> Option<Then> {
         Kind::StderrFlood => scream(fault.amount),
         _ => return None,
     }
-    Some(Then::Serve)
+    Some(AfterFault::Serve)
 }
 
 fn flood(amount: u64, line: impl Fn(u64) -> String) {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::armed::Then;
 use super::deaths;
 use super::fault::{Fault, Kind};
+use super::fault_injector::AfterFault;
 use crate::stdio_server::{Request, Server};
 
-pub(super) fn strike(fault: Fault, server: &Server, request: &Request) -> Then {
+pub(super) fn inject(fault: Fault, server: &Server, request: &Request) -> AfterFault {
     match fault.kind {
         Kind::ExitOnInitialize => deaths::exit(fault.amount),
         Kind::SigstopOnInitialize => return deaths::stop(),
@@ -17,7 +17,7 @@ pub(super) fn strike(fault: Fault, server: &Server, request: &Request) -> Then {
             result["protocolVersion"] = json!("1999-01-01");
             server.answer(request, result);
         }
-        _ => return Then::Serve,
+        _ => return AfterFault::Serve,
     }
-    Then::Stop
+    AfterFault::Stop
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::armed::Then;
 use super::fault::{Fault, Kind};
+use super::fault_injector::AfterFault;
 use crate::stdio_server::tools::definition;
 use crate::stdio_server::{Request, Server};
 
 /// Strikes the listing of this number.
-pub(super) fn strike(fault: Fault, server: &Server, request: &Request, number: u64) -> Then {
+pub(super) fn inject(fault: Fault, server: &Server, request: &Request, number: u64) -> AfterFault {
     let result = match fault.kind {
         Kind::EndlessCursor => page(number, format!("page {number}")),
         Kind::RepeatingCursor => page(number, "again".to_owned()),
@@ -26,10 +26,10 @@ pub(super) fn strike(fault: Fault, server: &Server, request: &Request, number: u
             }
             json!({ "tools": tools })
         }
-        _ => return Then::Serve,
+        _ => return AfterFault::Serve,
     };
     server.answer(request, result);
-    Then::Stop
+    AfterFault::Stop
 }
 
 /// A page with one tool of its own, and what comes after it.

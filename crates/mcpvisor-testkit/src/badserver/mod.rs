@@ -6,9 +6,9 @@
 //! fault strikes over stdio is [`crate::stdio_server`]; over HTTP it is [`crate::http_server`].
 
 mod answers;
-mod armed;
 mod deaths;
 mod fault;
+mod fault_injector;
 mod floods;
 mod handshake;
 mod listings;
@@ -17,20 +17,20 @@ mod options;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use armed::Armed;
 use fault::{FAULTS, Kind};
+use fault_injector::FaultInjector;
 use options::{Http, Options, USAGE};
 
 use crate::http_server::{HttpServer, list_faults};
-use crate::stdio_server::{LINGER, Server, linger_if_asked};
+use crate::stdio_server::{LINGER, Server, linger_if_requested};
 
 /// The program: reads the command line, then serves.
 pub fn main() -> ExitCode {
-    linger_if_asked();
+    linger_if_requested();
     let done = match Options::parse(std::env::args().skip(1)) {
         Ok(Options::Help) => say(USAGE),
         Ok(Options::ListFaults) => say(&list()),
-        Ok(Options::Serve(faults)) => serve(Armed::new(faults)),
+        Ok(Options::Serve(faults)) => serve(FaultInjector::new(faults)),
         Ok(Options::ServeHttp(http)) => serve_http(http),
         Err(problem) => Err(io::Error::other(format!("{problem}\n{USAGE}"))),
     };
@@ -43,7 +43,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn serve(armed: Armed) -> io::Result<()> {
+fn serve(armed: FaultInjector) -> io::Result<()> {
     armed.begin()?;
     let server = Server::new(armed.clone());
     server.run()?;
@@ -59,9 +59,9 @@ fn serve_http(http: Http) -> io::Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let server = HttpServer::start_at(http.address, http.manners).await?;
+        let server = HttpServer::start_at(http.address, http.options).await?;
         for fault in http.faults {
-            server.arming(fault).for_ever();
+            server.fault_builder(fault).for_ever();
         }
         writeln!(io::stderr(), "listening at {}", server.url())?;
         std::future::pending().await

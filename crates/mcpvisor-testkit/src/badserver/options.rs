@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::fault::Fault;
-use crate::http_server::{HttpEra, HttpFault, HttpManners, ReplyKind};
+use crate::http_server::{HttpEra, HttpFault, HttpOptions, ReplyKind};
 
 pub(super) const USAGE: &str = "\
 usage: mcpvisor-badserver [--fault NAME[=NUMBER]]...
@@ -27,7 +27,7 @@ pub(super) enum Options {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Http {
     pub(super) address: SocketAddr,
-    pub(super) manners: HttpManners,
+    pub(super) options: HttpOptions,
     pub(super) faults: Vec<HttpFault>,
 }
 
@@ -35,16 +35,16 @@ impl Options {
     pub(super) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut faults = Vec::new();
         let mut address = None;
-        let mut manners = HttpManners::default();
+        let mut options = HttpOptions::default();
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--help" | "-h" => return Ok(Self::Help),
                 "--list-faults" => return Ok(Self::ListFaults),
                 "--fault" => faults.push(words.next().ok_or("--fault needs a name")?),
                 "--http" => address = Some(words.next().ok_or("--http needs an address")?),
-                "--sse" => manners.reply = ReplyKind::Sse,
-                "--stateless" => manners.sessions = false,
-                "--modern" => manners.era = HttpEra::Modern,
+                "--sse" => options.reply = ReplyKind::Sse,
+                "--stateless" => options.sessions = false,
+                "--modern" => options.era = HttpEra::Modern,
                 other => match other.strip_prefix("--fault=") {
                     Some(fault) => faults.push(fault.to_owned()),
                     None => return Err(format!("unknown option {other}")),
@@ -52,7 +52,7 @@ impl Options {
             }
         }
         let Some(address) = address else {
-            if manners != HttpManners::default() {
+            if options != HttpOptions::default() {
                 return Err("--sse, --stateless and --modern need --http".to_owned());
             }
             return Ok(Self::Serve(parsed(&faults)?));
@@ -62,7 +62,7 @@ impl Options {
             .map_err(|_| format!("no address to listen at: {address:?}"))?;
         Ok(Self::ServeHttp(Http {
             address,
-            manners,
+            options,
             faults: parsed(&faults)?,
         }))
     }
@@ -100,7 +100,7 @@ mod tests {
         let Ok(Options::ServeHttp(http)) = parse(&words) else {
             panic!("not parsed");
         };
-        assert_eq!(http.manners, HttpManners::sse());
+        assert_eq!(http.options, HttpOptions::sse());
         assert_eq!(http.faults, ["http-503-after=7".parse().unwrap()]);
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::HttpEra;
 use super::control::Shared;
-use super::exchange::{Asked, Reply};
+use super::exchange::{Reply, RpcRequest};
 use super::modern;
 use super::wire::Wire;
 use crate::stdio_server::output::append_line;
@@ -46,50 +46,54 @@ const TOOLS: &[(&str, &str, bool)] = &[
     ),
 ];
 
-pub(super) async fn answer(wire: &mut Wire, shared: &Arc<Shared>, asked: &Asked) -> io::Result<()> {
-    let manners = shared.manners();
-    if asked.method == "subscriptions/listen" && asked.modern {
-        return modern::listen(wire, shared, asked).await;
+pub(super) async fn answer(
+    wire: &mut Wire,
+    shared: &Arc<Shared>,
+    rpc: &RpcRequest,
+) -> io::Result<()> {
+    let options = shared.options();
+    if rpc.method == "subscriptions/listen" && rpc.modern {
+        return modern::listen(wire, shared, rpc).await;
     }
-    let mut reply = Reply::new(wire, manners.reply);
-    if manners.resumable {
+    let mut reply = Reply::new(wire, options.reply);
+    if options.resumable {
         reply.resumable(shared.fresh("event"));
     }
-    let legacy = manners.era != HttpEra::Modern;
-    let modern = manners.era != HttpEra::Legacy;
-    let mut result = match asked.method.as_str() {
+    let legacy = options.era != HttpEra::Modern;
+    let modern = options.era != HttpEra::Legacy;
+    let mut result = match rpc.method.as_str() {
         "initialize" if legacy => {
-            if manners.sessions {
+            if options.sessions {
                 reply.session(shared.open_session());
             }
-            welcome(&asked.params)
+            welcome(&rpc.params)
         }
         "server/discover" if modern => discovered(),
-        "tools/call" => return call(reply, shared, asked).await,
-        "prompts/get" if asked.params["name"] != "greet" => {
+        "tools/call" => return call(reply, shared, rpc).await,
+        "prompts/get" if rpc.params["name"] != "greet" => {
             return reply
-                .refuse(&asked.id, INVALID_PARAMS, "no such prompt")
+                .refuse(&rpc.id, INVALID_PARAMS, "no such prompt")
                 .await;
         }
-        _ => match plain(asked) {
+        _ => match plain(rpc) {
             Some(result) => result,
-            None if asked.modern => {
-                return refuse_with(wire, 404, asked, METHOD_NOT_FOUND, "no such method").await;
+            None if rpc.modern => {
+                return refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, "no such method").await;
             }
-            None => return unknown(reply, asked).await,
+            None => return unknown(reply, rpc).await,
         },
     };
-    if asked.modern {
-        modern::dress(shared, asked, &mut result);
+    if rpc.modern {
+        modern::add_modern_fields(shared, rpc, &mut result);
     }
-    reply.result(&asked.id, result).await
+    reply.result(&rpc.id, result).await
 }
 
 /// What every server of this kit answers in the same way.
-fn plain(asked: &Asked) -> Option<Value> {
-    let params = &asked.params;
-    Some(match asked.method.as_str() {
-        "ping" if !asked.modern => json!({}),
+fn plain(rpc: &RpcRequest) -> Option<Value> {
+    let params = &rpc.params;
+    Some(match rpc.method.as_str() {
+        "ping" if !rpc.modern => json!({}),
         "tools/list" => {
             let tools = TOOLS.iter();
             let tools: Vec<Value> = tools
@@ -102,7 +106,7 @@ fn plain(asked: &Asked) -> Option<Value> {
         "resources/list" => json!({ "resources": [resource()] }),
         "resources/templates/list" => json!({ "resourceTemplates": [template()] }),
         "resources/read" => contents(params),
-        "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel" if !asked.modern => {
+        "resources/subscribe" | "resources/unsubscribe" | "logging/setLevel" if !rpc.modern => {
             json!({})
         }
         "completion/complete" => {
@@ -113,9 +117,9 @@ fn plain(asked: &Asked) -> Option<Value> {
     })
 }
 
-async fn unknown(reply: Reply<'_>, asked: &Asked) -> io::Result<()> {
+async fn unknown(reply: Reply<'_>, rpc: &RpcRequest) -> io::Result<()> {
     reply
-        .refuse(&asked.id, METHOD_NOT_FOUND, "no such method")
+        .refuse(&rpc.id, METHOD_NOT_FOUND, "no such method")
         .await
 }
 
@@ -123,12 +127,12 @@ async fn unknown(reply: Reply<'_>, asked: &Asked) -> io::Result<()> {
 pub(super) async fn refuse_with(
     wire: &mut Wire,
     status: u16,
-    asked: &Asked,
+    rpc: &RpcRequest,
     code: i32,
     text: &str,
 ) -> io::Result<()> {
     let error = json!({ "code": code, "message": text });
-    let body = json!({ "jsonrpc": "2.0", "id": asked.id, "error": error }).to_string();
+    let body = json!({ "jsonrpc": "2.0", "id": rpc.id, "error": error }).to_string();
     let json = [("content-type", "application/json")];
     wire.answer(status, &json, body.as_bytes()).await
 }
@@ -167,10 +171,10 @@ fn discovered() -> Value {
 }
 
 /// Does what a tool does, without answering. Gives its result, or why there is none.
-pub(super) fn perform(shared: &Shared, asked: &Asked) -> Result<Value, String> {
-    let arguments = asked.arguments();
+pub(super) fn perform(shared: &Shared, rpc: &RpcRequest) -> Result<Value, String> {
+    let arguments = rpc.arguments();
     let text = |name: &str| arguments[name].as_str().unwrap_or_default();
-    let result = match asked.tool() {
+    let result = match rpc.tool() {
         "echo" | "sleep" | "progress" => structured(arguments.clone()),
         "run" => {
             let mut record = shared.record();
@@ -178,12 +182,12 @@ pub(super) fn perform(shared: &Shared, asked: &Asked) -> Result<Value, String> {
             *runs += 1;
             structured(json!({ "key": text("key"), "runs": *runs }))
         }
-        "ask" => ask(&asked.params),
-        modern::MARKED => {
+        "ask" => ask(&rpc.params),
+        modern::HEADER_TOOL => {
             *shared
                 .record()
                 .runs
-                .entry(modern::MARKED.to_owned())
+                .entry(modern::HEADER_TOOL.to_owned())
                 .or_default() += 1;
             structured(arguments.clone())
         }
@@ -204,36 +208,36 @@ pub(super) fn perform(shared: &Shared, asked: &Asked) -> Result<Value, String> {
     Ok(result)
 }
 
-async fn call(mut reply: Reply<'_>, shared: &Arc<Shared>, asked: &Asked) -> io::Result<()> {
-    let result = match perform(shared, asked) {
+async fn call(mut reply: Reply<'_>, shared: &Arc<Shared>, rpc: &RpcRequest) -> io::Result<()> {
+    let result = match perform(shared, rpc) {
         Ok(result) => result,
-        Err(problem) => return reply.refuse(&asked.id, INVALID_PARAMS, &problem).await,
+        Err(problem) => return reply.refuse(&rpc.id, INVALID_PARAMS, &problem).await,
     };
     reply.begin().await?;
-    let arguments = asked.arguments();
+    let arguments = rpc.arguments();
     let time = Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0));
-    let token = &asked.params["_meta"]["progressToken"];
-    let steps = match asked.tool() {
+    let token = &rpc.params["_meta"]["progressToken"];
+    let steps = match rpc.tool() {
         "progress" => arguments["steps"].as_u64().unwrap_or(1),
         _ => 1,
     };
     for step in 1..=steps {
-        if !waited(&mut reply, shared, asked, time).await? {
+        if !waited(&mut reply, shared, rpc, time).await? {
             return reply.nothing().await;
         }
-        if asked.tool() == "progress" && !token.is_null() {
+        if rpc.tool() == "progress" && !token.is_null() {
             let params = json!({ "progressToken": token, "progress": step, "total": steps });
             reply.notify("notifications/progress", params).await?;
         }
     }
-    reply.result(&asked.id, result).await
+    reply.result(&rpc.id, result).await
 }
 
 /// Lets time pass for a call. False when it was cancelled meanwhile; an error when its client left.
 async fn waited(
     reply: &mut Reply<'_>,
     shared: &Shared,
-    asked: &Asked,
+    rpc: &RpcRequest,
     time: Duration,
 ) -> io::Result<bool> {
     if time.is_zero() {
@@ -243,13 +247,13 @@ async fn waited(
     tokio::pin!(over);
     loop {
         let cancellation = shared.cancellation.notified();
-        if shared.is_cancelled(&asked.id) {
+        if shared.is_cancelled(&rpc.id) {
             return Ok(false);
         }
         tokio::select! {
             () = &mut over => return Ok(true),
-            () = reply.left() => {
-                shared.record().left += 1;
+            () = reply.client_closed() => {
+                shared.record().abandoned_calls += 1;
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             () = cancellation => {}

@@ -13,14 +13,14 @@ use tokio::task::AbortHandle;
 use super::fault::HttpFault;
 use super::listener::Listener;
 use super::record::{Received, Record};
-use super::{HttpManners, LostSession, elsewhere};
+use super::{HttpOptions, LostSession, other_origin};
 use crate::eventually::INTERVAL;
 use crate::eventually::eventually;
 
 /// The longest that the port of a stopped server may be taken when it resumes.
 const PORT_TAKEN: Duration = Duration::from_secs(10);
 
-/// What is told to the open streams at once.
+/// What is commands to the open streams at once.
 const STREAM_BUFFER: usize = 4_096;
 
 /// A server that runs until it is dropped. Clones are the same server.
@@ -33,45 +33,45 @@ struct Owner {
     address: SocketAddr,
     /// Nothing while it is stopped.
     listener: tokio::sync::Mutex<Option<Listener>>,
-    elsewhere: AbortHandle,
+    other_origin: AbortHandle,
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.elsewhere.abort();
+        self.other_origin.abort();
     }
 }
 
 /// What all connections share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    manners: Mutex<HttpManners>,
+    options: Mutex<HttpOptions>,
     state: Mutex<State>,
     record: Mutex<Record>,
-    streams: broadcast::Sender<Told>,
+    streams: broadcast::Sender<StreamCommand>,
     frozen: watch::Sender<bool>,
     /// A call was cancelled.
     pub(super) cancellation: Notify,
     made: Instant,
     next: AtomicU64,
-    pub(super) elsewhere: std::sync::OnceLock<SocketAddr>,
+    pub(super) other_origin: std::sync::OnceLock<SocketAddr>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     sessions: HashSet<String>,
-    armed: Vec<Armed>,
+    armed: Vec<ArmedFault>,
     /// Answers that wait for the client to resume their stream.
     parked: HashMap<String, String>,
     cancelled: HashSet<String>,
     /// In 2026-07-28: the header that the argument of a tool is.
-    mark: Option<String>,
+    param_header: Option<String>,
     /// In 2026-07-28: how long lists are good.
     ttl_ms: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Armed {
+struct ArmedFault {
     fault: HttpFault,
     /// The method of JSON-RPC, or of HTTP where there is none.
     on: String,
@@ -79,9 +79,9 @@ struct Armed {
     left: Option<u32>,
 }
 
-/// What open streams are told.
+/// What open streams are commands.
 #[derive(Debug, Clone)]
-pub(super) enum Told {
+pub(super) enum StreamCommand {
     Message(String),
     End,
     Cut,
@@ -89,9 +89,9 @@ pub(super) enum Told {
 
 impl HttpServer {
     /// Starts a server on a port of its own.
-    pub async fn start(manners: HttpManners) -> Self {
+    pub async fn start(options: HttpOptions) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self::start_at(loopback, manners)
+        Self::start_at(loopback, options)
             .await
             .unwrap_or_else(|problem| {
                 panic!("no server can be started on loopback: {problem}");
@@ -99,9 +99,9 @@ impl HttpServer {
     }
 
     /// Starts a server at this address.
-    pub async fn start_at(address: SocketAddr, manners: HttpManners) -> std::io::Result<Self> {
+    pub async fn start_at(address: SocketAddr, options: HttpOptions) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            manners: Mutex::new(manners),
+            options: Mutex::new(options),
             state: Mutex::default(),
             record: Mutex::default(),
             streams: broadcast::Sender::new(STREAM_BUFFER),
@@ -109,15 +109,15 @@ impl HttpServer {
             cancellation: Notify::new(),
             made: Instant::now(),
             next: AtomicU64::new(1),
-            elsewhere: std::sync::OnceLock::new(),
+            other_origin: std::sync::OnceLock::new(),
         });
-        let elsewhere = elsewhere::open(&shared).await?;
+        let other_origin = other_origin::open(&shared).await?;
         let listener = Listener::open(address, &shared).await?;
         Ok(Self(Arc::new(Owner {
             shared,
             address: listener.address(),
             listener: tokio::sync::Mutex::new(Some(listener)),
-            elsewhere,
+            other_origin,
         })))
     }
 
@@ -182,8 +182,8 @@ impl HttpServer {
     }
 
     /// Says in another way that a session is lost.
-    pub fn says_lost(&self, lost: LostSession) {
-        lock(&self.0.shared.manners).lost = lost;
+    pub fn set_lost_session(&self, lost: LostSession) {
+        lock(&self.0.shared.options).lost = lost;
     }
 
     /// Reads and answers nothing while it is frozen, and closes nothing either.
@@ -193,15 +193,15 @@ impl HttpServer {
 
     /// Begins to arm a fault: `server.fault("http-404").on("tools/list").once()`.
     #[track_caller]
-    pub fn fault(&self, fault: &str) -> Arming<'_> {
+    pub fn fault(&self, fault: &str) -> FaultBuilder<'_> {
         let fault = fault.parse();
         let fault = fault.unwrap_or_else(|problem: String| panic!("{problem}"));
-        self.arming(fault)
+        self.fault_builder(fault)
     }
 
     /// Begins to arm a fault.
-    pub fn arming(&self, fault: HttpFault) -> Arming<'_> {
-        Arming {
+    pub fn fault_builder(&self, fault: HttpFault) -> FaultBuilder<'_> {
+        FaultBuilder {
             server: self,
             fault,
             on: "tools/call".to_owned(),
@@ -216,28 +216,28 @@ impl HttpServer {
 
     /// Sends a notification on every open stream of its own. Gives how many there are.
     pub fn notify(&self, method: &str, params: Value) -> usize {
-        self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+        self.send_message(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
     }
 
     /// Sends any message on every open stream of its own. Gives how many there are.
-    pub fn say(&self, message: &Value) -> usize {
-        let told = Told::Message(message.to_string());
-        self.0.shared.streams.send(told).unwrap_or(0)
+    pub fn send_message(&self, message: &Value) -> usize {
+        let commands = StreamCommand::Message(message.to_string());
+        self.0.shared.streams.send(commands).unwrap_or(0)
     }
 
     /// Ends every open stream of its own. Gives how many there were.
     pub fn end_streams(&self) -> usize {
-        self.0.shared.streams.send(Told::End).unwrap_or(0)
+        self.0.shared.streams.send(StreamCommand::End).unwrap_or(0)
     }
 
     /// Breaks every open stream of its own off, connection and all. Gives how many there were.
     pub fn cut_streams(&self) -> usize {
-        self.0.shared.streams.send(Told::Cut).unwrap_or(0)
+        self.0.shared.streams.send(StreamCommand::Cut).unwrap_or(0)
     }
 
     /// In 2026-07-28: from now on the argument of `marked` is another header.
-    pub fn rename_mark(&self, mark: &str) {
-        self.0.shared.state().mark = Some(mark.to_owned());
+    pub fn rename_param_header(&self, header: &str) {
+        self.0.shared.state().param_header = Some(header.to_owned());
     }
 
     /// In 2026-07-28: lists are good for so long from now on.
@@ -251,8 +251,8 @@ impl HttpServer {
     }
 
     /// Calls at work whose clients left before the answer.
-    pub fn left(&self) -> u64 {
-        self.0.shared.record().left
+    pub fn abandoned_calls(&self) -> u64 {
+        self.0.shared.record().abandoned_calls
     }
 
     /// The streams of its own that are open now.
@@ -293,9 +293,9 @@ impl HttpServer {
     }
 
     /// How often a fault that was armed struck a request of this method.
-    pub fn struck(&self, method: &str) -> u64 {
+    pub fn injected(&self, method: &str) -> u64 {
         let record = self.0.shared.record();
-        record.struck.get(method).copied().unwrap_or(0)
+        record.injected.get(method).copied().unwrap_or(0)
     }
 
     /// All HTTP requests, in the order in which they came.
@@ -322,21 +322,21 @@ impl HttpServer {
     }
 
     /// What clients sent to the other origin, as it came.
-    pub fn elsewhere(&self) -> Vec<String> {
-        self.0.shared.record().elsewhere.clone()
+    pub fn other_origin_received(&self) -> Vec<String> {
+        self.0.shared.record().other_origin.clone()
     }
 }
 
 /// A fault that is about to be armed.
 #[derive(Debug)]
 #[must_use = "a fault strikes once it is armed with `once`, `times` or `for_ever`"]
-pub struct Arming<'a> {
+pub struct FaultBuilder<'a> {
     server: &'a HttpServer,
     fault: HttpFault,
     on: String,
 }
 
-impl Arming<'_> {
+impl FaultBuilder<'_> {
     /// Strikes requests of this method, of JSON-RPC, or of HTTP where there is no message. Without
     /// it the calls of tools are struck; `*` is every request but the handshake.
     pub fn on(mut self, method: &str) -> Self {
@@ -366,13 +366,13 @@ impl Arming<'_> {
             .shared
             .state()
             .armed
-            .push(Armed { fault, on, left });
+            .push(ArmedFault { fault, on, left });
     }
 }
 
 impl Shared {
-    pub(super) fn manners(&self) -> HttpManners {
-        *lock(&self.manners)
+    pub(super) fn options(&self) -> HttpOptions {
+        *lock(&self.options)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -383,7 +383,7 @@ impl Shared {
         lock(&self.record)
     }
 
-    pub(super) fn streams(&self) -> broadcast::Receiver<Told> {
+    pub(super) fn streams(&self) -> broadcast::Receiver<StreamCommand> {
         self.streams.subscribe()
     }
 
@@ -392,9 +392,9 @@ impl Shared {
     }
 
     /// The header that the argument of a tool is.
-    pub(super) fn mark(&self) -> String {
-        let mark = self.state().mark.clone();
-        mark.unwrap_or_else(|| "Region".to_owned())
+    pub(super) fn param_header(&self) -> String {
+        let header = self.state().param_header.clone();
+        header.unwrap_or_else(|| "Region".to_owned())
     }
 
     pub(super) fn ttl_ms(&self) -> u64 {
@@ -437,18 +437,18 @@ impl Shared {
     }
 
     /// The fault that strikes a request of this method, if one does.
-    pub(super) fn strikes(&self, method: &str) -> Option<HttpFault> {
+    pub(super) fn take_fault(&self, method: &str) -> Option<HttpFault> {
         let handshake = matches!(method, "initialize" | "server/discover");
         let mut state = self.state();
-        let strikes = |armed: &Armed| {
+        let matches = |armed: &ArmedFault| {
             armed.left != Some(0) && (armed.on == method || (armed.on == "*" && !handshake))
         };
-        let armed = state.armed.iter_mut().find(|armed| strikes(armed))?;
+        let armed = state.armed.iter_mut().find(|armed| matches(armed))?;
         armed.left = armed.left.map(|left| left - 1);
         let fault = armed.fault;
         drop(state);
         let mut record = self.record();
-        *record.struck.entry(method.to_owned()).or_default() += 1;
+        *record.injected.entry(method.to_owned()).or_default() += 1;
         Some(fault)
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::control::Shared;
 use super::record::Received;
 use super::wire::{Request, Wire};
-use super::{HttpEra, LostSession, ReplyKind, answers, modern, streams, strike};
+use super::{HttpEra, LostSession, ReplyKind, answers, inject, modern, streams};
 
 /// The header that names a session.
 pub(super) const SESSION: &str = "mcp-session-id";
@@ -18,7 +18,7 @@ const MODERN: &str = "2026-07-28";
 
 /// A request of JSON-RPC, and the session that it came with.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RpcRequest {
     pub(super) id: Value,
     pub(super) method: String,
     pub(super) params: Value,
@@ -28,7 +28,7 @@ pub(super) struct Asked {
     pub(super) head: String,
 }
 
-impl Asked {
+impl RpcRequest {
     /// The tool that is called; empty if none is.
     pub(super) fn tool(&self) -> &str {
         match self.method.as_str() {
@@ -66,14 +66,14 @@ pub(super) async fn serve(
             notified(wire, shared, &request, &method, &message["params"]).await
         }
         "POST" => {
-            let asked = Asked {
+            let rpc = RpcRequest {
                 id: message["id"].take(),
                 method,
                 params: message["params"].take(),
                 modern: request.header("mcp-protocol-version") == Some(MODERN),
                 head: format!("{} {:?}", request.path, request.headers),
             };
-            post(wire, shared, &request, &asked).await
+            post(wire, shared, &request, &rpc).await
         }
         "GET" => streams::open(wire, shared, &request).await,
         "DELETE" => delete(wire, shared, &request).await,
@@ -90,10 +90,10 @@ async fn notified(
     params: &Value,
 ) -> io::Result<()> {
     if let Some(lost) = lost(shared, request, method) {
-        return say_lost(wire, lost, &Value::Null).await;
+        return reject_lost_session(wire, lost, &Value::Null).await;
     }
-    if let Some(fault) = shared.strikes(method) {
-        return strike::plain(wire, shared, fault).await;
+    if let Some(fault) = shared.take_fault(method) {
+        return inject::plain(wire, shared, fault).await;
     }
     if method == "notifications/cancelled" {
         shared.cancel(&params["requestId"]);
@@ -105,31 +105,31 @@ async fn post(
     wire: &mut Wire,
     shared: &Arc<Shared>,
     request: &Request,
-    asked: &Asked,
+    rpc: &RpcRequest,
 ) -> io::Result<()> {
-    if !asked.modern
-        && let Some(lost) = lost(shared, request, &asked.method)
+    if !rpc.modern
+        && let Some(lost) = lost(shared, request, &rpc.method)
     {
-        return say_lost(wire, lost, &asked.id).await;
+        return reject_lost_session(wire, lost, &rpc.id).await;
     }
-    if asked.modern
-        && let Some((code, text)) = modern::complaint(shared, request, asked)
+    if rpc.modern
+        && let Some((code, text)) = modern::complaint(shared, request, rpc)
     {
         shared.record().complaints.push(text.clone());
-        return answers::refuse_with(wire, 400, asked, code, &text).await;
+        return answers::refuse_with(wire, 400, rpc, code, &text).await;
     }
-    if asked.tool() == "misbehave" {
-        return strike::misbehave(wire, shared, asked).await;
+    if rpc.tool() == "misbehave" {
+        return inject::misbehave(wire, shared, rpc).await;
     }
-    if let Some(fault) = shared.strikes(&asked.method) {
-        return strike::strike(wire, shared, fault, asked).await;
+    if let Some(fault) = shared.take_fault(&rpc.method) {
+        return inject::inject(wire, shared, fault, rpc).await;
     }
-    answers::answer(wire, shared, asked).await
+    answers::answer(wire, shared, rpc).await
 }
 
 async fn delete(wire: &mut Wire, shared: &Shared, request: &Request) -> io::Result<()> {
-    if let Some(fault) = shared.strikes("DELETE") {
-        return strike::plain(wire, shared, fault).await;
+    if let Some(fault) = shared.take_fault("DELETE") {
+        return inject::plain(wire, shared, fault).await;
     }
     let session = request.header(SESSION).unwrap_or_default();
     let status = if shared.delete_session(session) {
@@ -142,19 +142,23 @@ async fn delete(wire: &mut Wire, shared: &Shared, request: &Request) -> io::Resu
 
 /// How it is to be said that the session of a request is not known, if it is not.
 pub(super) fn lost(shared: &Shared, request: &Request, method: &str) -> Option<LostSession> {
-    let manners = shared.manners();
-    if !manners.sessions || method == "initialize" || manners.era == HttpEra::Modern {
+    let options = shared.options();
+    if !options.sessions || method == "initialize" || options.era == HttpEra::Modern {
         return None;
     }
     match request.header(SESSION) {
         Some(session) if shared.knows_session(session) => None,
-        Some(_) => Some(manners.lost),
+        Some(_) => Some(options.lost),
         // Nobody lost a session who never had one.
         None => Some(LostSession::BadRequest),
     }
 }
 
-pub(super) async fn say_lost(wire: &mut Wire, lost: LostSession, id: &Value) -> io::Result<()> {
+pub(super) async fn reject_lost_session(
+    wire: &mut Wire,
+    lost: LostSession,
+    id: &Value,
+) -> io::Result<()> {
     let text = "Bad Request: No valid session ID provided";
     let error = |id: &Value, message: &str| {
         let error = json!({ "code": -32000, "message": message });
@@ -271,8 +275,8 @@ impl<'a> Reply<'a> {
     }
 
     /// Waits until the client leaves.
-    pub(super) async fn left(&mut self) {
-        self.wire.left().await;
+    pub(super) async fn client_closed(&mut self) {
+        self.wire.client_closed().await;
     }
 }
 

@@ -101,12 +101,12 @@ async fn next(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAd
 
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let _open = Open::count(&shared);
-    let manners = shared.manners();
-    let _ = stream.set_nodelay(manners.nodelay);
-    let mut wire = Wire::new(stream, manners.announced);
+    let options = shared.options();
+    let _ = stream.set_nodelay(options.nodelay);
+    let mut wire = Wire::new(stream, options.announced);
     loop {
         shared.thawed().await;
-        let idle = manners.keep_alive.unwrap_or(Duration::MAX);
+        let idle = options.keep_alive.unwrap_or(Duration::MAX);
         let request = tokio::select! {
             request = wire.request() => request,
             () = tokio::time::sleep(idle) => return,

@@ -1,6 +1,6 @@
-//! An MCP server over Streamable HTTP that misbehaves as it is told, for specifications.
+//! An MCP server over Streamable HTTP that misbehaves as it is commands, for specifications.
 //!
-//! It runs in the test's own process on a port of its own and is told what to do while it serves:
+//! It runs in the test's own process on a port of its own and is commands what to do while it serves:
 //! forget its sessions, freeze, stop, come back on its port, let a fault strike. It counts what it
 //! saw: connections, sessions, requests, and how often each side effect ran. HTTP is written by hand,
 //! because its faults must be exact: which bytes are sent, which are withheld, and when the socket
@@ -8,9 +8,9 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
-//! use mcpvisor_testkit::http_server::{HttpManners, HttpServer};
+//! use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 //!
-//! let server = HttpServer::start(HttpManners::default()).await;
+//! let server = HttpServer::start(HttpOptions::default()).await;
 //! server.fault("http-404").on("tools/call").once();
 //! assert!(server.url().starts_with("http://127.0.0.1:"));
 //! assert_eq!(server.sessions_opened(), 0);
@@ -19,19 +19,19 @@
 
 mod answers;
 mod control;
-mod elsewhere;
 mod exchange;
 mod fault;
+mod inject;
 mod listener;
 mod modern;
+mod other_origin;
 mod record;
 mod streams;
-mod strike;
 mod wire;
 
 use std::time::Duration;
 
-pub use control::{Arming, HttpServer};
+pub use control::{FaultBuilder, HttpServer};
 pub use fault::{HttpFault, list_faults};
 pub use record::Received;
 
@@ -70,7 +70,7 @@ pub enum LostSession {
 
 /// What kind of server it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HttpManners {
+pub struct HttpOptions {
     /// How it answers.
     pub reply: ReplyKind,
     /// Which revisions it speaks.
@@ -92,7 +92,7 @@ pub struct HttpManners {
     pub announced: Option<u64>,
 }
 
-impl Default for HttpManners {
+impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             reply: ReplyKind::Json,
@@ -108,7 +108,7 @@ impl Default for HttpManners {
     }
 }
 
-impl HttpManners {
+impl HttpOptions {
     /// Answers with streams of events.
     pub fn sse() -> Self {
         Self {

@@ -6,7 +6,7 @@ use std::io;
 use serde_json::{Value, json};
 
 use super::control::Shared;
-use super::exchange::{Asked, event};
+use super::exchange::{RpcRequest, event};
 use super::streams::{EVENTS, follow};
 use super::wire::{Request, Wire};
 use crate::stdio_server::tools::definition;
@@ -22,61 +22,65 @@ const INVALID_PARAMS: i32 = -32602;
 pub(super) const HEADER_MISMATCH: i32 = -32020;
 
 /// The tool whose argument is a header too.
-pub(super) const MARKED: &str = "marked";
+pub(super) const HEADER_TOOL: &str = "with_header";
 
 /// The code for what is wrong with a request, and the same for people.
 pub(super) fn complaint(
     shared: &Shared,
     request: &Request,
-    asked: &Asked,
+    rpc: &RpcRequest,
 ) -> Option<(i32, String)> {
-    let meta = &asked.params["_meta"];
+    let meta = &rpc.params["_meta"];
     let missing = [VERSION, CAPABILITIES, CLIENT_INFO]
         .into_iter()
         .find(|name| meta[name].is_null());
     if let Some(name) = missing {
-        return Some((INVALID_PARAMS, format!("{} without {name}", asked.method)));
+        return Some((INVALID_PARAMS, format!("{} without {name}", rpc.method)));
     }
-    let marked = format!("mcp-param-{}", shared.mark().to_ascii_lowercase());
+    let header = format!("mcp-param-{}", shared.param_header().to_ascii_lowercase());
     let expected = [
         ("mcp-protocol-version", meta[VERSION].as_str()),
-        ("mcp-method", Some(asked.method.as_str())),
-        ("mcp-name", name(asked)),
+        ("mcp-method", Some(rpc.method.as_str())),
+        ("mcp-name", name(rpc)),
         ("mcp-session-id", None),
-        (marked.as_str(), marked_argument(asked)),
+        (header.as_str(), header_argument(rpc)),
     ];
     expected.into_iter().find_map(|(header, expected)| {
-        let told = request.header(header);
-        let wrong = format!("{}: {header} is {told:?}, not {expected:?}", asked.method);
-        (told != expected).then_some((HEADER_MISMATCH, wrong))
+        let commands = request.header(header);
+        let wrong = format!("{}: {header} is {commands:?}, not {expected:?}", rpc.method);
+        (commands != expected).then_some((HEADER_MISMATCH, wrong))
     })
 }
 
 /// What a request is about.
-fn name(asked: &Asked) -> Option<&str> {
-    match asked.method.as_str() {
-        "tools/call" | "prompts/get" => asked.params["name"].as_str(),
-        "resources/read" => asked.params["uri"].as_str(),
+fn name(rpc: &RpcRequest) -> Option<&str> {
+    match rpc.method.as_str() {
+        "tools/call" | "prompts/get" => rpc.params["name"].as_str(),
+        "resources/read" => rpc.params["uri"].as_str(),
         _ => None,
     }
 }
 
-fn marked_argument(asked: &Asked) -> Option<&str> {
-    let argument = asked.arguments()["region"].as_str();
-    argument.filter(|_| asked.tool() == MARKED)
+fn header_argument(rpc: &RpcRequest) -> Option<&str> {
+    let argument = rpc.arguments()["region"].as_str();
+    argument.filter(|_| rpc.tool() == HEADER_TOOL)
 }
 
 /// The tool whose argument is a header of this name too.
-fn marked_tool(mark: &str) -> Value {
-    let mut tool = definition(MARKED, "{region}: an argument that is a header too", false);
+fn header_tool(mark: &str) -> Value {
+    let mut tool = definition(
+        HEADER_TOOL,
+        "{region}: an argument that is a header too",
+        false,
+    );
     let region = json!({ "type": "string", "x-mcp-header": mark });
     tool["inputSchema"]["properties"] = json!({ "region": region });
     tool
 }
 
 /// Gives the result of a list what only this revision has.
-pub(super) fn dress(shared: &Shared, asked: &Asked, result: &mut Value) {
-    if !asked.method.ends_with("/list") {
+pub(super) fn add_modern_fields(shared: &Shared, rpc: &RpcRequest, result: &mut Value) {
+    if !rpc.method.ends_with("/list") {
         return;
     }
     result["ttlMs"] = json!(shared.ttl_ms());
@@ -84,23 +88,23 @@ pub(super) fn dress(shared: &Shared, asked: &Asked, result: &mut Value) {
     if let Some(tools) = result["tools"].as_array_mut() {
         let ask = "{rounds}: asks so often before it answers";
         tools.push(definition("ask", ask, true));
-        tools.push(marked_tool(&shared.mark()));
+        tools.push(header_tool(&shared.param_header()));
     }
 }
 
 /// Tells of changes until the client leaves or the stream is ended.
-pub(super) async fn listen(wire: &mut Wire, shared: &Shared, asked: &Asked) -> io::Result<()> {
-    let mut told = shared.streams();
-    let meta = json!({ SUBSCRIPTION: asked.id });
-    let params = json!({ "notifications": asked.params["notifications"], "_meta": meta });
+pub(super) async fn listen(wire: &mut Wire, shared: &Shared, rpc: &RpcRequest) -> io::Result<()> {
+    let mut commands = shared.streams();
+    let meta = json!({ SUBSCRIPTION: rpc.id });
+    let params = json!({ "notifications": rpc.params["notifications"], "_meta": meta });
     let method = "notifications/subscriptions/acknowledged";
     let acknowledged = json!({ "jsonrpc": "2.0", "method": method, "params": params });
     wire.begin(200, EVENTS).await?;
     wire.chunk(event(&acknowledged.to_string()).as_bytes())
         .await?;
-    follow(wire, &mut told).await?;
+    follow(wire, &mut commands).await?;
     let result = json!({ "resultType": "complete", "_meta": meta });
-    let over = json!({ "jsonrpc": "2.0", "id": asked.id, "result": result });
+    let over = json!({ "jsonrpc": "2.0", "id": rpc.id, "result": result });
     wire.chunk(event(&over.to_string()).as_bytes()).await?;
     wire.end().await
 }

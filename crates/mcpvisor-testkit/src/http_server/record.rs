@@ -39,13 +39,13 @@ pub(super) struct Record {
     pub(super) sessions_deleted: u64,
     pub(super) received: Vec<Received>,
     /// How often an armed fault struck a request of each method.
-    pub(super) struck: BTreeMap<String, u64>,
+    pub(super) injected: BTreeMap<String, u64>,
     /// What was wrong with requests of 2026-07-28.
     pub(super) complaints: Vec<String>,
     /// Calls whose clients left before the answer.
-    pub(super) left: u64,
+    pub(super) abandoned_calls: u64,
     /// How often each side effect ran.
     pub(super) runs: BTreeMap<String, u64>,
     /// What was received at the other origin, as it came.
-    pub(super) elsewhere: Vec<String>,
+    pub(super) other_origin: Vec<String>,
 }

@@ -170,7 +170,7 @@ impl Wire {
     }
 
     /// Waits until the client leaves.
-    pub(super) async fn left(&mut self) {
+    pub(super) async fn client_closed(&mut self) {
         loop {
             match self.more().await {
                 Ok(true) => {}

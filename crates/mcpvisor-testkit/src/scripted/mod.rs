@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 pub use behaviour::Behaviour;
 pub use control::ScriptedControl;
-pub use record::{Ending, Entry, Incoming, Record, ToolCall, What};
+pub use record::{Ending, Entry, EntryKind, Incoming, Record, ToolCall};
 pub use script::{Listing, Script, tool};
 
 use shared::Shared;

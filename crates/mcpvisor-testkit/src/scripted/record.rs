@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::eventually::{Look, eventually_in};
+use crate::eventually::{Probe, eventually_in};
 
 /// One request or notification, as it arrived.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,12 +51,12 @@ pub struct Entry {
     /// When, on tokio's clock.
     pub at: Instant,
     /// What.
-    pub what: What,
+    pub what: EntryKind,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum EntryKind {
     /// The connection was opened.
     Opened,
     /// A request or notification arrived.
@@ -116,7 +116,7 @@ struct Kept {
 }
 
 impl Record {
-    pub(super) fn write(&self, generation: u64, what: What) {
+    pub(super) fn write(&self, generation: u64, what: EntryKind) {
         let at = Instant::now();
         let mut kept = self.kept();
         kept.entries.push(Entry {
@@ -150,7 +150,7 @@ impl Record {
             *count += 1;
             incoming.nth = *count;
         }
-        self.write(generation, What::Received(incoming.clone()));
+        self.write(generation, EntryKind::Received(incoming.clone()));
         incoming
     }
 
@@ -161,18 +161,18 @@ impl Record {
 
     /// The generations that were opened, in order.
     pub fn opened(&self) -> Vec<u64> {
-        self.pick(|entry| (entry.what == What::Opened).then_some(entry.generation))
+        self.pick(|entry| (entry.what == EntryKind::Opened).then_some(entry.generation))
     }
 
     /// When each connection was opened, in order.
     pub fn openings(&self) -> Vec<Instant> {
-        self.pick(|entry| (entry.what == What::Opened).then_some(entry.at))
+        self.pick(|entry| (entry.what == EntryKind::Opened).then_some(entry.at))
     }
 
     /// How each connection ended, in order.
     pub fn ended(&self) -> Vec<(u64, Ending)> {
         self.pick(|entry| match entry.what {
-            What::Ended(ending) => Some((entry.generation, ending)),
+            EntryKind::Ended(ending) => Some((entry.generation, ending)),
             _ => None,
         })
     }
@@ -182,8 +182,8 @@ impl Record {
         let (mut open, mut most) = (0_usize, 0);
         for entry in &self.kept().entries {
             match entry.what {
-                What::Opened => open += 1,
-                What::Ended(_) => open -= 1,
+                EntryKind::Opened => open += 1,
+                EntryKind::Ended(_) => open -= 1,
                 _ => {}
             }
             most = most.max(open);
@@ -194,7 +194,7 @@ impl Record {
     /// The requests and notifications of a method, in order.
     pub fn received(&self, method: &str) -> Vec<Incoming> {
         self.pick(|entry| match &entry.what {
-            What::Received(incoming) if incoming.method == method => Some(incoming.clone()),
+            EntryKind::Received(incoming) if incoming.method == method => Some(incoming.clone()),
             _ => None,
         })
     }
@@ -202,7 +202,7 @@ impl Record {
     /// The methods of all requests and notifications of a generation, in order.
     pub fn methods(&self, generation: u64) -> Vec<String> {
         self.pick(|entry| match &entry.what {
-            What::Received(incoming) if entry.generation == generation => {
+            EntryKind::Received(incoming) if entry.generation == generation => {
                 Some(incoming.method.clone())
             }
             _ => None,
@@ -212,7 +212,7 @@ impl Record {
     /// The calls of a tool, in order.
     pub fn calls(&self, tool: &str) -> Vec<ToolCall> {
         self.pick(|entry| match &entry.what {
-            What::Received(incoming) if incoming.tool() == Some(tool) => Some(ToolCall {
+            EntryKind::Received(incoming) if incoming.tool() == Some(tool) => Some(ToolCall {
                 generation: incoming.generation,
                 arguments: incoming.params["arguments"].clone(),
             }),
@@ -233,7 +233,7 @@ impl Record {
     /// # Panics
     ///
     /// When `deadline` has passed, with `what` was awaited and the record so far.
-    pub async fn until<L: Look>(
+    pub async fn until<L: Probe>(
         &self,
         deadline: Duration,
         what: impl Display,

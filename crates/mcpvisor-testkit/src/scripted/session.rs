@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::answer::ordinary;
 use super::behaviour::{Behaviour, Reply, Step};
-use super::record::{Ending, Incoming, What};
+use super::record::{Ending, EntryKind, Incoming};
 use super::shared::{Live, Shared};
 
 /// Runs a connection to its end.
@@ -51,7 +51,7 @@ struct Session {
 
 impl Session {
     fn open(shared: Arc<Shared>, generation: u64, live: Live) -> Self {
-        shared.record.write(generation, What::Opened);
+        shared.record.write(generation, EntryKind::Opened);
         shared.live().insert(generation, live.clone());
         Self {
             shared,
@@ -77,14 +77,14 @@ impl Session {
             }
             ClientJsonRpcMessage::Response(response) => self.shared.record.write(
                 self.generation,
-                What::Answered {
+                EntryKind::Answered {
                     id: response.id,
                     result: to_value(&response.result),
                 },
             ),
             ClientJsonRpcMessage::Error(error) => self.shared.record.write(
                 self.generation,
-                What::Refused {
+                EntryKind::Refused {
                     id: error.id,
                     error: error.error,
                 },
@@ -152,7 +152,7 @@ impl Drop for Session {
         let ending = self.live.ending.borrow().unwrap_or(Ending::Dropped);
         self.shared
             .record
-            .write(self.generation, What::Ended(ending));
+            .write(self.generation, EntryKind::Ended(ending));
     }
 }
 

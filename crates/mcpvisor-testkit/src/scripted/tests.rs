@@ -272,7 +272,7 @@ async fn the_control_notifies_asks_and_ends() {
     let answer = ClientJsonRpcMessage::response(ClientResult::empty(()), id.clone());
     client.to.send(answer).unwrap();
     let result = json!({});
-    let wanted = What::Answered { id, result };
+    let wanted = EntryKind::Answered { id, result };
     record
         .until(SECOND, "the answer", |r| {
             r.entries().iter().any(|entry| entry.what == wanted)

@@ -18,7 +18,7 @@ pub const JOURNAL: &str = "MCPVISOR_TEST_JOURNAL";
 ///
 /// A lock beside the journal decides which. The process holds it until it ends, and the kernel releases
 /// it whatever the process ends of, before its parent can reap it.
-pub fn write_journal_if_asked() -> io::Result<()> {
+pub fn write_journal_if_requested() -> io::Result<()> {
     std::env::var_os(JOURNAL).map_or(Ok(()), write_journal)
 }
 

@@ -22,7 +22,7 @@ pub fn spawn_lingering(stdout: Stdio) -> io::Result<Child> {
 }
 
 /// Stays if this is what [`spawn_lingering`] started. A binary that uses it calls this first.
-pub fn linger_if_asked() {
+pub fn linger_if_requested() {
     if std::env::args().nth(1).as_deref() == Some(FLAG) {
         std::thread::sleep(LINGER);
         std::process::exit(0);

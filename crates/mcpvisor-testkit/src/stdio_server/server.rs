@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::calls::Calls;
-use super::journal::write_journal_if_asked;
-use super::manners::Manners;
+use super::hooks::ServerHooks;
+use super::journal::write_journal_if_requested;
 use super::output::refuse;
+use super::pending_calls::PendingCalls;
 use super::tools;
 
 /// JSON-RPC: there is no such method.
@@ -50,19 +50,19 @@ pub struct Server(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    manners: Box<dyn Manners>,
-    waits: Calls,
+    hooks: Box<dyn ServerHooks>,
+    pending_calls: PendingCalls,
     calls: AtomicU64,
     subscriptions: Mutex<BTreeSet<String>>,
     log_level: Mutex<String>,
 }
 
 impl Server {
-    /// A server that behaves well but for its manners.
-    pub fn new(manners: impl Manners) -> Self {
+    /// A server that behaves well but for its hooks.
+    pub fn new(hooks: impl ServerHooks) -> Self {
         Self(Arc::new(Inner {
-            manners: Box::new(manners),
-            waits: Calls::default(),
+            hooks: Box::new(hooks),
+            pending_calls: PendingCalls::default(),
             calls: AtomicU64::new(0),
             subscriptions: Mutex::default(),
             log_level: Mutex::new("info".to_owned()),
@@ -71,7 +71,7 @@ impl Server {
 
     /// Serves until the end of the input.
     pub fn run(&self) -> io::Result<()> {
-        write_journal_if_asked()?;
+        write_journal_if_requested()?;
         for line in io::stdin().lock().lines() {
             self.receive(&line?);
         }
@@ -94,9 +94,9 @@ impl Server {
     }
 
     fn notification(&self, method: &str, params: &Value) {
-        self.0.manners.notified(self, method, params);
+        self.0.hooks.on_notification(self, method, params);
         if method == "notifications/cancelled" {
-            self.0.waits.cancel(&params["requestId"]);
+            self.0.pending_calls.cancel(&params["requestId"]);
         }
     }
 
@@ -104,7 +104,7 @@ impl Server {
         if request.method == "tools/call" {
             self.0.calls.fetch_add(1, Ordering::SeqCst);
         }
-        if self.0.manners.serves(self, request) {
+        if self.0.hooks.serves(self, request) {
             self.serve(request);
         }
     }
@@ -154,20 +154,20 @@ impl Server {
                 "logging": {},
                 "completions": {},
             },
-            "serverInfo": { "name": self.0.manners.name(), "version": env!("CARGO_PKG_VERSION") },
+            "serverInfo": { "name": self.0.hooks.name(), "version": env!("CARGO_PKG_VERSION") },
         })
     }
 
     /// The definitions of all tools.
     pub fn tools(&self) -> Vec<Value> {
         let mut tools = tools::list();
-        tools.extend(self.0.manners.tools());
+        tools.extend(self.0.hooks.tools());
         tools
     }
 
     /// Answers a request.
     pub fn answer(&self, request: &Request, result: Value) {
-        self.0.manners.answer(request, result);
+        self.0.hooks.answer(request, result);
     }
 
     /// Refuses a request for what is in it.
@@ -181,8 +181,8 @@ impl Server {
     }
 
     /// Where calls that take time wait.
-    pub fn waits(&self) -> &Calls {
-        &self.0.waits
+    pub fn pending_calls(&self) -> &PendingCalls {
+        &self.0.pending_calls
     }
 
     /// Whether the client subscribed to a resource.

@@ -1,4 +1,4 @@
-//! The tools: echoes, side effects, waits and deaths.
+//! The tools: echoes, side effects, pending_calls and deaths.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
 
-use super::calls::Cancelled;
 use super::output::{append_line, notify, write_line};
+use super::pending_calls::Cancelled;
 use super::process::spawn_lingering;
 use super::server::{Request, Server, text};
 
@@ -149,7 +149,7 @@ pub(super) fn call(server: &Server, request: &Request) {
             let time = milliseconds(arguments);
             let slept = structured(arguments.clone());
             later(server, request, move |server, id| {
-                server.waits().wait(id, time)?;
+                server.pending_calls().wait(id, time)?;
                 Ok(slept)
             });
         }
@@ -168,7 +168,7 @@ fn append(server: &Server, request: &Request) {
     match milliseconds(arguments) {
         Duration::ZERO => server.answer(request, result),
         time => later(server, request, move |server, id| {
-            server.waits().wait(id, time)?;
+            server.pending_calls().wait(id, time)?;
             Ok(result)
         }),
     }
@@ -181,7 +181,7 @@ fn progress(server: &Server, request: &Request) {
     let token = request.params["_meta"]["progressToken"].clone();
     later(server, request, move |server, id| {
         for step in 1..=steps {
-            server.waits().wait(id, time)?;
+            server.pending_calls().wait(id, time)?;
             if !token.is_null() {
                 let params = json!({ "progressToken": token, "progress": step, "total": steps });
                 notify("notifications/progress", params);

@@ -1,20 +1,20 @@
 //! An MCP server over stdio for specifications: well-behaved unless a flag says otherwise.
 //!
-//! The server itself is the test kit's; its flags are in [`flags`], what they do in [`manners`].
+//! The server itself is the test kit's; its flags are in [`flags`], what they do in [`hooks`].
 
 mod eras;
 mod flags;
-mod manners;
+mod hooks;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use flags::Flags;
-use manners::Flagged;
-use mcpvisor_testkit::stdio_server::{LINGER, Server, ignore_sigterm, linger_if_asked, output};
+use hooks::FlagHooks;
+use mcpvisor_testkit::stdio_server::{LINGER, Server, ignore_sigterm, linger_if_requested, output};
 
 fn main() -> ExitCode {
-    linger_if_asked();
+    linger_if_requested();
     match Flags::parse(std::env::args().skip(1)).map(run) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => complain(&error.to_string()),
@@ -37,7 +37,7 @@ fn run(flags: Flags) -> io::Result<ExitCode> {
         output::write_line(banner);
     }
     let ignore_eof = flags.ignore_eof;
-    Server::new(Flagged::new(flags)).run()?;
+    Server::new(FlagHooks::new(flags)).run()?;
     if ignore_eof {
         // Whether anyone still reads this makes no difference.
         let _ = writeln!(io::stderr(), "staying after the end of input");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use mcpvisor::{Generation, ServerName};
-use mcpvisor_testkit::event_chain::{EventChains, Fact, Wrong};
+use mcpvisor_testkit::event_chain::{EventChains, Fact, ViolationKind};
 
 use super::{Kind, Report};
 use crate::history::{History, Seen, What};
@@ -39,16 +39,18 @@ fn fact(event: &Seen) -> Fact {
     }
 }
 
-fn kind(wrong: &Wrong) -> Kind {
+fn kind(wrong: &ViolationKind) -> Kind {
     match wrong {
-        Wrong::Version { .. } => Kind::VersionGap,
-        Wrong::Gap { .. } | Wrong::RemovedIn(_) => Kind::ChainGap,
-        Wrong::Transition { .. } | Wrong::Beginning(_) => Kind::IllegalTransition,
-        Wrong::Attempt(_) | Wrong::FailedFirst => Kind::MisplacedAttempt,
-        Wrong::Generation { after, generation } if after == generation => Kind::GenerationReused,
-        Wrong::Generation { .. } => Kind::GenerationBackwards,
-        Wrong::Membership => Kind::OutsideOfLife,
-        Wrong::Status { .. } => Kind::StatusDiffers,
+        ViolationKind::Version { .. } => Kind::VersionGap,
+        ViolationKind::Gap { .. } | ViolationKind::RemovedIn(_) => Kind::ChainGap,
+        ViolationKind::Transition { .. } | ViolationKind::Beginning(_) => Kind::IllegalTransition,
+        ViolationKind::Attempt(_) | ViolationKind::FailedFirst => Kind::MisplacedAttempt,
+        ViolationKind::Generation { after, generation } if after == generation => {
+            Kind::GenerationReused
+        }
+        ViolationKind::Generation { .. } => Kind::GenerationBackwards,
+        ViolationKind::Membership => Kind::OutsideOfLife,
+        ViolationKind::Status { .. } => Kind::StatusDiffers,
     }
 }
 

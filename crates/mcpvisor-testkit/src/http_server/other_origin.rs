@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Opens the other origin, until what it returns is used.
 pub(super) async fn open(shared: &Arc<Shared>) -> std::io::Result<AbortHandle> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let _ = shared.elsewhere.set(listener.local_addr()?);
+    let _ = shared.other_origin.set(listener.local_addr()?);
     let shared = Arc::clone(shared);
     let task = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -28,16 +28,16 @@ pub(super) async fn open(shared: &Arc<Shared>) -> std::io::Result<AbortHandle> {
 async fn write_down(mut stream: TcpStream, shared: Arc<Shared>) {
     let number = {
         let mut record = shared.record();
-        record.elsewhere.push(String::new());
-        record.elsewhere.len() - 1
+        record.other_origin.push(String::new());
+        record.other_origin.len() - 1
     };
     let mut bytes = [0; 4096];
     while let Ok(Ok(length @ 1..)) = tokio::time::timeout(PATIENCE, stream.read(&mut bytes)).await {
         let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
         let whole = {
             let mut record = shared.record();
-            record.elsewhere[number].push_str(&text);
-            record.elsewhere[number].contains("\r\n\r\n")
+            record.other_origin[number].push_str(&text);
+            record.other_origin[number].contains("\r\n\r\n")
         };
         if whole {
             let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";

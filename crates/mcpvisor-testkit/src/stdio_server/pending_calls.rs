@@ -1,4 +1,4 @@
-//! Calls that take time, and their cancellation.
+//! PendingCalls that take time, and their cancellation.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The ids of cancelled requests that are still at work.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub struct PendingCalls {
     cancelled: Mutex<HashSet<String>>,
     changed: Condvar,
 }
@@ -17,7 +17,7 @@ pub struct Calls {
 #[derive(Debug)]
 pub struct Cancelled;
 
-impl Calls {
+impl PendingCalls {
     /// Ends the wait of this request.
     pub fn cancel(&self, id: &Value) {
         let mut cancelled = self

@@ -8,7 +8,7 @@ use super::output;
 use super::server::{Request, Server};
 
 /// What makes a server one of its own. Every default is that of a well-behaved one.
-pub trait Manners: Debug + Send + Sync + 'static {
+pub trait ServerHooks: Debug + Send + Sync + 'static {
     /// Who the server says it is.
     fn name(&self) -> &'static str;
 
@@ -19,11 +19,11 @@ pub trait Manners: Debug + Send + Sync + 'static {
     }
 
     /// Hears a notification, before the server does.
-    fn notified(&self, server: &Server, method: &str, params: &Value) {
+    fn on_notification(&self, server: &Server, method: &str, params: &Value) {
         let _ = (server, method, params);
     }
 
-    /// Tools in addition to the usual ones. Calls of them come to [`Manners::serves`].
+    /// Tools in addition to the usual ones. PendingCalls of them come to [`ServerHooks::serves`].
     fn tools(&self) -> Vec<Value> {
         Vec::new()
     }

@@ -10,14 +10,14 @@ use super::fault::{Fault, Kind, Moment};
 use super::{answers, deaths, floods, handshake, listings};
 use crate::stdio_server::output::{notify, write_line};
 use crate::stdio_server::tools::{definition, structured};
-use crate::stdio_server::{Manners, Request, Server, ignore_sigterm};
+use crate::stdio_server::{Request, Server, ServerHooks, ignore_sigterm};
 
 /// The tool that lets a fault strike once.
 const MISBEHAVE: &str = "misbehave";
 
 /// What becomes of a request when a fault has struck.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterFault {
     /// It is served, or the next fault strikes.
     Serve,
     /// It gets nothing more.
@@ -26,7 +26,7 @@ pub(super) enum Then {
 
 /// A server's armed faults. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Armed(Arc<Inner>);
+pub(super) struct FaultInjector(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -35,7 +35,7 @@ struct Inner {
     listings: AtomicU64,
 }
 
-impl Armed {
+impl FaultInjector {
     pub(super) fn new(faults: Vec<Fault>) -> Self {
         Self(Arc::new(Inner {
             faults: Mutex::new(faults),
@@ -76,15 +76,15 @@ impl Armed {
         faults.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn strike(&self, fault: Fault, server: &Server, request: &Request) -> Then {
+    fn inject(&self, fault: Fault, server: &Server, request: &Request) -> AfterFault {
         match fault.moment {
-            Moment::Handshake => handshake::strike(fault, server, request),
+            Moment::Handshake => handshake::inject(fault, server, request),
             Moment::Listing => {
                 let number = self.0.listings.fetch_add(1, Ordering::SeqCst);
-                listings::strike(fault, server, request, number)
+                listings::inject(fault, server, request, number)
             }
-            Moment::Call => strike_call(fault, server, request),
-            Moment::Start | Moment::End => Then::Serve,
+            Moment::Call => inject_into_call(fault, server, request),
+            Moment::Start | Moment::End => AfterFault::Serve,
         }
     }
 
@@ -95,33 +95,33 @@ impl Armed {
             Ok(fault) => fault,
             Err(problem) => return server.refuse(request, &problem),
         };
-        if self.begins_or_strikes(fault, server, request) == Then::Serve {
+        if self.arm_or_inject(fault, server, request) == AfterFault::Serve {
             server.answer(request, structured(json!({ "fault": wanted })));
         }
     }
 
-    fn begins_or_strikes(&self, fault: Fault, server: &Server, request: &Request) -> Then {
+    fn arm_or_inject(&self, fault: Fault, server: &Server, request: &Request) -> AfterFault {
         match fault.moment {
-            Moment::Call => return self.strike(fault, server, request),
+            Moment::Call => return self.inject(fault, server, request),
             Moment::Handshake => {
                 server.refuse(request, "this fault strikes at the start only");
-                return Then::Stop;
+                return AfterFault::Stop;
             }
             Moment::Start | Moment::Listing | Moment::End => {}
         }
         self.faults().push(fault);
         if let Err(problem) = self.begin_with(fault) {
             server.refuse(request, &problem.to_string());
-            return Then::Stop;
+            return AfterFault::Stop;
         }
         if fault.moment == Moment::Listing {
             notify("notifications/tools/list_changed", Value::Null);
         }
-        Then::Serve
+        AfterFault::Serve
     }
 }
 
-impl Manners for Armed {
+impl ServerHooks for FaultInjector {
     fn name(&self) -> &'static str {
         "mcpvisor-badserver"
     }
@@ -140,7 +140,7 @@ impl Manners for Armed {
         let faults = self.of(moment);
         faults
             .into_iter()
-            .all(|fault| self.strike(fault, server, request) == Then::Serve)
+            .all(|fault| self.inject(fault, server, request) == AfterFault::Serve)
     }
 
     fn tools(&self) -> Vec<Value> {
@@ -149,9 +149,9 @@ impl Manners for Armed {
     }
 }
 
-fn strike_call(fault: Fault, server: &Server, request: &Request) -> Then {
-    [deaths::strike, answers::strike, floods::strike]
+fn inject_into_call(fault: Fault, server: &Server, request: &Request) -> AfterFault {
+    [deaths::inject, answers::inject, floods::inject]
         .into_iter()
-        .find_map(|strike| strike(fault, server, request))
-        .unwrap_or(Then::Serve)
+        .find_map(|inject| inject(fault, server, request))
+        .unwrap_or(AfterFault::Serve)
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use mcpvisor_testkit::stdio_server::output::{answer, append_line, notify};
 use mcpvisor_testkit::stdio_server::tools::{definition, structured};
-use mcpvisor_testkit::stdio_server::{Manners, Request, Server};
+use mcpvisor_testkit::stdio_server::{Request, Server, ServerHooks};
 use serde_json::{Value, json};
 
 use crate::eras::Eras;
@@ -15,7 +15,7 @@ const NEWS: &str = "after_burst";
 
 /// A server with the faults of its flags.
 #[derive(Debug)]
-pub(crate) struct Flagged {
+pub(crate) struct FlagHooks {
     flags: Flags,
     eras: Eras,
     /// Tool calls answered.
@@ -23,7 +23,7 @@ pub(crate) struct Flagged {
     burst_is_over: AtomicBool,
 }
 
-impl Flagged {
+impl FlagHooks {
     pub(crate) fn new(flags: Flags) -> Self {
         Self {
             eras: Eras::new(flags.era, flags.end_listen),
@@ -53,7 +53,7 @@ impl Flagged {
     }
 }
 
-impl Manners for Flagged {
+impl ServerHooks for FlagHooks {
     fn name(&self) -> &'static str {
         "fixture-server"
     }
@@ -91,7 +91,7 @@ impl Manners for Flagged {
         !muted
     }
 
-    fn notified(&self, _: &Server, method: &str, params: &Value) {
+    fn on_notification(&self, _: &Server, method: &str, params: &Value) {
         self.note(method);
         match method {
             "notifications/initialized" if self.flags.flap => std::process::exit(0),

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::ReplyKind;
 use super::answers::{METHOD_NOT_FOUND, perform, refuse_with};
 use super::control::Shared;
-use super::exchange::{Asked, Reply, SESSION, event};
+use super::exchange::{Reply, RpcRequest, SESSION, event};
 use super::fault::{HttpFault, Kind};
 use super::modern::HEADER_MISMATCH;
 use super::wire::Wire;
@@ -33,25 +33,25 @@ fn over() -> io::Result<()> {
 pub(super) async fn misbehave(
     wire: &mut Wire,
     shared: &Arc<Shared>,
-    asked: &Asked,
+    rpc: &RpcRequest,
 ) -> io::Result<()> {
-    let wanted = asked.arguments()["fault"].as_str().unwrap_or_default();
+    let wanted = rpc.arguments()["fault"].as_str().unwrap_or_default();
     match wanted.parse() {
-        Ok(fault) => strike(wire, shared, fault, asked).await,
+        Ok(fault) => inject(wire, shared, fault, rpc).await,
         Err(problem) => {
             let problem: String = problem;
-            let reply = Reply::new(wire, shared.manners().reply);
-            reply.refuse(&asked.id, -32602, &problem).await
+            let reply = Reply::new(wire, shared.options().reply);
+            reply.refuse(&rpc.id, -32602, &problem).await
         }
     }
 }
 
 /// Lets a fault strike a request.
-pub(super) async fn strike(
+pub(super) async fn inject(
     wire: &mut Wire,
     shared: &Arc<Shared>,
     fault: HttpFault,
-    asked: &Asked,
+    rpc: &RpcRequest,
 ) -> io::Result<()> {
     match fault.kind {
         Kind::StallBody
@@ -62,46 +62,46 @@ pub(super) async fn strike(
         | Kind::EndlessBody
         | Kind::EndlessEvent
         | Kind::BadJson
-        | Kind::BadEvent => broken(wire, shared, fault, asked).await,
+        | Kind::BadEvent => broken(wire, shared, fault, rpc).await,
         Kind::RunThenNotFound => {
-            let _ = perform(shared, asked);
+            let _ = perform(shared, rpc);
             wire.answer(404, &[], b"Not Found: Session not found").await
         }
         Kind::Repeat => {
             let status = u16::try_from(fault.amount).unwrap_or(500);
-            let text = format!("what is this: {}", asked.head);
+            let text = format!("what is this: {}", rpc.head);
             wire.answer(status, &[], text.as_bytes()).await
         }
         Kind::RepeatError => {
             let status = u16::try_from(fault.amount).unwrap_or(400);
-            let body = error(&format!("what is this: {}", asked.head));
+            let body = error(&format!("what is this: {}", rpc.head));
             wire.answer(status, &[JSON], body.as_bytes()).await
         }
         Kind::RunThenSessionError => {
-            let _ = perform(shared, asked);
-            let mut reply = Reply::new(wire, shared.manners().reply);
+            let _ = perform(shared, rpc);
+            let mut reply = Reply::new(wire, shared.options().reply);
             let error = json!({ "code": -32001, "message": "Session not found: browser-7", "data": { "browser": 7 } });
-            let message = json!({ "jsonrpc": "2.0", "id": asked.id, "error": error });
+            let message = json!({ "jsonrpc": "2.0", "id": rpc.id, "error": error });
             reply.body(&message.to_string()).await
         }
         Kind::SessionError => {
-            let reply = Reply::new(wire, shared.manners().reply);
-            reply.refuse(&asked.id, -32000, "Session not found").await
+            let reply = Reply::new(wire, shared.options().reply);
+            reply.refuse(&rpc.id, -32000, "Session not found").await
         }
         Kind::NoSuchMethod => {
             let text = "no such method";
-            refuse_with(wire, 404, asked, METHOD_NOT_FOUND, text).await
+            refuse_with(wire, 404, rpc, METHOD_NOT_FOUND, text).await
         }
         Kind::HeaderMismatch => {
             let text = "the headers are not what the body says";
-            refuse_with(wire, 400, asked, HEADER_MISMATCH, text).await
+            refuse_with(wire, 400, rpc, HEADER_MISMATCH, text).await
         }
-        Kind::Body | Kind::Values => large(wire, shared, fault, asked).await,
+        Kind::Body | Kind::Values => large(wire, shared, fault, rpc).await,
         Kind::Nesting | Kind::WrongId => {
-            let mut reply = Reply::new(wire, shared.manners().reply);
-            reply.body(&odd(fault, asked)).await
+            let mut reply = Reply::new(wire, shared.options().reply);
+            reply.body(&odd(fault, rpc)).await
         }
-        Kind::Flood | Kind::FloodRequests => flood(wire, fault, asked).await,
+        Kind::Flood | Kind::FloodRequests => flood(wire, fault, rpc).await,
         _ => plain(wire, shared, fault).await,
     }
 }
@@ -112,7 +112,7 @@ pub(super) async fn plain(wire: &mut Wire, shared: &Shared, fault: HttpFault) ->
     let after = [("retry-after", seconds.as_str())];
     match fault.kind {
         Kind::StallHeaders => {
-            wire.left().await;
+            wire.client_closed().await;
             over()
         }
         Kind::HalfOpen => {
@@ -152,9 +152,10 @@ pub(super) async fn plain(wire: &mut Wire, shared: &Shared, fault: HttpFault) ->
         Kind::Unavailable => wire.answer(503, &[], b"maintenance").await,
         Kind::UnavailableAfter => wire.answer(503, &after, b"maintenance").await,
         Kind::Redirect => {
-            let elsewhere = shared.elsewhere.get();
-            let elsewhere = elsewhere.map_or_else(String::new, |at| format!("http://{at}/mcp"));
-            wire.answer(307, &[("location", &elsewhere)], b"").await
+            let other_origin = shared.other_origin.get();
+            let other_origin =
+                other_origin.map_or_else(String::new, |at| format!("http://{at}/mcp"));
+            wire.answer(307, &[("location", &other_origin)], b"").await
         }
         Kind::RedirectHere => wire.answer(307, &[("location", "/moved")], b"").await,
         Kind::ContentType => {
@@ -177,17 +178,17 @@ fn error(message: &str) -> String {
 }
 
 /// The good answer of a request that is struck.
-fn good(asked: &Asked) -> String {
+fn good(rpc: &RpcRequest) -> String {
     let result = structured(json!({ "fine": true }));
-    json!({ "jsonrpc": "2.0", "id": asked.id, "result": result }).to_string()
+    json!({ "jsonrpc": "2.0", "id": rpc.id, "result": result }).to_string()
 }
 
 /// An answer that is whole, but odd.
-fn odd(fault: HttpFault, asked: &Asked) -> String {
+fn odd(fault: HttpFault, rpc: &RpcRequest) -> String {
     let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX);
     let with = |value: &str| {
         let result = format!(r#"{{"content":[],"structuredContent":{{"value":{value}}}}}"#);
-        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, asked.id)
+        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, rpc.id)
     };
     match fault.kind {
         Kind::Nesting => with(&format!("{}{}", "[".repeat(amount), "]".repeat(amount))),
@@ -204,7 +205,7 @@ async fn large(
     wire: &mut Wire,
     shared: &Shared,
     fault: HttpFault,
-    asked: &Asked,
+    rpc: &RpcRequest,
 ) -> io::Result<()> {
     let (opening, filling, closing) = match fault.kind {
         Kind::Values => (
@@ -214,11 +215,11 @@ async fn large(
         ),
         _ => (r#"{"content":[{"type":"text","text":""#, "x", r#""}]}"#),
     };
-    let (kind, before, after) = match shared.manners().reply {
+    let (kind, before, after) = match shared.options().reply {
         ReplyKind::Sse => (EVENTS, "event: message\ndata: ", "\n\n"),
         ReplyKind::Json => (JSON, "", ""),
     };
-    let id = &asked.id;
+    let id = &rpc.id;
     let opening = format!(r#"{before}{{"jsonrpc":"2.0","id":{id},"result":{opening}"#);
     let closing = format!("{closing}}}{after}");
     let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX / 2);
@@ -240,10 +241,10 @@ async fn broken(
     wire: &mut Wire,
     shared: &Arc<Shared>,
     fault: HttpFault,
-    asked: &Asked,
+    rpc: &RpcRequest,
 ) -> io::Result<()> {
-    let sse = shared.manners().reply == ReplyKind::Sse;
-    let good = good(asked);
+    let sse = shared.options().reply == ReplyKind::Sse;
+    let good = good(rpc);
     let (whole, kind) = if sse {
         (event(&good), EVENTS)
     } else {
@@ -254,7 +255,7 @@ async fn broken(
         Kind::StallBody => {
             wire.announce(200, &[kind], whole.len()).await?;
             wire.write(half).await?;
-            wire.left().await;
+            wire.client_closed().await;
             over()
         }
         Kind::Drop => {
@@ -277,8 +278,8 @@ async fn broken(
         Kind::Resume => {
             let id = shared.fresh("event");
             let fine = |_| structured(json!({ "fine": true }));
-            let result = perform(shared, asked).unwrap_or_else(fine);
-            let answer = json!({ "jsonrpc": "2.0", "id": asked.id, "result": result });
+            let result = perform(shared, rpc).unwrap_or_else(fine);
+            let answer = json!({ "jsonrpc": "2.0", "id": rpc.id, "result": result });
             shared.park(&id, answer.to_string());
             wire.begin(200, &[EVENTS]).await?;
             let priming = format!("id: {id}\nretry: {}\ndata: \n\n", fault.amount);
@@ -312,7 +313,7 @@ async fn endless(wire: &mut Wire, kind: (&str, &str), prefix: &str) -> io::Resul
 }
 
 /// Much that nobody asked for, then the answer.
-async fn flood(wire: &mut Wire, fault: HttpFault, asked: &Asked) -> io::Result<()> {
+async fn flood(wire: &mut Wire, fault: HttpFault, rpc: &RpcRequest) -> io::Result<()> {
     wire.begin(200, &[EVENTS]).await?;
     let mut piece = String::with_capacity(PIECE + 1024);
     for number in 0..fault.amount {
@@ -332,7 +333,7 @@ async fn flood(wire: &mut Wire, fault: HttpFault, asked: &Asked) -> io::Result<(
             piece.clear();
         }
     }
-    piece.push_str(&event(&good(asked)));
+    piece.push_str(&event(&good(rpc)));
     wire.chunk(piece.as_bytes()).await?;
     wire.end().await
 }
