@@ -187,6 +187,18 @@ fn arguments_that_never_come_end_with_the_deadline() {
 }
 
 #[test]
+fn the_json_error_of_a_refused_call_has_the_data_of_the_server() {
+    let folder = Folder::with_shop();
+    let refusal = r#""error":{"code":-32000,"message":"sold out","data":{"left":0}}"#;
+    std::fs::write(folder.path("tools_call.json"), refusal).unwrap();
+    let error = folder
+        .run(&["call", "shop", "photo", "--json"])
+        .exits(5)
+        .error();
+    assert_eq!(error["data"], json!({ "left": 0 }));
+}
+
+#[test]
 fn a_call_that_is_silent_too_long_names_the_setting() {
     let folder = Folder::with_shop();
     let config = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
@@ -195,7 +207,9 @@ fn a_call_that_is_silent_too_long_names_the_setting() {
     std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
     std::fs::write(folder.path("tools_call.silent"), "").unwrap();
     let ran = folder.run(&["call", "shop", "photo"]);
-    ran.exits(7).says("was silent for").says("\"idle\"");
+    ran.exits(7)
+        .says("was silent for")
+        .says("\"timeouts.idle\"");
 }
 
 #[test]

@@ -163,10 +163,7 @@ fn what_should_be_looked_at_is_shown() {
     assert!(report.to_string().contains("U+202E"), "{report}");
     let status = folder.run(&["status"]);
     let said = &status.exits(0).stdout;
-    assert!(
-        said.contains("1 thing in what it lists should be looked at"),
-        "{said}"
-    );
+    assert!(said.contains("1 finding in its catalog"), "{said}");
     assert!(said.contains("mcpvisor doctor shop"), "{said}");
 }
 

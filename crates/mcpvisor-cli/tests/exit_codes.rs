@@ -100,7 +100,7 @@ fn a_config_that_was_only_found_starts_nothing() {
         command.args(args);
         run(command)
     };
-    bare(&["status"]).exits(1).says("name one with --config");
+    bare(&["status"]).exits(1).says("pass `--config FILE`");
     std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
     for start in [
         vec!["status"],

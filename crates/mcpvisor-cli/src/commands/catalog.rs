@@ -142,7 +142,7 @@ async fn catalogs(
         None
     };
     for failure in failures {
-        output.partly(&failure);
+        output.partial_failure(&failure);
     }
     failure.map_or(Ok(catalogs), Err)
 }

@@ -1,5 +1,4 @@
-//! `completions` and `man`: what a shell and a reader of manuals need, made from the command line
-//! itself.
+//! `completions` and `man`, generated from the command line.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ use crate::output::Output;
 
 pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown(), "mcpvisor", &mut script);
+    clap_complete::generate(shell, &mut visible_commands(), "mcpvisor", &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
     if shell == Shell::Bash {
         script = with_servers(&script);
@@ -27,15 +26,15 @@ pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// Lets our own function answer first: it knows the servers, and offers options only where one was
-/// begun. What it does not know it leaves to the generated one.
+/// Registers our own function, which completes server names, and options only after a dash. It falls
+/// back to the generated one.
 fn with_servers(script: &str) -> String {
     let registered = script.replace("complete -F _mcpvisor -o", "complete -F _mcpvisor_words -o");
     format!("{}{registered}", include_str!("completions.bash"))
 }
 
-/// The command line without the commands that are no person's business.
-fn shown() -> clap::Command {
+/// The command line without hidden commands.
+fn visible_commands() -> clap::Command {
     let all = Args::command();
     let commands = all.get_subcommands();
     let commands = commands.filter(|command| !command.is_hide_set()).cloned();
@@ -45,11 +44,11 @@ fn shown() -> clap::Command {
         .subcommands(commands)
 }
 
-/// One page for the program, and one for each command that is no secret.
+/// Writes one page for the program, and one for each visible command.
 pub(super) fn man(folder: &Path, output: &Output) -> Result<Exit, Failure> {
     let failed = |error: std::io::Error| {
         let folder = folder.display();
-        Failure::unexpected(format!("cannot write manual pages into {folder}: {error}"))
+        Failure::unexpected(format!("cannot write manual pages to {folder}: {error}"))
     };
     std::fs::create_dir_all(folder).map_err(failed)?;
     clap_mangen::generate_to(Args::command(), folder).map_err(failed)?;

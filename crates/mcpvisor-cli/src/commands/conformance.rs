@@ -1,7 +1,7 @@
-//! The client that the protocol's own conformance suite drives.
+//! The client of the protocol's conformance suite.
 //!
-//! It connects to the suite's server as any host would, with the public library alone, uses all
-//! that the server offers, and leaves. What the suite wants beyond that it says in the environment.
+//! It connects to the suite's server with the public API, calls everything that the server offers, and
+//! exits. The suite passes further instructions in the environment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// The scenario that is run.
+/// The scenario.
 const SCENARIO: &str = "MCP_CONFORMANCE_SCENARIO";
-/// The version of the protocol that it is run at.
+/// The protocol version of the scenario.
 const VERSION: &str = "MCP_CONFORMANCE_PROTOCOL_VERSION";
-/// What else it wants, as JSON.
+/// Further instructions, as JSON.
 const CONTEXT: &str = "MCP_CONFORMANCE_CONTEXT";
 
-/// The suite gives every scenario 30 s.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Limit for connecting and for each request; the suite allows 30 s per scenario.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -44,7 +44,7 @@ pub(crate) async fn run(url: &str) -> Result<Exit, Failure> {
         .start()
         .await
         .map_err(|error| Failure::unexpected(error.to_string()))?;
-    let used = match runtime.ready(PATIENCE).await {
+    let used = match runtime.ready(TIMEOUT).await {
         Ok(()) => use_all(&runtime).await,
         Err(not_ready) => Err(Failure::unexpected(not_ready.to_string())),
     };
@@ -63,7 +63,7 @@ fn server(url: &str) -> Result<ServerConfig, Failure> {
     Ok(server)
 }
 
-/// Somebody who agrees to everything.
+/// Callbacks that accept everything.
 fn callbacks() -> Callbacks {
     Callbacks::new()
         .elicitation_form(|ask| async move {
@@ -78,7 +78,7 @@ fn callbacks() -> Callbacks {
         .roots(|_| async { Ok(Vec::new()) })
 }
 
-/// Calls what the suite names, or everything that there is.
+/// Calls the tools that the suite names, or all.
 async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
     let server = runtime
         .server("suite")
@@ -90,7 +90,7 @@ async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
     };
     match std::env::var(SCENARIO).as_deref() {
         Ok("json-schema-2020-12-preservation") => return return_schema(&server).await,
-        // Its tools are there to be listed, and cannot be called.
+        // Its tools can only be listed.
         Ok("json-schema-ref-no-deref") => return Ok(()),
         _ => {}
     }
@@ -104,11 +104,11 @@ async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
         let calls = context.tool_calls.into_iter();
         calls.map(|call| (call.name, call.arguments)).collect()
     };
-    // All at once, as agents would: each must get its own answer.
+    // All at once: each call must get its own answer.
     let calls: Vec<_> = calls
         .into_iter()
         .map(|(name, arguments)| {
-            let call = server.call_tool(name, arguments).deadline(PATIENCE);
+            let call = server.call_tool(name, arguments).deadline(TIMEOUT);
             tokio::spawn(call.into_future())
         })
         .collect();
@@ -123,18 +123,18 @@ async fn read_all(server: &ServerHandle) -> Result<(), Failure> {
     let catalog = server.catalog();
     for resource in catalog.resources.iter() {
         let read = server.read_resource(resource.uri.clone());
-        read.deadline(PATIENCE).await?;
+        read.deadline(TIMEOUT).await?;
     }
     for prompt in catalog.prompts.iter() {
         let wanted = prompt.arguments.iter().flatten();
         let arguments: BTreeMap<_, _> = wanted.map(|it| (it.name.clone(), "text")).collect();
         let get = server.get_prompt(prompt.name.clone(), json!(arguments));
-        get.deadline(PATIENCE).await?;
+        get.deadline(TIMEOUT).await?;
     }
     Ok(())
 }
 
-/// Gives a tool's schema back as it came.
+/// Sends a tool's schema back as received.
 async fn return_schema(server: &ServerHandle) -> Result<(), Failure> {
     let catalog = server.catalog();
     let echo = |tool: &&Tool| {
@@ -148,14 +148,14 @@ async fn return_schema(server: &ServerHandle) -> Result<(), Failure> {
         .iter()
         .find(|tool| tool.input_schema.contains_key("$schema"));
     let (Some(echo), Some(rich)) = (echo, rich) else {
-        return Err(Failure::unexpected("the suite's tools are not there"));
+        return Err(Failure::unexpected("the suite's tools are missing"));
     };
     let arguments = json!({ "schema": Value::Object((*rich.input_schema).clone()) });
     server.call_tool(echo.name.to_string(), arguments).await?;
     Ok(())
 }
 
-/// Something of the right kind for every argument.
+/// A value of the right type for every argument.
 fn arguments(tool: &Tool) -> JsonObject {
     required(&Value::Object((*tool.input_schema).clone())).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs the command of a command line.
+//! Dispatches the parsed command line to its command.
 
 use super::catalog::{self, Kind};
 use super::{
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::request::deadlines::Deadline;
 
-/// Runs a command and shows its failure.
+/// Runs a command, and prints its failure.
 pub(crate) async fn run(args: Args, output: &Output) -> Exit {
     match dispatch(args, output).await {
         Ok(exit) => exit,
@@ -27,10 +27,10 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         catalog::run(kind, &source()?, server.as_deref(), deadline, output).await
     };
     match args.command {
-        Command::Demo(wish) => demo::run(&wish, output).await,
+        Command::Demo(demo) => demo::run(&demo, output).await,
         Command::List => list::run(&source()?, output),
         Command::Get { name } => get::run(&source()?, &name, output),
-        Command::Status(wish) if wish.watch => watch::run(&source()?, output).await,
+        Command::Status(status) if status.watch => watch::run(&source()?, output).await,
         Command::Status(_) => status::run(&source()?, deadline, output).await,
         Command::Tools(of) => listed(Kind::Tools, of.server).await,
         Command::Prompts(of) => listed(Kind::Prompts, of.server).await,
@@ -39,8 +39,8 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Call(call) => call::run(&source()?, &call, deadline, output).await,
         Command::Prompt(prompt) => prompt::run(&source()?, &prompt, deadline, output).await,
         Command::Read(read) => read::run(&source()?, &read, deadline, output).await,
-        Command::Trust(wish) => trust::run(&wish, args.config.as_deref(), output),
-        Command::Approve(wish) => approve::run(&source()?, &wish, deadline, output).await,
+        Command::Trust(trust) => trust::run(&trust, args.config.as_deref(), output),
+        Command::Approve(approve) => approve::run(&source()?, &approve, deadline, output).await,
         Command::Doctor(of) => {
             let named = args.config.as_deref();
             doctor::run(named, of.server.as_deref(), deadline, output).await
@@ -49,7 +49,7 @@ async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::ServerNames => list::names(&source()?, output),
         Command::Man { folder } => completions::man(&folder, output),
         Command::ConformanceClient { url } => conformance::run(&url).await,
-        // It speaks MCP on stdout, so it runs before any of this.
+        // Handled earlier, because it speaks MCP on stdout.
         Command::BuiltinServer(_) => Ok(Exit::Usage),
     }
 }

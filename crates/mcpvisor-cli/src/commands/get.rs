@@ -1,4 +1,4 @@
-//! `get`: one entry of the config, starting nothing.
+//! `get`: one config entry, without starting its server.
 
 use mcpvisor::ServerConfig;
 use mcpvisor::config::{Fact, Review};
@@ -10,23 +10,23 @@ use crate::failure::Failure;
 use crate::fleet;
 use crate::output::{Output, printable};
 
-/// Facts of the review that have a row of their own.
+/// Facts of the review that have their own row.
 const ROWS: [&str; 4] = ["enabled", "start", "annotations", "pinned"];
 
-/// One configured server, without its secrets: of the environment and of headers the names alone.
+/// A configured server without its secrets: only the names of variables and headers.
 #[derive(Debug, Serialize)]
 struct Entry {
     name: String,
     config: String,
     transport: &'static str,
-    /// The command line or the address.
+    /// The command line or the URL.
     reached: String,
     /// The same in parts, with the names of variables and headers.
     facts: Vec<Fact>,
     enabled: bool,
     required: bool,
     start: &'static str,
-    /// After this time without a call; never if there is none.
+    /// Idle time before it sleeps; `None` for never.
     sleeps_after_ms: Option<u64>,
     pin: bool,
     annotations_trusted: bool,
@@ -95,7 +95,7 @@ impl Entry {
     }
 
     fn render(&self) -> String {
-        let word = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+        let yes_no = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
         let tools = match (self.tools_allowed.as_slice(), self.tools_denied.as_slice()) {
             ([], []) => "all".to_owned(),
             ([], denied) => format!("all but {}", denied.join(", ")),
@@ -111,8 +111,8 @@ impl Entry {
             ("transport", self.transport.to_owned()),
         ];
         let after = [
-            ("enabled", word(self.enabled)),
-            ("required", word(self.required)),
+            ("enabled", yes_no(self.enabled)),
+            ("required", yes_no(self.required)),
             ("start", self.start.to_owned()),
             ("sleeps after", sleeps),
             (
@@ -123,7 +123,7 @@ impl Entry {
                 }
                 .to_owned(),
             ),
-            ("pinned", word(self.pin)),
+            ("pinned", yes_no(self.pin)),
             ("tools", tools),
             ("connect timeout", seconds(self.connect_timeout_ms)),
             ("call timeout", seconds(self.call_timeout_ms)),

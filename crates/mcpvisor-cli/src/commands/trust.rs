@@ -1,7 +1,6 @@
 //! `trust`: lets the commands of a found config run, until it is edited.
 //!
-//! A person sees every command first, with its arguments and with what changed since the config was
-//! last trusted.
+//! It first shows every command with its arguments, and the changes since the config was last trusted.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -20,17 +19,18 @@ use crate::output::suggest_command;
 use crate::output::{Output, Table, printable};
 
 pub(super) fn run(
-    wish: &TrustArgs,
+    args: &TrustArgs,
     named: Option<&Path>,
     output: &Output,
 ) -> Result<Exit, Failure> {
-    let store = state_dir::trust_store().ok_or_else(|| {
-        Failure::config("there is no folder to keep that in; set HOME or MCPVISOR_STATE_DIR")
-    })?;
+    let store = state_dir::trust_store()
+        .ok_or_else(|| Failure::config("no state folder. Set HOME or MCPVISOR_STATE_DIR."))?;
     let failed = |error: io::Error| {
-        Failure::unexpected(format!("cannot use the list of trusted configs: {error}"))
+        Failure::unexpected(format!(
+            "cannot access the list of trusted configs: {error}"
+        ))
     };
-    if wish.list {
+    if args.list {
         let trusted = store.list().map_err(failed)?;
         let trusted = trusted
             .iter()
@@ -41,17 +41,17 @@ pub(super) fn run(
     let path = source.path();
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = path.display().to_string();
-    if wish.forget {
+    if args.forget {
         let known = store.distrust(source.path()).map_err(failed)?;
         if output.json() {
             output.document(&json!({ "path": path, "trusted": false }))?;
             return Ok(Exit::Ok);
         }
-        let said = match known {
+        let message = match known {
             true => format!("{path} is no longer trusted."),
             false => format!("{path} was not trusted."),
         };
-        output.text(&printable(&said))?;
+        output.text(&printable(&message))?;
         return Ok(Exit::Ok);
     }
     let text = source.text()?;
@@ -64,7 +64,7 @@ pub(super) fn run(
         output.text(&shown(&path, standing, &review, before.as_ref()))?;
     }
     if standing != Trust::Trusted {
-        confirm(wish.yes, output)?;
+        confirm(args.yes, output)?;
         store.trust(&text).map_err(failed)?;
     }
     if output.json() {
@@ -84,7 +84,7 @@ pub(super) fn run(
     Ok(Exit::Ok)
 }
 
-/// Asks the person at the terminal. A script says so beforehand.
+/// Asks for confirmation at the terminal, unless `--yes` was given.
 fn confirm(yes: bool, output: &Output) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -93,7 +93,7 @@ fn confirm(yes: bool, output: &Output) -> Result<(), Failure> {
     if !terminal {
         let command = suggest_command(&["trust", "--yes"]);
         return Err(Failure::untrusted(format!(
-            "not trusted: there is no terminal to ask on. Review the config, then run `{command}`."
+            "not trusted: no terminal to confirm on. Review the config, then run `{command}`."
         )));
     }
     discard_typed_ahead();
@@ -108,7 +108,7 @@ fn confirm(yes: bool, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// What the config would start, and how that differs from what was trusted.
+/// What the config runs, and how that differs from what was trusted.
 fn shown(path: &str, standing: Trust, now: &Review, before: Option<&Review>) -> String {
     let title = match (standing, before) {
         (Trust::Changed, Some(_)) => {
@@ -151,8 +151,7 @@ fn whole(lines: &mut Vec<String>, mark: char, server: &ReviewedServer) {
     lines.extend(facts.flat_map(|fact| shown_fact(mark, "  ", &fact.label, &fact.value)));
 }
 
-/// A server that was there before, fact by fact. A line is marked too if what it does not show
-/// changed, whatever else did.
+/// A server that existed before, fact by fact. A line is also marked if a hidden value of it changed.
 fn changed(lines: &mut Vec<String>, old: &ReviewedServer, new: &ReviewedServer) {
     lines.push(format!("  {}", printable(&new.name)));
     let of = |mark, fact: &Fact| shown_fact(mark, "  ", &fact.label, &fact.value);
@@ -189,8 +188,8 @@ fn changed(lines: &mut Vec<String>, old: &ReviewedServer, new: &ReviewedServer) 
     }
 }
 
-/// A fact as lines, harmless for a terminal. Further lines of a script stand behind a bar, so that
-/// none of them looks like a line of ours.
+/// A fact as printable lines. Further lines of a script start with a bar, so that none looks like a
+/// line of ours.
 fn shown_fact(mark: char, indent: &str, label: &str, value: &str) -> Vec<String> {
     let lines = value.split('\n').enumerate().map(|(number, text)| {
         let (label, bar) = match number {

@@ -1,13 +1,13 @@
-//! One field of a form: what is asked, and whether an answer fits.
+//! One field of a form: its question, and the check of an answer.
 //!
-//! Forms come from servers: what their schema says beyond this is theirs to check.
+//! The server checks what its schema requires beyond this.
 
 use serde_json::{Number, Value};
 
-/// So many choices are shown.
+/// Choices shown for one field.
 const MAX_CHOICES: usize = 50;
 
-/// A field, as its schema describes it.
+/// A field with its schema.
 #[derive(Debug, Clone)]
 pub(super) struct Field {
     name: String,
@@ -15,7 +15,7 @@ pub(super) struct Field {
     required: bool,
 }
 
-/// What may be chosen: a value, and how it is called.
+/// A choice: its value and its title.
 #[derive(Debug, Clone, PartialEq)]
 struct Choice {
     value: Value,
@@ -35,8 +35,8 @@ impl Field {
         &self.name
     }
 
-    /// What the server says of it: its name, its choices and its default.
-    pub(super) fn described(&self) -> Vec<String> {
+    /// The server's description: title, choices and default.
+    pub(super) fn description(&self) -> Vec<String> {
         let mut title = self.text("title").unwrap_or(&self.name).to_owned();
         if let Some(description) = self.text("description") {
             title.push_str(&format!(" ({description})"));
@@ -51,36 +51,36 @@ impl Field {
         lines
     }
 
-    /// What may be answered, in our words.
-    pub(super) fn takes(&self) -> String {
+    /// The expected answer.
+    pub(super) fn expected(&self) -> String {
         let kind = match self.kind() {
             "boolean" => "yes or no",
             "integer" => "a whole number",
             "number" => "a number",
-            "array" => "one or more, with commas between",
+            "array" => "one or more, separated by commas",
             _ if !self.choices().is_empty() => "one of these",
             _ => match self.text("format") {
-                Some("email") => "an e-mail address",
-                Some("uri") => "an address",
-                Some("date") => "a date, as 2026-11-16",
-                Some("date-time") => "a date and time, as 2026-11-16T09:30:00Z",
+                Some("email") => "an email address",
+                Some("uri") => "a URI",
+                Some("date") => "a date such as 2026-11-16",
+                Some("date-time") => "a date and time such as 2026-11-16T09:30:00Z",
                 _ => "text",
             },
         };
-        let left_out = match (self.default(), self.required) {
-            (Some(_), _) => "; empty takes the default",
+        let if_empty = match (self.default(), self.required) {
+            (Some(_), _) => "; empty for the default",
             (None, true) => "",
-            (None, false) => "; may be empty",
+            (None, false) => "; optional",
         };
-        format!("{kind}{left_out}")
+        format!("{kind}{if_empty}")
     }
 
-    /// Reads an answer. `None` leaves the field out, so that its default counts.
-    pub(super) fn read(&self, answer: &str) -> Result<Option<Value>, String> {
+    /// Parses an answer. `None` omits the field, so that its default applies.
+    pub(super) fn parse(&self, answer: &str) -> Result<Option<Value>, String> {
         let answer = answer.trim();
         if answer.is_empty() {
             return match self.required && self.default().is_none() {
-                true => Err("this one needs an answer".to_owned()),
+                true => Err("required".to_owned()),
                 false => Ok(None),
             };
         }
@@ -108,7 +108,7 @@ impl Field {
         self.text("type").unwrap_or("string")
     }
 
-    /// The choices, from any of the ways in which they are written.
+    /// The choices, in any of the schema's notations.
     fn choices(&self) -> Vec<Choice> {
         let part = self.schema.get("items").unwrap_or(&self.schema);
         let titled = |options: &Vec<Value>| {
@@ -139,7 +139,7 @@ impl Field {
         values.iter().enumerate().map(choice).collect()
     }
 
-    /// A choice by its value, its name or its number.
+    /// A choice by its value, title or number.
     fn chosen(&self, answer: &str) -> Result<Value, String> {
         let choices = self.choices();
         let written = choices.iter().find(|choice| {
@@ -150,7 +150,7 @@ impl Field {
         let counted = || number.and_then(|number| choices.get(number));
         match written.or_else(counted) {
             Some(choice) => Ok(choice.value.clone()),
-            None => Err(format!("{answer:?} is none of the choices")),
+            None => Err(format!("{answer:?} is not one of the choices")),
         }
     }
 
@@ -170,13 +170,13 @@ impl Field {
     fn integer(&self, answer: &str) -> Result<Value, String> {
         let number: i64 = answer
             .parse()
-            .map_err(|_| format!("{answer:?} is no whole number"))?;
+            .map_err(|_| format!("{answer:?} is not a whole number"))?;
         self.within(number as f64, "minimum", "maximum", "")?;
         Ok(Value::from(number))
     }
 
     fn number(&self, answer: &str) -> Result<Value, String> {
-        let wrong = || format!("{answer:?} is no number");
+        let wrong = || format!("{answer:?} is not a number");
         let number: f64 = answer.parse().map_err(|_| wrong())?;
         self.within(number, "minimum", "maximum", "")?;
         let number = Number::from_f64(number);
@@ -197,16 +197,16 @@ impl Field {
         };
         match fits {
             true => Ok(Value::String(answer.to_owned())),
-            false => Err(format!("{answer:?} is not what is asked for")),
+            false => Err(format!("{answer:?} is not {}", self.expected())),
         }
     }
 
-    fn within(&self, number: f64, least: &str, most: &str, of: &str) -> Result<(), String> {
-        let bound = |key: &str| self.schema.get(key).and_then(Value::as_f64);
-        let unit = |bound: f64| format!("{bound} {of}").trim_end().to_owned();
-        match (bound(least), bound(most)) {
-            (Some(least), _) if number < least => Err(format!("at least {}", unit(least))),
-            (_, Some(most)) if number > most => Err(format!("at most {}", unit(most))),
+    fn within(&self, number: f64, min: &str, max: &str, of: &str) -> Result<(), String> {
+        let limit = |key: &str| self.schema.get(key).and_then(Value::as_f64);
+        let with_unit = |limit: f64| format!("{limit} {of}").trim_end().to_owned();
+        match (limit(min), limit(max)) {
+            (Some(min), _) if number < min => Err(format!("at least {}", with_unit(min))),
+            (_, Some(max)) if number > max => Err(format!("at most {}", with_unit(max))),
             _ => Ok(()),
         }
     }
@@ -216,11 +216,11 @@ fn truth(answer: &str) -> Result<Value, String> {
     match answer.to_lowercase().as_str() {
         "y" | "yes" | "true" => Ok(Value::Bool(true)),
         "n" | "no" | "false" => Ok(Value::Bool(false)),
-        _ => Err("yes or no?".to_owned()),
+        _ => Err("answer yes or no".to_owned()),
     }
 }
 
-/// A value as people write it.
+/// A value without JSON quotes.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -234,11 +234,11 @@ mod tests {
     use serde_json::json;
 
     fn read(schema: Value, required: bool, answer: &str) -> Result<Option<Value>, String> {
-        Field::new("f", schema, required).read(answer)
+        Field::new("f", schema, required).parse(answer)
     }
 
     #[test]
-    fn answers_take_the_type_of_their_field() {
+    fn answers_are_parsed_as_the_type_of_their_field() {
         let letters = json!({ "type": "string", "enum": ["a", "b"] });
         let email = json!({ "type": "string", "format": "email" });
         let date = json!({ "type": "string", "format": "date" });
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_asked_again() {
+    fn invalid_answers_are_rejected() {
         for (schema, answer) in [
             (json!({ "type": "integer" }), "many"),
             (json!({ "type": "integer", "minimum": 3 }), "2"),
@@ -300,14 +300,14 @@ mod tests {
     }
 
     #[test]
-    fn a_question_says_what_may_be_answered() {
+    fn a_question_describes_the_expected_answer() {
         let schema = json!({
             "type": "string", "title": "Cut", "description": "how", "enum": ["slices", "piece"],
             "default": "piece",
         });
         let field = Field::new("cut", schema, true);
         assert_eq!(
-            field.described(),
+            field.description(),
             [
                 "Cut (how)",
                 "  1. slices",
@@ -315,6 +315,6 @@ mod tests {
                 "default: \"piece\""
             ]
         );
-        assert_eq!(field.takes(), "one of these; empty takes the default");
+        assert_eq!(field.expected(), "one of these; empty for the default");
     }
 }

@@ -1,7 +1,7 @@
-//! The lines that the person types, each for the question that is shown.
+//! Lines typed at the terminal, each for the question that is shown.
 //!
-//! Nothing ends a read of a terminal. When a question is taken back, its read goes on, and the next
-//! question takes it over; what was typed before that question was shown is no answer to it.
+//! A blocking read of a terminal cannot be cancelled. When a question is withdrawn, its read goes on,
+//! and the next question takes it over; a line typed before that question was shown is discarded.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,35 +9,34 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::prompter::say;
+use super::prompter::print;
 
-/// Nobody reads a question and answers it sooner. Only a line that was meant for the question before
-/// comes so early.
-const READING: Duration = Duration::from_millis(500);
+/// A line that comes sooner after a question was meant for the previous one.
+const MIN_ANSWER_TIME: Duration = Duration::from_millis(500);
 
-/// The one keyboard.
+/// The keyboard of the process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Keyboard(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// A thread waits for the next line.
+    /// A thread reads the next line.
     reading: bool,
-    /// Who gets that line. Whoever went away gets nothing.
+    /// Receives that line. Its receiver may be gone.
     wanted: Option<oneshot::Sender<Option<String>>>,
 }
 
-/// The keyboard for the time of one question.
+/// The keyboard for one question.
 #[derive(Debug)]
 pub(super) struct Keys {
     keyboard: Keyboard,
-    /// The question before was taken back, and its read goes on.
+    /// The previous question was withdrawn, and its read goes on.
     inherited: bool,
     shown: Option<Instant>,
 }
 
 impl Keyboard {
-    /// The keyboard for a question that is about to be shown.
+    /// Starts a question that is about to be shown.
     pub(super) fn begin(&self) -> Keys {
         discard_typed_ahead();
         Keys {
@@ -47,7 +46,7 @@ impl Keyboard {
         }
     }
 
-    /// The next line; nothing when the terminal is gone.
+    /// The next line; `None` if the terminal is gone.
     async fn line(&self) -> Option<String> {
         let (sink, line) = oneshot::channel();
         {
@@ -79,15 +78,15 @@ impl Keyboard {
 }
 
 impl Keys {
-    /// The next line of an answer; nothing when the terminal is gone.
+    /// The next line of an answer; `None` if the terminal is gone.
     pub(super) async fn line(&mut self) -> Option<String> {
         let shown = *self.shown.get_or_insert_with(Instant::now);
         loop {
             let line = self.keyboard.line().await?;
-            if !self.inherited || shown.elapsed() >= READING {
+            if !self.inherited || shown.elapsed() >= MIN_ANSWER_TIME {
                 return Some(line);
             }
-            say("  that was typed before this question could be read; once more: ");
+            print("  ignored: typed before this question. Answer again: ");
         }
     }
 }
@@ -98,7 +97,7 @@ fn read() -> Option<String> {
     (read > 0).then_some(line)
 }
 
-/// Discards what was typed and not yet read, also half a line.
+/// Discards typed input that was not read yet, including partial lines.
 pub(crate) fn discard_typed_ahead() {
     #[cfg(unix)]
     {
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     impl Keyboard {
-        /// As the thread does it, and another read begins.
+        /// Delivers a line as the thread does, and starts another read.
         async fn types(&self, line: &str) {
             while self.state().wanted.is_none() {
                 tokio::task::yield_now().await;
@@ -123,21 +122,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_for_the_question_before_is_not_taken_for_this_one() {
+    async fn a_line_for_a_withdrawn_question_does_not_answer_the_next_one() {
         let keyboard = Keyboard::default();
-        // A question that was taken back left its read.
+        // A withdrawn question left its read.
         keyboard.state().reading = true;
         let mut keys = keyboard.begin();
         let typed = async {
             keyboard.types("meant for the other").await;
-            tokio::time::sleep(READING).await;
+            tokio::time::sleep(MIN_ANSWER_TIME).await;
             keyboard.types("meant for this").await;
         };
         let both = async { tokio::join!(keys.line(), typed) };
-        let both = tokio::time::timeout(READING * 20, both).await;
+        let both = tokio::time::timeout(MIN_ANSWER_TIME * 20, both).await;
         let (line, ()) = both.expect("the first line was taken");
         assert_eq!(line.as_deref(), Some("meant for this"));
-        // From then on the person knows what is asked.
+        // Further lines answer this question.
         let (line, ()) = tokio::join!(keys.line(), keyboard.types("more"));
         assert_eq!(line.as_deref(), Some("more"));
     }

@@ -1,6 +1,6 @@
-//! What servers ask of the person at the terminal: forms, field by field, and addresses to open.
+//! Asks questions of servers at the terminal: forms, field by field, and URLs to open.
 //!
-//! Without a terminal, or when the person wants no questions, everything is declined.
+//! Without a terminal, or with `--no-input`, every question is declined.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
@@ -15,29 +15,29 @@ use super::keyboard::{Keyboard, Keys};
 use crate::output::progress::SharedBar;
 use crate::output::{TextFormat, paint, printable, quote_server_line};
 
-/// Whoever does not find an answer in this many tries is asked no more.
+/// Invalid answers to one field before the form is declined.
 const MAX_TRIES: u32 = 5;
 
-/// Ends the form.
+/// Declines the form.
 const DECLINE: &str = "!";
 
-/// The person who is asked, one question at a time.
+/// Asks one question at a time.
 #[derive(Debug, Clone)]
 pub(crate) struct Prompter {
     bar: SharedBar,
-    there: bool,
+    enabled: bool,
     turn: Arc<Mutex<()>>,
     keyboard: Keyboard,
 }
 
-/// What a server wants of the person.
+/// A question of a server.
 enum Question {
     Form(String, Vec<Field>),
     Url(String, String),
 }
 
-/// What became of a question.
-enum Answered {
+/// The result of a question.
+enum Answer {
     Accepted(JsonObject),
     Declined,
     /// The terminal is gone.
@@ -45,98 +45,98 @@ enum Answered {
 }
 
 impl Prompter {
-    /// `wanted` is false when the person asked not to be asked.
-    pub(crate) fn new(bar: &SharedBar, wanted: bool) -> Self {
+    /// `allowed` is false with `--no-input`.
+    pub(crate) fn new(bar: &SharedBar, allowed: bool) -> Self {
         Self {
             bar: bar.clone(),
-            there: wanted && io::stdin().is_terminal() && io::stderr().is_terminal(),
+            enabled: allowed && io::stdin().is_terminal() && io::stderr().is_terminal(),
             turn: Arc::default(),
             keyboard: Keyboard::default(),
         }
     }
 
-    /// Whether someone can answer, however long it takes.
+    /// Whether questions are asked rather than declined.
     pub(crate) fn can_ask(&self) -> bool {
-        self.there
+        self.enabled
     }
 
-    /// What the servers of a fleet may ask.
+    /// The callbacks of a fleet.
     pub(crate) fn callbacks(&self) -> Callbacks {
         let (forms, urls) = (self.clone(), self.clone());
         Callbacks::new()
             .elicitation_form(move |ask| {
-                let person = forms.clone();
-                async move { Ok(person.form(ask.server.to_string(), ask.params).await) }
+                let prompter = forms.clone();
+                async move { Ok(prompter.form(ask.server.to_string(), ask.params).await) }
             })
             .elicitation_url(move |ask| {
-                let person = urls.clone();
-                async move { Ok(person.url(ask.server.to_string(), ask.params).await) }
+                let prompter = urls.clone();
+                async move { Ok(prompter.url(ask.server.to_string(), ask.params).await) }
             })
     }
 
     async fn form(&self, server: String, form: Form) -> ElicitResult {
         let question = Question::Form(form.message.clone(), fields(&form));
         match self.ask(&server, question).await {
-            Answered::Accepted(content) => {
+            Answer::Accepted(content) => {
                 let content = form.with_defaults(content);
                 ElicitResult::new(ElicitationAction::Accept).with_content(content.into())
             }
-            Answered::Declined => ElicitResult::new(ElicitationAction::Decline),
-            Answered::Gone => ElicitResult::new(ElicitationAction::Cancel),
+            Answer::Declined => ElicitResult::new(ElicitationAction::Decline),
+            Answer::Gone => ElicitResult::new(ElicitationAction::Cancel),
         }
     }
 
     async fn url(&self, server: String, open: OpenUrl) -> ElicitResult {
         let question = Question::Url(open.message, open.url);
         ElicitResult::new(match self.ask(&server, question).await {
-            Answered::Accepted(_) => ElicitationAction::Accept,
-            Answered::Declined => ElicitationAction::Decline,
-            Answered::Gone => ElicitationAction::Cancel,
+            Answer::Accepted(_) => ElicitationAction::Accept,
+            Answer::Declined => ElicitationAction::Decline,
+            Answer::Gone => ElicitationAction::Cancel,
         })
     }
 
-    /// Asks when it is this question's turn, with nothing else moving on the terminal. Whoever takes
-    /// the question back drops this: nothing that is typed from then on is an answer to it.
-    async fn ask(&self, server: &str, question: Question) -> Answered {
-        if !self.there {
-            tracing::info!("a question of the server's was declined: nobody can be asked");
-            return Answered::Declined;
+    /// Asks when it is this question's turn, with the progress bar hidden. Dropping the future
+    /// withdraws the question: later input does not answer it.
+    async fn ask(&self, server: &str, question: Question) -> Answer {
+        if !self.enabled {
+            tracing::info!(server, "declined a question: no terminal, or --no-input");
+            return Answer::Declined;
         }
-        let mut asking = Asking::begin(self).await;
+        let mut open = OpenQuestion::begin(self).await;
         let mut keys = self.keyboard.begin();
-        let answered = match &question {
+        let answer = match &question {
             Question::Form(message, fields) => ask_form(&mut keys, server, message, fields).await,
             Question::Url(message, url) => ask_url(&mut keys, server, message, url).await,
         };
-        asking.answered = true;
-        answered
+        open.answered = true;
+        answer
     }
 }
 
-/// A question on the terminal.
-struct Asking {
+/// The question on the terminal.
+struct OpenQuestion {
     bar: SharedBar,
     answered: bool,
-    /// Given back last, so that the next question comes after all that is said of this one.
+    /// Dropped last, so that the next question comes after all output of this one.
     _turn: OwnedMutexGuard<()>,
 }
 
-impl Asking {
-    async fn begin(person: &Prompter) -> Self {
-        let turn = Arc::clone(&person.turn).lock_owned().await;
-        person.bar.pause();
+impl OpenQuestion {
+    async fn begin(prompter: &Prompter) -> Self {
+        let turn = Arc::clone(&prompter.turn).lock_owned().await;
+        prompter.bar.pause();
         Self {
-            bar: person.bar.clone(),
+            bar: prompter.bar.clone(),
             answered: false,
             _turn: turn,
         }
     }
 }
 
-impl Drop for Asking {
+impl Drop for OpenQuestion {
     fn drop(&mut self) {
         if !self.answered {
-            say("\n  the question was taken back, and nothing is done about it\n");
+            print("\n  question withdrawn\n");
         }
         self.bar.resume();
     }
@@ -156,82 +156,82 @@ fn fields(form: &Form) -> Vec<Field> {
     fields
 }
 
-pub(super) fn say(text: &str) {
+pub(super) fn print(text: &str) {
     let _ = write!(io::stderr(), "{text}");
     let _ = io::stderr().flush();
 }
 
-/// Words of the server's, which are nobody's orders.
+/// Prints a line of the server, marked as such.
 fn quote(line: &str) {
-    say(&quote_server_line(line, TextFormat::of_stderr()));
+    print(&quote_server_line(line, TextFormat::of_stderr()));
 }
 
-/// Who asks, and what.
+/// Prints who asks, and the message.
 fn introduce(server: &str, message: &str) {
     let who = paint(TextFormat::of_stderr().color, "1", &printable(server));
-    say(&format!("{who} asks:\n"));
+    print(&format!("{who} asks:\n"));
     message.lines().for_each(quote);
 }
 
-async fn ask_form(keys: &mut Keys, server: &str, message: &str, fields: &[Field]) -> Answered {
+async fn ask_form(keys: &mut Keys, server: &str, message: &str, fields: &[Field]) -> Answer {
     introduce(server, message);
-    say(&format!("  ({DECLINE} declines)\n"));
+    print(&format!("  ({DECLINE} declines)\n"));
     let mut content = JsonObject::new();
     for field in fields {
-        field.described().iter().for_each(|line| quote(line));
-        say(&format!("  {}\n", field.takes()));
+        field.description().iter().for_each(|line| quote(line));
+        print(&format!("  {}\n", field.expected()));
         let mut tries = 0;
         loop {
-            say("  > ");
+            print("  > ");
             let Some(answer) = keys.line().await else {
-                return Answered::Gone;
+                return Answer::Gone;
             };
             if answer.trim() == DECLINE || tries == MAX_TRIES {
-                return Answered::Declined;
+                return Answer::Declined;
             }
-            match field.read(&answer) {
+            match field.parse(&answer) {
                 Ok(Some(value)) => {
                     content.insert(field.name().to_owned(), value);
                     break;
                 }
                 Ok(None) => break,
-                Err(problem) => say(&format!("  {}\n", printable(&problem))),
+                Err(problem) => print(&format!("  {}\n", printable(&problem))),
             }
             tries += 1;
         }
     }
-    if fields.is_empty() && !agreed(keys, "  agree?").await {
-        return Answered::Declined;
+    if fields.is_empty() && !confirmed(keys, "  Agree?").await {
+        return Answer::Declined;
     }
-    Answered::Accepted(content)
+    Answer::Accepted(content)
 }
 
-async fn ask_url(keys: &mut Keys, server: &str, message: &str, url: &str) -> Answered {
+async fn ask_url(keys: &mut Keys, server: &str, message: &str, url: &str) -> Answer {
     introduce(server, message);
     quote(url);
     let web = ["https://", "http://"];
     let harmless = printable(url) == url && !url.contains(char::is_whitespace);
     if !harmless || !web.iter().any(|scheme| url.starts_with(scheme)) {
-        say("  that is no address of the web, so it is not opened\n");
-        return Answered::Declined;
+        print("  not a web address; not opened\n");
+        return Answer::Declined;
     }
-    if !agreed(keys, "  open it in the browser?").await {
-        return Answered::Declined;
+    if !confirmed(keys, "  Open it in the browser?").await {
+        return Answer::Declined;
     }
     if !open(url) {
-        say("  it cannot be opened from here; open it by hand\n");
+        print("  cannot start a browser; open it yourself\n");
     }
-    Answered::Accepted(JsonObject::new())
+    Answer::Accepted(JsonObject::new())
 }
 
-/// Only a yes is a yes.
-async fn agreed(keys: &mut Keys, question: &str) -> bool {
-    say(&format!("{question} [y/N] "));
+/// Asks for confirmation; the default is no.
+async fn confirmed(keys: &mut Keys, question: &str) -> bool {
+    print(&format!("{question} [y/N] "));
     let answer = keys.line().await;
     answer.is_some_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Hands an address to the browser, as an argument of its own: no shell reads it.
+/// Opens a URL in the browser, without a shell.
 fn open(url: &str) -> bool {
     let program = match std::env::var_os("BROWSER").filter(|browser| !browser.is_empty()) {
         Some(browser) => browser,
@@ -245,7 +245,7 @@ fn open(url: &str) -> bool {
         .stderr(Stdio::null())
         .spawn();
     match started {
-        // Nobody waits for a browser to be closed, but somebody has to reap it.
+        // Reap the child when the browser exits.
         Ok(mut child) => {
             std::thread::spawn(move || child.wait());
             true

@@ -1,6 +1,6 @@
-//! Binary content of results: saved as files when a folder was named, else described.
+//! Binary content of results: saved as files with `--out`, else described.
 //!
-//! Names come from servers, so they are reduced to plain characters, and no file is ever replaced.
+//! Names come from servers, so they are reduced to safe characters. No file is overwritten.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,38 +16,37 @@ use super::printable;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Files of one name in one folder; whoever has more should look at them.
+/// Files of one name in one folder.
 const MAX_NUMBER: u32 = 10_000;
 
-/// Files of one result; the rest is described.
+/// Files saved of one result; further ones are described.
 const MAX_FILES: u32 = 256;
 
-/// No name is longer, its ending apart.
+/// Characters of a file name, without its extension.
 const MAX_NAME: usize = 64;
 
-/// Servers forget the padding.
+/// Some servers omit the padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Where the binary content of one result goes.
+/// The binary content of one result.
 #[derive(Debug)]
 pub(crate) struct Attachments {
     folder: Option<PathBuf>,
-    /// The name of files that bring none.
+    /// The name of files without one.
     name: String,
-    /// Files that were written.
+    /// Files written so far.
     files: Cell<u32>,
-    /// The next number of each name and ending, so that none is tried twice.
+    /// The next number of each name and extension, so that none is tried twice.
     next: RefCell<HashMap<(String, String), u32>>,
-    /// Why something could not be saved.
+    /// Why a file could not be saved.
     failure: RefCell<Option<Failure>>,
 }
 
 impl Attachments {
-    /// Makes sure of the folder before anything is asked of a server: what it answers is not to be
-    /// had twice.
+    /// Checks the folder before the request is sent, because its result cannot be fetched twice.
     pub(crate) fn new(folder: Option<&Path>, name: &str) -> Result<Self, Failure> {
         if let Some(folder) = folder {
             let made = std::fs::create_dir_all(folder);
@@ -55,7 +54,7 @@ impl Attachments {
             there.map_err(|error| {
                 let folder = folder.display();
                 Failure::usage(format!(
-                    "nothing can be saved in {folder}: {error}; name another folder with --out"
+                    "cannot write to {folder}: {error}. Choose another folder with `--out`."
                 ))
             })?;
         }
@@ -68,8 +67,8 @@ impl Attachments {
         })
     }
 
-    /// Shows a result, and fails if something of it could not be saved. Disks and readers may be slow,
-    /// and meanwhile the person may want to leave: no async worker waits for them.
+    /// Shows a result, and fails if a file could not be saved. Runs on a blocking thread, because
+    /// disks and readers of stdout may be slow, and an interrupt must still work.
     pub(crate) async fn show(
         self,
         show: impl FnOnce(&Self) -> Result<Exit, Failure> + Send + 'static,
@@ -82,7 +81,7 @@ impl Attachments {
         shown.unwrap_or_else(|error| Err(Failure::unexpected(error.to_string())))
     }
 
-    /// Saves content, and says in a line what it was and where it is.
+    /// Saves content, and describes it in one line.
     pub(crate) fn content(
         &self,
         kind: &str,
@@ -95,7 +94,7 @@ impl Attachments {
             None => kind.to_owned(),
         };
         let Ok(bytes) = BASE64.decode(data.as_bytes()) else {
-            return format!("[{what}: {} characters that are no base64]", data.len());
+            return format!("[{what}: {} characters of invalid base64]", data.len());
         };
         let size = size(bytes.len());
         let Some(folder) = &self.folder else {
@@ -103,7 +102,7 @@ impl Attachments {
         };
         if self.files.get() == MAX_FILES {
             let message = format!(
-                "the first {MAX_FILES} files of the result were saved, and no more; --json has all"
+                "only the first {MAX_FILES} files of the result were saved; use --json for all"
             );
             *self.failure.borrow_mut() = Some(Failure::unexpected(message));
             return format!("[{what}, {size}: not saved]");
@@ -123,7 +122,7 @@ impl Attachments {
         }
     }
 
-    /// Writes a new file: `name.png`, `name-2.png` and so on.
+    /// Writes a new file: `name.png`, `name-2.png`, and so on.
     fn write(&self, folder: &Path, name: (String, String), bytes: &[u8]) -> io::Result<PathBuf> {
         std::fs::create_dir_all(folder)?;
         let (stem, ending) = name.clone();
@@ -136,7 +135,7 @@ impl Attachments {
             };
             *next += 1;
             let path = folder.join(name);
-            // A link that is there already counts as a file, whatever it points to.
+            // An existing link counts as a file, wherever it points.
             match File::options().write(true).create_new(true).open(&path) {
                 Ok(mut file) => {
                     file.write_all(bytes)?;
@@ -148,11 +147,11 @@ impl Attachments {
         }
         Err(io::Error::new(
             ErrorKind::AlreadyExists,
-            format!("there are {MAX_NUMBER} files named {stem} already"),
+            format!("{MAX_NUMBER} files named {stem} exist already"),
         ))
     }
 
-    /// The name of a file, and how it ends: as its address says, else as its kind does.
+    /// The name and extension of a file: from its URI, else from its MIME type.
     fn named(&self, mime: Option<&str>, uri: Option<&str>) -> (String, String) {
         let last = uri.and_then(|uri| {
             let path = uri.split(['?', '#']).next().unwrap_or_default();
@@ -178,7 +177,7 @@ pub(crate) fn probe_writable(folder: &Path) -> std::io::Result<()> {
     std::fs::remove_file(probe)
 }
 
-/// Only characters that mean nothing to a shell, a path or a terminal.
+/// Replaces characters that are special to a shell, a path or a terminal.
 fn safe(name: &str) -> String {
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
@@ -188,7 +187,7 @@ fn safe(name: &str) -> String {
         }
     };
     let name: String = name.chars().take(MAX_NAME).map(plain).collect();
-    // No hidden files, and no options for whoever writes `rm *`.
+    // No hidden files, and no names that `rm *` would take for options.
     let name = name.trim_start_matches(['.', '-']);
     if name.is_empty() {
         "content".to_owned()
@@ -232,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_servers_stay_in_their_folder() {
+    fn file_names_cannot_leave_the_folder() {
         for (name, expected) in [
             ("../../etc/passwd", "_.._etc_passwd"),
             (".bashrc", "bashrc"),
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_named_by_its_address_or_its_kind() {
+    fn a_file_is_named_by_its_uri_or_its_mime_type() {
         let attachments = Attachments::new(None, "shot").unwrap();
         let named = |mime, uri| {
             let (stem, ending) = attachments.named(mime, uri);
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_overwritten_and_every_byte_is_kept() {
+    fn no_file_is_overwritten_and_every_byte_is_saved() {
         let folder =
             std::env::temp_dir().join(format!("mcpvisor-attachments-{}", std::process::id()));
         let attachments = Attachments::new(Some(&folder), "shot").unwrap();
@@ -276,12 +275,12 @@ mod tests {
             [0, 1, 2, 255]
         );
         assert_eq!(std::fs::read(folder.join("shot-2.png")).unwrap(), [1]);
-        // No name is tried twice, however many files there are.
+        // No name is tried twice.
         std::fs::remove_file(folder.join("shot.png")).unwrap();
         let third = attachments.content("image", Some("image/png"), None, "AQ");
         assert!(third.contains("shot-3.png"), "{third}");
         let broken = attachments.content("image", None, None, "not base64!");
-        assert!(broken.contains("no base64"), "{broken}");
+        assert!(broken.contains("invalid base64"), "{broken}");
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

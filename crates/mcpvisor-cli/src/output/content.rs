@@ -1,13 +1,13 @@
-//! Results of servers as text: binary content is saved or described.
+//! Renders results of servers as text. Binary content is saved or described.
 
 use mcpvisor::rmcp::model::{ContentBlock, ResourceContents};
 
 use crate::output::{Attachments, printable, printable_lines};
 
-/// What is shown for content that a newer protocol may bring.
-const UNKNOWN: &str = "[content of an unknown kind]";
+/// Shown for content types of newer protocol versions.
+const UNKNOWN: &str = "[unsupported content]";
 
-/// One block of a result.
+/// Renders one block of a result.
 pub(crate) fn block(block: &ContentBlock, attachments: &Attachments) -> String {
     match block {
         ContentBlock::Text(text) => printable_lines(&text.text),
@@ -23,7 +23,7 @@ pub(crate) fn block(block: &ContentBlock, attachments: &Attachments) -> String {
     }
 }
 
-/// What a resource holds.
+/// Renders the contents of a resource.
 pub(crate) fn resource(contents: &ResourceContents, attachments: &Attachments) -> String {
     match contents {
         ResourceContents::TextResourceContents { text, .. } => printable_lines(text),

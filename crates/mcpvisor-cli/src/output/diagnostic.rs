@@ -1,13 +1,12 @@
-//! A problem of a config with the line that it is about.
+//! A problem of a config with its source line.
 //!
-//! Drawing it is the library's business, which hides what could be a secret and what a terminal would
-//! obey.
+//! The library renders it, without secrets and control characters.
 
 use mcpvisor::config::{ConfigError, ConfigProblem};
 
 use super::{ColorMode, printable_lines};
 
-/// A problem and its line, with and without colors. The first line of it is the message.
+/// A problem and its source line, with and without colors. The first line is the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Diagnostic {
     plain: String,
@@ -15,7 +14,7 @@ pub(crate) struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// The message, and the line below it.
+    /// The message and the source line.
     pub(crate) fn whole(&self, color: ColorMode) -> String {
         match color {
             ColorMode::Colored => self.colored.clone(),
@@ -23,7 +22,7 @@ impl Diagnostic {
         }
     }
 
-    /// The line alone, for where the message stands already.
+    /// The source line without the message.
     pub(crate) fn source(&self, color: ColorMode) -> Vec<String> {
         self.whole(color)
             .lines()

@@ -1,8 +1,7 @@
-//! Text from servers, made harmless for a terminal.
+//! Escapes text of servers for a terminal.
 //!
-//! Control sequences could repaint the screen, bidirectional marks could reorder what is read, and
-//! invisible characters could hide words: all are shown as escapes. In JSON the escapes are those of
-//! JSON, so a program reads what the server said.
+//! Control sequences could repaint the screen, bidirectional marks could reorder text, and invisible
+//! characters could hide words. JSON uses JSON escapes, so a program reads the original text.
 
 /// One line: line breaks and tabs are escaped too.
 pub(crate) fn printable(text: &str) -> String {
@@ -14,11 +13,11 @@ pub(crate) fn printable_lines(text: &str) -> String {
     escape(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// A JSON document that means the same, and is as harmless.
+/// An equivalent JSON document without hidden characters.
 pub(crate) fn printable_json(document: &str) -> String {
     let mut printable = String::with_capacity(document.len());
     for c in document.chars() {
-        // Within its strings JSON has no line breaks; those between are its own.
+        // JSON strings contain no line breaks; these are between tokens.
         if c == '\n' || !is_hidden(c) {
             printable.push(c);
             continue;
@@ -37,7 +36,7 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> String {
         let before = std::mem::replace(&mut previous, c);
         match c {
             _ if keep(c) => printable.push(c),
-            // It makes an emoji of the character before it.
+            // The emoji selector, after a visible character.
             '\u{fe0f}' if !before.is_ascii() && !is_hidden(before) => printable.push(c),
             '\n' | '\r' | '\t' => printable.extend(c.escape_default()),
             _ if is_hidden(c) => printable.extend(c.escape_unicode()),
@@ -47,8 +46,8 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> String {
     printable
 }
 
-/// Characters that do something, or that show nothing: controls, what Unicode calls ignorable by
-/// default, and the separators and annotations that break a line in their own way.
+/// Characters with an effect or without a glyph: controls, default-ignorable code points, line
+/// separators and annotations.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_move_or_hide_text_is_escaped() {
+    fn characters_that_move_or_hide_text_are_escaped() {
         assert_eq!(printable("a\x1b[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(printable("a\u{9b}31m"), "a\\u{9b}31m");
         assert_eq!(printable("safe\u{202e}live"), "safe\\u{202e}live");
@@ -80,11 +79,11 @@ mod tests {
     }
 
     #[test]
-    fn json_means_the_same_and_hides_nothing() {
-        let said = "a\u{9b}31m \u{202e}b\u{e0041}\u{7f}\u{1b}\n乳酪";
+    fn escaped_json_keeps_its_value_and_hides_nothing() {
+        let text = "a\u{9b}31m \u{202e}b\u{e0041}\u{7f}\u{1b}\n乳酪";
         for document in [
-            serde_json::to_string(said).unwrap(),
-            serde_json::to_string_pretty(&[said]).unwrap(),
+            serde_json::to_string(text).unwrap(),
+            serde_json::to_string_pretty(&[text]).unwrap(),
         ] {
             let printed = printable_json(&document);
             assert!(
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_words() {
+    fn visible_text_is_unchanged() {
         assert_eq!(
             printable("Käse 乳酪 🧀 ⚠\u{fe0f}"),
             "Käse 乳酪 🧀 ⚠\u{fe0f}"

@@ -1,9 +1,8 @@
-//! What a server tells while a request runs: progress as a bar on a terminal, log messages dimmed,
-//! both on stderr.
+//! Progress and log messages of a server during a request, on stderr.
 
 #![expect(
     deprecated,
-    reason = "log messages are of the protocol's older eras, which servers still speak"
+    reason = "log messages belong to older protocol versions that servers still use"
 )]
 
 use std::io::{self, IsTerminal, Write};
@@ -18,52 +17,52 @@ use tokio::sync::mpsc;
 
 use crate::output::{Output, TextFormat, cut, hanging_indent, paint, printable};
 
-/// Reports of progress that wait to be shown; more are skipped, the next one says more anyway.
+/// Queued progress reports; further ones are dropped, since the next one replaces them.
 const BUFFER: usize = 64;
 
-/// The bar counts in these, because a server may count in fractions.
+/// Steps of the bar; servers may report fractions.
 const STEPS: f64 = 1_000.0;
 
-/// A message beside the bar is cut here, in columns.
+/// Columns of the message beside the bar.
 const MAX_MESSAGE: usize = 40;
 
-/// A log message is cut here, in columns: it is a line, not a file.
+/// Columns of a log message.
 const MAX_LOG: usize = 2_000;
 
-/// The one bar on the terminal, which makes room for questions.
+/// The one progress bar, which is hidden while a question is asked.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SharedBar(Arc<Mutex<Speech>>);
+pub(crate) struct SharedBar(Arc<Mutex<BarState>>);
 
 #[derive(Debug, Default)]
-struct Speech {
+struct BarState {
     bar: Option<ProgressBar>,
     paused: bool,
 }
 
 impl SharedBar {
-    /// Takes the bar away, and shows none until further notice.
+    /// Hides the bar until it is resumed.
     pub(crate) fn pause(&self) {
-        self.end();
-        self.speech().paused = true;
+        self.clear();
+        self.state().paused = true;
     }
 
-    /// The next report of progress shows it again.
+    /// The next progress report shows the bar again.
     pub(crate) fn resume(&self) {
-        self.speech().paused = false;
+        self.state().paused = false;
     }
 
-    fn end(&self) {
-        if let Some(bar) = self.speech().bar.take() {
+    fn clear(&self) {
+        if let Some(bar) = self.state().bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    fn speech(&self) -> MutexGuard<'_, Speech> {
+    fn state(&self) -> MutexGuard<'_, BarState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Shows what happens while a request runs.
+/// Shows progress and log messages while a request runs.
 #[derive(Debug)]
 pub(crate) struct Progress {
     output: Output,
@@ -73,7 +72,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// The sink is for the request. Events are those of the runtime from now on.
+    /// The sender is for the request. Events are those of the runtime from now on.
     pub(crate) fn new(
         output: &Output,
         bar: &SharedBar,
@@ -89,39 +88,39 @@ impl Progress {
         (progress, sink)
     }
 
-    /// Waits for a request, and shows meanwhile what the server tells of it.
+    /// Waits for a request, and shows its progress and log messages.
     pub(crate) async fn during<T>(mut self, request: impl Future<Output = T>) -> T {
         let mut request = std::pin::pin!(request);
-        let mut told = true;
+        let mut events_open = true;
         let result = loop {
             tokio::select! {
                 biased;
-                Some(report) = self.reports.recv() => self.report(&report),
-                event = self.events.recv(), if told => match event {
-                    Ok(event) => self.tell(&event),
+                Some(report) = self.reports.recv() => self.show_progress(&report),
+                event = self.events.recv(), if events_open => match event {
+                    Ok(event) => self.show_log(&event),
                     Err(EventsError::Lagged(_)) => {}
-                    Err(_) => told = false,
+                    Err(_) => events_open = false,
                 },
                 result = &mut request => break result,
             }
         };
-        // What was said before the answer is shown before it.
+        // Messages that came before the answer are shown before it.
         while let Ok(Some(event)) = self.events.try_recv() {
-            self.tell(&event);
+            self.show_log(&event);
         }
-        self.bar.end();
+        self.bar.clear();
         result
     }
 
-    fn report(&self, report: &ProgressNotificationParam) {
+    fn show_progress(&self, report: &ProgressNotificationParam) {
         if self.output.json() || !io::stderr().is_terminal() {
             return;
         }
-        let mut speech = self.bar.speech();
-        if speech.paused {
+        let mut state = self.bar.state();
+        if state.paused {
             return;
         }
-        let bar = speech.bar.get_or_insert_with(bar);
+        let bar = state.bar.get_or_insert_with(bar);
         match report.total.filter(|total| *total > 0.0) {
             Some(total) => {
                 let share = (report.progress / total).clamp(0.0, 1.0);
@@ -139,7 +138,7 @@ impl Progress {
         bar.set_message(cut(&printable(message), MAX_MESSAGE));
     }
 
-    fn tell(&self, event: &Event) {
+    fn show_log(&self, event: &Event) {
         let EventKind::Log(log) = &event.kind else {
             return;
         };
@@ -154,14 +153,14 @@ impl Progress {
         let write = || {
             let _ = writeln!(io::stderr(), "{line}");
         };
-        match &self.bar.speech().bar {
+        match &self.bar.state().bar {
             Some(bar) => bar.suspend(write),
             None => write(),
         }
     }
 }
 
-/// A log message as one harmless line, which begins with who says it: a server also chooses the name
+/// A log message as one printable line. It starts with the server, because a server chooses the name
 /// of its logger.
 fn line(server: &str, log: &LoggingMessageNotificationParam) -> String {
     let text = match &log.data {
@@ -184,7 +183,7 @@ fn bar() -> ProgressBar {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are ours, and good.
+    // The templates are constants, and tested.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
@@ -194,7 +193,7 @@ mod tests {
     use mcpvisor::rmcp::model::LoggingLevel;
 
     #[test]
-    fn a_log_message_is_one_harmless_line() {
+    fn a_log_message_is_one_printable_line() {
         let mut log = LoggingMessageNotificationParam::new(
             LoggingLevel::Warning,
             Value::String("two\nlines\u{1b}[2J".to_owned()),
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_templates_of_the_bar_are_good() {
+    fn the_templates_of_the_bar_are_valid() {
         for template in ["{bar:30} {percent:>3} %  {msg}", "{spinner} {msg}"] {
             assert!(ProgressStyle::with_template(template).is_ok());
         }

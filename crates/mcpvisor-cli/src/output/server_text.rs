@@ -1,18 +1,18 @@
-//! Words of a server among our own, so that nobody takes the one for the other.
+//! Text of a server among our own, marked so that the two cannot be confused.
 
 use unicode_width::UnicodeWidthStr;
 
 use super::wrap::wrapped;
 use super::{TextFormat, printable};
 
-/// Begins each line that a server made; nothing of ours begins so.
+/// Starts every line of a server, and no line of ours.
 const MARK: &str = "│ ";
 
-/// Begins the rest of a line that is too long.
+/// Starts the continuation of a long line.
 const INDENT: &str = "  ";
 
-/// A line of a server, as lines that all begin with a mark: the terminal is left none to break, for
-/// it would begin the rest where our own lines begin.
+/// Wraps a line of a server into marked lines. The terminal must not wrap it, because the
+/// continuation would start like a line of ours.
 pub(crate) fn quote_server_line(line: &str, screen: TextFormat) -> String {
     let line = printable(&line.replace('\t', "    "));
     let lines = match screen.width {
@@ -23,8 +23,8 @@ pub(crate) fn quote_server_line(line: &str, screen: TextFormat) -> String {
     lines.into_iter().map(marked).collect()
 }
 
-/// One line of ours with words of a server's in it: what does not fit is indented below, so that it
-/// begins no line.
+/// Wraps a line of ours that contains text of a server. The continuation is indented, so that it does
+/// not start like a line of ours.
 pub(crate) fn hanging_indent(line: &str, screen: TextFormat) -> String {
     match screen.width {
         Some(width) => {
@@ -40,7 +40,7 @@ mod tests {
     use crate::output::ColorMode;
 
     #[test]
-    fn every_line_of_a_server_is_marked_however_long_it_is() {
+    fn every_line_of_a_server_is_marked() {
         let screen = TextFormat {
             color: ColorMode::Plain,
             width: Some(20),

@@ -1,13 +1,12 @@
-//! The end of a reader, as it is seen without writing to it.
+//! Detects a closed stdout without writing to it.
 
-/// Waits until nobody reads our stdout any more. What cannot be asked, a file for one, is read for
-/// ever.
+/// Waits until the reader of stdout is gone. For a file this never returns.
 #[cfg(unix)]
 pub(crate) async fn stdout_closed() {
     use std::os::fd::AsFd;
     use tokio::io::Interest;
     use tokio::net::unix::pipe::Sender;
-    // Nothing is written through it, so it need not be a pipe, and stays as it blocks.
+    // Nothing is written through it, so it need not be a pipe, and stays blocking.
     let stdout = std::io::stdout().as_fd().try_clone_to_owned();
     if let Ok(stdout) = stdout.and_then(Sender::from_owned_fd_unchecked)
         && stdout.ready(Interest::ERROR).await.is_ok()
@@ -17,7 +16,7 @@ pub(crate) async fn stdout_closed() {
     std::future::pending().await
 }
 
-/// Nobody can be asked: the next write tells.
+/// Not supported here: the next write fails instead.
 #[cfg(not(unix))]
 pub(crate) async fn stdout_closed() {
     std::future::pending().await

@@ -27,13 +27,12 @@ impl Output {
         self.json
     }
 
-    /// Prints a table as wide as the terminal is.
+    /// Prints a table that fits the terminal.
     pub(crate) fn table(&self, table: &Table) -> Result<(), Failure> {
         self.text(&table.render(TextFormat::of_stdout()))
     }
 
-    /// Prints one JSON document on a line of its own, for commands that go on, and says whether
-    /// someone still reads.
+    /// Prints one JSON line of a long-lived command. Returns whether stdout is still open.
     pub(crate) fn json_line(&self, document: &impl Serialize) -> Result<bool, Failure> {
         let text = serde_json::to_string(document)
             .map_err(|error| Failure::unexpected(error.to_string()))?;
@@ -47,12 +46,12 @@ impl Output {
         self.text(&printable_json(&text))
     }
 
-    /// Prints lines on stdout.
+    /// Prints lines to stdout.
     pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
         self.print(text).map(drop)
     }
 
-    /// Prints lines on stdout, and says whether someone still reads.
+    /// Prints lines to stdout. Returns whether stdout is still open.
     fn print(&self, text: &str) -> Result<bool, Failure> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text.as_bytes()).and_then(|()| {
@@ -70,8 +69,8 @@ impl Output {
         }
     }
 
-    /// Says something on stderr that is no failure. With JSON it is a log line, so that what a
-    /// program reads there by default is the error alone.
+    /// Prints a warning to stderr. With JSON it is a log line, so that stderr holds only errors by
+    /// default.
     pub(crate) fn warning(&self, text: &str) {
         if self.json {
             tracing::warn!("{text}");
@@ -80,8 +79,7 @@ impl Output {
         }
     }
 
-    /// Says what is wrong in a config, with the line that is meant. An entry that costs its server
-    /// is an error for programs too.
+    /// Prints a problem of a config with its line. With JSON an unusable entry is an error.
     pub(crate) fn problem(&self, problem: &ConfigProblem) {
         if self.json && problem.severity == Severity::LeftOut {
             let failure = Failure::unusable(problem);
@@ -97,8 +95,8 @@ impl Output {
         }
     }
 
-    /// Says what failed in a part of a command that goes on without it.
-    pub(crate) fn partly(&self, failure: &Failure) {
+    /// Prints the failure of one server in a command that goes on.
+    pub(crate) fn partial_failure(&self, failure: &Failure) {
         if self.json {
             self.failure(failure);
         } else {
@@ -106,14 +104,14 @@ impl Output {
         }
     }
 
-    /// Shows a failure, and gives its exit code.
+    /// Prints a failure, and returns its exit code.
     pub(crate) fn failure(&self, failure: &Failure) -> Exit {
         let line = if self.json {
             printable_json(&serde_json::to_string(failure).unwrap_or_default())
         } else if let Some(diagnostic) = &failure.diagnostic {
             format!("mcpvisor: {}", diagnostic.whole(ColorMode::of_stderr()))
         } else {
-            // A line that a server made looks like no line of ours.
+            // Further lines may be text of a server, so they are indented.
             let message = printable_lines(&failure.message).replace('\n', "\n  ");
             format!("mcpvisor: {message}")
         };
@@ -122,7 +120,7 @@ impl Output {
     }
 }
 
-/// A number of things, in the plural unless it is one.
+/// A count with its noun, in the plural unless it is 1.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),

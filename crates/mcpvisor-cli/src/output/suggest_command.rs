@@ -1,23 +1,23 @@
-//! Commands to type next, as they work: with the config that this one was given.
+//! Commands to type next, with the `--config` of this one.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// What `--config` said, in the words of a shell.
+/// The value of `--config`, quoted for a shell.
 static CONFIG: OnceLock<String> = OnceLock::new();
 
-/// Remembers which config was named, once per process.
+/// Remembers the config of the command line.
 pub(crate) fn remember_config(config: Option<&Path>) {
     if let Some(config) = config {
-        // Whatever it was, the first one counts: there is one command line.
-        let _ = CONFIG.set(word(&config.to_string_lossy()));
+        // There is one command line per process, so only the first call counts.
+        let _ = CONFIG.set(shell_word(&config.to_string_lossy()));
     }
 }
 
-/// A command of ours, as a person can type it. Names come from configs and servers, so each is one word
-/// of the shell, whatever it contains.
+/// A command that the user can paste. Names come from configs and servers, so each is quoted as one
+/// word.
 pub(crate) fn suggest_command(words: &[&str]) -> String {
-    let words: Vec<String> = words.iter().map(|text| word(text)).collect();
+    let words: Vec<String> = words.iter().map(|text| shell_word(text)).collect();
     let command = format!("mcpvisor {}", words.join(" "));
     match CONFIG.get() {
         Some(config) => format!("{command} --config {config}"),
@@ -25,8 +25,8 @@ pub(crate) fn suggest_command(words: &[&str]) -> String {
     }
 }
 
-/// A text as one word of a shell.
-fn word(text: &str) -> String {
+/// Quotes a text as one word of a shell.
+fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,:@%[]".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
@@ -40,9 +40,9 @@ mod tests {
 
     #[test]
     fn a_path_and_a_name_are_one_word_of_the_shell_each() {
-        assert_eq!(word("../mcp.json"), "../mcp.json");
-        assert_eq!(word("my mcp.json"), "'my mcp.json'");
-        assert_eq!(word("it's"), r"'it'\''s'");
+        assert_eq!(shell_word("../mcp.json"), "../mcp.json");
+        assert_eq!(shell_word("my mcp.json"), "'my mcp.json'");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
         assert_eq!(suggest_command(&["tools", "shop"]), "mcpvisor tools shop");
         assert_eq!(
             suggest_command(&["approve", "shop", "x; rm -r ~"]),

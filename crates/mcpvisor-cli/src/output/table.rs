@@ -1,31 +1,31 @@
-//! Columns of text that fit the terminal.
+//! Tables that fit the terminal.
 //!
-//! In a pipe a row is one line, whatever its length; on a terminal long cells are wrapped at words.
-//! Widths are those that a terminal gives to characters: wide ones take two columns.
+//! In a pipe a row is one line of any length; on a terminal long cells wrap at words. Wide characters
+//! take two columns.
 
 use unicode_width::UnicodeWidthStr;
 
 use super::wrap::wrapped;
 use super::{TextFormat, paint, printable};
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
-/// No column is made narrower than this to make room for others.
-const NARROWEST: usize = 8;
+/// Columns shrink to this width at least.
+const MIN_WIDTH: usize = 8;
 
-/// A last column that would get less room than this stands under its row instead.
-const ROOM_FOR_TEXT: usize = 24;
+/// A last column narrower than this is printed below its row instead.
+const MIN_LAST_WIDTH: usize = 24;
 
-/// Chooses the color of a cell by its text, as the number of an SGR sequence.
+/// The SGR color of a cell by its text.
 pub(crate) type Color = fn(&str) -> &'static str;
 
-/// A table that is aligned when it is printed; its cells are made printable.
+/// A table, aligned when it is rendered. Its cells are made printable.
 #[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     colored: Option<(usize, Color)>,
-    /// Columns that are shown only on terminals of this width and more.
+    /// Columns that are shown only on terminals of at least this width.
     wide_only: Option<(usize, &'static [usize])>,
 }
 
@@ -42,13 +42,13 @@ impl Table {
         self.rows.push(cells.map(|cell| printable(&cell)).into());
     }
 
-    /// Gives the cells of one column a color, where colors are shown.
+    /// Colors the cells of one column.
     pub(crate) fn colored(mut self, column: usize, color: Color) -> Self {
         self.colored = Some((column, color));
         self
     }
 
-    /// Leaves columns out where the terminal is narrower than this.
+    /// Omits columns on terminals narrower than this.
     pub(crate) fn only_if_wide(mut self, width: usize, columns: &'static [usize]) -> Self {
         self.wide_only = Some((width, columns));
         self
@@ -56,17 +56,17 @@ impl Table {
 
     /// The same table without some columns.
     fn without(&self, columns: &[usize]) -> Self {
-        let kept = |row: &Vec<String>| {
+        let remaining = |row: &Vec<String>| {
             let cells = row.iter().enumerate();
             let cells = cells.filter(|(column, _)| !columns.contains(column));
             cells.map(|(_, cell)| cell.clone()).collect()
         };
         let moved = self.colored.map(|(column, color)| {
-            let before = columns.iter().filter(|left_out| **left_out < column);
+            let before = columns.iter().filter(|omitted| **omitted < column);
             (column - before.count(), color)
         });
         Self {
-            rows: self.rows.iter().map(kept).collect(),
+            rows: self.rows.iter().map(remaining).collect(),
             colored: moved,
             wide_only: None,
         }
@@ -83,7 +83,7 @@ impl Table {
         let widths = self.widths(screen.width, columns);
         let text_width = widths.last().copied().unwrap_or(0);
         let needed = self.needed(columns.saturating_sub(1));
-        let crowded = columns > 1 && text_width < ROOM_FOR_TEXT.min(needed);
+        let crowded = columns > 1 && text_width < MIN_LAST_WIDTH.min(needed);
         match (crowded, screen.width) {
             (true, Some(width)) => self.render_under(screen, width, columns - 1),
             _ => self.render_beside(screen, &widths),
@@ -98,7 +98,7 @@ impl Table {
         text
     }
 
-    /// The last column stands under its row, indented.
+    /// Prints the last column below its row, indented.
     fn render_under(&self, screen: TextFormat, width: usize, columns: usize) -> String {
         let widths = self.widths(screen.width, columns);
         let mut text = String::new();
@@ -134,7 +134,7 @@ impl Table {
         }
     }
 
-    /// One line of a row, whose cells may have several.
+    /// One line of a row whose cells may have several.
     fn line(
         &self,
         header: bool,
@@ -145,12 +145,12 @@ impl Table {
         screen: TextFormat,
     ) -> String {
         let mut text = String::new();
-        let mut owed = 0;
+        let mut spaces = 0;
         for (column, lines) in cells.iter().enumerate() {
             let part = lines.get(line).map_or("", String::as_str);
             if !part.is_empty() {
-                text.extend(std::iter::repeat_n(' ', owed));
-                owed = 0;
+                text.extend(std::iter::repeat_n(' ', spaces));
+                spaces = 0;
                 let color = match self.colored {
                     _ if header => "1",
                     Some((colored, color)) if colored == column => color(&row[column]),
@@ -158,29 +158,29 @@ impl Table {
                 };
                 text.push_str(&paint(screen.color, color, part));
             }
-            // Spaces are written only when something follows them.
-            owed += widths[column].saturating_sub(part.width()) + GAP;
+            // No trailing spaces: they are written before the next cell.
+            spaces += widths[column].saturating_sub(part.width()) + GAP;
         }
         text
     }
 
-    /// The columns that the cells of a column need.
+    /// The width of the widest cell of a column.
     fn needed(&self, column: usize) -> usize {
         let cells = self.rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.width()).max().unwrap_or(0)
     }
 
-    /// The width of each column: what its cells need, or less where the terminal has less.
+    /// The width of each column: of its widest cell, or less on a narrow terminal.
     fn widths(&self, terminal: Option<usize>, columns: usize) -> Vec<usize> {
         let mut widths: Vec<usize> = (0..columns).map(|column| self.needed(column)).collect();
         let Some(terminal) = terminal else {
             return widths;
         };
-        let room = terminal.saturating_sub(GAP * columns.saturating_sub(1));
-        // The widest column gives first, one step at a time, so that short ones stay whole.
-        while widths.iter().sum::<usize>() > room {
+        let available = terminal.saturating_sub(GAP * columns.saturating_sub(1));
+        // Shrink the widest column step by step, so that narrow ones stay whole.
+        while widths.iter().sum::<usize>() > available {
             let widest = widths.iter().max().copied().unwrap_or(0);
-            if widest <= NARROWEST {
+            if widest <= MIN_WIDTH {
                 break;
             }
             if let Some(width) = widths.iter_mut().rev().find(|width| **width == widest) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_cells_are_harmless() {
+    fn columns_are_aligned_and_cells_are_printable() {
         let mut table = Table::new(["NAME", "STATE"]);
         table.row(["github".to_owned(), "up\x1b[0m".to_owned()]);
         table.row(["a".to_owned(), String::new()]);
@@ -240,7 +240,7 @@ github  up\\u{1b}[0m  all is well
     }
 
     #[test]
-    fn a_last_column_without_room_stands_under_its_row() {
+    fn a_last_column_that_is_too_narrow_is_printed_below_its_row() {
         assert_eq!(
             table().render(screen(36)),
             "\
@@ -255,7 +255,7 @@ github  up\\u{1b}[0m
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal_as_long_as_it_has_room_at_all() {
+    fn no_line_is_wider_than_the_terminal_unless_columns_have_their_minimum_width() {
         for width in 30..120 {
             for line in table().render(screen(width)).lines() {
                 assert!(line.width() <= width, "{width}: {line:?}");
@@ -265,12 +265,12 @@ github  up\\u{1b}[0m
         assert!(
             narrow
                 .lines()
-                .all(|line| line.width() <= 3 * NARROWEST + 2 * GAP)
+                .all(|line| line.width() <= 3 * MIN_WIDTH + 2 * GAP)
         );
     }
 
     #[test]
-    fn a_narrow_terminal_has_no_room_for_all_columns() {
+    fn a_narrow_terminal_omits_columns() {
         let mut table = Table::new(["NAME", "GEN", "STATE", "NOTE"])
             .colored(2, |_| "32")
             .only_if_wide(30, &[1]);
@@ -287,12 +287,12 @@ github  up\\u{1b}[0m
         };
         assert!(
             table.render(narrow).contains("\x1b[32mup"),
-            "the color moves along"
+            "the color moves with its column"
         );
     }
 
     #[test]
-    fn colors_are_only_where_they_are_shown() {
+    fn a_pipe_has_no_colors() {
         let table = table().colored(0, |name| if name == "github" { "32" } else { "0" });
         let colors = TextFormat {
             color: ColorMode::Colored,

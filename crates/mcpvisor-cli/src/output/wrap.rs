@@ -1,8 +1,8 @@
-//! Breaks a line into shorter ones, at words where there are any.
+//! Wraps lines at words, and cuts them.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The lines of a text, none wider than `width` columns. There is always one, perhaps empty.
+/// Wraps a text into lines of at most `width` columns. There is always one line, perhaps empty.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(2);
     if text.width() <= width {
@@ -17,7 +17,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
             used = 0;
         }
         for piece in pieces(word, width) {
-            // A piece that fills a line alone begins one.
+            // A piece that does not fit starts a new line.
             if used > 0 && used + gap + piece.width() > width {
                 lines.push(String::new());
                 used = 0;
@@ -34,7 +34,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A word in pieces that fit.
+/// Splits a word into pieces of at most `width` columns.
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut used = 0;
@@ -52,7 +52,7 @@ fn pieces(word: &str, width: usize) -> Vec<String> {
     pieces
 }
 
-/// The beginning of a text, at most so many columns wide, with a mark where it was cut.
+/// Cuts a text to at most `width` columns, with an ellipsis.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_characters_are_never_cut_in_half() {
+    fn wide_characters_are_not_split() {
         assert_eq!(wrapped("乳酪乳", 3), ["乳", "酪", "乳"]);
         assert_eq!(cut("乳酪乳酪", 6), "乳酪…");
         assert_eq!(cut("short", 6), "short");

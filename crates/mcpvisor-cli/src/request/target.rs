@@ -94,7 +94,8 @@ pub(crate) fn resolve<'w>(
                 TargetKind::Tool => ("tool", format!("call {server} TOOL")),
                 TargetKind::Prompt => ("prompt", format!("prompt {server} NAME")),
             };
-            Failure::usage(format!("missing {noun}. Usage: mcpvisor {usage}")).with_server(server)
+            Failure::usage(format!("missing {noun} name. Run `mcpvisor {usage}`."))
+                .with_server(server)
         }
         NoTarget::Ambiguous(readings) => {
             let readings = readings.iter();

@@ -1,7 +1,6 @@
-//! The loop of the screen: news in, keys in, drawing out. What it decides is in [`super::model`].
+//! The event loop of the screen: events and keys go to [`super::model`], which is drawn at intervals.
 //!
-//! Latency is that of pings of our own, one every two seconds to each connected server; in the demo
-//! it is that of the agents' calls.
+//! Latency is measured with pings to each connected server; in the demo, with the agents' calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,20 +22,20 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::ColorMode;
 
-/// How often the screen is diagnostic: countdowns move, and nobody sees more.
+/// The time between frames; countdowns need redraws.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// How often a server is pinged, and how long it may take.
+/// How often a server is pinged, and the timeout of a ping.
 const PING_EVERY: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keys and news that wait to be looked at.
-const WAITING: usize = 1_024;
+/// Queued keys and updates; further ones are dropped.
+const QUEUE: usize = 1_024;
 
-/// How often the thread of the keys looks whether it is still needed.
+/// How often the key thread checks whether to stop.
 const KEY_POLL: Duration = Duration::from_millis(50);
 
-/// ScreenUpdate for the screen from the one whose story it shows.
+/// An update of the screen by the demo.
 #[derive(Debug)]
 pub(crate) enum ScreenUpdate {
     Line(StoryLine),
@@ -46,26 +45,25 @@ pub(crate) enum ScreenUpdate {
     },
 }
 
-/// Where a story is told. A screen that is behind misses some of it; nobody waits for a screen.
+/// Sends updates to a screen. If the queue is full they are dropped, so the demo never waits.
 #[derive(Debug, Clone)]
 pub(crate) struct UpdateSender(mpsc::Sender<ScreenUpdate>);
 
 impl UpdateSender {
-    /// The teller's end and the screen's.
     pub(crate) fn new() -> (Self, mpsc::Receiver<ScreenUpdate>) {
-        let (sender, news) = mpsc::channel(WAITING);
-        (Self(sender), news)
+        let (sender, updates) = mpsc::channel(QUEUE);
+        (Self(sender), updates)
     }
 
-    pub(crate) fn send(&self, news: ScreenUpdate) {
-        let _ = self.0.try_send(news);
+    pub(crate) fn send(&self, update: ScreenUpdate) {
+        let _ = self.0.try_send(update);
     }
 }
 
-/// A screen on the terminal of this process. Dropping it gives the terminal back.
+/// A screen on the terminal of this process. Dropping it restores the terminal.
 pub(crate) struct LiveScreen {
     model: Model,
-    /// Before the terminal, so that it is dropped first.
+    /// Before the guard, so that it is dropped first.
     keys: Keys,
     guard: TerminalGuard,
     color: ColorMode,
@@ -79,7 +77,7 @@ pub(crate) struct LiveScreen {
     commands: JoinSet<String>,
 }
 
-/// Watches a fleet until the person at the keys has seen enough.
+/// Watches a fleet until the user quits.
 pub(crate) async fn watch(
     runtime: &Runtime,
     title: &str,
@@ -91,16 +89,16 @@ pub(crate) async fn watch(
 }
 
 impl LiveScreen {
-    /// Takes the terminal. With a story the keys cannot change the fleet.
+    /// Takes over the terminal. With a story, keys cannot change the fleet.
     pub(crate) fn open(
         runtime: &Runtime,
         title: &str,
         story: Option<mpsc::Receiver<ScreenUpdate>>,
     ) -> Result<Self, Failure> {
-        let told = story.is_some();
+        let has_story = story.is_some();
         Ok(Self {
-            model: Model::new(title, !told, told),
-            // The terminal first: keys are read in raw mode.
+            model: Model::new(title, !has_story, has_story),
+            // Before the keys, which are read in raw mode.
             guard: TerminalGuard::acquire()?,
             keys: Keys::read(),
             color: ColorMode::of_stdout(),
@@ -114,7 +112,7 @@ impl LiveScreen {
         })
     }
 
-    /// Runs until someone quits.
+    /// Runs until the user quits.
     pub(crate) async fn run(&mut self) -> Result<Exit, Failure> {
         let mut events = self.runtime.events();
         let mut frames = interval(FRAME);
@@ -122,7 +120,7 @@ impl LiveScreen {
         for interval in [&mut frames, &mut pings] {
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
-        let mut told = true;
+        let mut events_open = true;
         loop {
             tokio::select! {
                 _ = frames.tick() => self.draw()?,
@@ -135,33 +133,33 @@ impl LiveScreen {
                     }
                     self.draw()?;
                 }
-                event = events.recv(), if told && self.story.is_none() => match event {
-                    Ok(event) => self.happened(&event),
+                event = events.recv(), if events_open && self.story.is_none() => match event {
+                    Ok(event) => self.add_event(&event),
                     Err(mcpvisor::EventsError::Lagged(_)) => {}
-                    Err(_) => told = false,
+                    Err(_) => events_open = false,
                 },
-                Some(news) = next(&mut self.story) => match news {
-                    ScreenUpdate::Line(told) => self.model.happened(told),
-                    ScreenUpdate::Measured { server, took } => self.model.measured(&server, took),
+                Some(update) = next(&mut self.story) => match update {
+                    ScreenUpdate::Line(line) => self.model.add_line(line),
+                    ScreenUpdate::Measured { server, took } => self.model.add_sample(&server, took),
                 },
                 _ = pings.tick(), if self.story.is_none() => self.ping(),
                 Some(Ok((server, took))) = self.pings.join_next() => {
                     self.pinged.remove(&server);
-                    self.model.measured(&server, took);
+                    self.model.add_sample(&server, took);
                 }
-                Some(Ok(message)) = self.commands.join_next() => self.model.message(message),
+                Some(Ok(message)) = self.commands.join_next() => self.model.message = message,
             }
         }
     }
 
     fn draw(&mut self) -> Result<(), Failure> {
         #[cfg(debug_assertions)]
-        panic_if_asked();
+        panic_for_test();
         let mut rows: Vec<Row> = self.runtime.status().iter().map(Row::from).collect();
         rows.extend(self.unusable.iter().cloned());
-        self.model.statuses(rows);
+        self.model.set_rows(rows);
         if self.model.mode == Mode::Detail {
-            self.look();
+            self.load_detail();
         }
         let (model, color, now) = (&self.model, self.color, Instant::now());
         let drawn = self
@@ -172,8 +170,8 @@ impl LiveScreen {
         Ok(())
     }
 
-    /// What the detail view shows beyond the status.
-    fn look(&mut self) {
+    /// Loads what the detail view shows beyond the status.
+    fn load_detail(&mut self) {
         let Some(row) = self.model.current() else {
             return;
         };
@@ -189,9 +187,9 @@ impl LiveScreen {
         self.model.stderr = server.stderr_tail();
     }
 
-    fn happened(&mut self, event: &Event) {
+    fn add_event(&mut self, event: &Event) {
         if let Some((tone, text)) = describe(event) {
-            self.model.happened(StoryLine {
+            self.model.add_line(StoryLine {
                 at: self.started.elapsed(),
                 who: event
                     .server
@@ -203,7 +201,7 @@ impl LiveScreen {
         }
     }
 
-    /// Carries a command out beside the loop: closing a server takes its time.
+    /// Runs a command in a task, because closing a server takes time.
     fn command(&mut self, command: ScreenCommand) {
         let runtime = self.runtime.clone();
         self.commands.spawn(async move {
@@ -244,7 +242,7 @@ impl LiveScreen {
                 let begun = Instant::now();
                 let answered = match server.ping().deadline(PING_TIMEOUT).await {
                     Ok(()) => true,
-                    // A server that knows no ping says so, which takes as long.
+                    // An error reply to an unknown method has the same latency.
                     Err(error) => error.known() == Known::Answered,
                 };
                 (name, answered.then(|| begun.elapsed()))
@@ -260,20 +258,20 @@ async fn next(story: &mut Option<mpsc::Receiver<ScreenUpdate>>) -> Option<Screen
     }
 }
 
-/// So that a test can see what becomes of the terminal.
+/// For the test that a panic restores the terminal.
 #[cfg(debug_assertions)]
-#[expect(clippy::panic, reason = "that is what it is for")]
-fn panic_if_asked() {
+#[expect(clippy::panic, reason = "a test needs it")]
+fn panic_for_test() {
     if std::env::var_os("MCPVISOR_PANIC_SCREEN").is_some() {
-        panic!("the screen was asked to panic");
+        panic!("MCPVISOR_PANIC_SCREEN is set");
     }
 }
 
-/// An event in a line, if it is worth one.
+/// An event as a line, if it is shown.
 fn describe(event: &Event) -> Option<(Tone, String)> {
     Some(match &event.kind {
         EventKind::StateChanged { from, to, fault } => {
-            // A failed attempt has an event of its own.
+            // A failed attempt has its own event.
             let lost = matches!(from, StateName::Connected | StateName::Disabling);
             let fault = fault.as_ref().filter(|_| lost);
             let fault = fault.map_or_else(String::new, |fault| format!(": {fault}"));
@@ -305,7 +303,7 @@ fn describe(event: &Event) -> Option<(Tone, String)> {
         EventKind::CatalogChanged { list, diff, .. } => {
             let counts = [
                 ("new", &diff.added),
-                ("gone", &diff.removed),
+                ("removed", &diff.removed),
                 ("changed", &diff.changed),
             ];
             let counts = counts.iter().filter(|(_, names)| !names.is_empty());
@@ -317,29 +315,27 @@ fn describe(event: &Event) -> Option<(Tone, String)> {
                 format!("{list:?}: {}", counts.join(", ")).to_lowercase(),
             )
         }
-        EventKind::ActorRestarted { problem } => {
-            (Tone::Bad, format!("its actor was restarted: {problem}"))
-        }
+        EventKind::ActorRestarted { problem } => (Tone::Bad, format!("actor restarted: {problem}")),
         EventKind::Added => (Tone::Plain, "added".to_owned()),
         EventKind::Removed => (Tone::Plain, "removed".to_owned()),
         _ => return None,
     })
 }
 
-/// The thread that reads keys. It ends with this.
+/// The thread that reads keys. Dropping this stops it.
 struct Keys {
     pressed: mpsc::Receiver<Key>,
-    unneeded: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Keys {
     fn read() -> Self {
-        let (sender, pressed) = mpsc::channel(WAITING);
-        let unneeded = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&unneeded);
+        let (sender, pressed) = mpsc::channel(QUEUE);
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 match crossterm::event::poll(KEY_POLL) {
                     Ok(false) => {}
                     Ok(true) => {
@@ -350,14 +346,14 @@ impl Keys {
                             let _ = sender.try_send(key);
                         }
                     }
-                    // The terminal is gone: its hang-up ends the process.
+                    // The terminal is gone; its SIGHUP ends the process.
                     Err(_) => return,
                 }
             }
         });
         Self {
             pressed,
-            unneeded,
+            stop,
             thread: Some(thread),
         }
     }
@@ -365,8 +361,8 @@ impl Keys {
 
 impl Drop for Keys {
     fn drop(&mut self) {
-        self.unneeded.store(true, Ordering::Relaxed);
-        // It must have stopped reading when the terminal belongs to the shell again.
+        self.stop.store(true, Ordering::Relaxed);
+        // It must not read after the terminal is restored.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

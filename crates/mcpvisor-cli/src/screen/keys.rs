@@ -1,4 +1,4 @@
-//! Keys, as the screen understands them.
+//! Keys of the screen.
 
 use crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers};
 
@@ -15,12 +15,12 @@ pub(super) enum Key {
     Escape,
     Backspace,
     Char(char),
-    /// Ctrl-C: on a terminal in raw mode it is a key like others.
+    /// Ctrl-C or Ctrl-D, which are plain keys in raw mode.
     Interrupt,
 }
 
 impl Key {
-    /// The key of a terminal's event, if it is one that means something here.
+    /// The key of a terminal event, if the screen uses it.
     pub(super) fn of(event: &Event) -> Option<Self> {
         let Event::Key(key) = event else { return None };
         if key.kind == KeyEventKind::Release {

@@ -1,6 +1,6 @@
-//! What the screen shows, and what keys do to it.
+//! The state of the screen, and the effect of keys.
 //!
-//! Pure: whoever has news gives it as a method call, whoever draws reads the fields.
+//! Pure: the event loop calls its methods, the view reads its fields.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,19 +8,19 @@ use std::time::Duration;
 use super::keys::Key;
 use super::server_row::{Latency, Row};
 
-/// Events that are kept for the detail view and for the story.
+/// Stored events; older ones are dropped.
 const MAX_EVENTS: usize = 500;
 
-/// What a filter may be long.
+/// Characters of a filter.
 const MAX_FILTER: usize = 64;
 
-/// How far the page keys move.
+/// Rows that a page key moves.
 const PAGE: usize = 10;
 
-/// A command of the person at the keys, which the loop carries out.
+/// A command of the user, which the event loop runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScreenCommand {
-    /// Leave; `interrupted` when it was Ctrl-C.
+    /// `interrupted` for Ctrl-C.
     Quit {
         interrupted: bool,
     },
@@ -29,7 +29,7 @@ pub(super) enum ScreenCommand {
     Disable(String),
 }
 
-/// What is in front.
+/// The active view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
     #[default]
@@ -46,13 +46,13 @@ pub(super) enum Mode {
 pub(super) enum Order {
     #[default]
     Name,
-    /// Those in trouble first.
+    /// Failed ones first.
     State,
     /// The busiest first.
     Calls,
 }
 
-/// How a line is meant.
+/// The tone of a line, which decides its color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Tone {
     #[default]
@@ -63,35 +63,35 @@ pub(crate) enum Tone {
     Title,
 }
 
-/// Something that happened.
+/// One event as a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoryLine {
-    /// Since the screen began.
+    /// Time since the screen started.
     pub(crate) at: Duration,
-    /// A server, or whoever did it.
+    /// A server, or an agent of the demo.
     pub(crate) who: String,
     pub(crate) text: String,
     pub(crate) tone: Tone,
 }
 
-/// All that is shown.
+/// The state of the screen.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) title: String,
-    /// Whether the keys may change the fleet.
+    /// Whether keys may change the fleet.
     pub(super) controls: bool,
-    /// Whether the events are a story that is shown beside the table.
+    /// Whether events are shown below the table.
     pub(super) story: bool,
     pub(super) mode: Mode,
     pub(super) order: Order,
     pub(super) filter: String,
     pub(super) selected: Option<String>,
-    /// Lines that the detail view is scrolled down.
+    /// Scroll offset of the detail view, in lines.
     pub(super) scroll: usize,
     pub(super) events: VecDeque<StoryLine>,
-    /// The answer to the last command.
+    /// The result of the last command.
     pub(super) message: String,
-    /// Of the server in the detail view.
+    /// Tools of the server in the detail view.
     pub(super) tools: Vec<String>,
     pub(super) stderr: String,
     rows: Vec<Row>,
@@ -108,33 +108,27 @@ impl Model {
         }
     }
 
-    /// The present state of all servers.
-    pub(super) fn statuses(&mut self, rows: Vec<Row>) {
+    pub(super) fn set_rows(&mut self, rows: Vec<Row>) {
         self.rows = rows;
         self.keep_selection();
     }
 
-    /// A round trip to a server, or none.
-    pub(super) fn measured(&mut self, server: &str, sample: Option<Duration>) {
+    /// Adds a round trip to a server; `None` without an answer.
+    pub(super) fn add_sample(&mut self, server: &str, sample: Option<Duration>) {
         self.latency
             .entry(server.to_owned())
             .or_default()
             .add(sample);
     }
 
-    pub(super) fn happened(&mut self, told: StoryLine) {
+    pub(super) fn add_line(&mut self, line: StoryLine) {
         if self.events.len() == MAX_EVENTS {
             self.events.pop_front();
         }
-        self.events.push_back(told);
+        self.events.push_back(line);
     }
 
-    /// What became of a command.
-    pub(super) fn message(&mut self, text: String) {
-        self.message = text;
-    }
-
-    /// The round trips to a server.
+    /// The latency of a server as text.
     pub(super) fn latency(&self, server: &str) -> String {
         self.latency
             .get(server)
@@ -145,15 +139,15 @@ impl Model {
         &self.rows
     }
 
-    /// The servers that the filter leaves, in order.
+    /// The servers that match the filter, in order.
     pub(super) fn visible(&self) -> Vec<&Row> {
-        let wanted = self.filter.to_lowercase();
-        let fits =
-            |row: &&Row| row.name.to_lowercase().contains(&wanted) || row.state.contains(&wanted);
-        let mut rows: Vec<&Row> = self.rows.iter().filter(fits).collect();
+        let filter = self.filter.to_lowercase();
+        let matches =
+            |row: &&Row| row.name.to_lowercase().contains(&filter) || row.state.contains(&filter);
+        let mut rows: Vec<&Row> = self.rows.iter().filter(matches).collect();
         match self.order {
             Order::Name => rows.sort_by(|one, other| one.name.cmp(&other.name)),
-            Order::State => rows.sort_by_key(|row| (trouble(&row.state), row.name.clone())),
+            Order::State => rows.sort_by_key(|row| (state_rank(&row.state), row.name.clone())),
             Order::Calls => rows.sort_by_key(|row| {
                 (
                     std::cmp::Reverse(row.in_flight + row.waiting),
@@ -164,7 +158,7 @@ impl Model {
         rows
     }
 
-    /// The place of the selected server among the visible ones.
+    /// The position of the selected server among the visible ones.
     pub(super) fn position(&self) -> Option<usize> {
         let selected = self.selected.as_deref()?;
         self.visible().iter().position(|row| row.name == selected)
@@ -176,7 +170,7 @@ impl Model {
         self.rows.iter().find(|row| row.name == selected)
     }
 
-    /// Takes a key, and says what it commands of the fleet.
+    /// Handles a key, and returns its command for the fleet.
     pub(super) fn key(&mut self, key: Key) -> Option<ScreenCommand> {
         if key == Key::Interrupt {
             return Some(ScreenCommand::Quit { interrupted: true });
@@ -272,7 +266,7 @@ impl Model {
         self.selected = self.visible().get(position).map(|row| row.name.clone());
     }
 
-    /// The cursor stays on its server; when that is hidden, it goes to the first one.
+    /// Keeps the cursor on its server, or moves it to the first one if that is hidden.
     fn keep_selection(&mut self) {
         if self.position().is_none() {
             self.select(0);
@@ -283,8 +277,8 @@ impl Model {
     }
 }
 
-/// How urgently a state asks for a person: those in trouble come first.
-fn trouble(state: &str) -> u8 {
+/// The sort order of states: failed ones first.
+fn state_rank(state: &str) -> u8 {
     match state {
         "permanently_failed" => 0,
         "disconnected" => 1,
@@ -311,7 +305,7 @@ mod tests {
 
     fn model() -> Model {
         let mut model = Model::new("fleet", true, false);
-        model.statuses(vec![
+        model.set_rows(vec![
             row("alpha", "connected", 0),
             row("beta", "reconnecting", 0),
             row("gamma", "connected", 5),
@@ -388,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_about_the_server_under_the_cursor() {
+    fn commands_apply_to_the_server_under_the_cursor() {
         let mut model = model();
         keys(&mut model, &[Key::Down]);
         let command = |model: &mut Model, c| model.key(Key::Char(c));
@@ -425,15 +419,15 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_gone_loses_the_cursor_and_its_detail_view() {
+    fn removing_a_server_moves_the_cursor_and_closes_its_detail_view() {
         let mut model = model();
         keys(&mut model, &[Key::Down, Key::Enter]);
-        model.statuses(vec![row("alpha", "connected", 0)]);
+        model.set_rows(vec![row("alpha", "connected", 0)]);
         assert_eq!(
             (model.mode, model.selected.as_deref()),
             (Mode::List, Some("alpha"))
         );
-        model.statuses(Vec::new());
+        model.set_rows(Vec::new());
         assert_eq!(model.selected, None);
         assert_eq!(
             keys(&mut model, &[Key::Down, Key::Enter, Key::Char('r')]),
@@ -445,7 +439,7 @@ mod tests {
     fn events_are_bounded() {
         let mut model = model();
         for number in 0..MAX_EVENTS + 10 {
-            model.happened(StoryLine {
+            model.add_line(StoryLine {
                 at: Duration::ZERO,
                 who: "alpha".to_owned(),
                 text: number.to_string(),

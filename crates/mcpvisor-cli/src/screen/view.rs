@@ -1,4 +1,4 @@
-//! Draws the model. Everything that a server message is made printable first.
+//! Draws the model. Text of servers is made printable.
 
 use std::time::Instant;
 
@@ -15,16 +15,16 @@ use super::model::{Mode, Model, Order, StoryLine, Tone};
 use super::server_row::Row;
 use crate::output::{ColorMode, counted, cut, printable};
 
-/// A screen that is narrower shows only names, states and errors.
+/// Narrower screens show only names, states and errors.
 const WIDE: u16 = 90;
 
-/// The story gets this share of the screen, the table the rest.
+/// The share of the screen for the story; the table gets the rest.
 const STORY_PERCENT: u16 = 65;
 
-/// Tools that the detail view names.
+/// Tools listed in the detail view.
 const MAX_TOOLS: usize = 200;
 
-/// Draws everything.
+/// Draws the screen.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: ColorMode, now: Instant) {
     let paint = Paint(color);
     let [top, middle, bottom] = Layout::vertical([
@@ -41,7 +41,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: ColorMode, now: 
                 Layout::vertical([Constraint::Fill(1), Constraint::Percentage(STORY_PERCENT)])
                     .areas(middle);
             list(frame, table, model, paint, now);
-            tale(frame, story, model, paint);
+            story_pane(frame, story, model, paint);
         }
         Mode::List | Mode::Filter | Mode::Help => list(frame, middle, model, paint, now),
     }
@@ -51,7 +51,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, color: ColorMode, now: 
     frame.render_widget(footer(model, paint), bottom);
 }
 
-/// Styles, or none where colors are unwanted.
+/// Styles, which are empty in plain mode.
 #[derive(Clone, Copy)]
 struct Paint(ColorMode);
 
@@ -90,7 +90,7 @@ impl Paint {
     }
 }
 
-/// The name of the screen, and how many servers are in which state.
+/// The title, and the number of servers in each state.
 fn headline(model: &Model, paint: Paint) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut spans = vec![Span::styled(
@@ -172,35 +172,35 @@ fn cells(row: &Row, model: &Model, paint: Paint, now: Instant, wide: bool) -> Ce
     ])
 }
 
-/// The newest part of the story.
-fn tale(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint) {
-    let block = Block::new().borders(Borders::TOP).title(" what happens ");
-    let room = usize::from(block.inner(area).height);
+/// The latest lines of the story.
+fn story_pane(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint) {
+    let block = Block::new().borders(Borders::TOP).title(" events ");
+    let height = usize::from(block.inner(area).height);
     let width = usize::from(area.width);
-    let skipped = model.events.len().saturating_sub(room);
+    let skipped = model.events.len().saturating_sub(height);
     let lines: Vec<Line<'_>> = model
         .events
         .iter()
         .skip(skipped)
-        .map(|told| line(told, paint, width))
+        .map(|event| line(event, paint, width))
         .collect();
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-fn line(told: &StoryLine, paint: Paint, width: usize) -> Line<'static> {
-    let style = paint.tone(told.tone);
-    if told.tone == Tone::Title {
-        return Line::styled(cut(&printable(&told.text), width), style);
+fn line(event: &StoryLine, paint: Paint, width: usize) -> Line<'static> {
+    let style = paint.tone(event.tone);
+    if event.tone == Tone::Title {
+        return Line::styled(cut(&printable(&event.text), width), style);
     }
     let before = format!(
         "{:>7.3} s  {:<9} ",
-        told.at.as_secs_f64(),
-        printable(&told.who)
+        event.at.as_secs_f64(),
+        printable(&event.who)
     );
-    let room = width.saturating_sub(before.width());
+    let available = width.saturating_sub(before.width());
     Line::from(vec![
         Span::styled(before, paint.dim()),
-        Span::styled(cut(&printable(&told.text), room), style),
+        Span::styled(cut(&printable(&event.text), available), style),
     ])
 }
 
@@ -213,8 +213,8 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
     lines.push(heading("events"));
     let block = Block::bordered().title(format!(" {} ", printable(&row.name)));
     let width = usize::from(block.inner(area).width);
-    let events = model.events.iter().filter(|told| told.who == row.name);
-    let events: Vec<Line<'_>> = events.map(|told| line(told, paint, width)).collect();
+    let events = model.events.iter().filter(|event| event.who == row.name);
+    let events: Vec<Line<'_>> = events.map(|event| line(event, paint, width)).collect();
     let old = events.len().saturating_sub(10);
     lines.extend(events.into_iter().skip(old));
     lines.push(Line::raw(""));
@@ -237,7 +237,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
     frame.render_widget(text, area);
 }
 
-/// What is known of a server, one line each.
+/// The facts of a server, one line each.
 fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut fact = |name: &'static str, value: String, style: Style| {
@@ -254,7 +254,7 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
     fact("attempt", row.attempts_in_words(now), plain);
     fact(
         "calls",
-        format!("{} in flight, {} waiting", row.in_flight, row.waiting),
+        format!("{} in flight, {} queued", row.in_flight, row.waiting),
         plain,
     );
     fact("latency", model.latency(&row.name), plain);
@@ -277,11 +277,11 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
         row.last_error.clone(),
         paint.color(Color::Red),
     );
-    fact("what to do", row.action.clone(), plain);
+    fact("action", row.action.clone(), plain);
     lines
 }
 
-/// What can be typed, or what was answered to it.
+/// The keys, or the result of the last command.
 fn footer(model: &Model, paint: Paint) -> Line<'static> {
     let order = match model.order {
         Order::Name => "name",
@@ -290,7 +290,7 @@ fn footer(model: &Model, paint: Paint) -> Line<'static> {
     };
     let text = match model.mode {
         Mode::Filter => return Line::raw(format!(" filter: {}▏", printable(&model.filter))),
-        Mode::Help => " any key goes back".to_owned(),
+        Mode::Help => " press any key to go back".to_owned(),
         _ if !model.message.is_empty() => format!(" {}", printable(&model.message)),
         Mode::Detail if model.controls => {
             " ↑↓ scroll  r reconnect  e enable  d disable  q back".to_owned()
@@ -309,7 +309,7 @@ fn footer(model: &Model, paint: Paint) -> Line<'static> {
 
 fn help(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let mut lines = vec![
-        "↑ ↓ j k       move           PgUp PgDn Home End   further",
+        "↑ ↓ j k       move           PgUp PgDn Home End   page, first, last",
         "enter         one server: events, tools, stderr",
         "/             filter by name or state; esc clears it",
         "s             sort by name, state or calls",
@@ -320,10 +320,11 @@ fn help(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     lines.extend([
         "q Ctrl-C      quit",
         "",
-        "GEN is the number of connections so far, ATTEMPTS the used part",
-        "of the reconnect budget and the time to the next one, CALLS those",
-        "in flight + those that wait, LATENCY the round trips of our own",
-        "pings, TOOLS the size of the catalog (? is not confirmed).",
+        "GEN       connections so far",
+        "ATTEMPTS  used reconnect budget, time until the next attempt",
+        "CALLS     in flight + queued",
+        "LATENCY   round trips of pings",
+        "TOOLS     catalog size (? = not confirmed)",
     ]);
     let height = u16::try_from(lines.len()).unwrap_or(0) + 2;
     let width = 68.min(area.width);
@@ -360,7 +361,7 @@ mod tests {
             ..Row::default()
         };
         let mut model = Model::new("mcpvisor  mcp.json", true, false);
-        model.statuses(vec![
+        model.set_rows(vec![
             Row {
                 server: "notes 1.0.0".to_owned(),
                 in_flight: 3,
@@ -385,13 +386,13 @@ mod tests {
             },
         ]);
         for ms in [2, 3, 9, 4] {
-            model.measured("notes", Some(Duration::from_millis(ms)));
+            model.add_sample("notes", Some(Duration::from_millis(ms)));
         }
-        model.happened(told("weather", "connected → reconnecting", Tone::Bad));
+        model.add_line(line_of("weather", "connected → reconnecting", Tone::Bad));
         model
     }
 
-    fn told(who: &str, text: &str, tone: Tone) -> StoryLine {
+    fn line_of(who: &str, text: &str, tone: Tone) -> StoryLine {
         StoryLine {
             at: Duration::from_millis(1_500),
             who: who.to_owned(),
@@ -400,7 +401,7 @@ mod tests {
         }
     }
 
-    fn drawn(model: &Model, width: u16, height: u16, now: Instant) -> String {
+    fn render(model: &Model, width: u16, height: u16, now: Instant) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal
             .draw(|frame| draw(frame, model, ColorMode::Colored, now))
@@ -426,8 +427,8 @@ mod tests {
     fn the_list_in_a_wide_and_in_a_narrow_terminal() {
         let now = Instant::now();
         let model = fleet(now);
-        snapshot("list_wide", &drawn(&model, 120, 10, now));
-        snapshot("list_narrow", &drawn(&model, 60, 8, now));
+        snapshot("list_wide", &render(&model, 120, 10, now));
+        snapshot("list_narrow", &render(&model, 60, 8, now));
     }
 
     #[test]
@@ -439,7 +440,7 @@ mod tests {
         for key in [Key::Down, Key::Down, Key::Enter] {
             model.key(key);
         }
-        snapshot("detail", &drawn(&model, 80, 24, now));
+        snapshot("detail", &render(&model, 80, 24, now));
     }
 
     #[test]
@@ -447,12 +448,12 @@ mod tests {
         let now = Instant::now();
         let mut model = fleet(now);
         let text = format!("connected → reconnecting: {} END", "乳酪 ".repeat(30));
-        model.happened(told("weather", &text, Tone::Bad));
+        model.add_line(line_of("weather", &text, Tone::Bad));
         for key in [Key::Down, Key::Down, Key::Enter] {
             model.key(key);
         }
         for width in [79, 80, 81] {
-            let screen = drawn(&model, width, 24, now);
+            let screen = render(&model, width, 24, now);
             let line = screen.lines().find(|line| line.contains('乳')).unwrap();
             assert!(line.trim_end_matches([' ', '│']).ends_with('…'), "{screen}");
             let many = screen.lines().filter(|line| line.contains('乳'));
@@ -461,14 +462,14 @@ mod tests {
     }
 
     #[test]
-    fn one_of_something_has_no_plural() {
+    fn a_count_of_one_is_singular() {
         let now = Instant::now();
         let mut model = fleet(now);
         let mut row = model.current().unwrap().clone();
         (row.tools, row.prompts, row.resources) = (1, 2, 1);
-        model.statuses(vec![row]);
+        model.set_rows(vec![row]);
         model.key(Key::Enter);
-        let screen = drawn(&model, 80, 24, now);
+        let screen = render(&model, 80, 24, now);
         assert!(screen.contains("1 tool, 2 prompts, 1 resource"), "{screen}");
     }
 
@@ -477,11 +478,11 @@ mod tests {
         let now = Instant::now();
         let mut model = fleet(now);
         model.key(Key::Char('?'));
-        snapshot("help", &drawn(&model, 100, 20, now));
+        snapshot("help", &render(&model, 100, 20, now));
         for key in [Key::Escape, Key::Char('/'), Key::Char('w'), Key::Char('e')] {
             model.key(key);
         }
-        snapshot("filter", &drawn(&model, 100, 8, now));
+        snapshot("filter", &render(&model, 100, 8, now));
     }
 
     #[test]
@@ -490,10 +491,18 @@ mod tests {
         let mut model = fleet(now);
         model.story = true;
         model.controls = false;
-        model.happened(told("", "Act 2: notes is killed in mid-call", Tone::Title));
-        model.happened(told("fault", "kill -9 4711", Tone::Fault));
-        model.happened(told("planner", "answered by the new process", Tone::Good));
-        snapshot("story", &drawn(&model, 100, 16, now));
+        model.add_line(line_of(
+            "",
+            "Act 2: notes is killed in mid-call",
+            Tone::Title,
+        ));
+        model.add_line(line_of("fault", "kill -9 4711", Tone::Fault));
+        model.add_line(line_of(
+            "planner",
+            "answered by the new process",
+            Tone::Good,
+        ));
+        snapshot("story", &render(&model, 100, 16, now));
     }
 
     #[test]
@@ -505,10 +514,10 @@ mod tests {
             state: "connected".to_owned(),
             ..Row::default()
         });
-        model.statuses(many.collect());
-        assert!(drawn(&model, 100, 20, now).contains("server-000"));
+        model.set_rows(many.collect());
+        assert!(render(&model, 100, 20, now).contains("server-000"));
         model.key(Key::End);
-        let end = drawn(&model, 100, 20, now);
+        let end = render(&model, 100, 20, now);
         assert!(
             end.contains("server-199") && !end.contains("server-000"),
             "{end}"
@@ -517,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_of_a_terminal_is_too_small() {
+    fn any_terminal_size_can_be_drawn() {
         let now = Instant::now();
         let mut model = fleet(now);
         model.story = true;
@@ -530,13 +539,13 @@ mod tests {
         ] {
             model.key(key);
             for (width, height) in [(1, 1), (2, 3), (10, 2), (300, 4), (5, 100)] {
-                drawn(&model, width, height, now);
+                render(&model, width, height, now);
             }
         }
     }
 
     #[test]
-    fn without_colors_there_are_none() {
+    fn plain_mode_has_no_colors() {
         let now = Instant::now();
         let model = fleet(now);
         let mut terminal = Terminal::new(TestBackend::new(120, 10)).unwrap();

@@ -62,7 +62,7 @@ impl Action {
         match self {
             Self::InstallCommand {
                 searched_path: true,
-            } => "install it, or set its full path as \"command\"; PATH was searched",
+            } => "install it, or set its full path as \"command\"",
             Self::InstallCommand {
                 searched_path: false,
             } => "install it, or correct the path in \"command\"",

@@ -1,4 +1,4 @@
-//! Whether the command of a server can be run, without running it.
+//! Checks whether the command of a server can run, without running it.
 
 use std::path::Path;
 
@@ -6,20 +6,20 @@ use mcpvisor::Transport;
 
 use super::report::Check;
 
-/// What can be said of the command of a server that is a child process.
+/// Checks the command of a stdio server.
 pub(super) fn check(transport: &Transport) -> Option<Check> {
     let command = transport.as_stdio()?;
     let folder = transport.folder();
     if folder.as_deref().is_some_and(|folder| !folder.is_dir()) {
         return Some(Check::bad(
             "command",
-            "the folder that it starts in does not exist",
-            "create it, or correct \"cwd\"",
+            "the working directory does not exist",
+            "Create it, or correct \"cwd\".",
         ));
     }
     Some(match command.locate() {
         Ok(file) => {
-            // A path that is not absolute is one of the child's own folder.
+            // A relative path starts at the child's working directory.
             let place = folder.map_or_else(|| file.clone(), |folder| folder.join(&file));
             match trouble(&place) {
                 None => Check::good("command", command.shown(&file)),
@@ -29,7 +29,7 @@ pub(super) fn check(transport: &Transport) -> Option<Check> {
                     Check::bad(
                         "command",
                         format!("{command}: the file does not exist"),
-                        "write the program alone in \"command\", and what follows it in \"args\"",
+                        "Move the arguments from \"command\" to \"args\".",
                     )
                 }
                 Some((problem, action)) => {
@@ -41,21 +41,21 @@ pub(super) fn check(transport: &Transport) -> Option<Check> {
     })
 }
 
-/// Why a file cannot be run, and what to do.
+/// Why a file cannot run, and what to do.
 fn trouble(file: &Path) -> Option<(&'static str, &'static str)> {
     match file.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Some((
-            "cannot be looked at: permission denied",
-            "change who may enter its folder, or correct \"command\"",
+            "cannot be accessed: permission denied",
+            "Change the permissions of its folder, or correct \"command\".",
         )),
         Err(_) => Some((
             "does not exist",
-            "install it, or correct the path in \"command\"",
+            "Install it, or correct the path in \"command\".",
         )),
-        Ok(data) if data.is_dir() => Some(("is a folder", "correct the path in \"command\"")),
+        Ok(data) if data.is_dir() => Some(("is a folder", "Correct the path in \"command\".")),
         Ok(data) if !is_executable(&data) => Some((
             "is not executable",
-            "make it executable with \"chmod +x\", or correct \"command\"",
+            "Make it executable with \"chmod +x\", or correct \"command\".",
         )),
         Ok(_) => None,
     }

@@ -42,8 +42,8 @@ async fn examine(
         Ok(read) => read,
         Err(failure) => {
             let action = match failure.diagnostic {
-                Some(_) => "mend it, or name another with --config",
-                None => "write one, or name one with --config",
+                Some(_) => "Fix it, or pass another with `--config`.",
+                None => "Create one, or pass one with `--config`.",
             };
             checks.push(Check {
                 diagnostic: failure.diagnostic,
@@ -56,7 +56,7 @@ async fn examine(
     if let Some(only) = only {
         config = match fleet::only(config.clone(), only) {
             Ok(config) => config,
-            // An entry that was left out is what the doctor is for.
+            // The doctor reports an unusable entry.
             Err(failure) if failure.code != "unknown_server" => {
                 config.servers.clear();
                 config
@@ -65,7 +65,7 @@ async fn examine(
         };
     }
     checks.push(machine_checks::config(&source, may_start));
-    checks.extend(machine_checks::doubts(&config, &source));
+    checks.extend(machine_checks::config_problems(&config, &source));
     checks.extend(machine_without(Some(&config)));
     let mut servers = server_checks::entries(&config, &source);
     if let Some(only) = only {
@@ -84,15 +84,15 @@ async fn examine(
     Ok(report)
 }
 
-/// The machine, apart from the config.
+/// The checks of the machine besides the config.
 fn machine_without(config: Option<&Config>) -> Vec<Check> {
     let mut checks: Vec<Check> = machine_checks::trusted().into_iter().collect();
     checks.push(machine_checks::state_folder(config));
-    checks.push(machine_checks::left_behind(config));
+    checks.push(machine_checks::orphaned_servers(config));
     checks
 }
 
-/// Waits for all servers at once, and adds what became of each.
+/// Waits for all servers at once, and adds the result of each.
 async fn connect(
     runtime: &Runtime,
     reports: &mut [ServerReport],

@@ -1,5 +1,4 @@
-//! What the doctor looks at beside the servers: the config, trust, the state folder, and processes
-//! that an earlier run may have left.
+//! Checks besides the servers: config, trust, state folder, and orphaned processes.
 
 use std::path::Path;
 
@@ -11,22 +10,22 @@ use crate::config::source::Source;
 use crate::config::state_dir;
 use crate::output::probe_writable;
 
-/// The config, and whether its commands may run.
+/// Checks the config, and whether its commands may run.
 pub(super) fn config(source: &Source, trusted: bool) -> Check {
     let path = source.path().display();
     match trusted {
-        true if source.is_named() => Check::good("config", format!("{path}, named")),
-        true => Check::good("config", format!("{path}, found and trusted")),
+        true if source.is_named() => Check::good("config", format!("{path}, from --config")),
+        true => Check::good("config", format!("{path}, trusted")),
         false => Check::bad(
             "config",
-            format!("{path} is not trusted, so nothing of it is started"),
+            format!("{path} is not trusted; no server was started"),
             "Review it, then run `mcpvisor trust`.",
         ),
     }
 }
 
-/// What is odd in the config beside its servers, such as an entry that is as good as absent.
-pub(super) fn doubts(config: &Config, source: &Source) -> Vec<Check> {
+/// Problems of the config that belong to no configured server.
+pub(super) fn config_problems(config: &Config, source: &Source) -> Vec<Check> {
     let path = source.path().display().to_string();
     let doubts = config.problems.iter();
     let of_a_server = |problem: &&ConfigProblem| match &problem.server {
@@ -42,7 +41,7 @@ pub(super) fn doubts(config: &Config, source: &Source) -> Vec<Check> {
         .collect()
 }
 
-/// How many configs are trusted.
+/// Counts the trusted configs.
 pub(super) fn trusted() -> Option<Check> {
     let trusted = state_dir::trust_store()?.list();
     Some(match trusted {
@@ -55,48 +54,48 @@ pub(super) fn trusted() -> Option<Check> {
         ),
         Err(error) => Check::bad(
             "trust",
-            format!("the list of trusted configs cannot be read: {error}"),
-            "mend the state folder",
+            format!("cannot read the list of trusted configs: {error}"),
+            "Fix the state folder.",
         ),
     })
 }
 
-/// Whether something can be kept from run to run.
+/// Checks the state folder.
 pub(super) fn state_folder(config: Option<&Config>) -> Check {
     let folder = config.map_or_else(state_dir::default_dir, state_dir::dir_for);
     let Some(folder) = folder else {
         return Check::bad(
             "state folder",
-            "there is none",
-            "set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR",
+            "none",
+            "Set HOME, XDG_STATE_HOME or MCPVISOR_STATE_DIR.",
         );
     };
     let shown = folder.display().to_string();
-    match can_be_written(&folder) {
-        Ok(()) => Check::good("state folder", format!("{shown} can be written")),
+    match check_writable(&folder) {
+        Ok(()) => Check::good("state folder", format!("{shown} is writable")),
         Err(error) => Check::bad(
             "state folder",
-            format!("{shown} cannot be written: {error}"),
-            "change its owner, or name another with MCPVISOR_STATE_DIR",
+            format!("{shown} is not writable: {error}"),
+            "Change its owner, or set MCPVISOR_STATE_DIR.",
         ),
     }
 }
 
-/// Tries it, in the nearest folder that exists: the doctor leaves nothing behind.
-fn can_be_written(folder: &Path) -> std::io::Result<()> {
-    let mut there = folder;
-    while !there.exists() {
-        match there.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => there = parent,
-            _ => there = Path::new("."),
+/// Checks the nearest existing folder, because the doctor creates none.
+fn check_writable(folder: &Path) -> std::io::Result<()> {
+    let mut existing = folder;
+    while !existing.exists() {
+        match existing.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => existing = parent,
+            _ => existing = Path::new("."),
         }
     }
-    probe_writable(there)
+    probe_writable(existing)
 }
 
-/// Servers of this config that run without a parent.
+/// Finds servers of this config that run without a parent.
 #[cfg(target_os = "linux")]
-pub(super) fn left_behind(config: Option<&Config>) -> Check {
+pub(super) fn orphaned_servers(config: Option<&Config>) -> Check {
     let commands = config.into_iter().flat_map(|config| &config.servers);
     let commands: Vec<_> = commands
         .filter_map(|server| server.transport.as_stdio())
@@ -106,24 +105,21 @@ pub(super) fn left_behind(config: Option<&Config>) -> Check {
         .map(|(pid, _)| pid.to_string())
         .collect();
     if left.is_empty() {
-        return Check::good("processes", "none was left behind by an earlier run");
+        return Check::good("processes", "no orphaned servers");
     }
     Check::bad(
         "processes",
-        format!(
-            "servers of this config run without a parent: {}",
-            left.join(", ")
-        ),
-        format!("end them with: kill {}", left.join(" ")),
+        format!("orphaned servers of this config: {}", left.join(", ")),
+        format!("Run `kill {}`.", left.join(" ")),
     )
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn left_behind(_: Option<&Config>) -> Check {
-    Check::good("processes", "not looked at on this system")
+pub(super) fn orphaned_servers(_: Option<&Config>) -> Check {
+    Check::good("processes", "not checked on this system")
 }
 
-/// Our processes whose parent is gone, with their command lines.
+/// The user's processes whose parent is gone, with their command lines.
 #[cfg(target_os = "linux")]
 fn orphans() -> impl Iterator<Item = (u32, Vec<std::ffi::OsString>)> {
     use std::os::unix::ffi::OsStringExt;

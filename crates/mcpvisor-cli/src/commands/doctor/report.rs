@@ -1,4 +1,4 @@
-//! What the doctor found, for people and for programs.
+//! The report of `doctor`, as text and as JSON.
 
 use mcpvisor::config::{ConfigProblem, Severity};
 use serde::Serialize;
@@ -6,20 +6,19 @@ use serde::Serialize;
 use crate::exit::Exit;
 use crate::output::{ColorMode, Diagnostic, counted, paint, printable};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Check {
     pub(super) check: &'static str,
     pub(super) ok: bool,
-    /// What was seen.
     pub(super) detail: String,
-    /// It works, and should be looked at all the same.
+    /// It works, but deserves attention.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) warning: bool,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) action: Option<String>,
-    /// The line of the config that it is about, for people.
+    /// The line of the config, for text output.
     #[serde(skip)]
     pub(super) diagnostic: Option<Diagnostic>,
 }
@@ -28,33 +27,33 @@ pub(super) struct Check {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ServerReport {
     pub(super) name: String,
-    /// The file that its entry comes from.
+    /// The file of its entry.
     pub(super) config: String,
     pub(super) transport: String,
-    /// What it became; nothing when it was not started.
+    /// Its state; `None` if it was not started.
     pub(super) state: Option<String>,
     pub(super) protocol: Option<String>,
     pub(super) connect_ms: Option<u64>,
     pub(super) tools: Option<usize>,
     pub(super) checks: Vec<Check>,
-    /// The end of what it wrote on stderr, when it failed.
+    /// The end of its stderr, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stderr: Option<String>,
     #[serde(skip)]
     pub(super) needs_authorization: bool,
-    /// It had no verdict when the time was up.
+    /// It did not settle in time.
     #[serde(skip)]
     pub(super) late: bool,
 }
 
-/// Everything.
+/// All results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) ok: bool,
     pub(super) problems: usize,
     pub(super) machine: Vec<Check>,
     pub(super) servers: Vec<ServerReport>,
-    /// Whether `--timeout` limited it.
+    /// Whether `--timeout` was given.
     #[serde(skip)]
     pub(super) has_deadline: bool,
 }
@@ -71,7 +70,7 @@ impl Check {
         }
     }
 
-    /// Something that works and should be looked at all the same.
+    /// Something that works, but deserves attention.
     pub(super) fn warning(
         check: &'static str,
         detail: impl Into<String>,
@@ -99,8 +98,7 @@ impl Check {
         }
     }
 
-    /// A problem of the config, which is the file at this path. Only one that costs an enabled server
-    /// is a failure.
+    /// A problem of the config at this path. Only an unusable entry of an enabled server is a failure.
     pub(super) fn problem(check: &'static str, problem: &ConfigProblem, path: &str) -> Self {
         let place = problem.location.as_ref().map(ToString::to_string);
         let place = place.unwrap_or_else(|| path.to_owned());
@@ -135,15 +133,15 @@ impl Report {
         }
     }
 
-    /// Authorization, or the deadline, has a code of its own where it is all that is wrong.
+    /// Authorization and the deadline have their own exit codes, if nothing else is wrong.
     pub(super) fn exit(&self) -> Exit {
-        let sick = || self.servers.iter().filter(|server| server.problems() > 0);
-        let machine_well = self.machine.iter().all(|check| check.ok);
+        let failed = || self.servers.iter().filter(|server| server.problems() > 0);
+        let machine_ok = self.machine.iter().all(|check| check.ok);
         if self.ok {
             Exit::Ok
-        } else if machine_well && sick().all(|server| server.needs_authorization) {
+        } else if machine_ok && failed().all(|server| server.needs_authorization) {
             Exit::Authorization
-        } else if self.has_deadline && machine_well && sick().all(|server| server.late) {
+        } else if self.has_deadline && machine_ok && failed().all(|server| server.late) {
             Exit::Deadline
         } else {
             Exit::Unreachable
@@ -163,10 +161,10 @@ impl Report {
                 .checks
                 .iter()
                 .for_each(|check| line(&mut text, check, color));
-            for said in server.stderr.iter().flat_map(|stderr| stderr.lines()) {
+            for line in server.stderr.iter().flat_map(|stderr| stderr.lines()) {
                 text.push_str(&format!(
                     "  stderr   {}\n",
-                    paint(color, "2", &printable(said))
+                    paint(color, "2", &printable(line))
                 ));
             }
         }
@@ -221,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_is_that_of_the_worst_problem() {
-        let bad = || vec![Check::bad("connection", "no", "mend it")];
+        let bad = || vec![Check::bad("connection", "no", "Fix it.")];
         let good = || vec![Check::good("connection", "yes")];
         let exit = |machine, servers| Report::new(machine, servers).exit();
         assert_eq!(exit(good(), vec![server(good(), false)]), Exit::Ok);
@@ -229,7 +227,7 @@ mod tests {
         let both = vec![server(bad(), true), server(bad(), false)];
         assert_eq!(exit(good(), both), Exit::Unreachable);
         assert_eq!(exit(bad(), vec![server(bad(), true)]), Exit::Unreachable);
-        let warned = || vec![Check::warning("entry", "no unit", "write one")];
+        let warned = || vec![Check::warning("entry", "no unit", "Add one.")];
         assert_eq!(exit(warned(), vec![server(warned(), false)]), Exit::Ok);
     }
 }

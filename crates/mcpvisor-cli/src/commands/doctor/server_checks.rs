@@ -1,4 +1,4 @@
-//! What the doctor looks at in one server: its entry, its command, and what becomes of a connection.
+//! Checks of one server: its entry, its command, its connection and its catalog.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::fleet;
 use crate::output::counted;
 use crate::output::{after_command, server_notes};
 
-/// So many lines of stderr say enough.
+/// Lines of stderr in the report.
 const MAX_STDERR_LINES: usize = 10;
 
-/// So many findings of one server are shown.
+/// Findings of one server in the report.
 const MAX_FINDINGS: usize = 20;
 
 /// What to do about a server that does not answer.
-const SILENT: &str = "Allow more with --timeout, or find out why it is silent.";
+const SILENT: &str = "Allow more with `--timeout`, or check why it does not answer.";
 
-/// What can be said of every entry without starting anything, the bad ones included.
+/// Checks every entry without starting servers, unusable ones included.
 pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
     let path = source.path().display().to_string();
     let mut reports: Vec<ServerReport> = config
@@ -52,19 +52,19 @@ pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
 
 fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
     let name = server.name.as_str();
-    let doubts = config
+    let problems = config
         .problems
         .iter()
         .filter(|it| it.excluded_server().is_none() && it.server.as_deref() == Some(name));
-    let doubts: Vec<Check> = doubts
-        .map(|doubt| Check::problem("entry", doubt, path))
+    let problems: Vec<Check> = problems
+        .map(|problem| Check::problem("entry", problem, path))
         .collect();
-    let mut checks = match doubts.is_empty() {
+    let mut checks = match problems.is_empty() {
         true => vec![Check::good(
             "entry",
             format!("{path}: {}", server.transport),
         )],
-        false => doubts,
+        false => problems,
     };
     checks.extend(command_check::check(&server.transport));
     ServerReport {
@@ -76,17 +76,16 @@ fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
     }
 }
 
-/// What became of a server, and how long it took.
+/// How a server settled, and how long it took.
 pub(super) struct Outcome {
     pub(super) status: ServerStatus,
     pub(super) took: Duration,
     pub(super) in_time: bool,
     pub(super) stderr: String,
-    /// What should be looked at in what it lists.
     pub(super) findings: Arc<[Finding]>,
 }
 
-/// Waits for the verdict on a server.
+/// Waits until a server settles.
 pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
     let settled = fleet::settled(&server, &ListKind::ALL, until).await;
     Outcome {
@@ -98,7 +97,7 @@ pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant
     }
 }
 
-/// Adds to the report what the connection showed within this time.
+/// Adds the checks of the connection to the report.
 pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome, within: &str) {
     let status = &outcome.status;
     report.state = Some(status.state.to_string());
@@ -111,9 +110,9 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome, within: &str
         report.tools = Some(status.tools);
     }
     let check = match status.state {
-        StateName::Disabled => Some(Check::good("connection", "disabled, so not started")),
+        StateName::Disabled => Some(Check::good("connection", "disabled, not started")),
         _ if connected => Some(Check::good("connection", greeting(outcome))),
-        _ if is_command(status) && command_said_so(report) => None,
+        _ if is_command_fault(status) && command_check_failed(report) => None,
         _ => Some(failed(outcome, &report.transport)),
     };
     report.checks.extend(check);
@@ -136,7 +135,7 @@ pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome, within: &str
     }
 }
 
-fn is_command(status: &ServerStatus) -> bool {
+fn is_command_fault(status: &ServerStatus) -> bool {
     let class = status.last_error.as_ref().map(|fault| fault.class);
     matches!(
         class,
@@ -144,8 +143,8 @@ fn is_command(status: &ServerStatus) -> bool {
     )
 }
 
-/// Whether the command was found wanting before it was started: one problem is told once.
-fn command_said_so(report: &ServerReport) -> bool {
+/// Whether the command check failed already: a problem is reported once.
+fn command_check_failed(report: &ServerReport) -> bool {
     let mut checks = report.checks.iter();
     checks.any(|check| check.check == "command" && !check.ok)
 }
@@ -186,7 +185,7 @@ fn failed(outcome: &Outcome, transport: &str) -> Check {
     Check::bad("connection", detail, action)
 }
 
-/// Lines that are no messages. We pass them over; other clients refuse such a server.
+/// Lines on stdout that are not messages. We skip them; some clients disconnect.
 fn stdout(status: &ServerStatus) -> Option<Check> {
     if status.strays == 0 || status.transport != "stdio" {
         return None;
@@ -194,20 +193,18 @@ fn stdout(status: &ServerStatus) -> Option<Check> {
     let lines = counted(usize::try_from(status.strays).unwrap_or(usize::MAX), "line");
     Some(Check::warning(
         "stdout",
-        format!(
-            "wrote {lines} on stdout that are not protocol messages, which some clients refuse"
-        ),
+        format!("wrote {lines} to stdout that are not protocol messages; some clients disconnect"),
         "Write logs and banners to stderr.",
     ))
 }
 
-/// Tools that wait for a person.
+/// Tools that wait for approval.
 fn held(status: &ServerStatus) -> Option<Check> {
     let note = server_notes::held_tools(status.name.as_str(), status.held)?;
     Some(Check::bad("tools", note.text, note.action))
 }
 
-/// What a person should look at. It is no problem by itself: nobody but a person knows.
+/// Findings are warnings, because only a person can judge them.
 fn findings(findings: &[Finding]) -> Vec<Check> {
     let shown = findings.iter().take(MAX_FINDINGS);
     let mut checks: Vec<Check> = shown
@@ -235,7 +232,7 @@ fn catalog(status: &ServerStatus, within: &str) -> Check {
         Some(fault) if fault.class == FaultClass::Discovery => Check::bad(
             "catalog",
             fault.message.clone(),
-            "Fix the server. Earlier listings are kept.",
+            "Fix the server. Its earlier catalog stays published.",
         ),
         _ => Check::good("catalog", counts),
     }

@@ -117,8 +117,9 @@ fn not_found(command: &StdioCommand) -> OpenFailure {
     OpenFailure {
         class: OpenFailureClass::CommandNotFound,
         message: format!(
-            "the command {:?} was not found",
-            command.shown(&command.program)
+            "the command {:?} was not found{}",
+            command.shown(&command.program),
+            if searched_path { " in PATH" } else { "" }
         ),
         action: Some(Action::InstallCommand { searched_path }),
     }
