@@ -27,7 +27,7 @@ fn a_folder_that_cannot_be_written_is_refused_before_anything_is_sent() {
         ["read", "shop", "shop://prices", "--out", "file"],
     ] {
         let ran = folder.run(&command);
-        ran.exits(1).says("nothing can be saved in").says("--out");
+        ran.exits(1).says("cannot write to").says("--out");
         let error = folder.run(&[&command[..], &["--json"]].concat()).error();
         assert_eq!(error["code"], "usage");
     }

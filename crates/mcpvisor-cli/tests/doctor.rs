@@ -48,7 +48,7 @@ fn a_command_with_a_path_is_looked_at_before_and_after_it_is_started() {
         ("folder", "is a folder"),
         ("locked", "is not executable"),
         ("elsewhere", "does not exist"),
-        ("nowhere", "the folder that it starts in"),
+        ("nowhere", "the working directory"),
         ("lost", "interpreter"),
         ("off", "does not exist"),
     ] {
@@ -61,7 +61,7 @@ fn a_command_with_a_path_is_looked_at_before_and_after_it_is_started() {
     }
     assert_eq!(bad(&report, "well"), [""; 0]);
     let text = folder.run(&["doctor", "words"]);
-    assert!(text.exits(4).stdout.contains("in \"args\""), "{text:?}");
+    assert!(text.exits(4).stdout.contains("to \"args\""), "{text:?}");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_server_that_prints_on_stdout_is_warned_about() {
     ran.exits(0);
     assert!(
         ran.stdout
-            .contains("WARNING  stdout: wrote 2 lines on stdout"),
+            .contains("WARNING  stdout: wrote 2 lines to stdout"),
         "{ran:?}"
     );
     let quiet = Folder::with_shop().run(&["doctor"]);

@@ -449,6 +449,6 @@ fn the_manual_pages_are_those_of_the_command_line() {
     assert!(fresh.iter().any(|(name, _)| name == "mcpvisor-call.1"));
     assert!(
         fresh == kept,
-        "docs/man is stale; write it anew with: cargo run -- man docs/man"
+        "docs/man is stale; run: cargo run -- man docs/man"
     );
 }

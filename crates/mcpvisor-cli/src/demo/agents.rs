@@ -1,4 +1,4 @@
-//! The agents that share the fleet, and the count of what became of their calls.
+//! The agents that share the fleet, and the counts of their outcomes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use crate::screen::{ScreenUpdate, UpdateSender};
 
 const NAMES: [&str; 4] = ["planner", "coder", "reviewer", "tester"];
 
-/// Every call of the demo is over by then, or was given up.
+/// The deadline of every call.
 const CALL_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Requests that one agent may have running at once.
+/// Concurrent requests of one agent.
 const QUOTA: usize = 8;
 
 /// All agents.
@@ -26,7 +26,7 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// With a story, the time of every call is report.
+    /// With a story, the latency of every call is sent to the screen.
     pub(super) fn create(runtime: &Runtime, story: Option<UpdateSender>) -> Self {
         let tally = Arc::new(Tally::default());
         let create = |name| Agent {
@@ -62,7 +62,7 @@ impl Agents {
     }
 }
 
-/// One agent: its own view of the fleet.
+/// One agent with its client.
 #[derive(Debug, Clone)]
 pub(super) struct Agent {
     pub(super) name: &'static str,
@@ -71,20 +71,20 @@ pub(super) struct Agent {
     story: Option<UpdateSender>,
 }
 
-/// The one outcome of a call.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Outcome {
     /// The server answered with this.
     Answered(Value),
-    /// It was sent and its answer is lost.
+    /// It was sent, but its answer was lost.
     Unknown(String),
-    /// The server never saw it.
+    /// It was not sent.
     NotSent(String),
-    /// Anything else, which the demo does not expect.
+    /// Any other outcome, which the demo does not expect.
     Other(String),
 }
 
-/// An outcome, and when it came.
+/// An outcome with its time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CallReport {
     pub(super) outcome: Outcome,
@@ -132,7 +132,7 @@ impl Agent {
         report
     }
 
-    /// Appends a note and remembers it, so that the end can tell whether it is there once.
+    /// Appends a note, and remembers it for the final check.
     pub(super) async fn append(&self, note: &str, hold: bool) -> CallReport {
         let report = self
             .call(NOTES, "append", json!({ "text": note, "hold": hold }))
@@ -143,7 +143,7 @@ impl Agent {
         report
     }
 
-    /// Places an order and remembers it, likewise.
+    /// Places an order, and remembers it for the final check.
     pub(super) async fn order(&self, item: &str) -> CallReport {
         let report = self.call(ORDERS, "place", json!({ "item": item })).await;
         if report.is_answered() {
@@ -170,7 +170,7 @@ impl Outcome {
     }
 }
 
-/// What became of all calls.
+/// Counters of all calls.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     begun: AtomicU64,
@@ -178,12 +178,12 @@ pub(super) struct Tally {
     unknown: AtomicU64,
     not_sent: AtomicU64,
     other: AtomicU64,
-    /// Outcomes other than an answer at servers that had no fault.
+    /// Failed calls to servers without a fault.
     unaffected_failures: AtomicU64,
     retried: AtomicU64,
-    /// Notes whose writing was answered.
+    /// Notes whose append was answered.
     written: Mutex<Vec<String>>,
-    /// Orders whose placing was answered.
+    /// Orders whose placement was answered.
     placed: Mutex<Vec<String>>,
 }
 
@@ -192,7 +192,7 @@ fn remember(done: &Mutex<Vec<String>>, what: &str) {
     done.push(what.to_owned());
 }
 
-/// The counts at one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) begun: u64,
@@ -210,7 +210,7 @@ impl Tally {
             Outcome::Unknown(_) => &self.unknown,
             Outcome::NotSent(_) => &self.not_sent,
             Outcome::Other(problem) => {
-                tracing::error!(server, problem, "an outcome that the demo does not expect");
+                tracing::error!(server, problem, "unexpected outcome");
                 &self.other
             }
         };
@@ -220,12 +220,12 @@ impl Tally {
         }
     }
 
-    /// A call that began at one process was answered by the next.
+    /// Counts a call that was sent to one process and answered by the next.
     pub(super) fn retried(&self) {
         self.retried.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Outcomes other than an answer at servers that had no fault.
+    /// Failed calls to servers without a fault.
     pub(super) fn unaffected_failures(&self) -> u64 {
         self.unaffected_failures.load(Ordering::Relaxed)
     }
@@ -242,7 +242,7 @@ impl Tally {
         }
     }
 
-    /// Orders whose placing was answered.
+    /// Orders whose placement was answered.
     pub(super) fn placed(&self) -> Vec<String> {
         self.placed
             .lock()
@@ -250,7 +250,7 @@ impl Tally {
             .clone()
     }
 
-    /// Notes whose writing was answered.
+    /// Notes whose append was answered.
     pub(super) fn written(&self) -> Vec<String> {
         self.written
             .lock()
@@ -260,7 +260,7 @@ impl Tally {
 }
 
 impl Counts {
-    /// Whether every call had its outcome, and none an unexpected one.
+    /// Whether every call has exactly one expected outcome.
     pub(super) fn complete(&self) -> bool {
         self.begun == self.answered + self.unknown + self.not_sent && self.other == 0
     }

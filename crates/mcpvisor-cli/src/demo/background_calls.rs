@@ -1,4 +1,4 @@
-//! What the agents do all the time: call every server, again and again.
+//! Background load: every agent calls every server in a loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use super::agents::Agent;
 use super::sandbox::{CLOCK, NOTES, WEATHER};
 
-/// An agent thinks this long between two calls.
-const THINK: Duration = Duration::from_millis(15);
+/// The pause of an agent between two calls.
+const THINK_TIME: Duration = Duration::from_millis(15);
 
-/// The agents at work, until they are report to stop.
+/// The agents' background tasks.
 #[derive(Debug)]
 pub(super) struct BackgroundCalls {
     stop: watch::Sender<bool>,
@@ -36,19 +36,19 @@ impl BackgroundCalls {
         }
     }
 
-    /// Lets the agents call `weather` or not. When this returns, none of their calls to it runs.
-    pub(super) async fn weather(&self, wanted: bool) {
-        *self.weather.write().await = wanted;
+    /// Allows or forbids calls to `weather`. When this returns, no such call is in flight.
+    pub(super) async fn weather(&self, allowed: bool) {
+        *self.weather.write().await = allowed;
     }
 
-    /// Lets every agent finish its call. Says whether all of them could.
+    /// Waits until every agent finished its call. Returns whether no task panicked.
     pub(super) async fn stop(mut self) -> bool {
         let _ = self.stop.send(true);
-        let mut well = true;
+        let mut all_ended = true;
         while let Some(ended) = self.agents.join_next().await {
-            well &= ended.is_ok();
+            all_ended &= ended.is_ok();
         }
-        well
+        all_ended
     }
 }
 
@@ -74,14 +74,14 @@ async fn work(agent: Agent, weather: Arc<RwLock<bool>>, stopped: watch::Receiver
                 agent.call(CLOCK, "now", json!({})).await;
             }
             _ => {
-                let wanted = weather.read().await;
-                if *wanted {
+                let allowed = weather.read().await;
+                if *allowed {
                     agent
                         .call(WEATHER, "forecast", json!({ "city": "Lisbon" }))
                         .await;
                 }
             }
         }
-        tokio::time::sleep(THINK).await;
+        tokio::time::sleep(THINK_TIME).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The process of `orders`, a server over HTTP: the demo starts it, kills it and starts it again, as
-//! whoever runs such a server would. The fleet only knows its address.
+//! The process of the HTTP server `orders`. The demo starts and kills it; the fleet only knows its
+//! URL.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use super::sandbox::Sandbox;
 use crate::failure::Failure;
 
-/// The server listens by then.
-const LISTENS: Duration = Duration::from_secs(15);
+/// Limit for the server to open its port.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether it does.
+/// How often the port is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A server that is run by the demo. It ends when this is dropped.
+/// The server process. Dropping this kills it.
 #[derive(Debug)]
 pub(super) struct OrdersProcess {
     command: Command,
@@ -23,10 +23,11 @@ pub(super) struct OrdersProcess {
 }
 
 impl OrdersProcess {
-    /// Starts it on a port of its own.
+    /// Starts the server on a free port.
     pub(super) async fn spawn(sandbox: &Sandbox) -> Result<Self, Failure> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let address = free.map_err(|error| Failure::unexpected(format!("no port: {error}")))?;
+        let address =
+            free.map_err(|error| Failure::unexpected(format!("no free port: {error}")))?;
         let mut command = sandbox.orders(address);
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         let mut orders = Self {
@@ -47,17 +48,17 @@ impl OrdersProcess {
         let child = self.command.spawn();
         let child = child.map_err(|error| Failure::unexpected(format!("orders: {error}")))?;
         self.child = Some(child);
-        let until = Instant::now() + LISTENS;
+        let until = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(self.address).is_err() {
             if Instant::now() > until {
-                return Err(Failure::unexpected("orders does not listen"));
+                return Err(Failure::unexpected("orders did not open its port"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// `kill -9`, and its remains are taken away.
+    /// Kills and reaps the process.
     pub(super) fn kill(&mut self) -> Option<u32> {
         let mut child = self.child.take()?;
         let pid = child.id();

@@ -1,16 +1,15 @@
-//! The processes of the demo's servers: ending one, and looking whether one is left.
+//! Kills processes of the demo's servers, and checks whether they still exist.
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// `kill -9`: the process has no chance to say goodbye.
+/// Sends SIGKILL.
 pub(super) fn kill(pid: u32) -> std::io::Result<()> {
     let pid = known(pid).ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok(kill_process(pid, Signal::KILL)?)
 }
 
-/// Whether a process is still there, running or not yet reaped. Its number may belong to someone
-/// else by now, so where the system tells, it must also be our child or carry the mark in its
-/// command line.
+/// Whether a process still exists, running or not yet reaped. Its id may have been reused, so on Linux
+/// it must also be our child or have the mark in its command line.
 pub(super) fn is_left(pid: u32, mark: &str) -> bool {
     let there = known(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
     there && is_ours(pid, mark)
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_left_until_it_is_reaped() {
+    fn a_process_exists_until_it_is_reaped() {
         let mut child = std::process::Command::new("sleep")
             .arg("600")
             .spawn()
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_belongs_to_someone_else_is_not_ours() {
+    fn a_reused_process_id_is_not_ours() {
         assert!(cfg!(not(target_os = "linux")) || !is_left(1, "no such mark"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the demo promises, and whether it held.
+//! The promises of the demo, and whether they held.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The servers of the demo, and the folder in which they keep their things.
+//! The servers of the demo and their temporary folder.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,13 +17,13 @@ pub(super) const WEATHER: &str = "weather";
 pub(super) const CLOCK: &str = "clock";
 pub(super) const ORDERS: &str = "orders";
 
-/// How many connects `weather` may use before it is parked.
+/// The reconnect budget of `weather`.
 pub(super) const WEATHER_ATTEMPTS: u32 = 4;
 
-/// How often a file is looked at that another process writes.
+/// How often files of other processes are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A folder of our own, removed at the end.
+/// A temporary folder, removed on drop.
 #[derive(Debug)]
 pub(super) struct Sandbox {
     folder: PathBuf,
@@ -32,7 +32,9 @@ pub(super) struct Sandbox {
 
 impl Sandbox {
     pub(super) fn create() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::unexpected(format!("no narrator: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::unexpected(format!("cannot create the demo folder: {error}"))
+        };
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -43,7 +45,7 @@ impl Sandbox {
         Ok(Self { folder, program })
     }
 
-    /// Two servers as child processes, one in this process, one at an address.
+    /// Two servers as child processes, one in this process, one over HTTP.
     pub(super) fn config(&self, orders: String) -> Result<Config, Failure> {
         let named = |name: &str, transport: Transport| {
             ServerConfig::new(name, transport).map_err(|e| Failure::unexpected(e.to_string()))
@@ -55,9 +57,9 @@ impl Sandbox {
             .arg("--hold-while")
             .arg(self.hold());
         let weather = self.builtin(WEATHER).arg("--flap-while").arg(self.flap());
-        // The newest revision that has a handshake to die after, and sessions to forget.
+        // The latest revision with a handshake and sessions, which the acts need.
         let legacy = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
-        let mut weather = named(WEATHER, weather.into())?.settings(impatient());
+        let mut weather = named(WEATHER, weather.into())?.settings(small_budget());
         weather.protocol = legacy.clone();
         let mut orders = named(ORDERS, Transport::http(orders).into())?.settings(trusted());
         orders.protocol = legacy;
@@ -74,7 +76,7 @@ impl Sandbox {
             .arg(self.journal(name))
     }
 
-    /// The server over HTTP, as the demo starts it.
+    /// The command of the HTTP server.
     pub(super) fn orders(&self, listen: SocketAddr) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["builtin-server", ORDERS, "--journal"]);
@@ -91,7 +93,7 @@ impl Sandbox {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// When this appears, `orders` forgets its sessions and removes it.
+    /// When this file appears, `orders` drops its sessions and removes it.
     pub(super) fn forget(&self) -> PathBuf {
         self.folder.join("forget")
     }
@@ -102,17 +104,17 @@ impl Sandbox {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// While this is there, held calls of `notes` are not answered.
+    /// While this file exists, held calls of `notes` are not answered.
     pub(super) fn hold(&self) -> PathBuf {
         self.folder.join("hold")
     }
 
-    /// While this is there, `weather` dies right after every handshake.
+    /// While this file exists, `weather` exits after every handshake.
     pub(super) fn flap(&self) -> PathBuf {
         self.folder.join("flap")
     }
 
-    /// The processes that a server has had so far.
+    /// The process ids of a server so far.
     pub(super) fn started(&self, server: &str) -> Vec<u32> {
         let entries = Journal::read(&self.journal(server));
         let pid = |entry| match entry {
@@ -122,7 +124,7 @@ impl Sandbox {
         entries.into_iter().filter_map(pid).collect()
     }
 
-    /// Waits until this many held calls have begun at `notes`.
+    /// Waits until `notes` received this many held calls.
     pub(super) async fn begun(&self, calls: usize, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let journal = self.journal(NOTES);
@@ -142,7 +144,7 @@ impl Sandbox {
         true
     }
 
-    /// Processes that are still there.
+    /// The number of server processes that still exist.
     pub(super) fn left(&self) -> usize {
         let mark = self.folder.display().to_string();
         let pids = [NOTES, WEATHER, ORDERS]
@@ -170,25 +172,25 @@ impl Drop for Sandbox {
     }
 }
 
-/// Makes a file that servers look for.
+/// Creates a flag file.
 pub(super) fn raise(flag: &Path) -> Result<(), Failure> {
     std::fs::write(flag, "").map_err(|error| Failure::unexpected(error.to_string()))
 }
 
-/// Removes it again.
+/// Removes a flag file.
 pub(super) fn lower(flag: &Path) -> Result<(), Failure> {
     std::fs::remove_file(flag).map_err(|error| Failure::unexpected(error.to_string()))
 }
 
-/// The servers are our own, so their word on what only reads is believed.
+/// The servers are our own, so their annotations are trusted.
 fn trusted() -> ServerSettings {
     let mut settings = ServerSettings::default();
     settings.retry.trusted = true;
     settings
 }
 
-/// A small budget and short delays, so that a flapping server is parked while people watch.
-fn impatient() -> ServerSettings {
+/// A small budget and short delays, so that a flapping server is parked within the demo.
+fn small_budget() -> ServerSettings {
     let mut settings = trusted();
     settings.budget.attempts = WEATHER_ATTEMPTS;
     settings.budget.within = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Tells every change of a server's state as it happens.
+//! Prints every state change of a server.
 
 use mcpvisor::{Event, EventKind, Events, EventsError, Runtime, StateName};
 use tokio::sync::oneshot;
@@ -21,7 +21,7 @@ impl StateReporter {
         Self { finish, task }
     }
 
-    /// Tells what has happened so far, and no more.
+    /// Prints the events so far, and stops.
     pub(super) async fn finish(self) {
         let _ = self.finish.send(());
         let _ = self.task.await;
@@ -33,7 +33,7 @@ async fn report(mut events: Events, narrator: Narrator, mut finished: oneshot::R
         let event = tokio::select! {
             biased;
             event = events.recv() => event,
-            // Events come first, so all that were there are report by now.
+            // Events come first, so all queued ones are printed by now.
             _ = &mut finished => return,
         };
         match event {

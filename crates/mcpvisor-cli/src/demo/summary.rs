@@ -1,4 +1,4 @@
-//! The end of the demo: what happened, and whether every promise held.
+//! The summary of the demo: counts, and whether every promise held.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::sandbox::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
 use crate::output::{ColorMode, paint};
 
-/// What happened, in numbers.
+/// The counts and promises.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Summary {
     ok: bool,
     elapsed_ms: u64,
-    /// Chooses the same random faults again.
+    /// Reproduces the random faults.
     seed: u64,
     agents: usize,
     calls: u64,
@@ -44,9 +44,9 @@ impl Summary {
         let left = demo.sandbox.left();
         let promises = &mut demo.promises;
         promises.check("every call had exactly one outcome", counts.complete());
-        promises.check("nothing that writes ran twice", ran_twice == 0);
-        promises.check("everything that was answered was done", lost == 0);
-        promises.check("no process is left", left == 0);
+        promises.check("no write ran twice", ran_twice == 0);
+        promises.check("every answered write took effect", lost == 0);
+        promises.check("no process is left over", left == 0);
         let promises = demo.promises.into_vec();
         let slowest = demo.recoveries.iter().max().copied().unwrap_or_default();
         Self {
@@ -72,7 +72,7 @@ impl Summary {
         }
     }
 
-    /// The promises that were broken are the failure of the demo.
+    /// Fails if a promise was broken.
     pub(super) fn verdict(&self) -> Result<(), Failure> {
         let broken = self.promises.iter().filter(|promise| !promise.held);
         let broken: Vec<&str> = broken.map(|promise| promise.promise.as_str()).collect();
@@ -80,19 +80,19 @@ impl Summary {
             return Ok(());
         }
         Err(Failure::unexpected(format!(
-            "not true this time: {}",
+            "broken promises: {}",
             broken.join("; ")
         )))
     }
 
     pub(super) fn render(&self, color: ColorMode) -> String {
-        let mut text = format!("\n{}\n", paint(color, "1", "What happened"));
+        let mut text = format!("\n{}\n", paint(color, "1", "Summary"));
         for (name, value, tone) in self.rows() {
             let line = format!("  {name:<18} {value:>8}   {tone}");
             text.push_str(line.trim_end());
             text.push('\n');
         }
-        text.push_str(&format!("\n{}\n", paint(color, "1", "What was promised")));
+        text.push_str(&format!("\n{}\n", paint(color, "1", "Promises")));
         for Promise { promise, held } in &self.promises {
             let mark = if *held {
                 paint(color, "32", "held  ")
@@ -104,11 +104,11 @@ impl Summary {
         text
     }
 
-    /// A name, a number, and what it means to someone who sees it for the first time.
+    /// Name, value and explanation of each count.
     fn rows(&self) -> [(&'static str, String, String); 9] {
         let agents = format!("by {} agents; each had exactly one outcome", self.agents);
         let slowest = format!("{:.0} ms", self.slowest_recovery_ms);
-        let started = format!("of {} that were started", self.processes_started);
+        let started = format!("of {} started", self.processes_started);
         let row = |name, value: String, tone: &str| (name, value, tone.to_owned());
         [
             row("calls", self.calls.to_string(), &agents),
@@ -116,23 +116,23 @@ impl Summary {
             row(
                 "outcome unknown",
                 self.outcome_unknown.to_string(),
-                "sent, then the server died: report so, never blindly repeated",
+                "sent, then the server died: reported, never retried blindly",
             ),
             row(
                 "not sent",
                 self.not_sent.to_string(),
-                "could not run: report so at once, and why",
+                "refused at once, with the reason",
             ),
             row(
                 "retried",
                 self.retried.to_string(),
-                "only reads, which are safe to repeat",
+                "reads only, which are safe to repeat",
             ),
             row("ran twice", self.ran_twice.to_string(), ""),
             row(
                 "recoveries",
                 self.recoveries.to_string(),
-                "a server was lost and came back by itself",
+                "a server was lost and reconnected",
             ),
             row(
                 "slowest recovery",
@@ -144,7 +144,7 @@ impl Summary {
     }
 }
 
-/// Notes and orders are all different, so one that is there twice was written twice.
+/// Notes and orders are unique, so a duplicate was written twice.
 fn doubled(notes: &[String]) -> usize {
     let mut times: HashMap<&str, usize> = HashMap::new();
     for note in notes {
@@ -153,7 +153,7 @@ fn doubled(notes: &[String]) -> usize {
     times.values().filter(|times| **times > 1).count()
 }
 
-/// Notes whose writing was answered, but that are not there.
+/// Notes whose append was answered, but that are missing.
 fn missing(notes: &[String], written: &[String]) -> usize {
     written.iter().filter(|note| !notes.contains(note)).count()
 }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_doubled_or_missing_is_found() {
+    fn duplicate_and_missing_notes_are_counted() {
         let notes = ["a", "b", "a"].map(str::to_owned);
         assert_eq!(doubled(&notes), 1);
         assert_eq!(doubled(&notes[..2]), 0);

@@ -1,4 +1,4 @@
-//! Act 1: everyone connects, and the agents begin to work.
+//! Act 1: all servers connect, and the agents start.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::demo::sandbox::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
 use crate::screen::Tone;
 
-/// All servers must be connected by then.
+/// Limit for all servers to connect.
 const READY: Duration = Duration::from_secs(20);
 
 pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     demo.narrator.act(
-        "Act 1: everyone connects",
-        "Four servers: notes and weather are processes of their own, clock lives in this one,\n\
-         orders is reached over HTTP.\n\
+        "Act 1: connect",
+        "Four servers: notes and weather are child processes, clock runs in this process,\n\
+         orders is an HTTP server.\n\
          Four agents share them: planner, coder, reviewer and tester.",
     );
     let ready = demo.runtime.ready(READY).await;
@@ -32,13 +32,10 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets the agents work for a while.
+/// Lets the agents call for a while.
 pub(super) async fn warm_up(demo: &mut Demo) {
-    demo.narrator.line(
-        Tone::Plain,
-        "agents",
-        "begin to call all servers, again and again",
-    );
+    demo.narrator
+        .line(Tone::Plain, "agents", "start calling all servers");
     demo.narrator.pause(Duration::from_millis(2_500)).await;
     let counts = demo.agents.tally().counts();
     let started = [NOTES, WEATHER, ORDERS].map(|name| demo.sandbox.started(name).len());

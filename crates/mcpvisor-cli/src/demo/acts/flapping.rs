@@ -1,4 +1,4 @@
-//! Act 3: a server flaps until it is parked, then it is mended and woken by a call.
+//! Act 3: a server flaps until it is parked, then it is fixed and woken by a call.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::demo::{Demo, processes};
 use crate::failure::Failure;
 use crate::screen::Tone;
 
-/// The budget must be spent by then.
+/// Limit for the budget to be spent.
 const PARKED: Duration = Duration::from_secs(20);
 
 pub(super) async fn play(demo: &mut Demo, background: &BackgroundCalls) -> Result<(), Failure> {
     demo.narrator.act(
         "Act 3: weather flaps",
-        "From now on it dies right after every handshake. A naive client would start it for ever.",
+        "It now exits after every handshake. A naive client would restart it forever.",
     );
     background.weather(false).await;
     let before = demo.sandbox.started(WEATHER);
@@ -29,7 +29,7 @@ pub(super) async fn play(demo: &mut Demo, background: &BackgroundCalls) -> Resul
     demo.narrator.line(
         Tone::Fault,
         "fault",
-        &format!("kill -9 {pid}, and its successors will not live either"),
+        &format!("kill -9 {pid}; every restart will exit too"),
     );
     let killed = Instant::now();
     processes::kill(pid).map_err(|error| Failure::unexpected(format!("kill: {error}")))?;
@@ -40,7 +40,7 @@ pub(super) async fn play(demo: &mut Demo, background: &BackgroundCalls) -> Resul
     tell_parked(demo, parked.as_ref(), tries, took);
     demo.narrator.pause(Duration::from_millis(1_000)).await;
     let meanwhile = demo.agents.tally().counts().answered - answered;
-    let text = format!("{meanwhile} calls to the other servers were answered meanwhile");
+    let text = format!("{meanwhile} calls to other servers answered meanwhile");
     demo.narrator.line(Tone::Good, "agents", &text);
     heal(demo).await?;
     background.weather(true).await;
@@ -64,12 +64,9 @@ async fn parked(demo: &Demo) -> Result<Option<ServerStatus>, Failure> {
 fn tell_parked(demo: &mut Demo, parked: Option<&ServerStatus>, tries: usize, took: Duration) {
     let probe = parked.and_then(ServerStatus::retry_in);
     let probe = probe.map_or_else(String::new, |wait| {
-        format!(
-            "; looks again in {:.0} s, or when called",
-            wait.as_secs_f64()
-        )
+        format!("; next probe in {:.0} s, or on a call", wait.as_secs_f64())
     });
-    let text = format!("parked after {tries} tries in {}{probe}", ms(took));
+    let text = format!("parked after {tries} attempts in {}{probe}", ms(took));
     demo.narrator.line(Tone::Bad, WEATHER, &text);
     demo.promises
         .check("a flapping server is parked", parked.is_some());
@@ -78,19 +75,19 @@ fn tell_parked(demo: &mut Demo, parked: Option<&ServerStatus>, tries: usize, too
         .check("a flapping server stays within its budget", within);
 }
 
-/// Mends the server, and wakes it with a call.
+/// Fixes the server, and wakes it with a call.
 async fn heal(demo: &mut Demo) -> Result<(), Failure> {
     lower(&demo.sandbox.flap())?;
     demo.narrator.line(
         Tone::Plain,
-        "mend",
-        "weather would live again, but nobody tells the fleet",
+        "fix",
+        "weather works again; the fleet is not notified",
     );
     demo.narrator.pause(Duration::from_millis(1_000)).await;
     demo.narrator.line(
         Tone::Plain,
         "planner",
-        "calls weather.forecast: a call wakes a parked server",
+        "calls weather.forecast, which wakes the parked server",
     );
     let report = demo
         .agents
@@ -104,7 +101,7 @@ async fn heal(demo: &mut Demo) -> Result<(), Failure> {
     );
     demo.narrator.line(Tone::Good, "planner", &text);
     demo.promises
-        .check("a mended server is woken by a call", report.is_answered());
+        .check("a call wakes a parked server", report.is_answered());
     demo.recoveries.push(report.took);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Act 2: a server is killed in mid-call.
+//! Act 2: a server is killed during calls.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use crate::demo::{Demo, processes};
 use crate::failure::Failure;
 use crate::screen::Tone;
 
-/// The calls that are held must have begun by then.
-const BEGUN: Duration = Duration::from_secs(10);
+/// Limit for the server to receive the held calls.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What `coder` writes down in this act.
+/// The note of `coder` in this act.
 const NOTE: &str = "order more coffee";
 
-/// When the fault happened; empty before.
+/// When the server was killed.
 type Killed = Arc<OnceLock<Instant>>;
 
-/// The three calls that run when the server dies. Each tells its outcome when it has it.
+/// The three calls in flight when the server dies. Each prints its outcome.
 struct Held {
     write: JoinHandle<CallReport>,
     reads: [JoinHandle<CallReport>; 2],
@@ -32,15 +32,15 @@ struct Held {
 pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     demo.narrator.act(
         "Act 2: notes is killed in mid-call",
-        "Three calls are running: one writes, two only read. What becomes of each?",
+        "Three calls are in flight: one writes, two only read.",
     );
     let pid = demo.sandbox.started(NOTES).last().copied();
     let pid = pid.ok_or_else(|| Failure::unexpected("notes has no process"))?;
     raise(&demo.sandbox.hold())?;
     let killed = Killed::default();
     let held = hold(demo, &killed);
-    if !demo.sandbox.begun(3, BEGUN).await {
-        return Err(Failure::unexpected("the calls of act 2 did not begin"));
+    if !demo.sandbox.begun(3, BEGIN_TIMEOUT).await {
+        return Err(Failure::unexpected("the calls of act 2 did not start"));
     }
     demo.narrator.pause(Duration::from_millis(1_200)).await;
     demo.narrator
@@ -50,7 +50,7 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     lower(&demo.sandbox.hold())?;
     check(demo, held, pid, at).await?;
     demo.narrator.pause(Duration::from_millis(1_200)).await;
-    look(demo).await;
+    verify_write(demo).await;
     demo.narrator.pause(Duration::from_millis(800)).await;
     Ok(())
 }
@@ -58,13 +58,13 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
 /// Starts the three calls.
 fn hold(demo: &Demo, killed: &Killed) -> Held {
     let narrator = &demo.narrator;
-    let write = format!("calls notes.append {NOTE:?}: it writes");
+    let write = format!("calls notes.append {NOTE:?} (writes)");
     narrator.line(Tone::Plain, "coder", &write);
     let coder = demo.agents.coder();
     let (report, since) = (narrator.clone(), Arc::clone(killed));
     let write = tokio::spawn(async move {
         let outcome = coder.append(NOTE, true).await;
-        let why = "it may have written, so it is not repeated";
+        let why = "it may have taken effect, so it is not retried";
         tell(&report, Tone::Bad, coder.name, &outcome, &since, why);
         outcome
     });
@@ -76,12 +76,12 @@ fn hold(demo: &Demo, killed: &Killed) -> Held {
 }
 
 fn read(narrator: &Narrator, agent: Agent, killed: &Killed) -> JoinHandle<CallReport> {
-    narrator.line(Tone::Plain, agent.name, "calls notes.search: it only reads");
+    narrator.line(Tone::Plain, agent.name, "calls notes.search (reads)");
     let (narrator, killed) = (narrator.clone(), Arc::clone(killed));
     tokio::spawn(async move {
         let search = json!({ "text": agent.name, "hold": true });
         let outcome = agent.call(NOTES, "search", search).await;
-        let why = "reading twice is safe, so it was repeated";
+        let why = "reads are safe to repeat, so it was retried";
         tell(&narrator, Tone::Good, agent.name, &outcome, &killed, why);
         outcome
     })
@@ -114,13 +114,13 @@ fn tell(
     );
 }
 
-/// Waits for the three outcomes, and checks each.
+/// Checks the three outcomes.
 async fn check(demo: &mut Demo, held: Held, old: u32, killed: Instant) -> Result<(), Failure> {
     let failed = |error: tokio::task::JoinError| Failure::unexpected(error.to_string());
     let write = held.write.await.map_err(failed)?;
     let unknown = matches!(write.outcome, Outcome::Unknown(_));
     demo.promises
-        .check("a write that was cut off has the outcome unknown", unknown);
+        .check("an interrupted write has an unknown outcome", unknown);
     let mut repeated = true;
     let mut first: Option<Instant> = None;
     for read in held.reads {
@@ -132,10 +132,8 @@ async fn check(demo: &mut Demo, held: Held, old: u32, killed: Instant) -> Result
             repeated = false;
         }
     }
-    demo.promises.check(
-        "reads that were cut off are repeated and answered",
-        repeated,
-    );
+    demo.promises
+        .check("interrupted reads are retried and answered", repeated);
     if let Some(first) = first {
         demo.recoveries
             .push(first.saturating_duration_since(killed));
@@ -147,14 +145,14 @@ async fn check(demo: &mut Demo, held: Held, old: u32, killed: Instant) -> Result
         .unknown
         .saturating_sub(u64::from(unknown));
     if others > 0 {
-        let text = format!("{others} other writes were cut off by the kill: outcome unknown, too");
+        let text = format!("{others} other writes were interrupted: outcome unknown");
         demo.narrator.line(Tone::Bad, "agents", &text);
     }
     Ok(())
 }
 
-/// What a careful agent does after *outcome unknown*.
-async fn look(demo: &mut Demo) {
+/// Checks whether the write took effect, as an agent should after an unknown outcome.
+async fn verify_write(demo: &mut Demo) {
     let coder = demo.agents.coder();
     let report = coder.call(NOTES, "search", json!({ "text": NOTE })).await;
     let count = match &report.outcome {
@@ -162,17 +160,17 @@ async fn look(demo: &mut Demo) {
         _ => None,
     };
     let found = match count {
-        Some(1) => "the note is there, once; a blind retry would have written it again".to_owned(),
-        Some(count) => format!("the note is there {count} times"),
+        Some(1) => "the note exists once; a blind retry would have duplicated it".to_owned(),
+        Some(count) => format!("the note exists {count} times"),
         None => describe(&report),
     };
     let text = format!(
-        "looks before it leaps, answered after {}: {found}",
+        "checks with notes.search, answered after {}: {found}",
         ms(report.took)
     );
     demo.narrator.line(Tone::Good, coder.name, &text);
     demo.promises
-        .check("the next call works", report.is_answered());
+        .check("the next call is answered", report.is_answered());
     demo.promises
-        .check("the write that was cut off ran once", count == Some(1));
+        .check("the interrupted write ran once", count == Some(1));
 }

@@ -1,4 +1,4 @@
-//! Act 4: a server over HTTP forgets its sessions, then dies and comes back on its port.
+//! Act 4: an HTTP server drops its sessions, then dies and restarts on its port.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use crate::demo::sandbox::{ORDERS, raise};
 use crate::failure::Failure;
 use crate::screen::Tone;
 
-/// The sessions are forgotten by then.
-const FORGOTTEN: Duration = Duration::from_secs(10);
+/// Limit for the server to drop its sessions.
+const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether they are.
+/// How often that is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The server is away for this long.
-const AWAY: Duration = Duration::from_millis(300);
+/// Downtime of the server.
+const DOWNTIME: Duration = Duration::from_millis(300);
 
 pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     demo.narrator.act(
         "Act 4: orders forgets its sessions, then restarts",
-        "It is reached over HTTP, and every agent is calling it. Nobody tells the fleet.",
+        "It is an HTTP server, and every agent calls it. The fleet is not notified.",
     );
     let server = demo.runtime.server(ORDERS);
     let server = server.map_err(|error| Failure::unexpected(error.to_string()))?;
@@ -38,34 +38,34 @@ async fn forget(demo: &mut Demo, server: &ServerHandle) -> Result<(), Failure> {
     demo.narrator.line(
         Tone::Fault,
         "fault",
-        "orders forgets every session, in the middle of the work",
+        "orders forgets every session while calls are in flight",
     );
     let flag = demo.sandbox.forget();
     raise(&flag)?;
-    let until = Instant::now() + FORGOTTEN;
+    let until = Instant::now() + DROP_TIMEOUT;
     while flag.exists() {
         if Instant::now() > until {
-            return Err(Failure::unexpected("orders does not forget"));
+            return Err(Failure::unexpected("orders did not drop its sessions"));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     let coder = demo.agents.coder();
     let report = coder.order("a better memory").await;
     let text = format!(
-        "calls orders.place: {} after {}; what an unknown session refuses has not run",
+        "calls orders.place: {} after {}; a call refused for its session did not run, so it was retried",
         describe(&report),
         ms(report.took)
     );
     demo.narrator.line(Tone::Good, coder.name, &text);
     demo.promises.check(
-        "a call whose session was forgotten is answered",
+        "a call with a lost session is answered",
         report.is_answered(),
     );
     let reconnects = server.status().generation.get() - before;
-    let text = format!("one new session served all agents: {reconnects} reconnect");
+    let text = format!("all agents share the new session: {reconnects} reconnect");
     demo.narrator.line(Tone::Good, "agents", &text);
     demo.promises.check(
-        "a forgotten session costs one reconnect for all agents",
+        "a lost session costs one reconnect for all agents",
         reconnects == 1,
     );
     demo.recoveries.push(report.took);
@@ -75,27 +75,27 @@ async fn forget(demo: &mut Demo, server: &ServerHandle) -> Result<(), Failure> {
 async fn restart(demo: &mut Demo) -> Result<(), Failure> {
     let pid = demo.orders.kill();
     let pid = pid.ok_or_else(|| Failure::unexpected("orders has no process"))?;
-    let text = format!("kill -9 {pid}; it is started again {} later", ms(AWAY));
+    let text = format!("kill -9 {pid}; restarted after {}", ms(DOWNTIME));
     demo.narrator.line(Tone::Fault, "fault", &text);
-    tokio::time::sleep(AWAY).await;
+    tokio::time::sleep(DOWNTIME).await;
     demo.orders.start().await?;
     let back = Instant::now();
     demo.narrator
-        .line(Tone::Plain, "mend", "orders listens on its port again");
+        .line(Tone::Plain, "fix", "orders listens on its port again");
     let planner = demo.agents.planner();
     let report = planner.order("a spare process").await;
     let by = report
         .pid()
         .map_or_else(String::new, |pid| format!(" by the new process {pid}"));
     let text = format!(
-        "calls orders.place: {}{by}, {} after it was back",
+        "calls orders.place: {}{by}, {} after the restart",
         describe(&report),
         ms(back.elapsed())
     );
     demo.narrator.line(Tone::Good, planner.name, &text);
     let found = report.is_answered() && report.pid() != Some(pid);
     demo.promises
-        .check("a server that is back on its port is found again", found);
+        .check("a restarted HTTP server is reconnected", found);
     demo.recoveries.push(report.took);
     Ok(())
 }

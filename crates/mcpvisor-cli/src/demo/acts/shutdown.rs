@@ -1,4 +1,4 @@
-//! Act 5: one server is switched off, then everything is shut down.
+//! Act 5: one server is disabled, then the fleet is shut down.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::demo::{Demo, SHUTDOWN};
 use crate::failure::Failure;
 use crate::screen::Tone;
 
-/// Refusing a call that cannot be sent takes no longer.
+/// Limit for refusing a call.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(super) async fn play(
@@ -23,31 +23,31 @@ pub(super) async fn play(
     reporter: StateReporter,
 ) -> Result<(), Failure> {
     demo.narrator.act(
-        "Act 5: the end",
-        "One server is switched off, then the fleet is shut down. Nothing may be left.",
+        "Act 5: shutdown",
+        "One server is disabled, then the fleet is shut down. No process may remain.",
     );
-    let well = background.stop().await;
+    let all_ended = background.stop().await;
     demo.promises
-        .check("every agent finished its last call", well);
+        .check("every agent finished its last call", all_ended);
     let unaffected_failures = demo.agents.tally().unaffected_failures();
     demo.promises.check(
-        "servers without a fault never noticed",
+        "servers without a fault were not affected",
         unaffected_failures == 0,
     );
-    switch_off(demo).await?;
+    disable_clock(demo).await?;
     shut_down(demo, reporter).await;
     demo.narrator.pause(Duration::from_millis(500)).await;
     Ok(())
 }
 
-async fn switch_off(demo: &mut Demo) -> Result<(), Failure> {
+async fn disable_clock(demo: &mut Demo) -> Result<(), Failure> {
     let disabled = demo.runtime.disable(CLOCK).await;
     disabled.map_err(|error| Failure::unexpected(error.to_string()))?;
     not_sent(
         demo,
         CLOCK,
         "now",
-        "a call to a disabled server is not sent, at once",
+        "a call to a disabled server is refused at once",
     )
     .await;
     demo.narrator.pause(Duration::from_millis(800)).await;
@@ -76,12 +76,12 @@ async fn shut_down(demo: &mut Demo, reporter: StateReporter) {
         demo,
         NOTES,
         "search",
-        "a call after the end is not sent, at once",
+        "a call after the shutdown is refused at once",
     )
     .await;
 }
 
-/// A call that can only be refused.
+/// Makes a call that must be refused.
 async fn not_sent(demo: &mut Demo, server: &str, tool: &str, promise: &str) {
     let report = demo.agents.coder().call(server, tool, json!({})).await;
     let why = match &report.outcome {

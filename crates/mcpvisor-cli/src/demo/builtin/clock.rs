@@ -1,4 +1,4 @@
-//! `clock`: a server without a process of its own; the runtime speaks to it over typed channels.
+//! `clock`: an in-process server, reached over typed channels.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -1,12 +1,12 @@
-//! What built-in servers did, in a file that survives them.
+//! A journal of the built-in servers, in a file that survives them.
 //!
-//! The demo reads it to know every process that ever started, and which held call has begun.
+//! The demo reads it for all process ids and for held calls.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Writes entries; without a file it writes nothing.
+/// Writes entries to a file, if there is one.
 #[derive(Debug, Clone)]
 pub(crate) struct Journal {
     file: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct Journal {
 pub(crate) enum Entry {
     /// A server's process started.
     Started(u32),
-    /// A call that holds its answer back has begun.
+    /// A held call was received.
     Began(String),
 }
 
@@ -34,7 +34,7 @@ impl Journal {
         self.append(&format!("began {call}\n"));
     }
 
-    /// All entries of a journal; none if it was never written.
+    /// All entries of a journal; none if it does not exist.
     pub(crate) fn read(file: &Path) -> Vec<Entry> {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         text.lines().filter_map(Entry::read).collect()

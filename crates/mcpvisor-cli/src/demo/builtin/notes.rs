@@ -14,10 +14,10 @@ use serde_json::json;
 
 use super::Journal;
 
-/// A call may hold its answer back this long at most.
+/// Maximum delay of a held answer.
 const MAX_HOLD: Duration = Duration::from_secs(10);
 
-/// How often a held call looks whether it may answer.
+/// How often a held call polls its flag file.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone)]
@@ -34,7 +34,7 @@ pub(super) struct Notes {
 struct Append {
     /// The note, one line.
     text: String,
-    /// Write the note, but hold the answer back.
+    /// Write the note, but delay the answer.
     #[serde(default)]
     hold: bool,
 }
@@ -45,21 +45,21 @@ struct Search {
     /// What the notes must contain; empty finds all.
     #[serde(default)]
     text: String,
-    /// Hold the answer back.
+    /// Delay the answer.
     #[serde(default)]
     hold: bool,
 }
 
 #[tool_router]
 impl Notes {
-    /// Write a note down.
+    /// Append a note.
     #[tool(annotations(read_only_hint = false, idempotent_hint = false))]
     async fn append(
         &self,
-        Parameters(wish): Parameters<Append>,
+        Parameters(args): Parameters<Append>,
     ) -> Result<CallToolResult, ErrorData> {
-        self.write(&wish.text).map_err(failed)?;
-        if wish.hold {
+        self.write(&args.text).map_err(failed)?;
+        if args.hold {
             self.hold("append").await;
         }
         Ok(answer(json!({ "written": true })))
@@ -69,15 +69,15 @@ impl Notes {
     #[tool(annotations(read_only_hint = true))]
     async fn search(
         &self,
-        Parameters(wish): Parameters<Search>,
+        Parameters(args): Parameters<Search>,
     ) -> Result<CallToolResult, ErrorData> {
-        if wish.hold {
+        if args.hold {
             self.hold("search").await;
         }
         let notes = self.read().map_err(failed)?;
         let found: Vec<&str> = notes
             .lines()
-            .filter(|note| note.contains(&wish.text))
+            .filter(|note| note.contains(&args.text))
             .collect();
         Ok(answer(json!({ "count": found.len() })))
     }
@@ -104,7 +104,7 @@ impl Notes {
                 tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        // Too late is as good as released.
+        // After the maximum delay it answers anyway.
         let _ = tokio::time::timeout(MAX_HOLD, held).await;
     }
 }
@@ -112,12 +112,12 @@ impl Notes {
 #[tool_handler(name = "notes", version = "1.0.0")]
 impl ServerHandler for Notes {}
 
-/// An answer that says which process gave it.
+/// An answer with the process id.
 fn answer(mut value: serde_json::Value) -> CallToolResult {
     value["pid"] = json!(std::process::id());
     CallToolResult::structured(value)
 }
 
 fn failed(error: std::io::Error) -> ErrorData {
-    ErrorData::internal_error(format!("the notes cannot be used: {error}"), None)
+    ErrorData::internal_error(format!("cannot access the notes: {error}"), None)
 }

@@ -1,5 +1,5 @@
-//! `orders`: a server over HTTP that takes orders, one per line of a file, and can be made to forget
-//! its sessions.
+//! `orders`: an HTTP server that stores orders, one per line of a file, and can be made to drop its
+//! sessions.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-/// How often it is looked whether the sessions are to be forgotten.
+/// How often the flag file is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone)]
@@ -32,7 +32,7 @@ pub(super) struct Orders {
 /// The arguments of `place`.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Place {
-    /// What is ordered, one line.
+    /// The item, one line.
     item: String,
 }
 
@@ -51,7 +51,7 @@ impl Orders {
         let line = format!("{}\n", order.item.replace('\n', " "));
         let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
         written.map_err(|error| {
-            ErrorData::internal_error(format!("the order cannot be kept: {error}"), None)
+            ErrorData::internal_error(format!("cannot store the order: {error}"), None)
         })?;
         Ok(CallToolResult::structured(json!({
             "placed": order.item,
@@ -63,7 +63,7 @@ impl Orders {
 #[tool_handler(name = "orders", version = "1.0.0")]
 impl ServerHandler for Orders {}
 
-/// Serves over HTTP until the input of the process ends: its parent holds the other end.
+/// Serves over HTTP until stdin closes, which its parent holds open.
 pub(super) async fn serve(
     orders: Orders,
     listen: SocketAddr,
@@ -88,8 +88,7 @@ pub(super) async fn serve(
     served.map_err(|error| error.to_string())
 }
 
-/// Forgets all sessions as often as the file appears, and removes it. What the old sessions are still
-/// at work on is finished.
+/// Drops all sessions whenever the file appears, and removes it. Requests in flight still finish.
 async fn forget(flag: PathBuf, sessions: Arc<LocalSessionManager>) {
     let mut forgotten = Vec::new();
     loop {
@@ -101,7 +100,7 @@ async fn forget(flag: PathBuf, sessions: Arc<LocalSessionManager>) {
     }
 }
 
-/// Ends the process when its input does, however its parent ended.
+/// Exits when stdin closes, however the parent ended.
 fn end_with_parent() {
     std::thread::spawn(|| {
         let mut nothing = Vec::new();

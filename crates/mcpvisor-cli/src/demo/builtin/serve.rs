@@ -10,38 +10,38 @@ use super::journal::Journal;
 use super::{lab, notes, orders, weather};
 use crate::exit::Exit;
 
-/// Which server the process becomes, and where it keeps its things.
+/// Which server to run, and its files.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BuiltinServer {
-    /// Which one
+    /// Server
     #[arg(value_enum)]
     name: Name,
 
-    /// Note the start of the process and of held calls in this file
+    /// Record process starts and held calls in this file
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 
-    /// Where "notes" keeps its notes
+    /// File of "notes"
     #[arg(long, value_name = "FILE", default_value = "notes.txt")]
     notes: PathBuf,
 
-    /// Hold back the answers of held calls, as long as this file exists
+    /// Delay answers of held calls while this file exists
     #[arg(long, value_name = "FILE")]
     hold_while: Option<PathBuf>,
 
-    /// Die right after the handshake, as long as this file exists
+    /// Exit after the handshake while this file exists
     #[arg(long, value_name = "FILE")]
     flap_while: Option<PathBuf>,
 
-    /// Where "orders" keeps its orders
+    /// File of "orders"
     #[arg(long, value_name = "FILE", default_value = "orders.txt")]
     orders: PathBuf,
 
-    /// Where "orders" listens
+    /// Listen address of "orders"
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 
-    /// Forget all sessions when this file appears, and remove it
+    /// Drop all sessions when this file appears, and remove it
     #[arg(long, value_name = "FILE")]
     forget_when: Option<PathBuf>,
 }
@@ -58,7 +58,7 @@ enum Name {
 pub(crate) fn run(server: BuiltinServer) -> Exit {
     let journal = Journal::new(server.journal);
     journal.started();
-    // One thread is enough for a demonstration, and starts faster.
+    // One thread is enough, and starts faster.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -85,7 +85,7 @@ pub(crate) fn run(server: BuiltinServer) -> Exit {
                     }
                 }
             });
-            // A read of stdin may still block, and nobody waits for it.
+            // A read of stdin may still block.
             runtime.shutdown_background();
             served
         });

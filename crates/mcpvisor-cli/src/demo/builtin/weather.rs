@@ -1,4 +1,4 @@
-//! `weather`: a forecast that is always the same, from a server that can be made to flap.
+//! `weather`: a constant forecast, from a server that can be made to flap.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, schemars, tool, tool_handler, t
 use serde::Deserialize;
 use serde_json::json;
 
-/// The answer to a handshake is written by then.
-const ANSWERED: Duration = Duration::from_millis(20);
+/// Enough time to write the answer to a handshake.
+const WRITE_TIME: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
 pub(super) struct Weather {
@@ -22,7 +22,7 @@ pub(super) struct Weather {
 /// The arguments of `forecast`.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Forecast {
-    /// Which place.
+    /// The city.
     city: String,
 }
 
@@ -32,11 +32,11 @@ impl Weather {
         Self { flap_while }
     }
 
-    /// Tell tomorrow's weather.
+    /// Get tomorrow's weather.
     #[tool(annotations(read_only_hint = true))]
-    async fn forecast(&self, Parameters(wish): Parameters<Forecast>) -> CallToolResult {
+    async fn forecast(&self, Parameters(args): Parameters<Forecast>) -> CallToolResult {
         CallToolResult::structured(json!({
-            "city": wish.city,
+            "city": args.city,
             "sky": "sunny",
             "pid": std::process::id(),
         }))
@@ -57,11 +57,11 @@ impl ServerHandler for Weather {
         }
     }
 
-    /// The handshake of the modern era, after which nothing is told to the server.
+    /// The handshake of the modern era, which has no `initialized` notification.
     async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
         if self.flaps() {
             tokio::spawn(async {
-                tokio::time::sleep(ANSWERED).await;
+                tokio::time::sleep(WRITE_TIME).await;
                 std::process::exit(1);
             });
         }
