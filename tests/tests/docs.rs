@@ -107,6 +107,17 @@ fn every_promise_names_tests_and_they_exist() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+#[test]
+fn every_file_that_the_architecture_names_exists() {
+    let text = read(&root().join("docs/architecture.md"));
+    let named = text.split('`').skip(1).step_by(2);
+    let missing: Vec<&str> = named
+        .filter(|name| name.ends_with(".rs") && *name != "fuzz.rs")
+        .filter(|name| find(name).is_none())
+        .collect();
+    assert_eq!(missing, [""; 0], "files that docs/architecture.md names");
+}
+
 fn documents() -> Vec<PathBuf> {
     let mut found = vec![root().join("README.md")];
     for folder in ["docs", "docs/adr"] {
