@@ -153,7 +153,9 @@ impl Link for HttpLink {
         request: &mut Option<ClientRequest>,
         _keep: bool,
     ) -> Result<u64, String> {
-        let request = request.as_ref().ok_or("the request is gone")?;
+        let request = request
+            .as_ref()
+            .ok_or("the request was taken before it was sent")?;
         let extra_headers = headers::request_headers(request, self.session.is_modern())?;
         let mut text = Vec::with_capacity(256);
         encode_request(id, request, &mut text)

@@ -31,8 +31,8 @@ impl NoProxy {
         }
     }
 
-    /// Whether a server is reached directly. This machine always is: a proxy elsewhere could not
-    /// reach it by a loopback address.
+    /// Whether a server is reached directly. Loopback addresses always are: a remote proxy would
+    /// connect to itself.
     pub(super) fn matches(&self, target: &Target) -> bool {
         let host = normalize(target.authority.host());
         let is_loopback = match host.parse::<IpAddr>() {

@@ -114,7 +114,7 @@ impl Exchanges {
         self.subscription = Some(id);
     }
 
-    /// A request was answered. Its stream may end by itself, but only so many stay open.
+    /// A request was answered. Its stream usually ends by itself; the number of open ones is limited.
     pub(super) fn request_answered(&mut self, id: CallId) {
         self.answered.push_back(id);
         if self.answered.len() > MIN_ANSWERED.max(2 * self.peak)

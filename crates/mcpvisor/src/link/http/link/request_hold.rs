@@ -243,7 +243,7 @@ mod tests {
             hold(&mut requests, id, false);
         }
         assert!(requests.contains(CallId(2)) && requests.remove(CallId(2)));
-        assert!(!requests.remove(CallId(2)), "it is gone");
+        assert!(!requests.remove(CallId(2)), "removed once");
         let failed: Vec<Inbound> = requests.fail_all("lost").collect();
         assert_eq!(failed.len(), 2);
         assert!(failed.iter().all(|failed| matches!(

@@ -149,7 +149,7 @@ impl Session {
     }
 
     /// Marks an error in a successful reply that may mean that the session is lost. The session
-    /// stays active: a server that replies may still know it, and is told when it is closed.
+    /// stays active: a server that replies may still know it, and gets a DELETE when it is closed.
     pub(super) fn flag_possible_loss(&self, inbound: Inbound) -> Inbound {
         match inbound {
             Inbound::Response {

@@ -40,7 +40,7 @@ impl ConnectError {
     }
 
     /// Adds the destination to the message.
-    pub(super) fn to_destination(mut self, origin: &str) -> Self {
+    pub(super) fn with_destination(mut self, origin: &str) -> Self {
         self.problem = match self.is_local {
             true => format!("cannot open a connection to {origin}: {}", self.problem),
             false => format!("cannot reach {origin}: {}", self.problem),
@@ -141,13 +141,13 @@ mod tests {
     #[test]
     fn the_message_names_the_cause_and_what_to_do() {
         let origin = "http://127.0.0.1:1";
-        let error = connect_error(Errno::MFILE, "127.0.0.1").to_destination(origin);
+        let error = connect_error(Errno::MFILE, "127.0.0.1").with_destination(origin);
         assert_eq!(
             error.problem,
             "cannot open a connection to http://127.0.0.1:1: too many open files in this \
              process: raise the limit (`ulimit -n`)"
         );
-        let error = connect_error(Errno::CONNREFUSED, "127.0.0.1").to_destination(origin);
+        let error = connect_error(Errno::CONNREFUSED, "127.0.0.1").with_destination(origin);
         assert!(
             error
                 .problem

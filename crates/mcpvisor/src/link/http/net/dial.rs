@@ -45,7 +45,7 @@ pub(crate) async fn dial(target: Arc<Target>) -> Result<Conn, ConnectError> {
         let problem = format!("no connection within {OPEN_TIMEOUT:?}");
         Err(ConnectError::remote(problem))
     });
-    opened.map_err(|error| error.to_destination(&target.origin_text()))
+    opened.map_err(|error| error.with_destination(&target.origin_text()))
 }
 
 async fn open(target: &Target) -> Result<Conn, ConnectError> {
@@ -116,7 +116,7 @@ fn without_user_info(proxy: &http::Uri) -> String {
 
 async fn start_tls(target: &Target, socket: Socket) -> Result<MaybeTls, String> {
     let Some(tls) = &target.tls else {
-        return Ok(MaybeTls::Plain(socket));
+        return Ok(MaybeTls::Left(socket));
     };
     let host = target.authority.host();
     let host = host
@@ -131,5 +131,5 @@ async fn start_tls(target: &Target, socket: Socket) -> Result<MaybeTls, String> 
         let problem = describe_handshake_error(&problem);
         format!("the TLS handshake failed: {problem}")
     })?;
-    Ok(MaybeTls::Tls(Box::new(stream)))
+    Ok(MaybeTls::Right(Box::new(stream)))
 }

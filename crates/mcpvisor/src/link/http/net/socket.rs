@@ -17,6 +17,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::tcp_coalesce::CoalescingTcp;
 
@@ -163,57 +164,4 @@ impl AsyncWrite for Socket {
 }
 
 /// A plain or encrypted connection.
-#[derive(Debug)]
-pub(super) enum MaybeTls {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
-}
-
-macro_rules! either {
-    ($stream:expr, $io:ident => $do:expr) => {
-        match $stream {
-            MaybeTls::Plain($io) => $do,
-            MaybeTls::Tls($io) => $do,
-        }
-    };
-}
-
-impl AsyncRead for MaybeTls {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), io => Pin::new(io).poll_read(cx, buf))
-    }
-}
-
-impl AsyncWrite for MaybeTls {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), io => Pin::new(io).poll_write(cx, buf))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), io => Pin::new(io).poll_write_vectored(cx, bufs))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        either!(self, io => io.is_write_vectored())
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), io => Pin::new(io).poll_flush(cx))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), io => Pin::new(io).poll_shutdown(cx))
-    }
-}
+pub(super) type MaybeTls = Either<Socket, Box<TlsStream<Socket>>>;
