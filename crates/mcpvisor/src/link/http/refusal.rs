@@ -132,8 +132,8 @@ fn describe_redirect(refusal: RedirectRefusal) -> &'static str {
 fn summarize(refusal: &HttpRefusal, error: Option<&ErrorData>) -> String {
     let status = refusal.status;
     match error {
-        Some(error) => format!("the server answered HTTP {status} ({})", error.message),
-        None => format!("the server answered HTTP {status}"),
+        Some(error) => format!("HTTP {status} ({})", error.message),
+        None => format!("HTTP {status}"),
     }
 }
 
