@@ -13,7 +13,7 @@
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod listings;
-mod restored;
+mod restore;
 
 use std::sync::Arc;
 

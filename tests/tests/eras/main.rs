@@ -15,10 +15,10 @@
 mod fleet;
 
 mod callbacks;
-mod memory;
+mod era_cache;
+mod input_rounds;
 mod modern;
 mod negotiation;
-mod rounds;
 
 use std::path::{Path, PathBuf};
 

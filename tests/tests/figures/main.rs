@@ -8,14 +8,14 @@
     reason = "the helpers of a test fail as the test does"
 )]
 
-mod again;
 mod budget;
-mod crowd;
 mod draining;
+mod endurance;
 #[path = "../fleet/mod.rs"]
 mod fleet;
 mod kills;
 mod neighbours;
+mod queue_limit;
 
 use std::time::Duration;
 

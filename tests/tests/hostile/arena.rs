@@ -10,8 +10,8 @@ use rmcp::model::CallToolResult;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+pub(crate) use crate::deadlines::*;
 use crate::fleet::*;
-pub(crate) use crate::patience::*;
 
 /// The two servers.
 pub(crate) struct Arena {

@@ -283,7 +283,7 @@ async fn tools_are_shown_once_the_file_answers_again() {
 
 /// The control: without a bound an operation at such a file does not end.
 #[test]
-fn a_mount_that_is_dead_hangs_whoever_uses_it() {
+fn control_a_dead_mount_blocks_plain_operations() {
     let mount = Arc::new(Mount::default());
     let alive = Alive(Arc::clone(&mount));
     mount.die("/pins/");

@@ -17,6 +17,8 @@
 mod arena;
 mod bare;
 mod closing;
+#[path = "../fleet/deadlines.rs"]
+mod deadlines;
 mod death;
 mod ending;
 mod environment;
@@ -24,8 +26,8 @@ mod environment;
 mod fleet;
 mod floods;
 mod hanging_files;
-mod host;
 mod killed_host;
+mod killed_starting_host;
 mod leftovers;
 mod line_memory;
 mod listings;
@@ -33,8 +35,6 @@ mod neighbours;
 mod nonsense;
 mod oversize;
 mod oversized_text;
-#[path = "../fleet/patience.rs"]
-mod patience;
 mod shell_endings;
 mod shell_server;
 mod silence;

@@ -36,7 +36,7 @@ async fn runtime(script: &str) -> (Runtime, ServerHandle) {
 }
 
 #[tokio::test]
-async fn a_refusal_without_end_is_cut_in_the_status_and_for_every_caller() {
+async fn a_huge_refusal_is_truncated_in_the_status_and_for_every_caller() {
     let refuse = long(r#""error":{"code":-32000,"message":""#, r#""}"#);
     let mut config = server("hostile", sh(&instead(WELCOME, &refuse)));
     // It is asked for this version alone, so that its refusal is the last word.
@@ -69,7 +69,7 @@ async fn a_refusal_without_end_is_cut_in_the_status_and_for_every_caller() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_itself_is_cut() {
+async fn the_description_of_a_server_is_truncated() {
     let words = long(
         r#""result":{"protocolVersion":"2025-11-25","capabilities":{},"instructions":"#,
         r#"","serverInfo":{"name":"sh","version":"1"}}"#,
@@ -127,7 +127,7 @@ async fn a_listing_of_huge_pages_stops_at_the_bound_and_the_last_good_one_stays(
 }
 
 #[tokio::test]
-async fn a_call_that_finds_no_room_is_no_mistake_of_its_caller() {
+async fn a_call_beyond_the_write_buffer_is_reported_as_not_sent() {
     // More than the pipe and the room behind it take.
     let fleet = Fleet::start("sleep 100").await;
     let text = "x".repeat(4 * 1024 * 1024);

@@ -101,7 +101,7 @@ async fn a_full_pipe_that_nobody_reads_holds_up_no_call_beyond_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_late_answer_is_nobody_elses() {
+async fn a_late_answer_reaches_no_other_call() {
     let arena = Arena::new(&[]).await;
     arena.at_its_deadline("late-answer=600").await;
     // Calls go on while it arrives, and each gets its own answer.

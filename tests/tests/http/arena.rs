@@ -9,8 +9,8 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
+pub(crate) use crate::deadlines::*;
 use crate::fleet::*;
-pub(crate) use crate::patience::*;
 
 /// Every kind of request that is sent again when its session is gone.
 pub(crate) const KINDS: [&str; 8] = [

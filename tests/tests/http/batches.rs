@@ -58,7 +58,7 @@ async fn answered(reply: fn(&StubRequest) -> StubReply) {
 }
 
 #[tokio::test]
-async fn each_message_means_what_it_would_mean_alone() {
+async fn each_message_of_a_batch_is_handled_as_if_sent_alone() {
     let sessions = AtomicUsize::new(0);
     let server = StubServer::start(move |request| match request.operation() {
         "initialize" => {
@@ -93,12 +93,12 @@ async fn a_body_with_several_messages_is_read_in_order() {
 }
 
 #[tokio::test]
-async fn so_is_an_event() {
+async fn an_event_with_several_messages_is_read_in_order() {
     answered(|request| StubReply::events(&[event(&batch(request))])).await;
 }
 
 #[tokio::test]
-async fn and_an_event_of_a_stream_that_stays_open() {
+async fn an_event_with_several_messages_on_an_open_stream_is_read_in_order() {
     answered(|request| {
         let message = chunk(&event(&batch(request)));
         StubReply::Parts(vec![

@@ -1,6 +1,6 @@
 //! Servers that are busy or broken for a while, and say so. (`Retry-After`, 5xx.)
 
-use mcpvisor::{Known, RetryPolicy};
+use mcpvisor::{Known, RetryPolicy, StateName};
 use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
 
@@ -16,6 +16,7 @@ async fn a_busy_server_that_says_when_is_asked_again_then() {
         outcome.unwrap();
         assert!(took >= secs(1), "{fault}: {took:?}");
         assert_eq!(arena.server.requests("tools/call"), 2, "{fault}");
+        assert_eq!(arena.server.requests("initialize"), 1, "{fault}");
         assert_eq!(arena.server.runs("once"), 1);
         assert_eq!(arena.generation(), 1, "{fault}: no reconnect");
         arena.end().await;
@@ -46,7 +47,13 @@ async fn a_busy_server_that_asks_for_more_time_than_there_is_costs_the_deadline_
 
 #[tokio::test]
 async fn a_busy_server_that_does_not_say_when_is_asked_again_only_for_what_is_safe() {
-    for fault in ["http-429", "http-503", "http-status=500", "http-status=504"] {
+    for fault in [
+        "http-429",
+        "http-503",
+        "http-status=500",
+        "http-status=502",
+        "http-status=504",
+    ] {
         let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).once();
         let error = arena.run("once").await.unwrap_err();
@@ -61,6 +68,7 @@ async fn a_busy_server_that_does_not_say_when_is_asked_again_only_for_what_is_sa
             .deadline(DEADLINE)
             .await
             .unwrap();
+        assert_eq!(arena.handle.status().state, StateName::Connected, "{fault}");
         assert_eq!(arena.generation(), 1, "{fault}: no reconnect");
         arena.end().await;
     }

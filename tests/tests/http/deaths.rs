@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use mcpvisor::{CallError, StateName};
+use mcpvisor::{CallError, Known, StateName};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::json;
@@ -39,6 +39,7 @@ async fn calls_in_flight_when_the_server_dies_have_their_outcome_at_once() {
                 matches!(error, CallError::OutcomeUnknown { .. }),
                 "{options:?}: {error:?}"
             );
+            assert_eq!(error.known(), Known::Unknown);
             let took = at.saturating_duration_since(died);
             assert!(took < tolerance(), "{options:?}: {took:?}");
         }
@@ -183,7 +184,7 @@ async fn readers_see_the_tools_all_the_time_while_a_server_restarts_again_and_ag
 }
 
 #[tokio::test]
-async fn a_port_that_nobody_listens_at_is_tried_within_the_budget_and_parked() {
+async fn a_closed_port_is_tried_within_the_budget_and_parked() {
     let server = HttpServer::start(HttpOptions::default()).await;
     server.stop().await;
     let mut settings = quick();

@@ -20,6 +20,8 @@ mod busy;
 mod calls;
 mod cancellation;
 mod closing;
+#[path = "../fleet/deadlines.rs"]
+mod deadlines;
 mod deaths;
 mod draining;
 mod era_cache;
@@ -32,21 +34,19 @@ mod harness;
 mod header_reload;
 #[cfg(target_os = "linux")]
 mod idle_connections;
-mod kit;
 mod liveness;
 mod modern;
 mod nonsense;
 mod oversize;
 mod packets;
 mod param_headers;
-#[path = "../fleet/patience.rs"]
-mod patience;
 mod proxy_quirks;
 mod redirects;
 mod reply_limits;
 mod reply_streams;
 mod resumption;
 mod reuse;
+mod server_kit;
 mod session_expiry;
 mod sessions;
 mod silence;

@@ -197,7 +197,7 @@ async fn a_list_is_fetched_again_when_it_is_read_after_its_time() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_so_often_and_no_more() {
+async fn input_rounds_are_limited() {
     let server = HttpServer::start(HttpOptions::modern()).await;
     let accepting = Callbacks::new().elicitation_form(|ask| async move {
         let content = ask.params.with_defaults(Default::default());

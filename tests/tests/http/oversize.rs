@@ -41,6 +41,7 @@ async fn refused(options: HttpOptions, fault: &str, said: &str) {
     says(&error, &["web", said]);
     println!("figure 8, http: {fault}: an outcome after {took:?}");
     within_three_caps(fault, before);
+    assert_eq!(arena.server.requests("tools/call"), 1, "{fault}");
     arena.recovers(1).await;
     arena.end().await;
 }

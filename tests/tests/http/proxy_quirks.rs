@@ -84,7 +84,7 @@ async fn a_404_that_says_that_the_session_is_gone_means_it_on_a_stream_too() {
 }
 
 #[tokio::test]
-async fn a_stream_that_says_one_thing_and_breaks_off_is_no_storm() {
+async fn a_stream_that_breaks_off_after_one_event_is_not_reopened_in_a_loop() {
     let server = StubServer::start(|request| match request.operation() {
         "GET" => broken_stream(&log()),
         _ => default_reply(request),
@@ -146,7 +146,7 @@ async fn an_event_that_is_too_large_costs_its_stream_and_not_all_that_follow() {
 }
 
 #[tokio::test]
-async fn the_wish_to_wait_counts_until_the_server_says_otherwise() {
+async fn a_retry_pause_holds_until_the_server_sends_another() {
     let asked = Arc::new(std::sync::Mutex::new((Value::Null, Vec::new())));
     let log = Arc::clone(&asked);
     let server = StubServer::start(move |request| {
@@ -178,7 +178,7 @@ async fn the_wish_to_wait_counts_until_the_server_says_otherwise() {
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_again_and_again_is_not_taken_up_without_a_pause() {
+async fn an_answer_that_breaks_off_repeatedly_is_not_resumed_without_a_pause() {
     let server =
         StubServer::start(
             |request| match (request.operation(), request.header("last-event-id")) {
@@ -197,7 +197,7 @@ async fn an_answer_that_breaks_off_again_and_again_is_not_taken_up_without_a_pau
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_lets_the_answer_be_taken_up_later() {
+async fn an_answer_of_a_busy_server_is_resumed_later() {
     let turn = Turn::default();
     let id = Arc::new(std::sync::Mutex::new(Value::Null));
     let server = StubServer::start(
@@ -251,7 +251,7 @@ async fn a_refusal_counts_though_its_body_does_not_come() {
 }
 
 #[tokio::test]
-async fn who_ran_out_of_time_at_the_server_may_have_run() {
+async fn a_request_timeout_of_the_server_leaves_the_outcome_unknown() {
     let server = StubServer::start(|request| match request.operation() {
         "tools/call" => StubReply::status("408 Request Timeout", "", ""),
         _ => default_reply(request),
@@ -404,7 +404,7 @@ async fn a_server_that_serves_one_connection_at_a_time_is_of_use() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_for_a_while_is_asked_for_when_the_server_wishes() {
+async fn a_refused_stream_is_reopened_after_its_retry_after() {
     let asked: Arc<std::sync::Mutex<Vec<Instant>>> = Arc::default();
     let times = Arc::clone(&asked);
     let server = StubServer::start(move |request| match request.operation() {

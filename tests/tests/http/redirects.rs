@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use mcpvisor::Transport;
+use mcpvisor::{Known, Transport};
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use rmcp::model::{ClientConfig, ProtocolVersion};
@@ -53,7 +53,10 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
         if method == "tools/call" {
             arena.runtime.ready(DEADLINE).await.unwrap();
             let error = arena.run("never").await.unwrap_err();
-            says(&error, &["web"]);
+            assert_eq!(error.known(), Known::Refused, "{error}");
+            says(&error, &["web", "redirects"]);
+            let sent = arena.server.requests("tools/call");
+            assert_eq!(sent, 1, "not sent to that path of this origin");
             assert!(!error.to_string().contains(CANARY), "{error}");
         } else {
             let call = arena

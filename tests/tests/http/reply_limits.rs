@@ -38,7 +38,7 @@ async fn outcome(
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_read_is_told_as_such() {
+async fn an_unreadable_reply_is_reported_as_unreadable() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     let of = |result: &str| result.to_owned();
     for (kind, body) in [
@@ -70,7 +70,7 @@ async fn an_answer_that_cannot_be_read_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn an_answer_in_an_encoding_that_nobody_asked_for_is_named() {
+async fn a_reply_in_an_unrequested_encoding_names_the_encoding() {
     let error = outcome(|_| {
         let headers = "content-type: application/json\r\ncontent-encoding: gzip\r\n";
         StubReply::status("200 OK", headers, "\u{1f}gzipped")
@@ -78,32 +78,6 @@ async fn an_answer_in_an_encoding_that_nobody_asked_for_is_named() {
     .await;
     assert_eq!(error.known(), Known::Answered);
     assert!(error.to_string().contains("gzip"), "{error}");
-}
-
-#[tokio::test]
-async fn what_is_too_large_is_cut_off_while_it_comes() {
-    let body = format!("\"{}\"", mib(17));
-    let error = outcome(move |_| whole("application/json", &body)).await;
-    assert!(error.to_string().contains("16 MiB"), "{error}");
-
-    let endless = mib(4);
-    let error = outcome(move |_| {
-        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-        let mut parts = vec![(Duration::ZERO, head.to_owned())];
-        parts.extend((0..100).map(|_| (Duration::ZERO, chunk(&endless))));
-        StubReply::Parts(parts)
-    })
-    .await;
-    assert!(error.to_string().contains("16 MiB"), "{error}");
-
-    let part = mib(4);
-    let error = outcome(move |_| {
-        let mut parts = vec![(Duration::ZERO, sse_head() + &chunk("data: "))];
-        parts.extend((0..100).map(|_| (Duration::ZERO, chunk(&part))));
-        StubReply::Parts(parts)
-    })
-    .await;
-    assert!(error.to_string().contains("16 MiB"), "{error}");
 }
 
 #[tokio::test]
@@ -130,7 +104,7 @@ async fn large_answers_side_by_side_are_all_read() {
 }
 
 #[tokio::test]
-async fn how_large_a_message_may_be_is_for_the_config_to_say_and_a_reload_needs_no_connection() {
+async fn the_message_limit_follows_the_config_and_a_reload_keeps_the_connection() {
     let as_event = Arc::new(AtomicBool::new(false));
     let style = Arc::clone(&as_event);
     let server = StubServer::start(move |request| {
@@ -171,7 +145,7 @@ async fn how_large_a_message_may_be_is_for_the_config_to_say_and_a_reload_needs_
 }
 
 #[tokio::test]
-async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_waiting() {
+async fn an_oversized_event_on_the_servers_own_stream_delays_no_reply() {
     let server = StubServer::start(|request| match request.operation() {
         "GET" => {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
@@ -206,7 +180,7 @@ async fn an_event_of_the_servers_own_stream_that_is_too_large_keeps_no_answer_wa
 }
 
 #[tokio::test]
-async fn an_error_without_our_id_is_the_answer_to_what_it_came_for() {
+async fn an_error_without_our_id_answers_the_request_it_came_for() {
     for (status, id) in [
         ("400 Bad Request", json!(null)),
         ("400 Bad Request", json!("server-error")),
@@ -232,7 +206,7 @@ async fn an_error_without_our_id_is_the_answer_to_what_it_came_for() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_accepted_and_never_answered_is_no_silence() {
+async fn an_accepted_request_without_an_answer_has_an_unknown_outcome() {
     let error = outcome(|_| StubReply::status("202 Accepted", "", "")).await;
     assert_eq!(error.known(), Known::Unknown, "{error}");
 }

@@ -48,7 +48,7 @@ async fn a_stream_that_ends_without_the_answer_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
-async fn a_stream_with_numbered_events_is_resumed_where_it_ended_when_the_server_wishes() {
+async fn a_stream_with_numbered_events_is_resumed_after_the_pause_that_the_server_asks_for() {
     let id = Arc::new(std::sync::Mutex::new(Value::Null));
     let kept = Arc::clone(&id);
     let server = StubServer::start(move |request| {
@@ -137,7 +137,7 @@ pub fn sockets(port: u16) -> usize {
 }
 
 #[tokio::test]
-async fn what_the_server_says_of_its_own_accord_is_heard_and_its_stream_resumed() {
+async fn a_notification_on_the_servers_own_stream_is_handled_and_the_stream_resumed() {
     let version = Arc::new(AtomicUsize::new(1));
     let tool = Arc::clone(&version);
     let server = StubServer::start(move |request| {
@@ -258,7 +258,7 @@ async fn a_flood_is_dropped_and_the_answer_behind_it_is_not() {
 }
 
 #[tokio::test]
-async fn a_call_whose_stream_cannot_be_taken_up_because_the_server_is_gone_is_not_sent_again() {
+async fn a_call_whose_stream_cannot_be_resumed_because_the_server_is_gone_is_not_sent_again() {
     let server = StubServer::start(|request| match request.operation() {
         "tools/call" => {
             StubReply::Close(sse_head() + &chunk("id: 1\nretry: 500\ndata:\n\n") + "0\r\n\r\n")

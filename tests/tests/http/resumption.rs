@@ -19,7 +19,7 @@ fn numbered(request: &StubRequest, result: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_after_its_answer_is_not_taken_up_again() {
+async fn a_stream_that_ends_after_its_answer_is_not_resumed() {
     // It ends as it should, or breaks off; both at once with the answer.
     let ends: [fn(String) -> StubReply; 2] =
         [|text| StubReply::raw(text + "0\r\n\r\n"), StubReply::Close];
@@ -58,7 +58,7 @@ async fn a_stream_that_ends_after_its_answer_is_not_taken_up_again() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_taken_up_with_anything_but_a_stream_leaves_the_outcome_unknown() {
+async fn a_stream_resumed_with_anything_but_a_stream_leaves_the_outcome_unknown() {
     let others: [fn() -> StubReply; 4] = [
         || StubReply::status("200 OK", "content-type: text/html\r\n", "<html>"),
         || StubReply::status("200 OK", "content-type: application/json\r\n", "{}"),
@@ -89,7 +89,7 @@ async fn a_stream_that_is_taken_up_with_anything_but_a_stream_leaves_the_outcome
 }
 
 #[tokio::test]
-async fn what_was_accepted_is_not_waited_for_when_the_stream_for_its_answer_is_gone() {
+async fn an_accepted_request_ends_when_the_stream_for_its_answer_is_gone() {
     // Refused for good once it has ended, or broken off in the middle.
     for breaks in [false, true] {
         let accepted = Arc::new(AtomicUsize::new(0));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use mcpvisor::{CallError, Known, StateName, Transport};
+use mcpvisor::{CallError, Known, StateName};
 use serde_json::{Value, json};
 
-use crate::harness::{LONG, call, connected, known, started_with, until};
+use crate::harness::{LONG, call, connected, known, until};
 use mcpvisor_testkit::stub_server::{
     StubReply, StubRequest, StubServer, default_reply, initialize_reply, text_result,
 };
@@ -184,41 +184,6 @@ async fn a_listing_of_our_own_that_finds_the_session_gone_opens_a_new_one() {
     let (runtime, _web) = connected(&server).await;
     until("there is a new session", || server.count("initialize") == 2).await;
     assert_eq!(server.count("tools/call"), 0, "nobody called");
-    runtime.shutdown(LONG).await;
-}
-
-#[tokio::test]
-async fn a_session_that_is_gone_for_ever_costs_one_retry_and_then_the_error() {
-    let server = StubServer::start(|request| match request.operation() {
-        "tools/call" => not_found(),
-        _ => default_reply(request),
-    })
-    .await;
-    let (runtime, web) = connected(&server).await;
-    let error = call(&web).await.unwrap_err();
-    assert!(matches!(error, CallError::Refused { .. }), "{error:?}");
-    assert!(error.to_string().contains("404"), "{error}");
-    assert_eq!(server.count("tools/call"), 2, "one retry");
-    runtime.shutdown(LONG).await;
-}
-
-#[tokio::test]
-async fn the_switch_turns_the_retry_of_expired_calls_off() {
-    let forgetful = Forgetful::default();
-    let behind = forgetful.clone();
-    let server = StubServer::start(move |request| behind.answer(request, &not_found())).await;
-    let (runtime, web) = started_with(Transport::http(server.url()), |config| {
-        config.settings.retry.retry_expired_calls = false;
-    })
-    .await;
-    assert_eq!(call(&web).await.unwrap(), "session-1");
-    forgetful.forget();
-    assert_eq!(known(call(&web).await), Known::Refused);
-    assert_eq!(
-        call(&web).await.unwrap(),
-        "session-2",
-        "the session is replaced all the same"
-    );
     runtime.shutdown(LONG).await;
 }
 

@@ -106,7 +106,7 @@ async fn over_stdio_a_text_is_no_lost_session() {
 }
 
 #[tokio::test]
-async fn unrelated_errors_take_no_way_of_sessions() {
+async fn unrelated_errors_do_not_replace_the_session() {
     let arena = Arena::new(HttpOptions::default()).await;
     let texts = [
         "the sessions table is locked",
@@ -133,7 +133,7 @@ async fn unrelated_errors_take_no_way_of_sessions() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_takes_no_way_of_sessions() {
+async fn a_caller_that_leaves_does_not_replace_the_session() {
     let arena = Arena::new(HttpOptions::default()).await;
     for number in 1..=5 {
         let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
@@ -338,7 +338,7 @@ async fn the_switch_keeps_a_server_that_runs_before_it_refuses_from_running_twic
 }
 
 #[tokio::test]
-async fn a_caller_who_wishes_no_retry_gets_none() {
+async fn a_caller_that_disables_retries_gets_none() {
     let arena = Arena::new(HttpOptions::default()).await;
     arena.server.forget_sessions();
     let call = arena.handle.call_tool("run", json!({ "key": "never" }));
@@ -457,7 +457,7 @@ async fn control_figure_9_a_client_that_does_not_recover_loses_every_call() {
 }
 
 #[tokio::test]
-async fn a_session_that_comes_with_an_error_is_nobodys() {
+async fn a_session_id_in_an_error_is_ignored() {
     let arena = Arena::new(HttpOptions::default()).await;
     let own = |arena: &Arena| {
         let received = arena.server.received();

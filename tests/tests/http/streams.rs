@@ -43,7 +43,7 @@ async fn a_stream_that_the_server_ends_is_resumed_after_the_pause_that_it_asks_f
 }
 
 #[tokio::test]
-async fn what_the_server_says_on_its_own_stream_is_heard() {
+async fn a_notification_on_the_servers_own_stream_is_handled() {
     let arena = Arena::new(HttpOptions::default()).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     let before = arena.server.requests("tools/list");
@@ -142,7 +142,7 @@ async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
 }
 
 #[tokio::test]
-async fn doubt_about_a_session_holds_nobody_for_long() {
+async fn a_suspected_session_delays_calls_only_briefly() {
     let arena = Arena::new(HttpOptions::default()).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena
@@ -174,7 +174,7 @@ async fn fleet_that_answers(server: &HttpServer, answers: bool) -> Runtime {
 }
 
 #[tokio::test]
-async fn whoever_answers_questions_calls_when_the_stream_for_them_is_open() {
+async fn a_client_with_callbacks_calls_once_the_stream_is_open() {
     let server = HttpServer::start(HttpOptions::default()).await;
     for _ in 0..size(20, 200) {
         let runtime = fleet_that_answers(&server, true).await;
@@ -220,7 +220,7 @@ async fn without_the_stream(answers: bool) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_open_holds_nobody_for_long() {
+async fn a_stream_that_does_not_open_delays_calls_only_briefly() {
     let mut soonest = (u64::MAX, u64::MAX);
     for _ in 0..5 {
         let (lists, calls) = without_the_stream(true).await;
@@ -236,7 +236,7 @@ async fn a_stream_that_does_not_open_holds_nobody_for_long() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_stream_of_its_own_is_as_good() {
+async fn a_server_without_a_stream_of_its_own_works() {
     let options = HttpOptions {
         stream: false,
         ..HttpOptions::default()

@@ -431,7 +431,7 @@ async fn connected_without_tools(server: &StubServer) -> (Runtime, ServerHandle)
 }
 
 #[tokio::test]
-async fn where_there_is_no_session_there_is_no_doubt() {
+async fn without_a_session_no_error_is_suspected() {
     // A server of the older eras without sessions, and one of 2026-07-28.
     let stateless = StubServer::start(|request| match request.operation() {
         "initialize" => initialize_reply(request, None),

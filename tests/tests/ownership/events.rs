@@ -176,7 +176,7 @@ async fn a_name_that_is_added_again_is_another_instance_with_a_chain_of_its_own(
 
 /// Wishes of all kinds, crashes, removals and additions at once, from several tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_storm_of_wishes_and_crashes_breaks_the_chain() {
+async fn concurrent_control_requests_and_crashes_keep_the_event_chain_valid() {
     without_reports_of_panics();
     let names = ["a", "b", "c"];
     let scripted = ScriptedServer::new(Script::new());

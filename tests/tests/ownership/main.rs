@@ -10,9 +10,9 @@
 #[path = "../fleet/mod.rs"]
 mod fleet;
 
+mod control_requests;
 mod crashes;
 mod events;
 mod readiness;
 mod stuck;
 mod tasks;
-mod wishes;

@@ -10,10 +10,10 @@ use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::control_requests::{Overlap, lingering};
 use crate::fleet::{
     DEADLINE, fixture, fleet, millis, pid, reaches, secs, server, settings, structured,
 };
-use crate::wishes::{Overlap, lingering};
 
 /// A server that talks as its script says and never ends when it is asked to.
 fn never_closing(scripted: &ScriptedServer) -> Transport {

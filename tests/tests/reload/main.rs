@@ -6,10 +6,10 @@
     reason = "the helpers of a test fail as the test does"
 )]
 
-mod equal;
+mod equivalence;
 #[path = "../fleet/mod.rs"]
 mod fleet;
-mod watched;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fs;

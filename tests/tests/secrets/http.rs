@@ -6,7 +6,7 @@ use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
 use serde_json::{Value, json};
 
 use crate::evidence::{Evidence, shows};
-use crate::watched::watched;
+use crate::traced_run::run_traced;
 use crate::{DEADLINE, canary};
 
 /// The variable that holds the token.
@@ -41,7 +41,7 @@ async fn failing(fault: &str) -> HttpServer {
 #[test]
 fn no_secret_of_a_server_over_http_is_shown_anywhere() {
     let name = "http::no_secret_of_a_server_over_http_is_shown_anywhere";
-    watched(name, (TOKEN, canary("bearer")), 10, run_fleet);
+    run_traced(name, (TOKEN, canary("bearer")), 10, run_fleet);
 }
 
 async fn run_fleet(evidence: &mut Evidence) {

@@ -11,7 +11,7 @@ mod capture;
 mod evidence;
 mod http;
 mod proxies;
-mod watched;
+mod traced_run;
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ use mcpvisor::rmcp::{self, ServerHandler, tool, tool_handler, tool_router};
 use mcpvisor::{CallError, Config, Runtime, ServerConfig, ServerStatus, StateName, Transport};
 use mcpvisor_testkit::eventually_in;
 use serde_json::{Value, json};
+use traced_run::run_traced;
 use tracing_subscriber::layer::SubscriberExt;
-use watched::watched;
 
 const FIXTURE: &str = env!("CARGO_BIN_EXE_fixture-server");
 
@@ -110,7 +110,7 @@ fn config(folder: &SecretFolder) -> Config {
 #[test]
 fn no_secret_of_a_config_is_shown_anywhere() {
     let name = "no_secret_of_a_config_is_shown_anywhere";
-    watched(name, (INHERITED, canary("inherited")), 20, run_fleet);
+    run_traced(name, (INHERITED, canary("inherited")), 20, run_fleet);
 }
 
 async fn run_fleet(evidence: &mut Evidence) {

@@ -8,7 +8,7 @@
 
 #[path = "../fleet/mod.rs"]
 mod fleet;
-mod leaving;
+mod interrupted;
 mod shutdown;
 
 use std::future::Future;

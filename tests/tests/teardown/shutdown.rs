@@ -179,7 +179,7 @@ async fn a_shutdown_ends_what_a_crashed_actor_left_behind() {
 }
 
 #[tokio::test]
-async fn a_later_wish_with_more_patience_does_not_prolong_a_shutdown() {
+async fn a_later_shutdown_with_a_longer_deadline_does_not_prolong_the_first() {
     let marker = Marker::new("twice");
     let patient = close_within(secs(20), secs(20));
     let config = server("one", fixture(&marker, &STUBBORN)).settings(patient);
@@ -197,7 +197,7 @@ async fn a_later_wish_with_more_patience_does_not_prolong_a_shutdown() {
 }
 
 #[tokio::test]
-async fn a_later_wish_with_less_patience_shortens_a_shutdown() {
+async fn a_later_shutdown_with_a_shorter_deadline_shortens_the_first() {
     let marker = Marker::new("hurry");
     let patient = close_within(secs(20), secs(20));
     let config = server("one", fixture(&marker, &STUBBORN)).settings(patient);

@@ -38,7 +38,7 @@ fn calling(handle: &ServerHandle, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
 const SETTLES: Duration = Duration::from_secs(5);
 
 /// Does something to a server again and again while it is called, and says what has grown.
-async fn again_and_again(
+async fn repeat_under_load(
     rounds: usize,
     mut what: impl AsyncFnMut(&Runtime, &ServerHandle),
 ) -> Result<(), Growth> {
@@ -83,21 +83,21 @@ async fn off_and_on(runtime: &Runtime, handle: &ServerHandle) {
 
 #[test]
 fn figure_16_switching_off_and_on_for_ever_leaves_nothing_behind() {
-    let name = "again::figure_16_switching_off_and_on_for_ever_leaves_nothing_behind";
+    let name = "endurance::figure_16_switching_off_and_on_for_ever_leaves_nothing_behind";
     in_own_process(name, limit(), async || {
         let rounds = size(300, 10_000);
-        again_and_again(rounds, off_and_on).await.unwrap();
+        repeat_under_load(rounds, off_and_on).await.unwrap();
         println!("figure 16: off and on {rounds} times, nothing has grown");
     });
 }
 
 #[test]
 fn figure_16_crash_after_crash_of_an_actor_leaves_nothing_behind() {
-    let name = "again::figure_16_crash_after_crash_of_an_actor_leaves_nothing_behind";
+    let name = "endurance::figure_16_crash_after_crash_of_an_actor_leaves_nothing_behind";
     in_own_process(name, limit(), async || {
         without_reports_of_panics();
         let (rounds, mut crashes) = (size(100, 1_000), 0);
-        let grown = again_and_again(rounds, async |_, handle| {
+        let grown = repeat_under_load(rounds, async |_, handle| {
             let generation = handle.status().generation.get();
             handle.crash_actor();
             ready_after(handle, generation).await;
@@ -111,10 +111,10 @@ fn figure_16_crash_after_crash_of_an_actor_leaves_nothing_behind() {
 
 #[test]
 fn control_figure_16_what_stays_behind_once_a_round_is_seen() {
-    let name = "again::control_figure_16_what_stays_behind_once_a_round_is_seen";
+    let name = "endurance::control_figure_16_what_stays_behind_once_a_round_is_seen";
     in_own_process(name, limit(), async || {
         let mut kept = Vec::new();
-        let grown = again_and_again(20, async |runtime, handle| {
+        let grown = repeat_under_load(20, async |runtime, handle| {
             off_and_on(runtime, handle).await;
             tokio::spawn(std::future::pending::<()>());
             kept.push(std::fs::File::open("/dev/null").unwrap());

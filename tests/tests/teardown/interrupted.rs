@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_connect_that_fails_half_way_leaves_nothing_behind() {
-    let name = "leaving::a_connect_that_fails_half_way_leaves_nothing_behind";
+    let name = "interrupted::a_connect_that_fails_half_way_leaves_nothing_behind";
     isolated(name, async || {
         let warm_up = Marker::new("warm-up");
         let (runtime, _) = ready(server("one", fixture(&warm_up, &[]))).await;
@@ -92,7 +92,7 @@ async fn an_in_process_connect_that_fails_half_way_is_ended() {
 
 #[test]
 fn a_shutdown_at_any_moment_of_a_start_leaves_nobody_behind() {
-    let name = "leaving::a_shutdown_at_any_moment_of_a_start_leaves_nobody_behind";
+    let name = "interrupted::a_shutdown_at_any_moment_of_a_start_leaves_nobody_behind";
     isolated(name, async || {
         let marker = Marker::new("starting");
         for moment in 0..40 {
@@ -113,7 +113,7 @@ fn a_shutdown_at_any_moment_of_a_start_leaves_nobody_behind() {
 
 #[test]
 fn the_last_handle_that_is_dropped_asks_for_the_shutdown() {
-    let name = "leaving::the_last_handle_that_is_dropped_asks_for_the_shutdown";
+    let name = "interrupted::the_last_handle_that_is_dropped_asks_for_the_shutdown";
     isolated(name, async || {
         let before = warmed_up().await;
 

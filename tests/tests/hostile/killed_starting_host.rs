@@ -41,7 +41,7 @@ async fn a_marked_host() {
 
 fn start_host(marker: &Marker) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["host::a_marked_host", "--exact"])
+        .args(["killed_starting_host::a_marked_host", "--exact"])
         .env(HOST, marker.value())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

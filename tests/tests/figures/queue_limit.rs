@@ -37,7 +37,8 @@ async fn crowd(handle: &ServerHandle, calls: usize, fit: usize) -> Crowd {
 
 #[test]
 fn figure_17_calls_beyond_the_line_are_refused_at_once_and_take_no_memory() {
-    let name = "crowd::figure_17_calls_beyond_the_line_are_refused_at_once_and_take_no_memory";
+    let name =
+        "queue_limit::figure_17_calls_beyond_the_line_are_refused_at_once_and_take_no_memory";
     in_own_process(name, limit(), async || {
         let slow = Script::new().tool("slow", Behaviour::answer().held());
         let scripted_server = ScriptedServer::new(slow);
@@ -94,7 +95,7 @@ fn figure_17_calls_beyond_the_line_are_refused_at_once_and_take_no_memory() {
 
 #[test]
 fn control_figure_17_a_line_without_a_bound_refuses_nobody() {
-    let name = "crowd::control_figure_17_a_line_without_a_bound_refuses_nobody";
+    let name = "queue_limit::control_figure_17_a_line_without_a_bound_refuses_nobody";
     in_own_process(name, limit(), async || {
         let slow = Script::new().tool("slow", Behaviour::answer().held());
         let scripted_server = ScriptedServer::new(slow);

@@ -60,7 +60,7 @@ pub(crate) fn lingering(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_storm_of_wishes_opens_a_connection_beside_another() {
+async fn concurrent_control_requests_never_open_two_connections() {
     const TASKS: usize = 8;
     const CONNECTIONS: usize = 20;
     let scripted = ScriptedServer::new(Script::new());
@@ -74,7 +74,7 @@ async fn no_storm_of_wishes_opens_a_connection_beside_another() {
         storm.spawn(async move {
             let mut number = task;
             while record.opened().len() < CONNECTIONS {
-                wish_something(&runtime, &handle, number).await;
+                send_control_request(&runtime, &handle, number).await;
                 // Now and then a wish comes when the one before it is done.
                 if number % 5 == 0 {
                     tokio::time::sleep(millis(20)).await;
@@ -95,7 +95,7 @@ async fn no_storm_of_wishes_opens_a_connection_beside_another() {
 }
 
 /// Wishes one thing; it is done, merged, or refused with a reason.
-async fn wish_something(runtime: &Runtime, handle: &ServerHandle, number: usize) {
+async fn send_control_request(runtime: &Runtime, handle: &ServerHandle, number: usize) {
     let outcome = match number % 6 {
         0 | 1 => runtime.reconnect("a").await,
         2 => runtime.disable("a").await,
@@ -133,7 +133,7 @@ async fn a_server_that_is_enabled_while_it_closes_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_that_comes_during_a_close_waits_for_it_and_is_merged() {
+async fn a_control_request_during_a_close_waits_for_it_and_is_merged() {
     let scripted = ScriptedServer::new(Script::new());
     let overlap = Overlap::default();
     let transport = lingering(&scripted, secs(1), &overlap);

@@ -9,7 +9,7 @@ use crate::evidence::Evidence;
 
 /// Runs the test of this name in a process that has the variable, and there what it is about. No
 /// canary may be in what that gathers or logs, and it leaves at least so many traces.
-pub(crate) fn watched(
+pub(crate) fn run_traced(
     name: &str,
     (variable, value): (&str, String),
     traces: usize,

@@ -77,7 +77,7 @@ async fn it_forgets_freezes_ends_and_comes_back_on_its_port() {
 }
 
 #[tokio::test]
-async fn a_fault_strikes_as_often_as_it_is_told() {
+async fn a_fault_is_injected_as_often_as_configured() {
     let server = HttpServer::start(HttpOptions::without_sessions()).await;
     let bare = Bare::connect(&server).await;
     server.fault("http-status=500").times(2);
