@@ -70,11 +70,11 @@ impl Stage {
     }
 
     fn step(&mut self, input: Input) {
-        let rolled = self.rng.as_mut().map(TestRng::fraction);
-        let chance = rolled.map_or(Random::MIDDLE, Random::new);
+        let random = self.rng.as_mut().map(TestRng::fraction);
+        let random = random.map_or(Random::MIDDLE, Random::new);
         let mut effects = Vec::new();
         self.machine
-            .handle(self.now, chance, input.clone(), &mut effects);
+            .handle(self.now, random, input.clone(), &mut effects);
         self.model
             .observe(self.now, &input, &effects, &self.machine);
         for effect in effects {

@@ -45,7 +45,7 @@ const TOOL: CallId = CallId(1);
 const READ: CallId = CallId(2);
 
 /// The starting points: a name, the inputs that lead there, and the state.
-const BEGINNINGS: [(&str, &str, StateName); 9] = [
+const STARTING_POINTS: [(&str, &str, StateName); 9] = [
     ("fresh", "", StateName::Connecting),
     ("connected", "permit up fetched", StateName::Connected),
     ("busy", "permit up tool read", StateName::Connected),
@@ -126,9 +126,9 @@ impl Node {
             self.now = self.now.max(due);
         }
         let mut effects = Vec::new();
-        if let Some(heard) = self.mutation.input(input, self.model.newest) {
+        if let Some(input) = self.mutation.input(input, self.model.newest) {
             self.machine
-                .handle(self.now, Random::MIDDLE, heard, &mut effects);
+                .handle(self.now, Random::MIDDLE, input, &mut effects);
         }
         self.mutation.effects(&mut effects);
         self.model.observe(self.now, input, &effects, &self.machine);
@@ -397,12 +397,12 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
 }
 
 /// Leads a new machine to a starting point.
-fn lead(words: &str, settings: ServerSettings, mutation: Mutation) -> Node {
+fn lead(steps: &str, settings: ServerSettings, mutation: Mutation) -> Node {
     let mut node = Node::begin(settings, mutation);
     node.step(&Input::Start);
-    for word in words.split_whitespace() {
+    for step in steps.split_whitespace() {
         let generation = node.model.newest;
-        let input = match word {
+        let input = match step {
             "permit" => Input::PermitGranted,
             "up" => up(generation),
             "fetched" => Input::ListFetched {
@@ -418,7 +418,7 @@ fn lead(words: &str, settings: ServerSettings, mutation: Mutation) -> Node {
             "read" => call(&node, READ),
             "disable" => Input::Disable,
             "tick" => Input::Tick,
-            _ => panic!("unknown step {word}"),
+            _ => panic!("unknown step {step}"),
         };
         node.step(&input);
     }
@@ -460,8 +460,8 @@ fn explore(node: Node, depth: usize) -> (usize, usize) {
 #[test]
 fn no_sequence_of_inputs_breaks_an_invariant() {
     let depth = from_env("MCPVISOR_DEPTH").map_or(DEPTH, |depth| depth as usize);
-    for (name, words, state) in BEGINNINGS {
-        let node = lead(words, settings(), Mutation::None);
+    for (name, steps, state) in STARTING_POINTS {
+        let node = lead(steps, settings(), Mutation::None);
         assert_eq!(node.machine.state().name(), state, "{name}");
         let (nodes, steps) = explore(node, depth);
         println!("{name}: {nodes} nodes and {steps} steps within {depth} inputs");
@@ -475,8 +475,8 @@ fn no_sequence_of_inputs_breaks_an_invariant() {
 fn control_every_mutation_is_detected() {
     for mutation in Mutation::ALL {
         let explored = || {
-            for (_, words, _) in BEGINNINGS {
-                explore(lead(words, settings(), mutation), CONTROL_DEPTH);
+            for (_, steps, _) in STARTING_POINTS {
+                explore(lead(steps, settings(), mutation), CONTROL_DEPTH);
             }
             explore(lead("permit up", careful(), mutation), CONTROL_DEPTH);
         };

@@ -27,7 +27,7 @@ impl Drop for Failing {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!(
-                "\nthe history of seed {0} broke a promise; to see it:\n    \
+                "\nthe history of seed {0} failed; replay it with:\n    \
                  MCPVISOR_SEED={0} cargo test -p mcpvisor-core --test histories -- --nocapture\n",
                 self.0
             );

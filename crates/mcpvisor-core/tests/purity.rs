@@ -1,4 +1,4 @@
-//! The pure crate stays pure: nothing that performs effects is among its dependencies.
+//! The crate stays pure: no dependency performs effects.
 
 #![expect(
     clippy::unwrap_used,
@@ -12,8 +12,7 @@ use std::path::Path;
 
 const FORBIDDEN: [&str; 3] = ["tokio", "ractor", "rmcp"];
 
-/// The dependencies of each package, as the lock file has them. Two versions of a package count as
-/// one that has the dependencies of both.
+/// The dependencies of each package in the lock file. Two versions of a package are merged.
 fn locked_packages() -> BTreeMap<String, BTreeSet<String>> {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
     let lock_file = crate_dir
@@ -40,7 +39,7 @@ fn locked_packages() -> BTreeMap<String, BTreeSet<String>> {
     packages
 }
 
-/// The names in every dependency table of the manifest but that of the tests.
+/// The names in every dependency table of the manifest except dev-dependencies.
 fn direct_dependencies(manifest: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut listing = false;
@@ -55,7 +54,7 @@ fn direct_dependencies(manifest: &str) -> BTreeSet<String> {
         } else if listing && !line.is_empty() && !line.starts_with('#') {
             names.extend(line.split(['.', ' ', '=']).next().map(str::to_owned));
         }
-        // A renamed dependency says its true name here.
+        // The package name of a renamed dependency.
         if let Some((_, renamed)) = line.split_once("package = \"") {
             names.extend(renamed.split('"').next().map(str::to_owned));
         }

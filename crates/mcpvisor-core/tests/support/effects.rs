@@ -248,8 +248,11 @@ impl Model {
             Outcome::Unknown(_) => assert_eq!(call.known, Known::Unknown, "{id}"),
             Outcome::Refused(_) => assert_eq!(call.known, Known::Refused, "{id}"),
             Outcome::Answered(_) => assert_eq!(call.known, Known::Answered, "{id}"),
-            Outcome::Deadline { sent: said, idle } => {
-                assert_eq!((*said, *idle), (sent, false));
+            Outcome::Deadline {
+                sent: reported,
+                idle,
+            } => {
+                assert_eq!((*reported, *idle), (sent, false));
                 assert!(call.new.deadline <= step.now, "{id} had time left");
             }
             Outcome::Cancelled => panic!("{id} is queued, and is cancelled"),

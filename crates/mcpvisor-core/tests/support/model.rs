@@ -382,7 +382,7 @@ impl Model {
         call.paused_until = match failure {
             RequestFailure::Busy { retry_after } => {
                 let most = self.settings.backoff.max_retry_after;
-                let pause = retry_after.map_or(BUSY_PAUSE, |wish| wish.min(most));
+                let pause = retry_after.map_or(BUSY_PAUSE, |pause| pause.min(most));
                 Some(step.now + pause)
             }
             _ => None,

@@ -53,13 +53,13 @@ fn reconnects_are_paced_by_a_growing_backoff_under_a_budget() {
 
 #[test]
 fn jitter_moves_a_retry_by_a_fifth_either_way() {
-    let waits = |rolled: f64| {
+    let waits = |random: f64| {
         let mut harness = Harness::new();
         harness.step(Input::Start);
         harness.step(Input::PermitGranted);
         harness
             .machine
-            .handle(harness.now, Random::new(rolled), failed(1), &mut Vec::new());
+            .handle(harness.now, Random::new(random), failed(1), &mut Vec::new());
         harness.machine.retry_at().unwrap() - harness.now
     };
     assert_eq!(waits(0.0), millis(400));
@@ -242,13 +242,13 @@ fn a_parked_server_that_connects_stays_parked_until_it_is_proven() {
 
 #[test]
 fn the_user_or_a_call_wakes_a_parked_server_at_once() {
-    let ask = Effect::RequestPermit { reconnect: true };
+    let permit = Effect::RequestPermit { reconnect: true };
     let back = changed(StateName::Disconnected, StateName::Reconnecting);
     for request in [Input::Reconnect, Input::Enable] {
         let mut harness = Harness::parked(ServerSettings::default());
         assert_eq!(
             harness.step(request),
-            [Effect::SaveDurable, ask.clone(), back.clone()]
+            [Effect::SaveDurable, permit.clone(), back.clone()]
         );
         assert_eq!(
             (harness.used(), harness.machine.attempts()),
@@ -258,7 +258,7 @@ fn the_user_or_a_call_wakes_a_parked_server_at_once() {
     }
     let mut harness = Harness::parked(ServerSettings::default());
     harness.now += secs(1);
-    assert_eq!(harness.call(harness.read(1)), [ask]);
+    assert_eq!(harness.call(harness.read(1)), [permit]);
     assert_eq!(
         *harness.state(),
         State::Disconnected(Attempt::AwaitingPermit)
@@ -310,8 +310,8 @@ fn a_call_wakes_a_parked_server_even_without_a_queue() {
     harness.now += secs(1);
     let effects = harness.step(Input::Call(harness.read(1)));
     assert!(effects.contains(&resolve(1, Outcome::Busy)), "{effects:?}");
-    let asked = Effect::RequestPermit { reconnect: true };
-    assert!(effects.contains(&asked), "{effects:?}");
+    let request = Effect::RequestPermit { reconnect: true };
+    assert!(effects.contains(&request), "{effects:?}");
     settings.budget.wake_on_call = false;
     let mut harness = Harness::parked(settings);
     harness.now += secs(1);

@@ -69,8 +69,8 @@ fn a_call_that_waited_for_the_first_attempt_is_sent_on_the_second() {
 fn a_close_on_the_probe_leads_to_the_other_era_without_a_failed_attempt() {
     let mut harness = opening();
     let died = ended(1, ConnectionEnd::TryOtherEra(gone()));
-    let ask = Effect::RequestPermit { reconnect: true };
-    assert_eq!(harness.step(died), [Effect::ReleasePermit, ask]);
+    let request = Effect::RequestPermit { reconnect: true };
+    assert_eq!(harness.step(died), [Effect::ReleasePermit, request]);
     assert_eq!(*harness.state(), State::Connecting(Attempt::AwaitingPermit));
     assert_eq!(harness.machine.last_fault(), None);
     harness.step(Input::PermitGranted);
@@ -130,7 +130,7 @@ fn a_server_that_became_lazy_before_its_start_follows_the_shown_state() {
     lazy.rest.lazy = true;
     let mut harness = Harness::with(lazy);
     harness.machine = harness.machine.resuming_from(StateName::Connecting);
-    let ask = Effect::RequestPermit { reconnect: false };
-    assert_eq!(harness.step(Input::Start), [ask, Effect::SaveDurable]);
+    let request = Effect::RequestPermit { reconnect: false };
+    assert_eq!(harness.step(Input::Start), [request, Effect::SaveDurable]);
     assert_eq!(harness.name(), StateName::Connecting);
 }

@@ -64,14 +64,14 @@ fn three_timed_out_calls_in_a_row_cause_one_ping_which_decides() {
     assert_eq!(harness.machine.failures(), (2, 0));
 
     let (mut harness, effects) = after_timeouts(3);
-    let asked = [
+    let expected = [
         Effect::SaveDurable,
         silent(1),
         silent(2),
         silent(3),
         check(1),
     ];
-    assert_eq!(effects, asked);
+    assert_eq!(effects, expected);
     assert_eq!(harness.machine.failures(), (3, 0));
     assert_eq!(harness.name(), StateName::Connected, "not decided yet");
 

@@ -39,26 +39,26 @@ pub(super) fn columns() -> Vec<&'static str> {
 pub(super) fn reach(code: &str) -> Harness {
     let mut harness = Harness::with(settings(code));
     harness.step(Input::Start);
-    for word in way_to(code).split_whitespace() {
-        walk(&mut harness, word);
+    for step in steps_to(code).split_whitespace() {
+        perform(&mut harness, step);
     }
     assert_eq!(code_of(&harness), code);
     harness
 }
 
-fn way_to(code: &str) -> &'static str {
-    let way = |line: &'static str| {
+fn steps_to(code: &str) -> &'static str {
+    let steps = |line: &'static str| {
         let mut cells = line.split('|').map(str::trim);
         cells.next().filter(|cell| *cell == code)?;
         cells.next()
     };
-    let found = SITUATIONS.lines().find_map(way);
+    let found = SITUATIONS.lines().find_map(steps);
     found.unwrap_or_else(|| panic!("unknown situation {code}"))
 }
 
-fn walk(harness: &mut Harness, word: &str) {
+fn perform(harness: &mut Harness, step: &str) {
     let newest = harness.generation();
-    let input = match word {
+    let input = match step {
         "permit" => Input::PermitGranted,
         "up" => up_with(newest, &[ListKind::Tools]),
         "failed" => failed(newest),
@@ -71,7 +71,7 @@ fn walk(harness: &mut Harness, word: &str) {
         "transport" => Input::TransportChanged,
         "tick" => return drop(harness.tick()),
         "rest" => return harness.now += secs(2),
-        _ => panic!("unknown step {word}"),
+        _ => panic!("unknown step {step}"),
     };
     harness.step(input);
 }
