@@ -265,7 +265,7 @@ async fn a_handle_of_a_removed_server_says_so_and_never_meets_its_namesake() {
     let removed = handle.call_tool("echo", json!({})).await.unwrap_err();
     assert_eq!(
         removed.to_string(),
-        "a: not sent: the server was removed; take a new handle after adding it again"
+        "a: not sent: the server was removed; add it again and get a new handle"
     );
     assert_eq!(new.record().calls("echo"), []);
     structured(other.call_tool("other", json!({})).await);
