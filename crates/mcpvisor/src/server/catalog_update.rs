@@ -33,22 +33,17 @@ impl ServerState {
         &mut self,
         generation: Generation,
         list: ListKind,
-        result: Result<ListItems, FetchFailure>,
-        time_to_live: Option<Duration>,
+        result: Result<(ListItems, Option<Duration>), FetchFailure>,
     ) {
-        let outcome = match result {
-            Ok(items) => return self.process_list(generation, list, items, time_to_live),
-            Err(FetchFailure::Refused(problem)) => {
-                let problem = self.note_fetch_failure(generation, list, problem);
-                log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), %list, problem, "listing refused");
-                FetchOutcome::Refused
+        let (outcome, problem) = match result {
+            Ok((items, time_to_live)) => {
+                return self.process_list(generation, list, items, time_to_live);
             }
-            Err(FetchFailure::Failed(problem)) => {
-                let problem = self.note_fetch_failure(generation, list, problem);
-                log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), %list, problem, "listing failed");
-                FetchOutcome::Failed
-            }
+            Err(FetchFailure::Refused(problem)) => (FetchOutcome::Refused, problem),
+            Err(FetchFailure::Failed(problem)) => (FetchOutcome::Failed, problem),
         };
+        let problem = self.note_fetch_failure(generation, list, problem);
+        log_limited!(self.slot.log_limit, WARN, server = %self.slot.name(), %list, ?outcome, problem, "cannot fetch a list");
         self.fetch_ended(generation, list, outcome);
     }
 

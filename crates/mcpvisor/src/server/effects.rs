@@ -173,8 +173,8 @@ impl ServerState {
         let (slot, config) = (Arc::clone(&self.slot), Arc::clone(&connection.config));
         let actor = self.myself.clone();
         tokio::spawn(async move {
-            let (result, time_to_live) = fetch.await;
-            if let Ok(ListItems::Tools(tools)) = &result {
+            let result = fetch.await;
+            if let Ok((ListItems::Tools(tools), _)) = &result {
                 // Approvals have to be known before the tools are published.
                 slot.update_approvals(tools, &config).await;
             }
@@ -182,7 +182,6 @@ impl ServerState {
                 generation,
                 list,
                 result,
-                time_to_live,
             });
         });
     }

@@ -70,17 +70,6 @@ pub(crate) async fn fetch(
     connection: InternalRequestSender,
     list: ListKind,
     settings: ServerSettings,
-) -> (Result<ListItems, FetchFailure>, Option<Duration>) {
-    match pages(&connection, list, &settings).await {
-        Ok((items, time_to_live)) => (Ok(items), time_to_live),
-        Err(failure) => (Err(failure), None),
-    }
-}
-
-async fn pages(
-    connection: &InternalRequestSender,
-    list: ListKind,
-    settings: &ServerSettings,
 ) -> Result<(ListItems, Option<Duration>), FetchFailure> {
     let mut items = ListItems::empty(list);
     let mut time_to_live = None;

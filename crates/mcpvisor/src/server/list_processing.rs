@@ -183,7 +183,6 @@ impl ServerState {
                     generation,
                     list,
                     result: Err(FetchFailure::Failed(problem.to_string())),
-                    time_to_live: None,
                 },
             };
             let _ = myself.send_message(message);

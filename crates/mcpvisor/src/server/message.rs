@@ -86,10 +86,8 @@ pub(crate) enum ServerMessage {
         generation: Generation,
         /// Which list.
         list: ListKind,
-        /// The items, or why there are none.
-        result: Result<ListItems, FetchFailure>,
-        /// How long it stays valid, if the server says so.
-        time_to_live: Option<Duration>,
+        /// The items, and how long they stay valid if the server says so.
+        result: Result<(ListItems, Option<Duration>), FetchFailure>,
     },
     /// A large fetched list was processed off the actor's thread.
     ListProcessed(Box<ProcessedList>),
