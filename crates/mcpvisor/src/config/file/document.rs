@@ -258,7 +258,7 @@ fn doubts<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
     let mut doubt = |member: &'n Member| {
         let shown = entry_reader::shown(&member.key);
         let message = if !known(&member.key) {
-            let near = nearest_name(&member.key, ours.into_iter())?;
+            let near = nearest_name(&member.key, ours)?;
             format!("{shown:?} is ignored; did you mean {near:?}?")
         } else if member.node.is_null() || seen.insert(member.key.as_str()) {
             return None;
