@@ -20,9 +20,9 @@ pub(super) struct Document<'n> {
     defaults: Option<&'n Node>,
     state_dir: Option<&'n Node>,
     connects: Option<&'n Node>,
-    /// What is perhaps one of these.
-    doubts: Vec<ConfigProblem>,
-    /// Whether variables are written as opencode writes them.
+    /// Warnings about duplicate and misspelled keys at the top.
+    warnings: Vec<ConfigProblem>,
+    /// Whether variables are spelled as in opencode.
     bare: bool,
 }
 
@@ -35,7 +35,7 @@ impl<'n> Document<'n> {
         let Value::Object(top) = &root.value else {
             return Err(shape("must be one object".to_owned(), &root.span));
         };
-        // The later of two counts, as in every other reader of JSON; `null` is as good as absent.
+        // The last of two is used, as in other JSON parsers; `null` means the same as absent.
         let find = |members: &'n [Member], key: &str| {
             let there = |member: &&Member| member.key == key && !member.node.is_null();
             members.iter().rfind(there)
@@ -48,7 +48,7 @@ impl<'n> Document<'n> {
             ));
         };
         let mut bare = found.key == "mcp";
-        // The settings of VS Code have them one deeper.
+        // The settings of VS Code nest them one level deeper.
         if bare
             && let Value::Object(inner) = &found.node.value
             && let Some(servers) = find(inner, "servers")
@@ -65,7 +65,7 @@ impl<'n> Document<'n> {
             defaults: find(top, keys::DEFAULTS).map(|member| &member.node),
             state_dir: find(top, keys::STATE_DIR).map(|member| &member.node),
             connects: find(top, keys::FLEET_CONNECTS).map(|member| &member.node),
-            doubts: doubts(top, text),
+            warnings: warn_top_keys(top, text),
             bare,
         })
     }
@@ -80,10 +80,10 @@ impl<'n> Document<'n> {
             false => variables,
         };
         let mut config = Config::new();
-        config.problems = self.doubts;
-        let wrong = |said: Diagnostic| ConfigError::Shape {
-            problem: format!("cannot be used: {}", said.message),
-            location: Box::new(text.locate(&said.span)),
+        config.problems = self.warnings;
+        let wrong = |diagnostic: Diagnostic| ConfigError::Shape {
+            problem: format!("cannot be used: {}", diagnostic.message),
+            location: Box::new(text.locate(&diagnostic.span)),
         };
         let defaults = match self.defaults {
             Some(node) => fleet(node, &variables, text, &mut config).map_err(wrong)?,
@@ -96,21 +96,18 @@ impl<'n> Document<'n> {
             let read = connects(node, &variables, text, &mut config);
             config.connects = Some(read.map_err(wrong)?);
         }
-        let counting = counting(self.servers);
+        let by_name = count_by_name(self.servers);
         for (index, entry) in self.servers.iter().enumerate() {
             if entry.node.is_null() {
                 config.problems.push(null_entry(entry, text));
                 continue;
             }
-            let (last, times) = counting
-                .get(entry.key.as_str())
-                .copied()
-                .unwrap_or_default();
+            let (last, times) = by_name.get(entry.key.as_str()).copied().unwrap_or_default();
             if last != index {
                 continue;
             }
             if times > 1 {
-                config.problems.push(twice(entry, text));
+                config.problems.push(duplicate_entry(entry, text));
             }
             let (server, mut problems) = entry::read(entry, &defaults, &variables, text);
             if let Some(server) = server {
@@ -124,40 +121,39 @@ impl<'n> Document<'n> {
     }
 }
 
-/// An entry that is as good as absent.
+/// The warning about an entry that is `null`.
 fn null_entry(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
     ConfigProblem {
         server: Some(entry_reader::shown(&entry.key)),
-        message: "is null, which is as good as absent; remove it, or write what it starts"
-            .to_owned(),
+        message: "is null and ignored; remove it, or write an entry".to_owned(),
         severity: Severity::Warning,
         location: Some(text.locate(&entry.key_span)),
     }
 }
 
-/// Of each name, which entry counts and how many there are. As in every other reader of JSON it is
-/// the last one, and if that one cannot be used, nothing of the others is.
-fn counting(servers: &[Member]) -> HashMap<&str, (usize, usize)> {
-    let mut counting = HashMap::new();
+/// For each name, the index of its last entry and the number of entries. The last entry is used, as in
+/// other JSON parsers, even if it is unusable.
+fn count_by_name(servers: &[Member]) -> HashMap<&str, (usize, usize)> {
+    let mut by_name = HashMap::new();
     let there = |(_, entry): &(usize, &Member)| !entry.node.is_null();
     for (index, entry) in servers.iter().enumerate().filter(there) {
-        let (last, times) = counting.entry(entry.key.as_str()).or_default();
+        let (last, times) = by_name.entry(entry.key.as_str()).or_default();
         (*last, *times) = (index, *times + 1);
     }
-    counting
+    by_name
 }
 
-/// An entry that is not the first of its name.
-fn twice(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
+/// The warning about an entry that is not the first of its name.
+fn duplicate_entry(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
     ConfigProblem {
         server: Some(entry_reader::shown(&entry.key)),
-        message: "is there twice; the later entry counts".to_owned(),
+        message: "is configured twice; the last entry is used".to_owned(),
         severity: Severity::Warning,
         location: Some(text.locate(&entry.key_span)),
     }
 }
 
-/// The defaults of the fleet.
+/// Reads the defaults of the fleet.
 fn fleet(
     node: &Node,
     variables: &Variables<'_>,
@@ -177,14 +173,14 @@ fn fleet(
     valid.map_err(|invalid| Diagnostic {
         message: format!("\"{prefix}{}\" {}", invalid.name, invalid.problem),
         span: reader
-            .place(&format!("{prefix}{}", invalid.name))
+            .value_span(&format!("{prefix}{}", invalid.name))
             .unwrap_or(node.span.clone()),
     })?;
-    let warn = |said: Diagnostic| ConfigProblem {
+    let warn = |diagnostic: Diagnostic| ConfigProblem {
         server: None,
-        message: said.message,
+        message: diagnostic.message,
         severity: Severity::Warning,
-        location: Some(text.locate(&said.span)),
+        location: Some(text.locate(&diagnostic.span)),
     };
     config
         .problems
@@ -193,7 +189,7 @@ fn fleet(
     Ok(raw)
 }
 
-/// How many servers connect at once.
+/// Reads the limits of concurrent connects.
 fn connects(
     node: &Node,
     variables: &Variables<'_>,
@@ -206,19 +202,21 @@ fn connects(
     let prefix = format!("{}.", keys::FLEET_CONNECTS);
     reader.object(members, &[keys::CONNECTS], &prefix, &mut raw)?;
     let warnings = std::mem::take(&mut reader.warnings).into_iter();
-    config.problems.extend(warnings.map(|said| ConfigProblem {
-        server: None,
-        message: said.message,
-        severity: Severity::Warning,
-        location: Some(text.locate(&said.span)),
-    }));
+    config
+        .problems
+        .extend(warnings.map(|diagnostic| ConfigProblem {
+            server: None,
+            message: diagnostic.message,
+            severity: Severity::Warning,
+            location: Some(text.locate(&diagnostic.span)),
+        }));
     raw.connects().map_err(|invalid| Diagnostic {
         message: entry::setting(&invalid),
-        span: reader.place(invalid.name).unwrap_or(node.span.clone()),
+        span: reader.value_span(invalid.name).unwrap_or(node.span.clone()),
     })
 }
 
-/// The state folder. It is shown in errors about it, so no variable is replaced in it but the home
+/// Reads the state folder. It is shown in errors, so no variable is expanded in it except the home
 /// folder.
 fn state_dir(node: &Node, variables: &Variables<'_>) -> Result<PathBuf, Diagnostic> {
     let wrong = |problem: &str| Diagnostic {
@@ -240,7 +238,7 @@ fn state_dir(node: &Node, variables: &Variables<'_>) -> Result<PathBuf, Diagnost
     Ok(Path::new(&home).join(within))
 }
 
-/// Whether an object is a server, and not an object of servers.
+/// Whether an object is an entry rather than an object of entries.
 fn is_entry(node: &Node) -> bool {
     let Value::Object(members) = &node.value else {
         return true;
@@ -249,13 +247,13 @@ fn is_entry(node: &Node) -> bool {
     !members.is_empty() && members.iter().any(scalar)
 }
 
-/// Keys at the top that are ours and there twice, or nearly ours. All others are somebody else's: a
-/// config may be part of the settings of an editor.
-fn doubts<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
+/// Warns about duplicates and misspellings of our keys at the top. Other keys are ignored: a config may
+/// be part of an editor's settings.
+fn warn_top_keys<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
     let ours = [keys::DEFAULTS, keys::STATE_DIR, keys::FLEET_CONNECTS];
     let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);
     let mut seen = HashSet::new();
-    let mut doubt = |member: &'n Member| {
+    let mut warning = |member: &'n Member| {
         let shown = entry_reader::shown(&member.key);
         let message = if !known(&member.key) {
             let near = nearest_name(&member.key, ours)?;
@@ -263,7 +261,7 @@ fn doubts<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
         } else if member.node.is_null() || seen.insert(member.key.as_str()) {
             return None;
         } else {
-            format!("{shown:?} is there twice; the later one counts, and nothing of the other")
+            format!("{shown:?} is set twice; only the last one is used")
         };
         Some(ConfigProblem {
             server: None,
@@ -272,14 +270,14 @@ fn doubts<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
             location: Some(text.locate(&member.key_span)),
         })
     };
-    top.iter().filter_map(&mut doubt).collect()
+    top.iter().filter_map(&mut warning).collect()
 }
 
 fn missing_servers(top: &[Member]) -> String {
     let ours = keys::SERVERS[0];
     let there = top.iter().filter(|member| !member.node.is_null());
     match nearest_name(ours, there.map(|member| member.key.as_str())) {
-        Some(near) => format!("has no {ours:?}; did you mean that by {near:?}?"),
+        Some(near) => format!("has no {ours:?}; did you mean that with {near:?}?"),
         None => format!("has no {ours:?} object; write {{ {ours:?}: {{ … }} }}"),
     }
 }

@@ -1,25 +1,25 @@
-//! Durations as people write them: `500ms`, `30s`, `1m30s`.
+//! Parses durations such as `500ms`, `30s` and `1m30s`.
 //!
-//! A bare number has no unit and is refused: some tools mean seconds by it, some milliseconds.
+//! A bare number is rejected: some tools mean seconds by it, others milliseconds.
 
 use std::time::Duration;
 
 pub use mcpvisor_core::settings::MAX_DURATION;
 
-/// So many digits behind the point count: more than any unit has nanoseconds.
+/// Digits after the point that are read: more than any unit has nanoseconds.
 const MAX_DIGITS: usize = 16;
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidDuration {
-    /// There is nothing.
+    /// The text is empty.
     #[error("is empty; write a duration such as \"30s\"")]
     Empty,
-    /// There is a number without a unit.
+    /// A number has no unit.
     #[error("has no unit; write \"500ms\", \"30s\", \"2m\" or \"1h\"")]
     NoUnit,
-    /// Something is not a number followed by ms, s, m or h.
+    /// A part is not a number followed by ms, s, m or h.
     #[error("is not a duration; write \"500ms\", \"30s\", \"2m\" or \"1h\"")]
     Unreadable,
     /// It is longer than [`MAX_DURATION`].
@@ -41,7 +41,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     if rest.is_empty() {
         return Err(InvalidDuration::Empty);
     }
-    // In whole nanoseconds, so that what was written down is read back to the last of them.
+    // In whole nanoseconds, so that a written duration is read back exactly.
     let mut total = 0_u128;
     while !rest.is_empty() {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
@@ -56,7 +56,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, InvalidDuration> {
     }
 }
 
-/// A number of a unit, in nanoseconds; what is too large to be counted is very large.
+/// Converts a number with a unit to nanoseconds, saturating.
 fn nanos(number: &str, unit: &str) -> Result<u128, InvalidDuration> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_misread_is_refused() {
+    fn ambiguous_durations_are_rejected() {
         assert_eq!(parse_duration(" "), Err(InvalidDuration::Empty));
         assert_eq!(parse_duration("30"), Err(InvalidDuration::NoUnit));
         assert_eq!(parse_duration("-5s"), Err(InvalidDuration::Unreadable));

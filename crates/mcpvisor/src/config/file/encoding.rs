@@ -1,7 +1,6 @@
-//! The bytes of a file as text.
+//! Decodes the bytes of a file.
 //!
-//! Files are UTF-8. What is none is said with its place and with what to do: the words of the
-//! standard library name neither.
+//! Files are UTF-8. Errors name the position and the fix, which those of the standard library do not.
 
 use std::path::Path;
 
@@ -9,27 +8,26 @@ use super::error::ConfigError;
 use super::redacted_excerpt::SourceText;
 use super::syntax_tree::Span;
 
-/// The text of a file.
+/// Decodes a file as UTF-8.
 pub(in crate::config) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if let Some(read_as) = utf_16(&bytes) {
         let text: String = char::decode_utf16(units(&bytes, read_as))
             .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
             .collect();
-        let problem = "the file is UTF-16, as some editors save it; save it as UTF-8";
-        return Err(no_text(path, &text, problem, 0..1));
+        let problem = "the file is UTF-16; save it as UTF-8";
+        return Err(invalid_encoding(path, &text, problem, 0..1));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        // Up to there it is the same text, so that is where what replaces the byte stands.
+        // Up to there the lossy text is identical, so the replacement character is at the same offset.
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
-        let problem = "here is a byte that is no character of it, as files in Latin-1 or \
-                       Windows-1252 have; save the file as UTF-8";
+        let problem = "invalid byte (Latin-1 or Windows-1252?); save the file as UTF-8";
         let end = at + char::REPLACEMENT_CHARACTER.len_utf8();
-        no_text(path, &text, problem, at..end)
+        invalid_encoding(path, &text, problem, at..end)
     })
 }
 
-fn no_text(path: &Path, text: &str, problem: &str, span: Span) -> ConfigError {
+fn invalid_encoding(path: &Path, text: &str, problem: &str, span: Span) -> ConfigError {
     ConfigError::Syntax {
         format: "UTF-8",
         problem: problem.to_owned(),
@@ -37,8 +35,8 @@ fn no_text(path: &Path, text: &str, problem: &str, span: Span) -> ConfigError {
     }
 }
 
-/// How two bytes become one unit, where a text has two bytes for each. A config begins with a
-/// character of ASCII, of which one byte is 0, or with the mark of the encoding.
+/// How to decode the code units of a UTF-16 file. A config starts with an ASCII character, which has
+/// one zero byte in UTF-16, or with a byte order mark.
 fn utf_16(bytes: &[u8]) -> Option<fn([u8; 2]) -> u16> {
     match bytes {
         [0xff, 0xfe, ..] | [(1..), 0, ..] => Some(u16::from_le_bytes),
@@ -64,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_is_no_text_is_said_with_its_place_and_what_to_do() {
+    fn an_invalid_byte_is_reported_with_its_position_and_a_fix() {
         let text = b"{ \"mcpServers\": {\n  \"caf\xe9\": { \"command\": \"s3cret\" } } }";
         let (message, source) = refused(text);
-        let expected = "mcp.json:2:7: the config is not valid UTF-8: here is a byte";
+        let expected = "mcp.json:2:7: the config is not valid UTF-8: invalid byte";
         assert!(message.starts_with(expected), "{message}");
         assert!(message.ends_with("save the file as UTF-8"), "{message}");
         assert!(source.contains("command"), "{source}");
@@ -78,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn utf_16_is_known_by_its_mark_or_its_zeros() {
+    fn utf_16_is_detected_by_its_mark_or_its_zeros() {
         let text = "{ \"mcpServers\": { \"x\": { \"command\": \"s3cret\" } } }";
         let little = || text.encode_utf16().flat_map(u16::to_le_bytes);
         let big = || text.encode_utf16().flat_map(u16::to_be_bytes);
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn utf_8_is_taken_as_it_is() {
+    fn utf_8_is_not_changed() {
         for text in ["", "{", "{}", "\u{feff}{\"ä\": 1}"] {
             let read = text_of(Path::new("x"), text.into());
             assert_eq!(read.unwrap(), text);

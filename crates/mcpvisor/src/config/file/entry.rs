@@ -1,7 +1,7 @@
-//! One entry, as a server.
+//! Makes a server of an entry.
 //!
-//! What its keys are is in [`super::keys`], how they are read in [`super::entry_reader`]; here it is
-//! decided what they mean together.
+//! [`super::keys`] has its keys and [`super::entry_reader`] reads them; this module decides what they
+//! mean together.
 
 use mcpvisor_core::{InvalidSetting, ServerName};
 
@@ -16,21 +16,21 @@ use crate::api::transport::Transport;
 use crate::api::transport::check;
 use crate::config::{ConfigProblem, ServerConfig, Severity};
 
-/// So many unknown keys are named beside what an entry lacks.
+/// Unknown keys that are named beside a missing one.
 const MAX_HINTS: usize = 3;
 
-/// Reads an entry: the server, unless it has to be left out, and what is to be said about it.
+/// Reads an entry: the server, unless it cannot be used, and the problems.
 pub(super) fn read(
     entry: &Member,
     defaults: &RawEntry,
     variables: &Variables<'_>,
     text: &SourceText<'_>,
 ) -> (Option<ServerConfig>, Vec<ConfigProblem>) {
-    let problem = |severity, said: Diagnostic| ConfigProblem {
+    let problem = |severity, diagnostic: Diagnostic| ConfigProblem {
         server: Some(super::entry_reader::shown(&entry.key)),
-        message: said.message,
+        message: diagnostic.message,
         severity,
-        location: Some(text.locate(&said.span)),
+        location: Some(text.locate(&diagnostic.span)),
     };
     let mut reader = EntryReader::new(variables);
     reader.toml = text.toml;
@@ -38,13 +38,13 @@ pub(super) fn read(
     let warnings = std::mem::take(&mut reader.warnings).into_iter();
     match server {
         Ok(server) => {
-            let warn = |said| problem(Severity::Warning, said);
+            let warn = |diagnostic| problem(Severity::Warning, diagnostic);
             (Some(server), warnings.map(warn).collect())
         }
-        // What else is odd about it matters once it is read at all, but for a key that is perhaps
-        // the one that is missing.
-        Err(said) => {
-            let mut parts = vec![said.message];
+        // Other warnings matter only once the entry can be used, except for an unknown key that may be
+        // the missing one.
+        Err(diagnostic) => {
+            let mut parts = vec![diagnostic.message];
             parts.extend(reader.unknown.drain(..).take(MAX_HINTS));
             let message = parts.join("; ");
             let severity = match is_off(entry, defaults) {
@@ -53,7 +53,13 @@ pub(super) fn read(
             };
             (
                 None,
-                vec![problem(severity, Diagnostic { message, ..said })],
+                vec![problem(
+                    severity,
+                    Diagnostic {
+                        message,
+                        ..diagnostic
+                    },
+                )],
             )
         }
     }
@@ -71,7 +77,7 @@ fn server(
     let name = ServerName::new(entry.key.as_str()).map_err(|error| {
         let long = matches!(error, mcpvisor_core::InvalidServerName::TooLong(_));
         about_entry(match long {
-            true => "has a name that is longer than 64 bytes; shorten it".to_owned(),
+            true => "name is longer than 64 bytes".to_owned(),
             false => error.to_string(),
         })
     })?;
@@ -80,19 +86,21 @@ fn server(
             "must be an object with a \"command\" or a \"url\"".to_owned(),
         ));
     };
-    let usually = enabled(&raw).ok().flatten().unwrap_or(true);
+    let default = enabled(&raw).ok().flatten().unwrap_or(true);
     (raw.enabled, raw.disabled) = (None, None);
     reader.object(members, &ENTRY, "", &mut raw)?;
-    let enabled = enabled(&raw).map_err(about_entry)?.unwrap_or(usually);
-    doubts(&raw, reader);
-    let transport = Way::of(&raw, reader, entry)?.transport(&raw, reader, entry)?;
+    let enabled = enabled(&raw).map_err(about_entry)?.unwrap_or(default);
+    warn_ambiguous(&raw, reader);
+    let transport = TransportType::of(&raw, reader, entry)?.transport(&raw, reader, entry)?;
     let valid = match reader.is_as_written() {
         true => Ok(()),
         false => raw.validate().and_then(|()| transport.check()),
     };
     valid.map_err(|invalid| Diagnostic {
         message: setting(&invalid),
-        span: reader.place(invalid.name).unwrap_or(entry.key_span.clone()),
+        span: reader
+            .value_span(invalid.name)
+            .unwrap_or(entry.key_span.clone()),
     })?;
     Ok(ServerConfig {
         name,
@@ -108,7 +116,7 @@ fn server(
     })
 }
 
-/// Whether an entry switches its server off, as far as that can be told of one that cannot be read.
+/// Whether an unusable entry disables its server.
 fn is_off(entry: &Member, defaults: &RawEntry) -> bool {
     let flag = |name: &str| {
         let Value::Object(members) = &entry.node.value else {
@@ -120,19 +128,19 @@ fn is_off(entry: &Member, defaults: &RawEntry) -> bool {
             _ => None,
         }
     };
-    let said = RawEntry {
+    let raw = RawEntry {
         enabled: flag("enabled"),
         disabled: flag("disabled"),
         ..RawEntry::default()
     };
-    match enabled(&said) {
+    match enabled(&raw) {
         Ok(Some(enabled)) => !enabled,
         Ok(None) => enabled(defaults) == Ok(Some(false)),
         Err(_) => false,
     }
 }
 
-/// A complaint about a setting, in the words that complaints about keys have.
+/// The message about an invalid setting, in the form of messages about keys.
 pub(super) fn setting(invalid: &InvalidSetting) -> String {
     format!("{:?} {}", invalid.name, invalid.problem)
 }
@@ -140,42 +148,42 @@ pub(super) fn setting(invalid: &InvalidSetting) -> String {
 fn enabled(raw: &RawEntry) -> Result<Option<bool>, String> {
     match (raw.enabled, raw.disabled) {
         (Some(enabled), Some(disabled)) if enabled == disabled => {
-            Err("is \"enabled\" and \"disabled\" at once; keep one of them".to_owned())
+            Err("has both \"enabled\" and \"disabled\"; keep one".to_owned())
         }
         (Some(enabled), _) => Ok(Some(enabled)),
         (None, disabled) => Ok(disabled.map(|disabled| !disabled)),
     }
 }
 
-/// What is read, but perhaps not as it was meant.
-fn doubts(raw: &RawEntry, reader: &mut EntryReader<'_>) {
+/// Warns about values that are perhaps not read as intended.
+fn warn_ambiguous(raw: &RawEntry, reader: &mut EntryReader<'_>) {
     if raw.tools.allow.is_empty()
-        && let Some(place) = reader.place("tools.allow")
+        && let Some(span) = reader.value_span("tools.allow")
     {
-        let message = "the list of allowed tools is empty, which allows every tool; \
+        let message = "an empty list of allowed tools allows every tool; \
                        write \"tools\": { \"deny\": [\"*\"] } to allow none";
-        reader.warn(place, message);
+        reader.warn(span, message);
     }
     let only_gemini = ["includeTools", "excludeTools", "trust"];
-    let of_gemini = only_gemini.iter().any(|key| reader.key(key).is_some());
+    let of_gemini = only_gemini.iter().any(|key| reader.key_span(key).is_some());
     if of_gemini
         && raw.kind.is_none()
         && raw.http_url.is_none()
-        && let Some(place) = reader.key("url")
+        && let Some(span) = reader.key_span("url")
     {
-        let message = "\"url\" is read as a Streamable HTTP address; if it is one of the older \
-                       HTTP+SSE, which is not spoken, write \"httpUrl\" with the other";
-        reader.warn(place, message);
+        let message = "\"url\" is read as a Streamable HTTP address; HTTP+SSE is not supported, \
+                       so write a Streamable HTTP address as \"httpUrl\" if it is one";
+        reader.warn(span, message);
     }
 }
 
-/// How a server is reached, as the entry says it.
-enum Way {
+/// The kind of transport that an entry selects.
+enum TransportType {
     Stdio,
     Http,
 }
 
-impl Way {
+impl TransportType {
     fn of(
         raw: &RawEntry,
         reader: &mut EntryReader<'_>,
@@ -183,12 +191,12 @@ impl Way {
     ) -> Result<Self, Diagnostic> {
         let about = |key: &str, message: &str| Diagnostic {
             message: message.to_owned(),
-            span: reader.place(key).unwrap_or(entry.key_span.clone()),
+            span: reader.value_span(key).unwrap_or(entry.key_span.clone()),
         };
         if raw.source.as_deref().is_some_and(|by| by != "custom") {
             return Err(about(
                 "source",
-                "is provided by an extension of an editor; write the \"command\" that it starts",
+                "is provided by an editor extension; write its \"command\" instead",
             ));
         }
         let has_url = address(raw).is_some();
@@ -198,18 +206,18 @@ impl Way {
             Some(kind) if HTTP.contains(&kind) => Ok(Self::Http),
             Some("sse") => Err(about(
                 "type",
-                "speaks the older HTTP+SSE, which is not supported; if the server has a Streamable \
-                 HTTP address (often it ends in /mcp), write \"type\": \"http\" and that as \"url\"",
+                "uses HTTP+SSE, which is not supported; if the server has a Streamable HTTP address \
+                 (often ending in /mcp), write \"type\": \"http\" and that \"url\"",
             )),
             Some(_) => Err(about("type", "\"type\" must be \"stdio\" or \"http\"")),
             None if has_url && raw.program.is_some() => Err(about(
                 "url",
-                "has a \"command\" and a \"url\"; keep one, or say which with \"type\"",
+                "has both \"command\" and \"url\"; keep one, or set \"type\"",
             )),
             None if has_url => Ok(Self::Http),
             None if raw.program.is_some() => Ok(Self::Stdio),
             None => Err(Diagnostic {
-                message: "needs a \"command\", the program to start, or a \"url\"".to_owned(),
+                message: "needs a \"command\" or a \"url\"".to_owned(),
                 span: entry.key_span.clone(),
             }),
         }
@@ -228,7 +236,7 @@ impl Way {
     }
 }
 
-/// The address that counts, with its key. Those of one client alone come first.
+/// The address with its key. Keys that only one client uses take precedence.
 fn address(raw: &RawEntry) -> Option<(&'static str, &str)> {
     let addresses = [
         ("httpUrl", &raw.http_url),
@@ -248,8 +256,10 @@ fn stdio(
     let program = raw.program.as_deref();
     let program = program.filter(|program| check::is_program(program));
     let program = program.ok_or_else(|| Diagnostic {
-        message: "needs a \"command\", the program to start".to_owned(),
-        span: reader.place("command").unwrap_or(entry.key_span.clone()),
+        message: "needs a \"command\"".to_owned(),
+        span: reader
+            .value_span("command")
+            .unwrap_or(entry.key_span.clone()),
     })?;
     let mut command = Transport::stdio(program)
         .args(&raw.command_args)
@@ -280,7 +290,7 @@ fn stdio(
 #[cfg(not(feature = "stdio"))]
 fn stdio(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
     Err(Diagnostic {
-        message: "is a stdio server, which this build does not support".to_owned(),
+        message: "stdio servers are not supported by this build".to_owned(),
         span: entry.key_span.clone(),
     })
 }
@@ -292,35 +302,34 @@ fn http(
     entry: &Member,
 ) -> Result<Transport, Diagnostic> {
     let (key, url) = address(raw).ok_or_else(|| Diagnostic {
-        message: "needs a \"url\", the address of the server".to_owned(),
-        span: reader.place("type").unwrap_or(entry.key_span.clone()),
+        message: "needs a \"url\"".to_owned(),
+        span: reader.value_span("type").unwrap_or(entry.key_span.clone()),
     })?;
-    let place = reader.place(key).unwrap_or(entry.key_span.clone());
+    let span = reader.value_span(key).unwrap_or(entry.key_span.clone());
     if !reader.is_as_written() && !check::is_address(url) {
         return Err(Diagnostic {
             message: format!("{key:?} {}", check::ADDRESS),
-            span: place,
+            span,
         });
     }
     if path_of(url).ends_with("/sse") {
         let message = format!(
-            "{key:?} ends in /sse, as addresses of the older HTTP+SSE do, which is not spoken; \
-             often the same server answers at /mcp"
+            "{key:?} ends in /sse, but HTTP+SSE is not supported; the server may offer \
+             Streamable HTTP at /mcp"
         );
-        reader.warn(place, message);
+        reader.warn(span, message);
     }
     let mut endpoint = Transport::http(url);
     for (name, value) in raw.headers.iter().chain(&raw.env_headers) {
         endpoint = endpoint.header(name, value);
     }
     if let Some(variable) = &raw.bearer_token_env {
-        if reader.is_no_variable(variable)
-            && let Some(place) = reader.place("bearerTokenEnvVar")
+        if reader.is_invalid_variable(variable)
+            && let Some(span) = reader.value_span("bearerTokenEnvVar")
         {
-            let message = "\"bearerTokenEnvVar\" must be the name of a variable, and no such \
-                           variable is set; if it is the token itself, put that into a variable, \
-                           and write the name of the variable";
-            reader.warn(place, message);
+            let message = "\"bearerTokenEnvVar\" must be the name of a variable that is set, not the \
+                           token itself";
+            reader.warn(span, message);
         }
         endpoint = endpoint.bearer_token_env(variable);
     }
@@ -335,12 +344,15 @@ fn http(
     }
     for other in ["url", "serverUrl"] {
         if other != key
-            && let Some(place) = reader.key(other)
+            && let Some(span) = reader.key_span(other)
         {
-            reader.warn(place, format!("{other:?} is ignored: {key:?} counts"));
+            reader.warn(
+                span,
+                format!("{other:?} is ignored: {key:?} takes precedence"),
+            );
         }
     }
-    warn_headers_twice(raw, reader);
+    warn_duplicate_headers(raw, reader);
     warn_unused(reader, &["command", "args", "env", "cwd"], "http");
     Ok(endpoint.into())
 }
@@ -348,30 +360,31 @@ fn http(
 #[cfg(not(feature = "http"))]
 fn http(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
     Err(Diagnostic {
-        message: "is an HTTP server, which this build does not support".to_owned(),
+        message: "HTTP servers are not supported by this build".to_owned(),
         span: entry.key_span.clone(),
     })
 }
 
-/// A header of codex that has a value already; [`EntryReader`] sees those of one object.
+/// Warns about a codex header that is also in `headers`; [`EntryReader`] only compares within one
+/// object.
 #[cfg(feature = "http")]
-fn warn_headers_twice(raw: &RawEntry, reader: &mut EntryReader<'_>) {
+fn warn_duplicate_headers(raw: &RawEntry, reader: &mut EntryReader<'_>) {
     let known = |name: &str| raw.headers.iter().any(|it| it.0.eq_ignore_ascii_case(name));
     for (name, _) in raw.env_headers.iter().filter(|it| known(&it.0)) {
-        if let Some(place) = reader.key("env_http_headers") {
+        if let Some(span) = reader.key_span("env_http_headers") {
             let path = format!("env_http_headers.{}", super::entry_reader::shown(name));
-            let message = format!("{path:?} is in \"headers\" too; this one counts");
-            reader.warn(place, message);
+            let message = format!("{path:?} is also in \"headers\"; this one is used");
+            reader.warn(span, message);
         }
     }
 }
 
-/// Keys that mean nothing for this way to reach a server.
-fn warn_unused(reader: &mut EntryReader<'_>, keys: &[&str], way: &str) {
+/// Warns about keys that do not apply to the transport.
+fn warn_unused(reader: &mut EntryReader<'_>, keys: &[&str], transport: &str) {
     for key in keys {
-        if let Some(place) = reader.place(key) {
-            let message = format!("{key:?} is ignored: the server is reached over {way}");
-            reader.warn(place, message);
+        if let Some(span) = reader.value_span(key) {
+            let message = format!("{key:?} is ignored: it does not apply to {transport}");
+            reader.warn(span, message);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Reads the members of an object into a raw, by the tables of keys.
+//! Reads the members of an object into a [`RawEntry`], by the tables of keys.
 //!
-//! A complaint names the key, never the value: the value may be a secret.
+//! A message names the key, never the value, which may be a secret.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,37 +17,38 @@ use super::variables::{Expanded, Missing, Variables};
 use crate::api::transport::check;
 use crate::secret::Secret;
 
-/// So many unknown keys of one object are named; the others are counted.
+/// Unknown keys of one object that are named.
 const MAX_UNKNOWN: usize = 20;
 
-/// A longer key is cut short in a complaint, in characters.
+/// Characters of a key that a message shows.
 const MAX_SHOWN_KEY: usize = 80;
 
-/// Something to be said about a part of the text.
+/// A message about a range of the text.
 #[derive(Debug)]
 pub(super) struct Diagnostic {
     pub(super) message: String,
     pub(super) span: Span,
 }
 
-/// Reads one entry, and remembers what to say about it.
+/// Reads one entry and collects warnings.
 pub(super) struct EntryReader<'a> {
     variables: &'a Variables<'a>,
     pub(super) warnings: Vec<Diagnostic>,
-    /// What was said of unknown keys: one of them may be what is missing.
+    /// Warnings about unknown keys: one of them may be the missing key, misspelled.
     pub(super) unknown: Vec<String>,
-    /// What came from variables so far.
+    /// The values of variables so far.
     pub(super) secrets: Vec<Secret<String>>,
-    seen: Vec<Seen>,
-    /// Whether what to write instead is TOML.
+    seen: Vec<SeenKey>,
+    /// Whether suggestions are written in TOML.
     pub(super) toml: bool,
 }
 
 /// A key that was read.
-struct Seen {
-    /// The key of ours that it means.
+struct SeenKey {
+    /// Our name of the key.
     means: String,
-    written: String,
+    /// The key as spelled in the file.
+    spelling: String,
     key: Span,
     value: Span,
 }
@@ -64,27 +65,27 @@ impl<'a> EntryReader<'a> {
         }
     }
 
-    /// Whether variables are not replaced, so that values cannot be checked.
+    /// Whether variables are not expanded, so that values cannot be checked.
     pub(super) fn is_as_written(&self) -> bool {
         self.variables.are_as_written()
     }
 
-    /// Where the value of a key of ours stands, however it was spelled.
-    pub(super) fn place(&self, means: &str) -> Option<Span> {
+    /// The position of a value, by our name of its key.
+    pub(super) fn value_span(&self, means: &str) -> Option<Span> {
         let seen = self.seen.iter().rfind(|seen| seen.means == means);
         seen.map(|seen| seen.value.clone())
     }
 
-    /// Where a key stands, as it was spelled.
-    pub(super) fn key(&self, written: &str) -> Option<Span> {
-        let seen = self.seen.iter().rfind(|seen| seen.written == written);
+    /// The position of a key, by its spelling in the file.
+    pub(super) fn key_span(&self, spelling: &str) -> Option<Span> {
+        let seen = self.seen.iter().rfind(|seen| seen.spelling == spelling);
         seen.map(|seen| seen.key.clone())
     }
 
-    /// Whether a text that should name a variable names none, and does not look as if it did.
+    /// Whether a text that should be the name of a variable is neither set nor a valid name.
     #[cfg(feature = "http")]
-    pub(super) fn is_no_variable(&self, name: &str) -> bool {
-        matches!(self.variables.named(name), Err(Missing::NoName))
+    pub(super) fn is_invalid_variable(&self, name: &str) -> bool {
+        matches!(self.variables.named(name), Err(Missing::InvalidName))
     }
 
     pub(super) fn warn(&mut self, span: Span, message: impl Into<String>) {
@@ -94,7 +95,7 @@ impl<'a> EntryReader<'a> {
         });
     }
 
-    /// Reads all members; `prefix` stands before their keys in a complaint: nothing, or `reconnect.`.
+    /// Reads all members. `prefix` precedes their keys in messages: empty, or `reconnect.`.
     pub(super) fn object(
         &mut self,
         members: &[Member],
@@ -114,41 +115,41 @@ impl<'a> EntryReader<'a> {
                     self.unknown.push(message.clone());
                     self.warn(member.key_span.clone(), message);
                 } else if unknown == MAX_UNKNOWN + 1 {
-                    let message = format!("{path:?} and what follows is unknown and ignored");
+                    let message = format!("{path:?} and further unknown keys are ignored");
                     self.warn(member.key_span.clone(), message);
                 }
                 continue;
             };
-            // `null` is as good as absent.
+            // `null` means the same as absent.
             if member.node.is_null() {
                 continue;
             }
-            self.note(key, &path, member, prefix);
+            self.record(key, &path, member, prefix);
             self.value(key, &path, &member.node, raw)?;
         }
         Ok(())
     }
 
-    /// Warns when the same was said before, here or under another client's key.
-    fn note(&mut self, key: &Key, path: &str, member: &Member, prefix: &str) {
+    /// Records a key, and warns if it was set before, under this or another spelling.
+    fn record(&mut self, key: &Key, path: &str, member: &Member, prefix: &str) {
         let means = match key.means {
             "" => format!("{prefix}{}", key.name),
             means => means.to_owned(),
         };
         let earlier = self.seen.iter().find(|seen| seen.means == means);
-        let message = earlier.map(|earlier| match earlier.written == path {
-            true => format!("{path:?} is there twice; the later one counts"),
+        let message = earlier.map(|earlier| match earlier.spelling == path {
+            true => format!("{path:?} is set twice; the last one is used"),
             false => format!(
-                "{path:?} says the same as {:?}; the later one counts",
-                earlier.written
+                "{path:?} means the same as {:?}; the last one is used",
+                earlier.spelling
             ),
         });
         if let Some(message) = message {
             self.warn(member.key_span.clone(), message);
         }
-        self.seen.push(Seen {
+        self.seen.push(SeenKey {
             means,
-            written: path.to_owned(),
+            spelling: path.to_owned(),
             key: member.key_span.clone(),
             value: member.node.span.clone(),
         });
@@ -272,7 +273,7 @@ impl<'a> EntryReader<'a> {
     }
 
     fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Diagnostic> {
-        self.warn_twice(path, node, &str::to_owned)?;
+        self.warn_duplicates(path, node, &str::to_owned)?;
         self.map(
             path,
             node,
@@ -288,7 +289,7 @@ impl<'a> EntryReader<'a> {
     }
 
     fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Diagnostic> {
-        self.warn_twice(path, node, &str::to_ascii_lowercase)?;
+        self.warn_duplicates(path, node, &str::to_ascii_lowercase)?;
         let refused = check::NOT_IN_HEADERS;
         self.map(path, node, refused, &|member| header_name(path, member))
     }
@@ -299,37 +300,37 @@ impl<'a> EntryReader<'a> {
         node: &Node,
     ) -> Result<Vec<(String, String)>, Diagnostic> {
         let mut headers = Vec::new();
-        self.warn_twice(path, node, &str::to_ascii_lowercase)?;
+        self.warn_duplicates(path, node, &str::to_ascii_lowercase)?;
         for member in object(path, node)? {
             header_name(path, member)?;
             let path = format!("{path}.{}", shown(&member.key));
             let variable = name(&path, &member.node)?;
             let value = self.variables.named(&variable);
-            let value = self.keep(&path, &member.node, value)?;
+            let value = self.take(&path, &member.node, value)?;
             headers.push((member.key.clone(), value));
         }
         Ok(headers)
     }
 
-    /// Warns about names that are there twice; those of headers are the same in either case.
-    fn warn_twice(
+    /// Warns about duplicate names after normalizing them: header names ignore case.
+    fn warn_duplicates(
         &mut self,
         path: &str,
         node: &Node,
-        as_one: &dyn Fn(&str) -> String,
+        normalize: &dyn Fn(&str) -> String,
     ) -> Result<(), Diagnostic> {
         let mut seen = HashSet::new();
         for member in object(path, node)? {
-            if !seen.insert(as_one(&member.key)) {
+            if !seen.insert(normalize(&member.key)) {
                 let path = format!("{path}.{}", shown(&member.key));
-                let message = format!("{path:?} is there twice; the later one counts");
+                let message = format!("{path:?} is set twice; the last one is used");
                 self.warn(member.key_span.clone(), message);
             }
         }
         Ok(())
     }
 
-    /// An object of texts without some characters, whose keys are checked.
+    /// Reads an object of strings. Its keys are checked, and its values must not contain `refused`.
     fn map(
         &mut self,
         path: &str,
@@ -344,7 +345,7 @@ impl<'a> EntryReader<'a> {
             let text = name(&path, &member.node)?;
             if looks_like_variable(&text) {
                 let message = format!(
-                    "{path:?} looks like a variable without braces, which is not replaced; write ${{NAME}}"
+                    "{path:?} looks like a variable without braces, which is not expanded; write ${{NAME}}"
                 );
                 self.warn(member.node.span.clone(), message);
             }
@@ -359,25 +360,28 @@ impl<'a> EntryReader<'a> {
 
     fn expand(&mut self, path: &str, node: &Node, text: &str) -> Result<String, Diagnostic> {
         let expanded = self.variables.expand(text);
-        self.keep(path, node, expanded)
+        self.take(path, node, expanded)
     }
 
-    fn keep(
+    fn take(
         &mut self,
         path: &str,
         node: &Node,
         expanded: Result<Expanded, Missing>,
     ) -> Result<String, Diagnostic> {
         let expanded = expanded.map_err(|missing| wrong(path, node, &missing.to_string()))?;
-        if let Some(odd) = expanded.odd {
-            self.warn(node.span.clone(), format!("{path:?} {}", odd.words()));
+        if let Some(malformed) = expanded.malformed {
+            self.warn(
+                node.span.clone(),
+                format!("{path:?} {}", malformed.message()),
+            );
         }
         self.secrets.extend(expanded.secrets);
         Ok(expanded.text)
     }
 }
 
-const NOT_TEXTS: &str = "must be a list of texts in quotes";
+const NOT_TEXTS: &str = "must be a list of quoted strings";
 
 fn wrong(path: &str, node: &Node, problem: &str) -> Diagnostic {
     Diagnostic {
@@ -400,11 +404,11 @@ fn list<'n>(path: &str, node: &'n Node) -> Result<&'n [Node], Diagnostic> {
     }
 }
 
-/// A text in which no variable is replaced.
+/// A string in which no variable is expanded.
 pub(super) fn name(path: &str, node: &Node) -> Result<String, Diagnostic> {
     match &node.value {
         Value::Text(text) => Ok(text.clone()),
-        _ => Err(wrong(path, node, "must be a text in quotes")),
+        _ => Err(wrong(path, node, "must be a quoted string")),
     }
 }
 
@@ -431,7 +435,7 @@ fn number(path: &str, node: &Node) -> Result<f64, Diagnostic> {
 }
 
 fn count<N: TryFrom<u64>>(path: &str, node: &Node) -> Result<N, Diagnostic> {
-    /// The largest whole number that a number of JSON surely is.
+    /// The largest integer that a JSON number holds exactly.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let wrong = || wrong(path, node, "must be a whole number, without quotes");
     match node.value {
@@ -491,12 +495,12 @@ fn unknown_key<'k>(
     known: impl Iterator<Item = &'k Key>,
 ) -> String {
     match nearest_name(key, known.map(|key| key.name)) {
-        Some(near) => format!("{path:?} is unknown and ignored; did you mean \"{prefix}{near}\"?"),
-        None => format!("{path:?} is unknown and ignored"),
+        Some(near) => format!("unknown key {path:?} is ignored; did you mean \"{prefix}{near}\"?"),
+        None => format!("unknown key {path:?} is ignored"),
     }
 }
 
-/// A key as it is shown: cut short if nobody would read on.
+/// A key as messages show it, truncated.
 pub(super) fn shown(key: &str) -> String {
     match key.char_indices().nth(MAX_SHOWN_KEY) {
         Some((end, _)) => format!("{}…", &key[..end]),

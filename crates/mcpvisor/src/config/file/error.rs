@@ -1,4 +1,4 @@
-//! Why a config cannot be read at all.
+//! Errors that keep a whole config from being read.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The file is larger than [`MAX_CONFIG_BYTES`](super::MAX_CONFIG_BYTES).
@@ -23,17 +23,17 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
-    /// The text is not what its name says.
+    /// The text is not valid in its format.
     #[error("{location}: the config is not valid {format}: {problem}")]
     Syntax {
-        /// What it should be: JSON or TOML, or UTF-8 at all.
+        /// The expected format: JSON, TOML or UTF-8.
         format: &'static str,
-        /// What was met, and what to do.
+        /// What is wrong, and how to fix it.
         problem: String,
         /// Where.
         location: Box<Location>,
     },
-    /// The text can be read, but is no config.
+    /// The text can be parsed, but is not a config.
     #[error("{location}: the config {problem}")]
     Shape {
         /// What is missing or wrong.
@@ -44,7 +44,7 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// Where in the text it is wrong.
+    /// The position of the error.
     pub fn location(&self) -> Option<&Location> {
         match self {
             Self::Read { .. } | Self::TooLarge { .. } => None,

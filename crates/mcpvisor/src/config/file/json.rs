@@ -1,4 +1,4 @@
-//! JSON with comments and trailing commas, as a tree.
+//! Parses JSON with comments and trailing commas.
 
 use jsonc_parser::ast;
 use jsonc_parser::common::{Range, Ranged};
@@ -25,11 +25,11 @@ pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let (plain, offset) = without_mark(text);
     let parsed = parse_to_ast(plain, &CollectOptions::default(), &OPTIONS);
     let parsed = parsed.map_err(|error| SyntaxError {
-        problem: words(error.kind()),
+        problem: describe(error.kind()),
         span: span(error.range(), offset),
     })?;
     let value = parsed.value.ok_or_else(|| SyntaxError {
-        problem: "there is nothing; write { \"mcpServers\": { … } }".to_owned(),
+        problem: "the file is empty; write { \"mcpServers\": { … } }".to_owned(),
         span: text.len()..text.len(),
     })?;
     Ok(node(value, offset))
@@ -66,35 +66,31 @@ fn span(range: Range, offset: usize) -> Span {
     range.start + offset..range.end + offset
 }
 
-/// What to do about it, for the slips that people make; the parser's own words for the others, as
-/// long as they quote nothing.
-fn words(kind: &ParseErrorKind) -> String {
-    let words = match kind {
+/// Describes a syntax error and how to fix it. Other errors keep the parser's message, which quotes
+/// nothing of the text.
+fn describe(kind: &ParseErrorKind) -> String {
+    let message = match kind {
         ParseErrorKind::String(_) => {
-            "a text is not closed, or has an escape that JSON does not know; \
-             close it with \", and write \\ as \\\\"
+            "unterminated string or invalid escape; close it with \", and write \\ as \\\\"
         }
-        ParseErrorKind::ExpectedComma => "a comma is missing before this",
-        ParseErrorKind::UnterminatedObject => "this { is never closed; add a }",
-        ParseErrorKind::UnterminatedArray => "this [ is never closed; add a ]",
-        ParseErrorKind::UnterminatedCommentBlock => "this comment is never closed; add */",
-        ParseErrorKind::UnexpectedWord
-        | ParseErrorKind::ExpectedStringObjectProperty
-        | ParseErrorKind::UnexpectedTokenInObject => {
-            "this is no value and no key; texts and keys need double quotes"
+        ParseErrorKind::ExpectedComma => "expected a comma before this",
+        ParseErrorKind::UnterminatedObject => "unclosed {; add a }",
+        ParseErrorKind::UnterminatedArray => "unclosed [; add a ]",
+        ParseErrorKind::UnterminatedCommentBlock => "unclosed comment; add */",
+        ParseErrorKind::ExpectedStringObjectProperty | ParseErrorKind::UnexpectedTokenInObject => {
+            "expected a quoted key"
         }
-        ParseErrorKind::SingleQuotedStringsNotAllowed => {
-            "texts need double quotes, not single ones"
-        }
+        ParseErrorKind::UnexpectedWord => "expected a quoted key or a value",
+        ParseErrorKind::SingleQuotedStringsNotAllowed => "use double quotes, not single quotes",
         ParseErrorKind::MultipleRootJsonValues => {
-            "something follows the config; put everything into one { … }"
+            "unexpected text after the config; put everything into one { … }"
         }
-        ParseErrorKind::ExpectedColonAfterObjectKey => "a : is missing after this key",
-        ParseErrorKind::ExpectedObjectValue => "a value is missing after this key",
-        ParseErrorKind::UnexpectedCloseBrace => "this } closes nothing",
-        ParseErrorKind::UnexpectedCloseBracket => "this ] closes nothing",
-        ParseErrorKind::NestingDepthExceeded => "it is nested too deeply",
+        ParseErrorKind::ExpectedColonAfterObjectKey => "expected a : after this key",
+        ParseErrorKind::ExpectedObjectValue => "expected a value after this key",
+        ParseErrorKind::UnexpectedCloseBrace => "unmatched }",
+        ParseErrorKind::UnexpectedCloseBracket => "unmatched ]",
+        ParseErrorKind::NestingDepthExceeded => "nested too deeply",
         other => return other.to_string().to_lowercase(),
     };
-    words.to_owned()
+    message.to_owned()
 }

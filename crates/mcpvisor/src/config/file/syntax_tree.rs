@@ -1,11 +1,11 @@
-//! A config as a tree in which everything knows where it stands, whether it was JSON or TOML.
+//! The syntax tree of a config with source positions, for JSON and TOML alike.
 
 use std::ops::Range;
 
-/// Where something stands in the text, in bytes.
+/// A range of the text, in bytes.
 pub(super) type Span = Range<usize>;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) value: Value,
@@ -13,7 +13,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Whether it is as good as absent.
+    /// Whether it is `null`, which means the same as absent.
     pub(super) fn is_null(&self) -> bool {
         matches!(self.value, Value::Null)
     }
@@ -26,13 +26,13 @@ pub(super) enum Value {
     Number(f64),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the file, with every key that is there twice.
+    /// In the order of the file, duplicate keys included.
     Object(Vec<Member>),
-    /// What no key of a config can be, such as a date of TOML.
+    /// A value that no key accepts, such as a TOML date.
     Other,
 }
 
-/// One key of an object with its value.
+/// A key of an object with its value.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) key: String,
@@ -40,14 +40,14 @@ pub(super) struct Member {
     pub(super) node: Node,
 }
 
-/// What keeps a text from becoming a tree. It quotes nothing of the text.
+/// Why a text cannot be parsed. It quotes nothing of the text, which may hold secrets.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
     pub(super) problem: String,
     pub(super) span: Span,
 }
 
-/// The text without a byte order mark, and how long that was.
+/// The text without a byte order mark, and the mark's length.
 pub(super) fn without_mark(text: &str) -> (&str, usize) {
     let plain = text.strip_prefix('\u{feff}').unwrap_or(text);
     (plain, text.len() - plain.len())

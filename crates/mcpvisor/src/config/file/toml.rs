@@ -1,4 +1,4 @@
-//! TOML, as a tree.
+//! Parses TOML.
 
 use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -8,7 +8,7 @@ use super::syntax_tree::{Member, Node, Span, SyntaxError, Value, without_mark};
 pub(super) fn parse(text: &str) -> Result<Node, SyntaxError> {
     let (plain, offset) = without_mark(text);
     let parsed = DeTable::parse(plain).map_err(|error| SyntaxError {
-        // The parser's words quote nothing of the text.
+        // The parser's message quotes nothing of the text.
         problem: error.message().to_owned(),
         span: shifted(error.span().unwrap_or(0..0), offset),
     })?;

@@ -1,14 +1,14 @@
-//! `${VAR}` and `${VAR:-default}` in the values of a config, and how editors write the same.
+//! Expands `${VAR}` and `${VAR:-default}` in the values of a config, in the spellings of editors too.
 //!
-//! Anything else between `${` and `}` is left as it is: it may be meant for a shell. What a variable
-//! holds is taken for a secret, a default is not: it stands in the file for everyone to read.
+//! Anything else between `${` and `}` is unchanged: it may be meant for a shell. The value of a
+//! variable is treated as a secret; a default is not, since it is in the file.
 
 use std::env::VarError;
 
 use crate::secret::{Secret, is_env_var_name};
 
-/// Variables that only an editor knows.
-const OF_EDITORS: [&str; 6] = [
+/// Variables that only editors define.
+const EDITOR_VARIABLES: [&str; 6] = [
     "workspaceFolder",
     "workspaceFolderBasename",
     "workspaceRoot",
@@ -17,49 +17,49 @@ const OF_EDITORS: [&str; 6] = [
     "pathSeparator",
 ];
 
-/// A text with its variables replaced.
+/// An expanded text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expanded {
     pub(super) text: String,
-    /// What came from variables.
+    /// The values of the variables.
     pub(super) secrets: Vec<Secret<String>>,
-    /// What looks like a variable and was left as it is.
-    pub(super) odd: Option<Odd>,
+    /// A part that looks like a variable and was not expanded.
+    pub(super) malformed: Option<Malformed>,
 }
 
 impl Expanded {
-    /// A text in which nothing was replaced.
+    /// A text without variables.
     fn plain(text: &str) -> Self {
         Self {
             text: text.to_owned(),
             secrets: Vec::new(),
-            odd: None,
+            malformed: None,
         }
     }
 }
 
-/// What was perhaps meant as a variable, and is none.
+/// A part that was perhaps meant as a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Odd {
+pub(super) enum Malformed {
     /// A `${` without a `}`.
-    Open,
-    /// Between them stands no name, nor anything that a shell would take.
-    NoName,
+    Unclosed,
+    /// A `${…}` that holds neither a name nor anything that a shell would accept.
+    InvalidName,
 }
 
-impl Odd {
-    pub(super) fn words(self) -> &'static str {
+impl Malformed {
+    pub(super) fn message(self) -> &'static str {
         match self {
-            Self::Open => "has a \"${\" that is never closed, so nothing is replaced; add a }",
-            Self::NoName => {
-                "has a \"${…}\" that holds no name, so it is left as it is; \
-                 a name has letters, digits and _ alone"
+            Self::Unclosed => "has an unclosed \"${\", which is not expanded; add a }",
+            Self::InvalidName => {
+                "has a \"${…}\" without a valid name, which is not expanded; \
+                 a name has letters, digits and _"
             }
         }
     }
 
-    /// Whether this is what stands between `${` and `}`.
-    fn is_no_name(inside: &str) -> bool {
+    /// Whether the text between `${` and `}` is not a name.
+    fn is_invalid_name(inside: &str) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ' ';
         inside.is_empty() || inside.contains(' ') && inside.chars().all(word)
     }
@@ -70,32 +70,30 @@ impl Odd {
 pub(super) enum Missing {
     #[error("needs the variable {0}, which is not set; set it, or write ${{{0}:-default}}")]
     Unset(String),
-    #[error("needs the variable {0}, whose value is no text in UTF-8; set another one")]
-    NoText(String),
-    /// What stands where a name should may be the value itself, so only what looks like a name is
-    /// shown.
-    #[error("names the variable {0}, which is not set; set it")]
-    Named(String),
+    #[error("needs the variable {0}, whose value is not valid UTF-8")]
+    NotUtf8(String),
+    /// The user may have written the value in place of the name, so only a text that looks like a name
+    /// is shown.
+    #[error("names the variable {0}, which is not set")]
+    UnsetName(String),
     #[error("must be the name of a variable that is set; write a value under \"headers\" instead")]
-    NoName,
-    #[error(
-        "asks for the input {0:?}, which only an editor can ask for; set a variable, and write ${{ITS_NAME}} instead"
-    )]
+    InvalidName,
+    #[error("has ${{input:{0}}}, which needs a terminal; use ${{VAR}}")]
     Input(String),
-    #[error("needs ${{{0}}}, which only an editor knows; write it out, or set a variable {0}")]
-    OfEditor(String),
+    #[error("needs ${{{0}}}, which only editors define; write the value, or set a variable {0}")]
+    EditorOnly(String),
     #[error(
-        "has a variable within the default of {0}, which is not replaced; write the default out, or set {0}"
+        "has a variable within the default of {0}, which is not expanded; write the default out, or set {0}"
     )]
     Nested(String),
 }
 
-/// Looks up variables; a name that is not set is an error, never an empty text.
+/// Expands variables. An unset variable is an error, never an empty text.
 pub(super) struct Variables<'a> {
     lookup: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether `{env:VAR}` is a variable too, as it is for opencode.
+    /// Whether `{env:VAR}` is a variable too, as in opencode.
     bare: bool,
-    /// Whether references stay as they are written.
+    /// Whether references are not expanded.
     as_written: bool,
 }
 
@@ -108,7 +106,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Replaces nothing: a person who reviews a config reads the references and their defaults.
+    /// Expands nothing: a person who reviews a config sees the references and their defaults.
     pub(super) fn as_written() -> Self {
         Self {
             lookup: &|name| Some(format!("${{{name}}}")),
@@ -117,7 +115,7 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Whether references stay as they are written.
+    /// Whether references are not expanded.
     pub(super) fn are_as_written(&self) -> bool {
         self.as_written
     }
@@ -127,7 +125,7 @@ impl<'a> Variables<'a> {
         (self.lookup)(name)
     }
 
-    /// Replaces `{env:VAR}` too.
+    /// Expands `{env:VAR}` too.
     pub(super) fn with_bare(self) -> Self {
         Self { bare: true, ..self }
     }
@@ -138,37 +136,38 @@ impl<'a> Variables<'a> {
             return Ok(Expanded::plain(name));
         }
         let value = (self.lookup)(name).ok_or_else(|| match is_env_var_name(name) {
-            true if is_no_text(name) => Missing::NoText(name.to_owned()),
-            true => Missing::Named(name.to_owned()),
-            false => Missing::NoName,
+            true if is_not_utf8(name) => Missing::NotUtf8(name.to_owned()),
+            true => Missing::UnsetName(name.to_owned()),
+            false => Missing::InvalidName,
         })?;
         Ok(Expanded {
             text: value.clone(),
             secrets: vec![Secret::new(value)],
-            odd: None,
+            malformed: None,
         })
     }
 
-    /// The text with its variables replaced.
+    /// Expands a text.
     pub(super) fn expand(&self, text: &str) -> Result<Expanded, Missing> {
         if self.as_written {
             return Ok(Expanded::plain(text));
         }
         let mut expanded = String::with_capacity(text.len());
         let mut secrets = Vec::new();
-        let mut odd = None;
+        let mut malformed = None;
         let mut rest = text;
         while let Some((before, opening, reference)) = self.next(rest) {
             expanded.push_str(before);
             let Some(end) = reference.find('}') else {
-                odd = Some(Odd::Open);
+                malformed = Some(Malformed::Unclosed);
                 expanded.push_str(opening);
                 rest = reference;
                 break;
             };
             rest = &reference[end + 1..];
             let inside = &reference[..end];
-            odd = odd.or(Odd::is_no_name(inside).then_some(Odd::NoName));
+            let is_invalid = Malformed::is_invalid_name(inside);
+            malformed = malformed.or(is_invalid.then_some(Malformed::InvalidName));
             match Reference::read(inside, opening) {
                 Some(reference) => match self.value(&reference)? {
                     Value::Variable(value) => {
@@ -187,11 +186,11 @@ impl<'a> Variables<'a> {
         Ok(Expanded {
             text: expanded,
             secrets,
-            odd,
+            malformed,
         })
     }
 
-    /// What is before the next reference, how it opens, and what follows.
+    /// Splits a text at the next reference: the text before it, its opening, and the rest.
     fn next<'t>(&self, text: &'t str) -> Option<(&'t str, &'static str, &'t str)> {
         let at = |opening: &'static str| text.find(opening).map(|at| (at, opening));
         let dollar = at("${");
@@ -210,7 +209,7 @@ impl<'a> Variables<'a> {
         if reference.is_input {
             return Err(Missing::Input(name.to_owned()));
         }
-        // Its end would be taken for that of the whole.
+        // The inner `}` would end the outer reference.
         if reference
             .default
             .is_some_and(|default| default.contains("${"))
@@ -225,19 +224,21 @@ impl<'a> Variables<'a> {
             (Some(value), None) => Ok(Value::Variable(value)),
             (Some(value), Some(_)) if !value.is_empty() => Ok(Value::Variable(value)),
             (_, Some(default)) => Ok(Value::Default(default)),
-            (None, None) if OF_EDITORS.contains(&name) => Err(Missing::OfEditor(name.to_owned())),
-            (None, None) if is_no_text(name) => Err(Missing::NoText(name.to_owned())),
+            (None, None) if EDITOR_VARIABLES.contains(&name) => {
+                Err(Missing::EditorOnly(name.to_owned()))
+            }
+            (None, None) if is_not_utf8(name) => Err(Missing::NotUtf8(name.to_owned())),
             (None, None) => Err(Missing::Unset(name.to_owned())),
         }
     }
 }
 
-/// Whether the environment has a variable that a config cannot take, which is not the same as none.
-fn is_no_text(name: &str) -> bool {
+/// Whether a variable is set to a value that is not UTF-8, so that it is not reported as unset.
+fn is_not_utf8(name: &str) -> bool {
     matches!(std::env::var(name), Err(VarError::NotUnicode(_)))
 }
 
-/// How a variable opens for opencode.
+/// The opening of a variable in opencode.
 const BARE: &str = "{env:";
 
 enum Value<'r> {
@@ -248,14 +249,14 @@ enum Value<'r> {
 struct Reference<'a> {
     name: &'a str,
     default: Option<&'a str>,
-    /// Whether an editor would ask a person for it.
+    /// Whether an editor would prompt a person for it.
     is_input: bool,
 }
 
 impl<'a> Reference<'a> {
     fn read(inside: &'a str, opening: &str) -> Option<Self> {
-        let asked = inside.strip_prefix("input:").filter(|_| opening != BARE);
-        if let Some(id) = asked {
+        let input = inside.strip_prefix("input:").filter(|_| opening != BARE);
+        if let Some(id) = input {
             let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
             return id.chars().all(plain).then_some(Self {
                 name: id,
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_replaced_wherever_they_stand() {
+    fn variables_are_expanded_anywhere_in_a_text() {
         assert_eq!(
             expand("${HOME}/a/${HOME}").unwrap(),
             "/home/ada/a//home/ada"
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_read_as_editors_write_them() {
+    fn the_spellings_of_editors_are_expanded() {
         assert_eq!(expand("${env:HOME}/a").unwrap(), "/home/ada/a");
         assert_eq!(expand("${userHome}").unwrap(), "/home/ada");
         let bare = Variables::new(&lookup).with_bare();
@@ -321,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variable_holds_is_a_secret_and_what_the_file_says_is_not() {
+    fn the_value_of_a_variable_is_a_secret_and_a_default_is_not() {
         let expanded = expanded("a ${HOME} b ${NOPE:-default}").unwrap();
         assert_eq!(expanded.secrets, [Secret::new("/home/ada".to_owned())]);
         assert_eq!(expanded.text, "a /home/ada b default");
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_variable_is_named() {
         assert_eq!(
             expand("a ${NOPE} b"),
             Err(Missing::Unset("NOPE".to_owned()))
@@ -339,20 +340,20 @@ mod tests {
         );
         assert_eq!(
             expand("${workspaceFolder}/x"),
-            Err(Missing::OfEditor("workspaceFolder".to_owned()))
+            Err(Missing::EditorOnly("workspaceFolder".to_owned()))
         );
     }
 
     #[test]
-    fn what_was_perhaps_meant_as_a_variable_is_said() {
-        let odd = |text: &str| expanded(text).unwrap().odd;
+    fn a_malformed_variable_is_reported() {
+        let malformed = |text: &str| expanded(text).unwrap().malformed;
         for text in ["${", "a ${HOME} ${open"] {
-            assert_eq!(odd(text), Some(Odd::Open), "{text}");
+            assert_eq!(malformed(text), Some(Malformed::Unclosed), "{text}");
         }
         for text in ["${}", "${A B}", "${ HOME }", "${A B} ${HOME}"] {
-            assert_eq!(odd(text), Some(Odd::NoName), "{text}");
+            assert_eq!(malformed(text), Some(Malformed::InvalidName), "{text}");
         }
-        // A shell may be meant.
+        // These may be meant for a shell.
         for text in [
             "${#x}",
             "${1}",
@@ -362,7 +363,7 @@ mod tests {
             "${HOME}",
             "${X:-a b}",
         ] {
-            assert_eq!(odd(text), None, "{text}");
+            assert_eq!(malformed(text), None, "{text}");
         }
         for text in [
             "${NOPE:-${HOME}}",
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_variable_is_left_to_others() {
+    fn a_text_without_variables_is_unchanged() {
         for text in ["$HOME", "${#x}", "${open", "${}", "100 $", "${input:a b}"] {
             assert_eq!(expand(text).unwrap(), text);
         }
