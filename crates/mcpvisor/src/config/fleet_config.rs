@@ -8,7 +8,7 @@ use mcpvisor_core::{GovernorSettings, ServerName};
 use super::{ConfigProblem, Location, ServerConfig};
 use crate::api::status::ServerStatus;
 
-/// A fleet: its servers, and what was wrong with the ones that were left out.
+/// The config of a fleet: its servers, and the problems of unusable entries.
 ///
 /// ```
 /// use mcpvisor::{Config, ServerConfig, Transport};
@@ -21,16 +21,16 @@ use crate::api::status::ServerStatus;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Config {
-    /// The servers, in the order in which they were named.
+    /// The servers, in the order of the config.
     pub servers: Vec<ServerConfig>,
-    /// What a reader of the config should know: entries that were left out, and doubts.
+    /// Errors of unusable entries, and warnings.
     pub problems: Vec<ConfigProblem>,
-    /// Where the runtime keeps what it learned, from one run to the next: protocol eras, catalogs,
-    /// approved tools. Nothing is kept without it.
+    /// Where the runtime saves protocol eras, catalogs and approved tools for the next run. Without it
+    /// nothing is saved.
     pub state_dir: Option<PathBuf>,
-    /// How many servers connect at once. Without it, as many as fit this machine.
+    /// Limits of concurrent connects. The default depends on the machine.
     pub connects: Option<GovernorSettings>,
-    /// Where the servers that came from a file stand in it.
+    /// The positions of the servers that came from a file.
     pub origins: BTreeMap<ServerName, Location>,
 }
 
@@ -63,14 +63,14 @@ impl Config {
         found
     }
 
-    /// Bounds how many servers connect at once.
+    /// Limits concurrent connects.
     #[must_use]
     pub fn connects(mut self, connects: GovernorSettings) -> Self {
         self.connects = Some(connects);
         self
     }
 
-    /// Keeps what the runtime learned in this folder, from one run to the next.
+    /// Saves what the runtime learned in this folder, for the next run.
     #[must_use]
     pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(folder.into());

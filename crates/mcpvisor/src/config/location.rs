@@ -1,4 +1,4 @@
-//! Where something stands in a config file, with the line as it may be shown.
+//! A position in a config file, with its redacted line.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,23 +7,22 @@ use std::path::PathBuf;
 #[cfg(feature = "config-files")]
 use mcpvisor_core::suspicion::is_suspicious;
 
-/// A place in a config file.
+/// A position in a config file.
 ///
-/// Its line is made to be shown: values that could be secrets are `***` there, comments too, and
-/// control characters are gone. Keys, structure, flags and the numbers and durations of settings
-/// stay.
+/// Its line is safe to show: values that could be secrets and comments are `***`, and control
+/// characters are removed. Keys, structure, flags, and the numbers and durations of settings stay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Location {
-    /// The file, unless the text came from elsewhere.
+    /// The file, if the text came from one.
     pub file: Option<PathBuf>,
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1; in bytes on a line longer than 4 KiB.
     pub column: usize,
-    /// The line, or the part of it around the column, without what could be a secret.
+    /// The line, or the part of it around the column, with possible secrets redacted.
     pub source: String,
-    /// What is meant within [`Location::source`], in bytes.
+    /// The marked range within [`Location::source`], in bytes.
     pub mark: Range<usize>,
 }
 
@@ -37,7 +36,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// A text in one line, without what a terminal would obey or nobody would see.
+/// A text on one line, without control and invisible characters.
 #[cfg(feature = "config-files")]
 pub(super) fn harmless(text: &str) -> String {
     let shown = |c: char| match c {

@@ -1,7 +1,7 @@
-//! Where a config is looked for when nobody names one.
+//! Finds the config when none is given.
 //!
-//! A config in the working folder may have come with a cloned repository, so its commands must not
-//! run before a person said so: [`super::TrustStore`] keeps what was said.
+//! A config in the working folder may come from a cloned repository, so its commands must not run
+//! before a person trusts it: see [`super::TrustStore`].
 
 use std::ffi::OsString;
 use std::io;
@@ -12,37 +12,37 @@ use super::source::CONFIG_OPS;
 use super::{Config, ConfigSource};
 use crate::state::file_ops::READ_TIMEOUT;
 
-/// Names that are looked for in the working folder, in this order.
+/// File names in the working folder, in order of precedence.
 const IN_WORKING_FOLDER: [&str; 3] = ["mcpvisor.json", "mcpvisor.toml", ".mcp.json"];
 
-/// Names that are looked for in the user's config folder, in this order.
+/// File names in the user's config folder, in order of precedence.
 const IN_USER_FOLDER: [&str; 2] = ["mcpvisor.json", "mcpvisor.toml"];
 
-/// The name of our folder within those of the user.
-const OURS: &str = "mcpvisor";
+/// The name of our folder within the user's folders.
+const OUR_FOLDER: &str = "mcpvisor";
 
-/// Whose folder a config was found in.
+/// The kind of folder in which a config was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// The folder that someone works in: what is there may be a stranger's.
+    /// The working folder, whose files may be untrusted.
     WorkingFolder,
     /// The user's own config folder.
     UserFolder,
 }
 
-/// A place where a config may be.
+/// A candidate for the config file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FoundConfig {
     /// The file.
     pub path: PathBuf,
-    /// Whose folder it is in.
+    /// The kind of folder it is in.
     pub place: Place,
 }
 
 impl FoundConfig {
-    /// Whether its commands may run only after a person trusted it.
+    /// Whether a person must trust it before its commands may run.
     pub fn needs_trust(&self) -> bool {
         match self.place {
             Place::WorkingFolder => true,
@@ -50,8 +50,8 @@ impl FoundConfig {
         }
     }
 
-    /// Whether something is there, be it a link to nowhere: what cannot be read is an error, and not
-    /// passed over for another config.
+    /// Whether the path exists, even as a dangling link: an unreadable config is an error, and must not
+    /// be skipped in favour of another.
     pub fn exists(&self) -> bool {
         let path = self.path.clone();
         let look = move || path.symlink_metadata();
@@ -59,7 +59,7 @@ impl FoundConfig {
         looked.map_or_else(|it| it.kind() == io::ErrorKind::TimedOut, |_| true)
     }
 
-    /// Reads the file. Nothing else is waited for: whoever means a pipe names it.
+    /// Reads the file. A pipe or a device is an error: it has to be given explicitly.
     pub fn read(&self) -> Result<ConfigSource, ConfigError> {
         let failed = |source| ConfigError::Read {
             path: self.path.clone(),
@@ -70,31 +70,30 @@ impl FoundConfig {
         let there = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
         let there = there.map_err(failed)?;
         if !there.is_file() {
-            let problem = "it is no file; remove it, or name another config";
+            let problem = "not a file; remove it, or name another config";
             return Err(failed(io::Error::other(problem)));
         }
         ConfigSource::read(&self.path)
     }
 }
 
-/// The folders of the user, after the XDG base directories.
+/// The user's folders, by the XDG base directory specification.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserFolders {
-    /// What the user wrote: `$XDG_CONFIG_HOME/mcpvisor`, or `~/.config/mcpvisor`.
+    /// The config folder: `$XDG_CONFIG_HOME/mcpvisor`, or `~/.config/mcpvisor`.
     pub config: Option<PathBuf>,
-    /// What is kept from run to run: `$XDG_STATE_HOME/mcpvisor`, or `~/.local/state/mcpvisor`.
+    /// The state folder: `$XDG_STATE_HOME/mcpvisor`, or `~/.local/state/mcpvisor`.
     pub state: Option<PathBuf>,
 }
 
 impl UserFolders {
-    /// Those that the environment of this process names.
+    /// The folders by the environment of this process.
     pub fn of_environment() -> Self {
         Self::of(|name| std::env::var_os(name))
     }
 
-    /// Those that these variables name. A path that is not absolute is passed over, as the XDG
-    /// specification asks.
+    /// The folders by these variables. A relative path is ignored, as the XDG specification requires.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let absolute = |name| {
             let path = variable(name).map(PathBuf::from);
@@ -102,7 +101,7 @@ impl UserFolders {
         };
         let folder = |own, within_home| {
             let base = absolute(own).or_else(|| Some(absolute("HOME")?.join(within_home)));
-            base.map(|base| base.join(OURS))
+            base.map(|base| base.join(OUR_FOLDER))
         };
         Self {
             config: folder("XDG_CONFIG_HOME", ".config"),
@@ -111,7 +110,7 @@ impl UserFolders {
     }
 }
 
-/// Every place where a config is looked for, in order, whether there is one or not.
+/// All candidates for the config file in order of precedence, whether they exist or not.
 pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
     let found = |folder: &Path, name: &str, place| FoundConfig {
         path: folder.join(name),
@@ -132,24 +131,23 @@ pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
     here.chain(own).collect()
 }
 
-/// Whether two paths lead to one folder. Nothing means the folder that the process runs in.
+/// Whether two paths are the same folder. An empty path is the working directory.
 fn same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| {
         let path = match path.as_os_str().is_empty() {
             true => PathBuf::from("."),
             false => path.to_owned(),
         };
-        let asked = path.clone();
-        CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, move || asked.canonicalize())
+        let owned = path.clone();
+        CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, move || owned.canonicalize())
     };
     matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }
 
 impl Config {
-    /// The config that counts when nobody names one: `mcpvisor.json`, `mcpvisor.toml` or
-    /// `.mcp.json` in this folder, or else `mcpvisor.json` or `mcpvisor.toml` in the user's config
-    /// folder. It is looked for, not read; [`FoundConfig::needs_trust`] says whether a person must
-    /// trust it before anything that it says is run.
+    /// Finds the default config: `mcpvisor.json`, `mcpvisor.toml` or `.mcp.json` in this folder, or
+    /// else `mcpvisor.json` or `mcpvisor.toml` in the user's config folder. It does not read the file;
+    /// [`FoundConfig::needs_trust`] tells whether a person must trust it before its commands may run.
     pub fn find(working_folder: impl AsRef<Path>) -> Option<FoundConfig> {
         let places = places(working_folder.as_ref(), &UserFolders::of_environment());
         places.into_iter().find(FoundConfig::exists)

@@ -6,35 +6,34 @@ use mcpvisor_core::ServerName;
 
 use super::Location;
 
-/// Something in a config that a person should look at. It never holds a value of the config, only
-/// names and keys, so that it can be shown.
+/// A problem in a config. It holds names and keys but never values, so that it can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConfigProblem {
-    /// The server that it is about, as the config spells it.
+    /// The server, as spelled in the config.
     pub server: Option<String>,
-    /// What is wrong, and what to write instead.
+    /// What is wrong, and how to fix it.
     pub message: String,
-    /// What it costs.
+    /// The effect.
     pub severity: Severity,
-    /// Where it is, in a config that came from a text.
+    /// The position, if the config came from a text.
     pub location: Option<Location>,
 }
 
-/// What a [`ConfigProblem`] costs.
+/// The effect of a [`ConfigProblem`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Severity {
-    /// The server runs, perhaps not as it was meant.
+    /// The server runs, but perhaps not as intended.
     Warning,
     /// The server was left out of the fleet.
     LeftOut,
-    /// The same of a server that its entry switches off: nobody misses it until it is switched on.
+    /// The server was left out, but its entry disables it anyway.
     Off,
 }
 
 impl ConfigProblem {
-    /// A problem of one server that was found beside its text.
+    /// A problem of one server without a position.
     pub fn of(server: &ServerName, severity: Severity, message: impl Into<String>) -> Self {
         Self {
             server: Some(server.to_string()),

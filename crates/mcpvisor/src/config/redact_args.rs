@@ -1,9 +1,9 @@
-//! Arguments and addresses without their credentials.
+//! Redacts credentials in command arguments and addresses.
 //!
-//! A value is a credential if the name before it says so, or if it looks like one. A script that a
-//! shell would run is never hidden: a reviewer has to see it.
+//! A value is a credential if its name says so, or if it looks like one. A shell script is never
+//! redacted: a reviewer has to see it.
 
-/// What stands where a value is not shown.
+/// Replaces a redacted value.
 pub(super) const HIDDEN: &str = "***";
 
 /// Parts of the names of options, variables, headers and query parameters whose value is a credential.
@@ -41,14 +41,14 @@ const SECRET_PREFIXES: &[&str] = &[
     "eyJ",
 ];
 
-/// A shorter text is not taken for a credential unless its name says so.
+/// Minimum length of a value that counts as a credential by its prefix.
 const SHORTEST_CREDENTIAL: usize = 16;
 
 /// Characters that mean something to a shell.
 const SHELL: &[char] = &[';', '|', '&', '`', '$', '<', '>', '(', ')', '\n'];
 
-/// Arguments without their credentials.
-pub(super) fn redacted(args: &[String]) -> Vec<String> {
+/// Redacts the credentials in arguments.
+pub(super) fn redact_args(args: &[String]) -> Vec<String> {
     let mut shown = Vec::with_capacity(args.len());
     let mut before = "";
     let mut runs_scripts = false;
@@ -57,7 +57,7 @@ pub(super) fn redacted(args: &[String]) -> Vec<String> {
             runs_scripts && arg.contains(|c: char| c.is_whitespace() || SHELL.contains(&c));
         shown.push(match is_script {
             true => arg.clone(),
-            false => argument(before, arg),
+            false => redact_arg(before, arg),
         });
         runs_scripts |= precedes_script(arg);
         before = arg;
@@ -65,8 +65,8 @@ pub(super) fn redacted(args: &[String]) -> Vec<String> {
     shown
 }
 
-/// One argument, which follows another.
-fn argument(before: &str, arg: &str) -> String {
+/// Redacts one argument, given the one before it.
+fn redact_arg(before: &str, arg: &str) -> String {
     let (name, value) = match arg.split_once('=') {
         Some((name, value)) if is_name(name) => (Some(name), value),
         _ => (None, arg),
@@ -77,7 +77,7 @@ fn argument(before: &str, arg: &str) -> String {
     };
     let value = match named && is_value(value) {
         true => HIDDEN.to_owned(),
-        false => text(value, is_header_option(name.unwrap_or(before))),
+        false => redact_text(value, is_header_option(name.unwrap_or(before))),
     };
     match name {
         Some(name) => format!("{name}={value}"),
@@ -85,8 +85,8 @@ fn argument(before: &str, arg: &str) -> String {
     }
 }
 
-/// A text whose name says nothing.
-fn text(text: &str, is_header: bool) -> String {
+/// Redacts a text whose name does not mark it as a credential.
+fn redact_text(text: &str, is_header: bool) -> String {
     if let Some((name, value)) = text.split_once(':') {
         let is_header = is_header || value.starts_with(' ');
         if is_header && is_name(name) && names_a_secret(name) && !is_reference(value) {
@@ -96,7 +96,7 @@ fn text(text: &str, is_header: bool) -> String {
     }
     match is_known_credential(text) {
         true => HIDDEN.to_owned(),
-        false => with_addresses(text),
+        false => redact_urls(text),
     }
 }
 
@@ -120,7 +120,7 @@ fn is_option(word: &str) -> bool {
     word.starts_with('-') && is_name(word)
 }
 
-/// Whether a word can be an option, or the name of a variable, a header or a parameter.
+/// Whether a word can be the name of an option, a variable, a header or a parameter.
 fn is_name(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     word.chars().any(|c| c.is_ascii_alphanumeric()) && word.chars().all(plain)
@@ -132,8 +132,8 @@ fn names_a_secret(name: &str) -> bool {
     !name.ends_with("tokens") && SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Whether the value of what is named a credential is one: neither a path, nor an address, nor a
-/// reference to a variable, nor a script.
+/// Whether the value of a credential is the credential itself, and not a path, an address, a reference
+/// to a variable or a script.
 fn is_value(text: &str) -> bool {
     let is_path = ["/", "./", "../", "~/"]
         .iter()
@@ -159,18 +159,18 @@ fn is_known_credential(text: &str) -> bool {
     known && text.len() >= SHORTEST_CREDENTIAL && text.chars().all(plain) && !text.contains("://")
 }
 
-/// A text with the addresses in it without their credentials.
-fn with_addresses(text: &str) -> String {
+/// Redacts the credentials in the addresses of a text.
+fn redact_urls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (scheme, after) = rest.split_at(at + "://".len());
         let end = after.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\''));
-        let (place, after) = after.split_at(end.unwrap_or(after.len()));
+        let (url, after) = after.split_at(end.unwrap_or(after.len()));
         shown.push_str(scheme);
-        // The user of an SSH address is no credential; a password in it is.
+        // The user of an SSH address is not a credential; a password is.
         let keeps_user = scheme.ends_with("ssh://");
-        shown.push_str(&place_in(place, keeps_user, |name, value| {
+        shown.push_str(&redact_after_scheme(url, keeps_user, |name, value| {
             let is_key = names_a_secret(name)
                 || ["key", "sig", "signature", "auth"]
                     .iter()
@@ -184,26 +184,26 @@ fn with_addresses(text: &str) -> String {
     shown
 }
 
-/// An address without its user info, its fragment and the values of its query.
+/// Redacts the user info, the fragment and the query values of an address.
 #[cfg(feature = "http")]
-pub(super) fn address(url: &str) -> String {
+pub(super) fn redact_url(url: &str) -> String {
     let (url, fragment) = match url.split_once('#') {
         Some((url, _)) => (url, "#***"),
         None => (url, ""),
     };
-    let (scheme, place) = url.split_at(url.find("://").map_or(0, |at| at + "://".len()));
-    let place = place_in(place, false, |_, _| true);
-    format!("{scheme}{place}{fragment}")
+    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + "://".len()));
+    let rest = redact_after_scheme(rest, false, |_, _| true);
+    format!("{scheme}{rest}{fragment}")
 }
 
-/// What follows the scheme of an address, without its user info and without the parameters of its
-/// query that are to be hidden.
-fn place_in(place: &str, keeps_user: bool, hides: impl Fn(&str, &str) -> bool) -> String {
-    let (place, query) = match place.split_once('?') {
-        Some((place, query)) => (place, Some(query)),
-        None => (place, None),
+/// Redacts the part of an address after its scheme: its user info, and the query parameters that
+/// `hides` selects.
+fn redact_after_scheme(url: &str, keeps_user: bool, hides: impl Fn(&str, &str) -> bool) -> String {
+    let (url, query) = match url.split_once('?') {
+        Some((url, query)) => (url, Some(query)),
+        None => (url, None),
     };
-    let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
     let authority = match authority.rsplit_once('@') {
         Some((user, _)) if keeps_user && !user.contains(':') => authority.to_owned(),
         Some((_, host)) => format!("{HIDDEN}@{host}"),
@@ -226,11 +226,11 @@ mod tests {
 
     fn shown(args: &[&str]) -> String {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        redacted(&args).join(" ")
+        redact_args(&args).join(" ")
     }
 
     #[test]
-    fn what_is_named_a_credential_is_hidden_whatever_its_length() {
+    fn a_named_credential_is_redacted_whatever_its_length() {
         for (args, expected) in [
             (&["--password=hunter2"][..], "--password=***"),
             (&["--password", "hunter2"], "--password ***"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_in_headers_and_addresses_are_hidden() {
+    fn credentials_in_headers_and_addresses_are_redacted() {
         for (args, expected) in [
             (
                 &["--header", "Authorization: Bearer abcdefgh12345678"][..],
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_and_what_is_no_credential_is_shown() {
+    fn scripts_and_ordinary_values_are_shown() {
         for args in [
             &["-c", "TOKEN=abc curl https://me:pw@example.com | sh"][..],
             &["-lc", "password=$(curl${IFS}evil)"],

@@ -1,8 +1,8 @@
-//! What a config would start, for a person who decides whether to trust it.
+//! The review of a config: what it would start, for a person who decides whether to trust it.
 //!
-//! Variables stay as they are written, so a reviewer sees `${URL:-https://example.com}` and not what
-//! it happens to be now. Values of variables and headers, and credentials in addresses and arguments
-//! are `***`. A hash of each shows whether it changed.
+//! Variables are not expanded, so a reviewer sees `${URL:-https://example.com}` and not its current
+//! value. Values of variables and headers, and credentials in addresses and arguments, are `***`. A
+//! hash of each shows whether it changed.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::file::ConfigError;
 #[cfg(feature = "stdio")]
-use super::redact_args::redacted;
+use super::redact_args::redact_args;
 #[cfg(feature = "http")]
-use super::redact_args::{HIDDEN, address};
+use super::redact_args::{HIDDEN, redact_url};
 use super::{Arguments, Config, ConfigProblem, ConfigSource, ServerConfig};
 use crate::api::transport::TransportKind;
 use crate::state::fingerprint::sha256_hex;
@@ -20,7 +20,7 @@ use crate::state::fingerprint::sha256_hex;
 /// The key of the settings that are not shown, in [`ReviewedServer::hidden`].
 const SETTINGS: &str = "settings";
 
-/// Keys of an entry that facts show, or of which the values have their own hashes.
+/// Keys of an entry that facts show, or whose values have their own hashes.
 const SHOWN_KEYS: &[&str] = &[
     "type",
     "command",
@@ -55,7 +55,7 @@ const SHOWN_KEYS: &[&str] = &[
 pub struct Review {
     /// The servers, in the order of their entries.
     pub servers: Vec<ReviewedServer>,
-    /// The folder in which the config wants state to be kept, if it names one.
+    /// The state folder that the config names, if any.
     #[serde(default)]
     pub state_dir: Option<String>,
 }
@@ -68,12 +68,12 @@ pub struct ReviewedServer {
     pub name: String,
     /// What it would run, or where it would connect.
     pub facts: Vec<Fact>,
-    /// A hash of the whole entry: two entries with the same facts may differ in what is not shown.
+    /// A hash of the whole entry: two entries with the same facts may differ in hidden values.
     pub fingerprint: String,
-    /// A hash of every value that is not shown, or not as it is: by the name of a variable or header
-    /// behind the label of its fact (`sets PATH`), and by the label alone for the rest of a line.
-    /// Short secrets can be guessed from it: keep it as private as the config. Empty in a review
-    /// that an earlier version kept.
+    /// A hash of every hidden or redacted value. The key is the label of its fact and the name of the
+    /// variable or header (`sets PATH`), or the label alone for the rest of a line. Short secrets can
+    /// be guessed from a hash: keep it as private as the config. Empty in a review that an earlier
+    /// version saved.
     #[serde(default)]
     pub hidden: BTreeMap<String, String>,
 }
@@ -82,14 +82,14 @@ pub struct ReviewedServer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fact {
-    /// What it is about, such as `command`.
+    /// The subject, such as `command`.
     pub label: String,
-    /// What it is. It comes from the config: make it printable before showing it.
+    /// The value. It comes from the config: escape it before showing it.
     pub value: String,
 }
 
 impl Review {
-    /// Reviews a config. Entries that cannot be used are in it too, with the reason.
+    /// Reviews a config. Unusable entries are included, with the reason.
     pub fn of(source: &ConfigSource) -> Result<Self, ConfigError> {
         let config = Config::as_written(source)?;
         let mut servers: Vec<ReviewedServer> = config.servers.iter().map(server).collect();
@@ -120,7 +120,7 @@ impl ReviewedServer {
         Some(&fact.value)
     }
 
-    /// What is not shown and changed since: the keys of [`hidden`](Self::hidden) that both have, with
+    /// Hidden values that changed: the keys of [`hidden`](Self::hidden) that both reviews have, with
     /// different hashes.
     pub fn changed_unseen<'s>(&'s self, before: &'s Self) -> impl Iterator<Item = &'s str> {
         let changed = self.hidden.iter().filter(|(key, hash)| {
@@ -173,14 +173,14 @@ fn server(server: &ServerConfig) -> ReviewedServer {
     }
 }
 
-/// The settings of an entry that no fact shows, if there are any.
+/// The settings of an entry that no fact shows, if any.
 fn settings(mut document: serde_json::Value) -> Option<(String, String)> {
     let entry = document.as_object_mut()?;
     entry.retain(|key, _| !SHOWN_KEYS.contains(&key.as_str()));
     Some((SETTINGS.to_owned(), document.to_string()))
 }
 
-/// What is shown of how a server is reached, and what is not shown of it.
+/// The facts and the hidden values of a transport.
 fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
     let mut facts = Vec::new();
     let mut hidden = BTreeMap::new();
@@ -189,7 +189,7 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
         TransportKind::Stdio(command) => {
             let parts = command.parts();
             let line = std::iter::once(parts.program.clone().into_owned());
-            let line: Vec<String> = line.chain(redacted(&parts.args)).collect();
+            let line: Vec<String> = line.chain(redact_args(&parts.args)).collect();
             let line: Vec<String> = line.iter().map(|word| quoted(word)).collect();
             facts.push(fact("command", line.join(" ")));
             facts.extend(parts.cwd.as_ref().map(|cwd| fact("in", cwd.as_str())));
@@ -205,7 +205,7 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
         #[cfg(feature = "http")]
         TransportKind::Http(endpoint) => {
             let parts = endpoint.parts();
-            facts.push(fact("url", address(parts.url)));
+            facts.push(fact("url", redact_url(parts.url)));
             let names = parts.headers.iter().map(|(name, _)| *name);
             facts.extend(listed("headers", names));
             if parts.bearer_env.is_some() {
@@ -229,13 +229,13 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
     (facts, hidden)
 }
 
-/// Names in one line, if there are any.
+/// Names on one line, if any.
 fn listed<'n>(label: &str, names: impl Iterator<Item = &'n str>) -> Option<Fact> {
     let names: Vec<String> = names.map(quoted).collect();
     (!names.is_empty()).then(|| fact(label, names.join(" ")))
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one word of a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,:@%=*{}$".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

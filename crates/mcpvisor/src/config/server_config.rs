@@ -8,7 +8,7 @@ use rmcp::model::ProtocolVersion;
 use super::ToolFilter;
 use crate::api::transport::Transport;
 
-/// One server: how it is reached, and how it is supervised.
+/// The config of a server: how it is reached and supervised.
 ///
 /// A child process:
 ///
@@ -50,13 +50,13 @@ use crate::api::transport::Transport;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServerConfig {
-    /// What callers name it.
+    /// Its name.
     pub name: ServerName,
     /// How it is reached.
     pub transport: Transport,
     /// How it is supervised.
     pub settings: ServerSettings,
-    /// Whether it is started; a disabled one can be enabled later.
+    /// Whether it is started; it can be enabled later.
     pub enabled: bool,
     /// Whether the fleet is ready only when this server is.
     pub required: bool,
@@ -64,9 +64,9 @@ pub struct ServerConfig {
     pub tools: ToolFilter,
     /// Hold back tools whose definition changed since a person approved them.
     pub pin: bool,
-    /// Speak this version of the protocol alone, instead of finding out what the server speaks.
+    /// Use only this version of the protocol, instead of negotiating one.
     pub protocol: Option<ProtocolVersion>,
-    /// Where the server speaks both, use a version before 2026-07-28:
+    /// Prefer a version before 2026-07-28 if the server supports both:
     /// [`ServerConfig::prefer_older_protocol`].
     pub prefer_older_protocol: bool,
     /// Check the arguments of calls against the tool's schema before they are sent.
@@ -115,29 +115,28 @@ impl ServerConfig {
         self
     }
 
-    /// Says whether the server is started.
+    /// Sets whether the server is started.
     #[must_use]
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
     }
 
-    /// Says whether the fleet is ready only when this server is.
+    /// Sets whether the fleet is ready only when this server is.
     #[must_use]
     pub fn required(mut self, required: bool) -> Self {
         self.required = required;
         self
     }
 
-    /// Shows callers the tools that this pattern matches, beside those of earlier calls, and no
-    /// others.
+    /// Adds a pattern of visible tools. Once there is one, all other tools are hidden.
     #[must_use]
     pub fn allow_tools(mut self, pattern: impl Into<String>) -> Self {
         self.tools.allow.push(pattern.into());
         self
     }
 
-    /// Shows callers no tool that this pattern matches.
+    /// Adds a pattern of hidden tools.
     #[must_use]
     pub fn deny_tools(mut self, pattern: impl Into<String>) -> Self {
         self.tools.deny.push(pattern.into());
@@ -158,28 +157,28 @@ impl ServerConfig {
         self
     }
 
-    /// Says whether tools are held back whose definition changed since a person approved them.
+    /// Sets whether tools are held back whose definition changed since a person approved them.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
-    /// Speaks this version of the protocol alone.
+    /// Uses only this version of the protocol.
     #[must_use]
     pub fn protocol(mut self, version: ProtocolVersion) -> Self {
         self.protocol = Some(version);
         self
     }
 
-    /// Says whether a version before 2026-07-28 is used where the server speaks both.
+    /// Sets whether a version before 2026-07-28 is preferred if the server supports both.
     ///
-    /// Set it for a server whose tools ask questions (elicitation, sampling, roots) and cannot do so in
-    /// 2026-07-28, where a question is part of an answer. Servers of FastMCP 4 and of the Python SDK 2
-    /// that call `ctx.elicit()` or `ctx.sample()` are such: they speak both, say only of the newer that
-    /// they do, and fail the call there ("elicitation via server-initiated requests is unavailable on
-    /// 2026-07-28 connections"). The runtime logs a warning when it sees that. A server that speaks
-    /// 2026-07-28 alone is still met in it; [`ServerConfig::protocol`] pins one version instead.
+    /// Set it for a server whose tools request input (elicitation, sampling, roots) and cannot do so in
+    /// 2026-07-28, where such a request is part of a reply. Servers of FastMCP 4 and of the Python SDK 2
+    /// that call `ctx.elicit()` or `ctx.sample()` behave so: they support both versions, advertise only
+    /// the newer one, and fail the call there ("elicitation via server-initiated requests is unavailable
+    /// on 2026-07-28 connections"). The runtime logs a warning then. A server that supports only
+    /// 2026-07-28 still uses it; [`ServerConfig::protocol`] pins one version instead.
     ///
     /// ```
     /// use mcpvisor::{ServerConfig, Transport};
@@ -196,17 +195,16 @@ impl ServerConfig {
         self
     }
 
-    /// Says whether the arguments of calls are checked before they are sent.
+    /// Sets whether the arguments of calls are checked before they are sent.
     #[must_use]
     pub fn check_arguments(mut self, check: bool) -> Self {
         self.check_arguments = check;
         self
     }
 
-    /// Refuses what reading it from a file would refuse: settings that would make the runtime
-    /// misbehave, a command that could not be started, an address or a header that is none. A runtime
-    /// takes no server with such settings; one that could not be started or reached fails for good
-    /// when it is, and costs no other.
+    /// Applies the checks of a config file: rejects settings that would make the runtime misbehave,
+    /// commands that cannot be started, and invalid addresses and headers. A runtime rejects a server
+    /// with invalid settings; one with an invalid transport fails permanently when it is started.
     ///
     /// ```
     /// use mcpvisor::{ServerConfig, Transport};
@@ -224,7 +222,7 @@ impl ServerConfig {
         self.transport.check()
     }
 
-    /// Refuses settings that would make the runtime misbehave.
+    /// Rejects settings that would make the runtime misbehave.
     pub(crate) fn validate_settings(&self) -> Result<(), InvalidSetting> {
         validate_settings(&self.settings)
     }
@@ -240,7 +238,7 @@ pub(super) fn validate_settings(settings: &ServerSettings) -> Result<(), Invalid
         ("timeouts.listing", timeouts.listing),
         ("health.keepaliveTimeout", settings.health.keepalive_timeout),
     ];
-    // No request could be answered in no time.
+    // With a timeout of 0 every request would fail.
     let zero = timeouts.iter().find(|(_, timeout)| timeout.is_zero());
     zero.map_or(Ok(()), |(name, _)| {
         let problem = "must be longer than 0; leave it out for the default";

@@ -1,7 +1,7 @@
-//! The text of a config file, with where it came from.
+//! The text of a config file and its path.
 //!
-//! It is read once: what was looked at, hashed and trusted is what becomes a fleet, whatever
-//! happens to the file meanwhile. What the text means is left to the reader.
+//! The file is read once, so that the text that was reviewed and trusted is the text that is run, even
+//! if the file changes meanwhile.
 
 use std::fmt;
 use std::fs::File;
@@ -13,10 +13,10 @@ use super::file::{ConfigError, MAX_CONFIG_BYTES, text_of};
 use crate::state::file_ops::{FileOps, READ_TIMEOUT, open_regular};
 use crate::state::fingerprint::sha256_hex;
 
-/// Bounds the operations on files that are read before there is a runtime.
+/// Runs operations on files that are read before there is a runtime.
 pub(super) static CONFIG_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
 
-/// A config file as it was when it was read.
+/// The contents of a config file when it was read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConfigSource {
     path: PathBuf,
@@ -24,18 +24,18 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Reads a file, up to [`MAX_CONFIG_BYTES`]. A regular file that does not answer within 2 s is an
-    /// error; the writer of a pipe is waited for.
+    /// Reads a file of up to [`MAX_CONFIG_BYTES`]. A regular file that does not respond within 2 s is
+    /// an error; for a pipe it waits for the writer.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
         let path = path.into();
         let failed = |source| ConfigError::Read {
             path: path.clone(),
             source,
         };
-        let looked = path.clone();
-        let look = move || std::fs::metadata(looked);
-        let there = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, look);
-        if there.map_err(failed)?.is_file() {
+        let owned = path.clone();
+        let stat = move || std::fs::metadata(owned);
+        let metadata = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, stat);
+        if metadata.map_err(failed)?.is_file() {
             let regular = path.clone();
             let read = move || Ok(Self::read_regular(regular));
             let read = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, read);
@@ -45,8 +45,7 @@ impl ConfigSource {
         Ok(Self { path, text })
     }
 
-    /// Reads a file; a pipe or a device is an error. Blocks, perhaps for ever: called within a file
-    /// operation.
+    /// Reads a file; a pipe or a device is an error. May block forever: called within a file operation.
     pub(crate) fn read_regular(path: PathBuf) -> Result<Self, ConfigError> {
         let opened = open_regular(&path).map_err(|source| ConfigError::Read {
             path: path.clone(),
@@ -56,8 +55,7 @@ impl ConfigSource {
         Ok(Self { path, text })
     }
 
-    /// A text that was read elsewhere. The path says how it is written: TOML if it ends so, and
-    /// JSON otherwise.
+    /// A text that the caller read. The extension of the path selects TOML or, otherwise, JSON.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -65,7 +63,7 @@ impl ConfigSource {
         }
     }
 
-    /// Where it came from.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -80,14 +78,14 @@ impl ConfigSource {
         sha256_hex(self.text.as_bytes())
     }
 
-    /// Whether it is TOML, by its name.
+    /// Whether it is TOML, by its extension.
     pub(super) fn is_toml(&self) -> bool {
         let ending = self.path.extension();
         ending.is_some_and(|ending| ending.eq_ignore_ascii_case("toml"))
     }
 }
 
-/// The text may hold secrets, so it is not printed.
+/// Omits the text, which may hold secrets.
 impl fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConfigSource")
@@ -121,7 +119,7 @@ mod tests {
     use crate::config::test_folder::TestFolder;
 
     #[test]
-    fn a_file_that_is_no_text_is_an_error_with_its_place() {
+    fn a_file_that_is_not_utf_8_is_an_error_with_its_position() {
         let folder = TestFolder::new("encoding");
         let path = folder.path().join("mcp.json");
         std::fs::write(&path, b"{\n  // caf\xe9\n}").unwrap();

@@ -1,20 +1,19 @@
 //! Which tools of a server callers see.
 
-/// Which tools of a server callers see: those that a pattern of `allow` matches, all if there is
-/// none, without those that a pattern of `deny` matches. In a pattern `*` is any text and `?` any
+/// Which tools of a server callers see: those that match a pattern of `allow` (all if it is empty),
+/// except those that match a pattern of `deny`. In a pattern `*` matches any text and `?` any
 /// character.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolFilter {
-    /// Patterns of tools that are shown; every tool if empty.
+    /// Patterns of visible tools; all tools if empty.
     pub allow: Vec<String>,
-    /// Patterns of tools that are not shown, whatever `allow` says.
+    /// Patterns of hidden tools; they take precedence over `allow`.
     pub deny: Vec<String>,
 }
 
 impl ToolFilter {
-    /// A filter that shows what a pattern of `allow` matches, all if there is none, without what a
-    /// pattern of `deny` matches.
+    /// A filter with these patterns.
     pub fn new<A, D>(allow: A, deny: D) -> Self
     where
         A: IntoIterator<Item: Into<String>>,

@@ -1,7 +1,7 @@
-//! Every key that a config may have: its name, what it means, and where its value goes.
+//! The tables of keys: their names, value types and descriptions.
 //!
-//! The reader, the JSON Schema, the written form of a config and the words that a diagnostic may
-//! show are all made from these tables, so that none of them knows a key that the others do not.
+//! The reader, the JSON Schema, the writer and the redaction of diagnostics all use these tables, so
+//! that they know the same keys. Our own keys are in [`server`], those of other clients in [`foreign`].
 
 mod foreign;
 mod server;
@@ -15,7 +15,7 @@ use super::raw_entry::RawEntry;
 pub(super) use foreign::{EDITOR_COMMAND, FOREIGN, OLD_SPELLINGS};
 pub(super) use server::{CONNECTS, SETTINGS, TRANSPORT};
 
-/// Where other clients put their servers, ours first. The first that is there counts.
+/// Keys that hold the servers, in order of precedence: ours first, then those of other clients.
 pub(super) const SERVERS: [&str; 5] = [
     "mcpServers",
     "mcp_servers",
@@ -24,12 +24,12 @@ pub(super) const SERVERS: [&str; 5] = [
     "mcp",
 ];
 
-/// What else may stand at the top.
+/// Other keys at the top.
 pub(super) const DEFAULTS: &str = "defaults";
 pub(super) const STATE_DIR: &str = "stateDir";
 pub(super) const FLEET_CONNECTS: &str = "connects";
 
-/// The types of transport, as they are spelled.
+/// Spellings of the transport types.
 pub(super) const STDIO: [&str; 2] = ["stdio", "local"];
 pub(super) const HTTP: [&str; 5] = [
     "http",
@@ -39,7 +39,7 @@ pub(super) const HTTP: [&str; 5] = [
     "remote",
 ];
 
-/// Versions of the protocol that can be asked for.
+/// Protocol versions that a server can be pinned to.
 pub(super) const PROTOCOLS: [&str; 5] = [
     "2024-11-05",
     "2025-03-26",
@@ -51,17 +51,17 @@ pub(super) const PROTOCOLS: [&str; 5] = [
 /// One key.
 pub(super) struct Key {
     pub(super) name: &'static str,
-    /// What the JSON Schema says about it.
+    /// The description in the JSON Schema.
     pub(super) about: &'static str,
-    /// The key of ours that another client's key means; empty for ours.
+    /// Our name of another client's key; empty for our own keys.
     pub(super) means: &'static str,
     pub(super) kind: Kind,
 }
 
-/// A part of a raw.
+/// A field of a raw entry.
 pub(super) type At<T> = fn(&mut RawEntry) -> &mut T;
 
-/// What a value has to be, and where it goes.
+/// The type of a value, and the field that it sets.
 pub(super) enum Kind {
     Flag(At<bool>),
     MaybeFlag(At<Option<bool>>),
@@ -84,11 +84,11 @@ pub(super) enum Kind {
     },
     Duration(At<Duration>),
     MaybeDuration(At<Option<Duration>>),
-    /// Texts that are shown, so that no variable is replaced in them.
+    /// Strings that are shown, so no variable is expanded in them.
     Names(At<Vec<String>>),
-    /// One such text.
+    /// One such string.
     Name(At<Option<String>>),
-    /// Texts in which variables are replaced.
+    /// Strings in which variables are expanded.
     Texts(At<Vec<String>>),
     Text(At<Option<String>>),
     Env(At<Vec<(String, String)>>),
@@ -98,17 +98,17 @@ pub(super) enum Kind {
     Section(&'static [Key]),
     Start,
     Protocol,
-    /// A program; or, as others write it, a list that begins with it, or an object that holds it.
+    /// A program; in the files of other clients also a list that starts with it, or an object.
     Command,
-    /// A number of seconds, as another client writes it.
+    /// A number of seconds, in files of other clients.
     Seconds(fn(&mut RawEntry, Duration)),
-    /// A number of milliseconds, as another client writes it.
+    /// A number of milliseconds, in files of other clients.
     Millis(fn(&mut RawEntry, Duration)),
-    /// A number that some clients mean in seconds, and some in milliseconds.
+    /// A number that is seconds for some clients and milliseconds for others.
     Timeout,
-    /// Means something that is not done; says what to do instead.
+    /// A feature that is not supported, with an alternative.
     Unsupported(&'static str),
-    /// Means nothing here.
+    /// Has no effect here.
     Ignored,
 }
 
@@ -133,13 +133,13 @@ impl Key {
     }
 }
 
-/// The tables in which the keys of an entry are looked for.
+/// The tables of keys of an entry.
 pub(super) const ENTRY: [&[Key]; 4] = [TRANSPORT, SETTINGS, OLD_SPELLINGS, FOREIGN];
 
-/// The tables in which the keys of `defaults` are looked for.
+/// The tables of keys of `defaults`.
 pub(super) const FLEET: [&[Key]; 2] = [SETTINGS, OLD_SPELLINGS];
 
-/// Whether the values of a key are numbers or durations of ours.
+/// Whether the values of a key are numbers or durations, which are safe to show.
 pub(super) fn is_measure(key: &str) -> bool {
     static MEASURES: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let keys = all().filter(|key| {
@@ -161,7 +161,7 @@ pub(super) fn is_measure(key: &str) -> bool {
     MEASURES.contains(key)
 }
 
-/// Whether configs are made of this word, so that it is nobody's secret.
+/// Whether a word is a known word of configs, and so not a secret.
 pub(super) fn is_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let choices = STDIO.iter().chain(&HTTP).chain(&PROTOCOLS).chain(&SERVERS);
@@ -177,7 +177,7 @@ pub(super) fn is_word(word: &str) -> bool {
     WORDS.contains(word)
 }
 
-/// Every key of every table, those of sections too.
+/// All keys of all tables, including those of sections.
 fn all() -> impl Iterator<Item = &'static Key> {
     let tables = ENTRY
         .iter()
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_is_there_twice() {
+    fn every_key_is_unique() {
         let names: Vec<_> = ENTRY
             .iter()
             .copied()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_key_means_is_a_key_of_ours() {
+    fn every_alias_means_one_of_our_keys() {
         let mut ours = HashSet::new();
         for key in TRANSPORT.iter().chain(SETTINGS) {
             ours.insert(key.name.to_owned());

@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigSource};
 /// Size limit of a config file, so that a wrong path (a device, a log) is an error.
 pub const MAX_CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 
-/// How a text is written.
+/// The format of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     Json,
@@ -19,18 +19,18 @@ enum Format {
 }
 
 impl Config {
-    /// Reads a config file, TOML if its name ends so, and JSON otherwise; `${VAR}` is taken from the
+    /// Reads a config file: TOML if it ends in `.toml`, JSON otherwise. `${VAR}` is taken from the
     /// environment of this process.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         Self::from_source(&ConfigSource::read(path.as_ref())?)
     }
 
-    /// The same for a file that was read before.
+    /// Like [`load`](Self::load), for a file that was already read.
     pub fn from_source(source: &ConfigSource) -> Result<Self, ConfigError> {
         Self::from_source_with(source, |name| std::env::var(name).ok())
     }
 
-    /// The same; `variable` looks up `${VAR}`.
+    /// Like [`from_source`](Self::from_source); `variable` looks up `${VAR}`.
     pub fn from_source_with(
         source: &ConfigSource,
         variable: impl Fn(&str) -> Option<String>,
@@ -43,8 +43,7 @@ impl Config {
         read(Some(source.path()), source.text(), format, variables)
     }
 
-    /// A file with its `${VAR}` as they are written, for a person to review. Nothing of it can be
-    /// started.
+    /// Reads a file without expanding `${VAR}`, for a person to review. It must not be started.
     pub(in crate::config) fn as_written(source: &ConfigSource) -> Result<Self, ConfigError> {
         let format = match source.is_toml() {
             true => Format::Toml,
@@ -54,7 +53,7 @@ impl Config {
         read(Some(source.path()), source.text(), format, variables)
     }
 
-    /// Reads the text of a config; `variable` looks up `${VAR}`.
+    /// Parses a config from JSON; `variable` looks up `${VAR}`.
     ///
     /// ```
     /// use mcpvisor::Config;
@@ -73,7 +72,7 @@ impl Config {
         read(None, text, Format::Json, Variables::new(&variable))
     }
 
-    /// Reads the text of a config that is TOML; `variable` looks up `${VAR}`.
+    /// Parses a config from TOML; `variable` looks up `${VAR}`.
     ///
     /// ```
     /// use mcpvisor::Config;
@@ -107,14 +106,14 @@ fn read(
         Format::Json => json::parse(source),
         Format::Toml => toml::parse(source),
     };
-    let root = parsed.map_err(|unreadable| ConfigError::Syntax {
+    let root = parsed.map_err(|error| ConfigError::Syntax {
         format: match format {
             Format::Json => "JSON",
             Format::Toml => "TOML",
         },
-        problem: unreadable.problem,
-        location: Box::new(text.locate(&unreadable.span)),
+        problem: error.problem,
+        location: Box::new(text.locate(&error.span)),
     })?;
-    text.understand(&root);
+    text.set_tree(&root);
     Document::of(&root, &text)?.read(variables, &text)
 }

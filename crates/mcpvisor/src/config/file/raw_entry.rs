@@ -1,4 +1,4 @@
-//! A server while its entry is being read: what was said, before it is known whether it makes sense.
+//! The values of an entry as written, before they are checked together.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::config::server_config::validate_settings;
 use crate::config::{ServerConfig, ToolFilter};
 use crate::secret::Secret;
 
-/// All that an entry can say. The fleet's defaults are one too, and every server begins as a copy of
-/// it.
+/// All values that an entry can hold. The fleet's defaults are one too, and every entry starts as a
+/// copy of them.
 #[derive(Clone, Default)]
 pub(super) struct RawEntry {
     pub(super) settings: ServerSettings,
@@ -24,19 +24,19 @@ pub(super) struct RawEntry {
     pub(super) prefer_older_protocol: bool,
     pub(super) check_arguments: bool,
 
-    /// How many servers connect at once: said of the fleet alone.
+    /// Limits of concurrent connects, which only the fleet has.
     pub(super) connects: GovernorSettings,
-    /// The usual number depends on the machine.
+    /// The default depends on the machine.
     pub(super) stdio_at_once: Option<usize>,
 
     /// `type`, or `transport`.
     pub(super) kind: Option<String>,
-    /// Who provides a server of Zed.
+    /// The provider of a Zed server.
     pub(super) source: Option<String>,
 
     pub(super) program: Option<String>,
     pub(super) args: Vec<String>,
-    /// Arguments that stand in one list with the program.
+    /// Arguments from a `command` that is a list.
     pub(super) command_args: Vec<String>,
     pub(super) env: Vec<(String, String)>,
     pub(super) inherit_env: Vec<String>,
@@ -51,12 +51,12 @@ pub(super) struct RawEntry {
     pub(super) root_certificates: Vec<String>,
     pub(super) client_certificate: Option<String>,
 
-    /// What came from variables in the defaults. It is secret in every server that takes them.
+    /// Values of variables in the defaults. They are secret in every server that uses the defaults.
     pub(super) secrets: Vec<Secret<String>>,
 }
 
 impl RawEntry {
-    /// What of a server can be said in `defaults`, as a raw that says it.
+    /// The settings of a server, as an entry.
     pub(super) fn of(server: &ServerConfig) -> Self {
         Self {
             settings: server.settings.clone(),
@@ -71,7 +71,7 @@ impl RawEntry {
         }
     }
 
-    /// What a fleet says of its connects, as a raw that says it.
+    /// The connect limits of a fleet, as an entry.
     pub(super) fn of_connects(connects: &GovernorSettings) -> Self {
         Self {
             connects: connects.clone(),
@@ -80,20 +80,20 @@ impl RawEntry {
         }
     }
 
-    /// What is said of connects.
+    /// The limits of concurrent connects.
     pub(super) fn connects(self) -> Result<GovernorSettings, InvalidSetting> {
         let mut connects = self.connects;
-        let usual = || default_governor().max_stdio;
-        connects.max_stdio = self.stdio_at_once.unwrap_or_else(usual);
+        let default = || default_governor().max_stdio;
+        connects.max_stdio = self.stdio_at_once.unwrap_or_else(default);
         connects.validate().map(|()| connects)
     }
 
-    /// Refuses what would make the runtime misbehave.
+    /// Rejects settings that would make the runtime misbehave.
     pub(super) fn validate(&self) -> Result<(), InvalidSetting> {
         validate_settings(&self.settings)
     }
 
-    /// One timeout for a call, as other clients have it: nothing may take longer, and no silence.
+    /// Sets one timeout of calls, as other clients have it: both the deadline and the idle timeout.
     pub(super) fn set_call_timeout(&mut self, timeout: Duration) {
         self.settings.timeouts.call = timeout;
         self.settings.timeouts.idle = timeout;

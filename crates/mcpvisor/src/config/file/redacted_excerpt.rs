@@ -1,9 +1,8 @@
-//! The text of a config, and what may be shown of it.
+//! Excerpts of a config for diagnostics, with secrets redacted.
 //!
-//! A line of a config may hold a token, so a line is never shown as it is. Of a text that was
-//! understood, keys, flags, and the numbers and durations of settings are shown, and every other
-//! value is hidden. Of a text that was not, nobody knows what is a value: only the words that configs
-//! are made of are shown.
+//! A line of a config may hold a token, so it is never shown unchanged. After parsing, keys, flags, and
+//! the numbers and durations of settings are shown, and every other value is redacted. If the text
+//! cannot be parsed, values cannot be told from keys: only the known words of configs are shown.
 
 use std::path::Path;
 
@@ -12,18 +11,17 @@ use super::syntax_tree::{Member, Node, Span, Value};
 use crate::config::location::{Location, harmless};
 use crate::config::redact_args::HIDDEN;
 
-/// So much is shown of a line before what is meant, in bytes.
+/// Bytes of a line that are shown before the marked position.
 const BEFORE: usize = 80;
 
-/// So much is shown of a line from what is meant on, in bytes.
+/// Bytes of a line that are shown from the marked position on.
 const AFTER: usize = 120;
 
-/// In a longer line, columns are counted in bytes, so that a config on one endless line is read in
-/// no time.
+/// In longer lines columns are counted in bytes, so that a config on one huge line costs no time.
 const LONG_LINE: usize = 4 * 1024;
 
-/// The members of these are a user's own names and values, never settings.
-const OWN_NAMES: [&str; 6] = [
+/// Objects whose keys are chosen by the user and are never settings.
+const USER_KEYED: [&str; 6] = [
     "env",
     "environment",
     "headers",
@@ -32,15 +30,15 @@ const OWN_NAMES: [&str; 6] = [
     "settings",
 ];
 
-/// A text, and what of it may be shown.
+/// The text of a config, and which parts may be shown.
 pub(super) struct SourceText<'a> {
     file: Option<&'a Path>,
     text: &'a str,
-    /// Where lines begin.
+    /// The offsets at which lines begin.
     lines: Vec<usize>,
     /// Keys and values, in the order of the text.
     parts: Vec<Part>,
-    /// Whether it is TOML, and so is what to write instead.
+    /// Whether it is TOML, so that suggestions are TOML too.
     pub(super) toml: bool,
 }
 
@@ -50,7 +48,7 @@ struct Part {
 }
 
 impl<'a> SourceText<'a> {
-    /// A text of which nothing is understood yet.
+    /// A text that is not parsed yet.
     pub(super) fn new(file: Option<&'a Path>, text: &'a str) -> Self {
         let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         Self {
@@ -64,15 +62,15 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// Takes note of what is a key and what is a value.
-    pub(super) fn understand(&mut self, root: &Node) {
+    /// Records which parts of the parsed text are keys and values.
+    pub(super) fn set_tree(&mut self, root: &Node) {
         let mut parts = Vec::new();
-        note(root, None, self.text, &mut parts);
+        collect(root, None, self.text, &mut parts);
         parts.sort_by_key(|part| part.span.start);
         self.parts = parts;
     }
 
-    /// The place of a part of the text, with its line as it may be shown.
+    /// The location of a range, with its redacted line.
     pub(super) fn locate(&self, span: &Span) -> Location {
         let at = self.boundary(span.start);
         let line = self.lines.partition_point(|start| *start <= at).max(1);
@@ -108,7 +106,7 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// The nearest place at or before this one where a character begins.
+    /// The nearest character boundary at or before an offset.
     fn boundary(&self, at: usize) -> usize {
         let at = at.min(self.text.len());
         let mut below = (at.saturating_sub(3)..=at).rev();
@@ -139,8 +137,8 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// Shows one character of structure, or one word if configs are made of it; returns where the
-    /// next begins.
+    /// Shows one structural character or one known word, and redacts any other word. Returns the next
+    /// offset.
     fn show_word(&self, at: usize, end: usize, excerpt: &mut Excerpt) -> usize {
         let rest = &self.text[at..end];
         let length = rest.find(is_structure).unwrap_or(rest.len());
@@ -163,17 +161,19 @@ fn is_structure(c: char) -> bool {
     c.is_whitespace() || "{}[]:,=\"'.".contains(c)
 }
 
-/// Notes what of a value may be shown; `key` is the setting that it is for, if it is one.
-fn note(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
+/// Collects the parts of a value and whether they may be shown; `key` is the key of the value.
+fn collect(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
     let shown = match &node.value {
         Value::List(nodes) => {
-            nodes.iter().for_each(|node| note(node, None, text, parts));
+            nodes
+                .iter()
+                .for_each(|node| collect(node, None, text, parts));
             return;
         }
         Value::Object(members) => {
             members
                 .iter()
-                .for_each(|member| note_member(member, key, text, parts));
+                .for_each(|member| collect_member(member, key, text, parts));
             return;
         }
         Value::Null | Value::Flag(_) => true,
@@ -190,17 +190,21 @@ fn note(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
     });
 }
 
-fn note_member(member: &Member, parent: Option<&str>, text: &str, parts: &mut Vec<Part>) {
+fn collect_member(member: &Member, parent: Option<&str>, text: &str, parts: &mut Vec<Part>) {
     parts.push(Part {
         span: member.key_span.clone(),
         shown: true,
     });
-    let own = parent.is_some_and(|parent| OWN_NAMES.contains(&parent));
-    let key = if own { "env" } else { member.key.as_str() };
-    note(&member.node, Some(key), text, parts);
+    let user_keyed = parent.is_some_and(|parent| USER_KEYED.contains(&parent));
+    let key = if user_keyed {
+        "env"
+    } else {
+        member.key.as_str()
+    };
+    collect(&member.node, Some(key), text, parts);
 }
 
-/// Whether a text looks like a duration, right or wrong.
+/// Whether a text looks like a duration, valid or not.
 fn is_measure(text: &str) -> bool {
     text.len() <= 12
         && text
@@ -208,7 +212,7 @@ fn is_measure(text: &str) -> bool {
             .all(|c| c.is_ascii_digit() || " .+-mshdw".contains(c))
 }
 
-/// Whether a text is one variable and nothing else: its name, which is no secret.
+/// Whether a text is exactly one variable: a name is not a secret.
 fn is_reference(text: &str) -> bool {
     let inside = text
         .strip_prefix("${")
@@ -217,7 +221,7 @@ fn is_reference(text: &str) -> bool {
     inside.is_some_and(|name| name.len() <= 40 && name.chars().all(plain))
 }
 
-/// A line that is being put together, with where its pieces come from.
+/// A line under construction, with the source range of each piece.
 #[derive(Default)]
 struct Excerpt(Vec<Piece>);
 
@@ -236,7 +240,7 @@ impl Excerpt {
         });
     }
 
-    /// What was hidden just before, with spaces between, is hidden with it.
+    /// Redacts a piece. Adjacent redacted pieces, with spaces between, are merged.
     fn hide(&mut self, from: Span, quoted: bool) {
         if quoted {
             return self.push(from, &format!("\"{HIDDEN}\""), false);
@@ -257,7 +261,7 @@ impl Excerpt {
         let mut start = None;
         let mut end = None;
         for piece in &self.0 {
-            // A piece of the same length is shown as it is, and a place within it is known.
+            // A piece of the same length is unchanged, so offsets within it are known.
             let within = |at: usize| {
                 let exact = piece.text.len() == piece.from.len() && !piece.hidden;
                 if exact { at - piece.from.start } else { 0 }

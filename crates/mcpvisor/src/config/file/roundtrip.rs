@@ -181,15 +181,15 @@ proptest! {
         let written = config.written(arguments, &mut names).to_string();
         prop_assert!(!written.contains(CANARY), "{written}");
 
-        let meant: HashMap<String, Secret<String>> = names.meant.into_iter().collect();
-        let lookup = |name: &str| meant.get(name).map(|value| value.expose().clone());
+        let values: HashMap<String, Secret<String>> = names.values.into_iter().collect();
+        let lookup = |name: &str| values.get(name).map(|value| value.expose().clone());
         let again = Config::from_json(&written, lookup)
             .map_err(|error| TestCaseError::fail(format!("{error}: {written}")))?;
         prop_assert!(again.problems.iter().all(|p| p.message.contains("looks like")), "{:?}", again.problems);
         prop_assert_eq!(&again.state_dir, &config.state_dir);
         prop_assert_eq!(&again.connects, &config.connects);
         for name in config.servers.iter().flat_map(own_variables) {
-            prop_assert!(!meant.contains_key(&name), "{name} has two meanings: {written}");
+            prop_assert!(!values.contains_key(&name), "{name} has two meanings: {written}");
         }
         // An object of JSON has no order.
         config.servers.sort_by(|one, other| one.name.cmp(&other.name));

@@ -1,4 +1,4 @@
-//! The JSON Schema of a config, made from the tables of keys.
+//! Generates the JSON Schema of a config from the tables of keys.
 
 use serde_json::{Map, Value, json};
 
@@ -9,10 +9,10 @@ use super::keys::{
 use super::raw_entry::RawEntry;
 use super::to_json::duration_text;
 
-/// The JSON Schema of a config file, for editors. It is kept in `docs/config.schema.json`.
+/// The JSON Schema of a config file, for editors. A copy is in `docs/config.schema.json`.
 ///
-/// Keys that nobody knows are wrong by it, though the reader only warns about them. At the top
-/// anything may stand: a config may be part of the settings of an editor.
+/// It rejects unknown keys, about which the reader only warns. At the top it allows any key: a config
+/// may be part of an editor's settings.
 pub fn schema() -> Value {
     let servers = json!({
         "type": "object",
@@ -31,18 +31,18 @@ pub fn schema() -> Value {
         };
         top.insert((*key).to_owned(), part);
     }
-    // For one client servers, for another an object that holds them.
+    // Holds servers for one client, and an object of servers for another.
     top.insert("mcp".to_owned(), json!({ "type": "object" }));
     top.insert(
         DEFAULTS.to_owned(),
-        json!({ "description": "What holds for every server that does not say otherwise.", "$ref": "#/$defs/defaults" }),
+        json!({ "description": "Settings of every server, unless its entry overrides them.", "$ref": "#/$defs/defaults" }),
     );
     top.insert(
         STATE_DIR.to_owned(),
-        json!({ "description": "The folder in which the runtime keeps what it learned; ~/ is the home folder. Nothing is kept without it.", "type": "string", "minLength": 1 }),
+        json!({ "description": "The folder in which the runtime saves its state; ~/ is the home folder. Without it nothing is saved.", "type": "string", "minLength": 1 }),
     );
     let mut connects = object(&[CONNECTS]);
-    connects["description"] = json!("How many servers connect at once.");
+    connects["description"] = json!("Limits of concurrent connects.");
     top.insert(FLEET_CONNECTS.to_owned(), connects);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -74,7 +74,7 @@ fn property(key: &Key) -> Value {
     let mut property = shape(key);
     let about = match (&key.kind, key.means) {
         (Kind::Unsupported(instead), _) => format!("Ignored: {instead}."),
-        (Kind::Ignored, _) => "Another client's; means nothing here.".to_owned(),
+        (Kind::Ignored, _) => "Another client's key; has no effect.".to_owned(),
         (_, means) if key.about.is_empty() => format!("Another client's key for \"{means}\"."),
         _ => key.about.to_owned(),
     };

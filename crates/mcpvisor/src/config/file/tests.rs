@@ -123,7 +123,7 @@ fn the_old_spelling_of_sleep_after_is_read() {
 }
 
 #[test]
-fn how_many_servers_connect_at_once_is_said_at_the_top() {
+fn connect_limits_are_set_at_the_top() {
     let connects = |text: &str| {
         let text = format!(r#"{{ "connects": {text}, "mcpServers": {{}} }}"#);
         Config::from_json(&text, |_| None)
@@ -166,7 +166,10 @@ fn a_bad_entry_costs_that_server_only() {
         (r#"7"#, "must be an object"),
         (r#"{}"#, r#"needs a "command""#),
         (r#"{ "command": "" }"#, r#"needs a "command""#),
-        (r#"{ "command": 7 }"#, r#""command" must be a text"#),
+        (
+            r#"{ "command": 7 }"#,
+            r#""command" must be a quoted string"#,
+        ),
         (
             r#"{ "command": "x", "args": "y" }"#,
             r#""args" must be a list"#,
@@ -177,7 +180,7 @@ fn a_bad_entry_costs_that_server_only() {
         ),
         (
             r#"{ "command": "x", "env": { "K": 1 } }"#,
-            r#""env.K" must be a text"#,
+            r#""env.K" must be a quoted string"#,
         ),
         (
             r#"{ "command": "x", "env": { "A=B": "1" } }"#,
@@ -189,7 +192,7 @@ fn a_bad_entry_costs_that_server_only() {
         ),
         (
             r#"{ "command": "x", "enabled": true, "disabled": true }"#,
-            "at once",
+            "keep one",
         ),
         (
             r#"{ "command": "x", "reconnect": { "within": 30 } }"#,
@@ -227,7 +230,7 @@ fn a_bad_entry_costs_that_server_only() {
         ),
         (
             r#"{ "command": "x", "env": { "A": "${input:a}" } }"#,
-            "asks for the input",
+            "which needs a terminal; use ${VAR}",
         ),
         (r#"{ "command": "x", "start": "soon" }"#, "eager"),
         (r#"{ "command": "x", "protocol": "1" }"#, "2025-11-25"),
@@ -256,7 +259,7 @@ fn a_server_name_that_cannot_be_exposed_is_left_out() {
 fn unknown_keys_warn_with_the_nearest_known_one() {
     let config = entry(r#"{ "command": "x", "inherit_env": ["A"] }"#);
     assert_eq!(config.servers.len(), 1);
-    let expected = r#""inherit_env" is unknown and ignored; did you mean "inheritEnv"?"#;
+    let expected = r#"unknown key "inherit_env" is ignored; did you mean "inheritEnv"?"#;
     assert_eq!(the_problem(&config), (Severity::Warning, expected));
     let config = entry(r#"{ "command": "x", "reconnect": { "attempst": 3 } }"#);
     assert!(
@@ -265,18 +268,18 @@ fn unknown_keys_warn_with_the_nearest_known_one() {
             .contains(r#"did you mean "reconnect.attempts"?"#)
     );
     let config = entry(r#"{ "command": "x", "zzz": 1 }"#);
-    assert_eq!(the_problem(&config).1, r#""zzz" is unknown and ignored"#);
+    assert_eq!(the_problem(&config).1, r#"unknown key "zzz" is ignored"#);
 }
 
 #[test]
-fn an_endless_key_is_compared_with_nothing() {
+fn a_huge_key_is_not_compared() {
     let key = "command".repeat(200_000);
     let config = entry(&format!(r#"{{ "command": "x", "{key}": 1 }}"#));
-    assert!(the_problem(&config).1.ends_with("is unknown and ignored"));
+    assert!(the_problem(&config).1.ends_with("is ignored"));
 }
 
 #[test]
-fn the_later_of_two_entries_counts_and_warns() {
+fn the_last_of_two_entries_is_used_with_a_warning() {
     let config = read(
         r#"{ "mcpServers": { "one": { "command": "x" }, "one": { "command": "y", "required": true } } }"#,
     );
@@ -286,26 +289,19 @@ fn the_later_of_two_entries_counts_and_warns() {
 }
 
 #[test]
-fn what_is_there_twice_at_the_top_warns() {
+fn duplicate_keys_at_the_top_warn() {
     let config = read(r#"{ "mcpServers": { "a": { "command": "x" } }, "mcpServers": {} }"#);
     assert_eq!(config.servers.len(), 0);
     let (severity, message) = the_problem(&config);
     assert_eq!(severity, Severity::Warning);
-    assert!(
-        message.contains("\"mcpServers\" is there twice"),
-        "{message}"
-    );
+    assert!(message.contains("\"mcpServers\" is set twice"), "{message}");
     let config = read(r#"{ "defaults": {}, "defaults": {}, "x": 1, "x": 2, "servers": {} }"#);
-    assert!(
-        the_problem(&config)
-            .1
-            .contains("\"defaults\" is there twice")
-    );
+    assert!(the_problem(&config).1.contains("\"defaults\" is set twice"));
 }
 
-/// A superseded entry is nobody's wish: it is not run because its successor cannot be.
+/// A superseded entry must not run because its successor is unusable.
 #[test]
-fn of_two_entries_of_a_name_the_later_counts_also_when_it_cannot_be_used() {
+fn the_last_of_two_entries_is_used_even_if_it_is_unusable() {
     let texts = [r#"{ "command": "true" }"#, r#"{ "command": 5 }"#];
     for (first, second, expected) in [(0, 1, 0), (1, 0, 1), (0, 0, 1)] {
         let (first, second) = (texts[first], texts[second]);
@@ -319,14 +315,14 @@ fn of_two_entries_of_a_name_the_later_counts_also_when_it_cannot_be_used() {
         let mut severities = vec![Severity::Warning];
         severities.extend((expected == 0).then_some(Severity::LeftOut));
         assert_eq!(problems, severities, "{:?}", config.problems);
-        assert!(config.problems[0].message.contains("there twice"));
+        assert!(config.problems[0].message.contains("configured twice"));
     }
     let config = read(r#"{ "mcpServers": { "a": { "command": "true" }, "a": null } }"#);
-    assert_eq!(config.servers.len(), 1, "null is as good as absent");
+    assert_eq!(config.servers.len(), 1, "null means absent");
 }
 
 #[test]
-fn a_variable_or_header_that_is_there_twice_warns() {
+fn a_duplicate_variable_or_header_warns() {
     for (text, named) in [
         (
             r#"{ "command": "x", "env": { "K": "1", "k": "2", "K": "3" } }"#,
@@ -344,7 +340,7 @@ fn a_variable_or_header_that_is_there_twice_warns() {
         let config = entry(text);
         let (severity, message) = the_problem(&config);
         assert_eq!(severity, Severity::Warning);
-        let expected = format!("{named:?} is there twice; the later one counts");
+        let expected = format!("{named:?} is set twice; the last one is used");
         assert_eq!(message, expected);
         assert_eq!(config.servers.len(), 1);
     }
@@ -356,7 +352,7 @@ fn a_variable_or_header_that_is_there_twice_warns() {
 }
 
 #[test]
-fn null_is_as_good_as_absent_everywhere() {
+fn null_means_absent_everywhere() {
     let servers = r#"{ "a": { "command": "x", "args": null } }"#;
     for text in [
         format!(r#"{{ "mcpServers": null, "servers": {servers} }}"#),
@@ -384,7 +380,7 @@ fn null_is_as_good_as_absent_everywhere() {
 }
 
 #[test]
-fn a_key_that_is_missing_and_one_that_is_unknown_are_told_together() {
+fn a_missing_and_an_unknown_key_are_reported_together() {
     let config = entry(r#"{ "comand": "python3" }"#);
     let (severity, message) = the_problem(&config);
     assert_eq!(severity, Severity::LeftOut);
@@ -410,7 +406,7 @@ fn no_timeout_is_zero() {
 }
 
 #[test]
-fn what_was_perhaps_meant_as_a_variable_warns_or_is_refused() {
+fn a_malformed_variable_warns_or_is_rejected() {
     let config = entry(r#"{ "command": "x", "args": ["${A B}"] }"#);
     assert_eq!(the_problem(&config).0, Severity::Warning);
     let config = entry(r#"{ "command": "x", "args": ["${NOPE:-${TOKEN}}"] }"#);
@@ -487,7 +483,7 @@ fn no_secret_is_in_debug_or_in_a_problem() {
 }
 
 #[test]
-fn what_a_variable_holds_in_the_defaults_is_secret_in_every_server() {
+fn a_variable_in_the_defaults_is_secret_in_every_server() {
     let config = read(
         r#"{
           "defaults": { "rootCertificates": ["/nope/${TOKEN}/ca.pem"] },
@@ -504,7 +500,7 @@ fn what_a_variable_holds_in_the_defaults_is_secret_in_every_server() {
 }
 
 #[test]
-fn a_token_that_stands_where_its_variable_should_is_not_repeated() {
+fn a_token_in_place_of_its_variable_is_not_shown() {
     for key in ["bearerTokenEnvVar", "bearer_token_env_var"] {
         let config = entry(&format!(r#"{{ "url": "http://x/", "{key}": "{CANARY}" }}"#));
         let (severity, message) = the_problem(&config);
@@ -529,7 +525,7 @@ fn a_token_that_stands_where_its_variable_should_is_not_repeated() {
 }
 
 #[test]
-fn an_entry_that_is_switched_off_costs_nothing_when_it_cannot_be_used() {
+fn an_unusable_entry_that_is_disabled_is_no_error() {
     for off in [
         r#"{ "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN}" } }"#,
         r#"{ "env": { "T": "${UNSET_TOKEN}" }, "command": "x", "enabled": false }"#,
@@ -549,7 +545,7 @@ fn an_entry_that_is_switched_off_costs_nothing_when_it_cannot_be_used() {
 }
 
 #[test]
-fn a_timeout_of_nothing_is_said_of_the_key_that_was_written() {
+fn a_zero_timeout_is_reported_under_the_key_in_the_file() {
     for zero in ["0", "0.0", "\"0s\""] {
         let config = entry(&format!(r#"{{ "command": "x", "timeout": {zero} }}"#));
         let (severity, message) = the_problem(&config);
@@ -568,7 +564,7 @@ fn a_timeout_of_nothing_is_said_of_the_key_that_was_written() {
 }
 
 #[test]
-fn what_to_write_instead_is_in_the_language_of_the_file() {
+fn suggestions_are_in_the_format_of_the_file() {
     let text = "[mcp_servers.a]\ncommand = \"x\"\ntimeout = 30\n";
     let config = Config::from_toml(text, |_| None).unwrap();
     let (_, message) = the_problem(&config);

@@ -1,7 +1,7 @@
-//! A config as it is written down again, without its secrets.
+//! Writes a config as JSON, with its secrets replaced by variables.
 //!
-//! Where a secret was, a variable stands: `${GITHUB_AUTHORIZATION}` for the header of a server
-//! `github`. Read back with those variables set, it is the same fleet.
+//! `${GITHUB_AUTHORIZATION}` replaces the header of a server `github`, for instance. Read back with
+//! those variables set, it is the same fleet.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::api::transport::TransportKind;
 use crate::config::{Config, ServerConfig};
 use crate::secret::Secret;
 
-/// Whether the arguments of programs are written down.
+/// Whether the arguments of programs are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arguments {
-    /// Each is a variable: one of them may be a token.
+    /// Each is replaced by a variable, since any may be a token.
     Hidden,
-    /// They are there, without what is known to be a secret: what came from a `${VAR}`, and what
-    /// [`StdioCommand::secret`](crate::StdioCommand::secret) names.
+    /// They are written, except for known secrets: values of a `${VAR}`, and those named by
+    /// [`StdioCommand::secret`](crate::StdioCommand::secret).
     Shown,
 }
 
 impl Config {
-    /// The config as a document of the shape that is read, without its secrets.
+    /// The config as JSON in the format of config files, with its secrets replaced by variables.
     ///
-    /// Values of variables and headers, user info and query of addresses, and everything that came
-    /// from a `${VAR}` are variables again, named after the server and what they were for. Read back
-    /// with those set, it is the same fleet. Servers that are no entry of a file (in this process,
-    /// or a channel) are not in it, and neither are comments.
+    /// Values of environment variables and headers, user info and query of addresses, and everything
+    /// that came from a `${VAR}` become variables, named after the server and their purpose. Read back
+    /// with those set, it is the same fleet. In-process and channel servers are left out, and so are
+    /// comments.
     ///
     /// ```
     /// use mcpvisor::config::Arguments;
@@ -120,16 +120,16 @@ fn stdio(
     replacer: &mut SecretReplacer<'_>,
     raw: &mut RawEntry,
 ) -> Map<String, Value> {
-    replacer.named(parts.secrets.iter().cloned());
+    replacer.add_secrets(parts.secrets.iter().cloned());
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!("stdio"));
-    entry.insert("command".to_owned(), replacer.shown(&parts.program).into());
+    entry.insert("command".to_owned(), replacer.redact(&parts.program).into());
     let mut number = 0;
     let args = parts.args.iter().map(|arg| match arguments {
-        Arguments::Shown => replacer.shown(arg),
+        Arguments::Shown => replacer.redact(arg),
         Arguments::Hidden => {
             number += 1;
-            replacer.hidden(&format!("ARG_{number}"), arg)
+            replacer.replace(&format!("ARG_{number}"), arg)
         }
     });
     let args: Vec<String> = args.collect();
@@ -138,13 +138,13 @@ fn stdio(
     }
     let env = parts.env.iter();
     let env: Map<String, Value> = env
-        .map(|(name, value)| (name.clone(), replacer.hidden(name, value).into()))
+        .map(|(name, value)| (name.clone(), replacer.replace(name, value).into()))
         .collect();
     if !env.is_empty() {
         entry.insert("env".to_owned(), env.into());
     }
     if let Some(cwd) = &parts.cwd {
-        entry.insert("cwd".to_owned(), replacer.shown(cwd).into());
+        entry.insert("cwd".to_owned(), replacer.redact(cwd).into());
     }
     raw.inherit_env.clone_from(&parts.inherit);
     entry
@@ -156,36 +156,36 @@ fn http(
     replacer: &mut SecretReplacer<'_>,
     raw: &mut RawEntry,
 ) -> Map<String, Value> {
-    replacer.named(parts.secrets.iter().cloned());
+    replacer.add_secrets(parts.secrets.iter().cloned());
     let mut entry = Map::new();
     entry.insert("type".to_owned(), json!("http"));
     entry.insert("url".to_owned(), replacer.address(parts.url).into());
     let headers = parts.headers.iter();
     let headers: Map<String, Value> = headers
-        .map(|(name, value)| ((*name).to_owned(), replacer.hidden(name, value).into()))
+        .map(|(name, value)| ((*name).to_owned(), replacer.replace(name, value).into()))
         .collect();
     if !headers.is_empty() {
         entry.insert("headers".to_owned(), headers.into());
     }
     if parts.bearer_env.is_some() {
-        // What is no name may be the token itself: it is as much of a variable without it.
+        // A text that is not a valid name may be the token itself.
         let variable = parts.shown_bearer_env.unwrap_or("***");
         entry.insert("bearerTokenEnvVar".to_owned(), variable.into());
     }
     if let Some(file) = &parts.client_certificate {
-        entry.insert("clientCertificate".to_owned(), replacer.shown(file).into());
+        entry.insert("clientCertificate".to_owned(), replacer.redact(file).into());
     }
     let certificates = parts.root_certificates.iter();
-    raw.root_certificates = certificates.map(|file| replacer.shown(file)).collect();
+    raw.root_certificates = certificates.map(|file| replacer.redact(file)).collect();
     entry
 }
 
-/// Writes what differs from the defaults.
+/// Writes the values that differ from the defaults.
 fn write(keys: &[Key], raw: &mut RawEntry, object: &mut Map<String, Value>) {
-    let usual = &mut RawEntry::default();
+    let default = &mut RawEntry::default();
     for key in keys {
         let value = value(key, raw);
-        if value != self::value(key, usual)
+        if value != self::value(key, default)
             && let Some(value) = value
         {
             object.insert(key.name.to_owned(), value);
@@ -216,7 +216,7 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
             true => "lazy".into(),
         }),
         Kind::Protocol => raw.protocol.as_ref().map(|version| version.as_str().into()),
-        // Written by those who know the transport, or another client's.
+        // Written by the functions of the transports, or keys of other clients.
         Kind::Env(_)
         | Kind::Headers(_)
         | Kind::EnvHeaders(_)
@@ -229,16 +229,16 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
     }
 }
 
-/// The variables that stand for secrets, over all servers of a config.
+/// The names of the variables that replace secrets, across all servers of a config.
 #[derive(Default)]
 pub(super) struct VariableNames {
     taken: HashSet<String>,
-    /// What each stands for.
-    pub(super) meant: Vec<(String, Secret<String>)>,
+    /// The value of each.
+    pub(super) values: Vec<(String, Secret<String>)>,
 }
 
 impl VariableNames {
-    /// Keeps the names that a server reads itself: a variable means one thing.
+    /// Reserves the names of variables that a server reads itself.
     fn reserve(&mut self, server: &ServerConfig) {
         match &server.transport.0 {
             #[cfg(feature = "stdio")]
@@ -252,7 +252,7 @@ impl VariableNames {
         }
     }
 
-    /// Takes a name, unless it has a meaning already: here, or for every program.
+    /// Takes a name, unless it is taken here or inherited by every program.
     fn take(&mut self, name: &str) -> bool {
         #[cfg(feature = "stdio")]
         if crate::link::stdio::is_inherited(name) {
@@ -262,12 +262,12 @@ impl VariableNames {
     }
 }
 
-/// Puts variables where secrets were, for one server.
+/// Replaces the secrets of one server by variables.
 struct SecretReplacer<'n> {
     server: String,
     names: &'n mut VariableNames,
-    /// What is secret wherever it stands, the longest first, with its variable once it has one.
-    named: Vec<(String, Option<String>)>,
+    /// Values that are secret anywhere, the longest first, with their variable once they have one.
+    secrets: Vec<(String, Option<String>)>,
 }
 
 impl<'n> SecretReplacer<'n> {
@@ -275,21 +275,21 @@ impl<'n> SecretReplacer<'n> {
         Self {
             server: as_variable(server),
             names,
-            named: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 
-    fn named(&mut self, secrets: impl Iterator<Item = String>) {
+    fn add_secrets(&mut self, secrets: impl Iterator<Item = String>) {
         let mut secrets: Vec<String> = secrets.filter(|secret| !secret.is_empty()).collect();
         secrets.sort_unstable_by(|one, other| {
             other.len().cmp(&one.len()).then_with(|| one.cmp(other))
         });
         secrets.dedup();
-        self.named = secrets.into_iter().map(|secret| (secret, None)).collect();
+        self.secrets = secrets.into_iter().map(|secret| (secret, None)).collect();
     }
 
-    /// A reference to a new variable that stands for a value.
-    fn hidden(&mut self, purpose: &str, value: &str) -> String {
+    /// Replaces a value by a new variable; returns the reference to it.
+    fn replace(&mut self, purpose: &str, value: &str) -> String {
         let base = format!("{}_{}", self.server, as_variable(purpose));
         let mut name = base.clone();
         let mut number = 1;
@@ -298,17 +298,19 @@ impl<'n> SecretReplacer<'n> {
             name = format!("{base}_{number}");
         }
         let reference = format!("${{{name}}}");
-        self.names.meant.push((name, Secret::new(value.to_owned())));
+        self.names
+            .values
+            .push((name, Secret::new(value.to_owned())));
         reference
     }
 
-    /// A text with variables where what is named as secret was.
-    fn shown(&mut self, text: &str) -> String {
+    /// A text with its secrets replaced.
+    fn redact(&mut self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
             let found = self
-                .named
+                .secrets
                 .iter()
                 .position(|(secret, _)| rest.starts_with(secret));
             let Some(index) = found else {
@@ -316,23 +318,23 @@ impl<'n> SecretReplacer<'n> {
                 rest = &rest[first.len_utf8()..];
                 continue;
             };
-            let secret = self.named[index].0.clone();
-            let reference = match self.named[index].1.clone() {
+            let secret = self.secrets[index].0.clone();
+            let reference = match self.secrets[index].1.clone() {
                 Some(reference) => reference,
-                None => self.hidden("SECRET", &secret),
+                None => self.replace("SECRET", &secret),
             };
-            self.named[index].1 = Some(reference.clone());
+            self.secrets[index].1 = Some(reference.clone());
             shown.push_str(&reference);
             rest = &rest[secret.len()..];
         }
         shown
     }
 
-    /// An address with variables for its user info and query.
+    /// An address with its user info and query replaced.
     #[cfg(feature = "http")]
     fn address(&mut self, url: &str) -> String {
-        // What is named as secret may reach over the parts of an address.
-        let url = self.shown(url);
+        // A secret may span several parts of an address.
+        let url = self.redact(url);
         let url = url.as_str();
         let (address, query) = match url.find(['?', '#']) {
             Some(at) => url.split_at(at),
@@ -347,7 +349,7 @@ impl<'n> SecretReplacer<'n> {
         match authority.rsplit_once('@') {
             Some((user, host)) => {
                 let user = self.original(user);
-                shown.push_str(&self.hidden("USERINFO", &user));
+                shown.push_str(&self.replace("USERINFO", &user));
                 shown.push('@');
                 shown.push_str(host);
             }
@@ -357,22 +359,22 @@ impl<'n> SecretReplacer<'n> {
         if let Some(mark) = query.chars().next() {
             let query = self.original(&query[mark.len_utf8()..]);
             shown.push(mark);
-            shown.push_str(&self.hidden("QUERY", &query));
+            shown.push_str(&self.replace("QUERY", &query));
         }
         shown
     }
 
-    /// A text with what its variables stand for.
+    /// A text with its variables replaced by their values.
     #[cfg(feature = "http")]
     fn original(&self, shown: &str) -> String {
-        let meant = self.names.meant.iter();
-        meant.fold(shown.to_owned(), |text, (name, secret)| {
+        let values = self.names.values.iter();
+        values.fold(shown.to_owned(), |text, (name, secret)| {
             text.replace(&format!("${{{name}}}"), secret.expose())
         })
     }
 }
 
-/// A text as the name of a variable: `X_API_KEY` for `X-Api-Key`.
+/// Converts a text to the name of a variable: `X_API_KEY` for `X-Api-Key`.
 fn as_variable(text: &str) -> String {
     let plain = |c: char| match c.is_ascii_alphanumeric() {
         true => c.to_ascii_uppercase(),
@@ -385,7 +387,7 @@ fn as_variable(text: &str) -> String {
     }
 }
 
-/// A duration as it is read: in the largest unit that says it exactly.
+/// Formats a duration in the largest unit that is exact.
 pub(super) fn duration_text(duration: Duration) -> String {
     let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
     match (seconds, nanos) {

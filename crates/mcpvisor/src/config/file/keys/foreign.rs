@@ -1,9 +1,8 @@
-//! Keys of other clients: those that mean one of ours, those that mean something which is not done,
-//! and those that mean nothing here.
+//! Keys of other clients: aliases of ours, unsupported ones and ignored ones.
 
 use super::{Key, Kind};
 
-/// Why what others do about authorization is not done.
+/// The alternative to the authorization keys of other clients.
 const AUTH: &str = "signing in is not supported; write \"headers\" or \"bearerTokenEnvVar\"";
 
 /// Old spellings of our own keys, per server or in \"defaults\".
@@ -118,7 +117,7 @@ pub(in super::super) const FOREIGN: &[Key] = &[
         Kind::Name(|raw| &mut raw.source),
         "Who provides the server; only \"custom\" can be started.",
     ),
-    // Means something that is not done
+    // Unsupported
     Key::alias("auth", "", Kind::Unsupported(AUTH)),
     Key::alias("authentication", "", Kind::Unsupported(AUTH)),
     Key::alias("oauth", "", Kind::Unsupported(AUTH)),
@@ -143,7 +142,7 @@ pub(in super::super) const FOREIGN: &[Key] = &[
         "",
         Kind::Unsupported("start the program in a sandbox of its own"),
     ),
-    // Means nothing here: what a person may be asked, shown or told
+    // Ignored: they only affect the user interface of other clients
     Key::alias("alwaysAllow", "", Kind::Ignored),
     Key::alias("alwaysLoad", "", Kind::Ignored),
     Key::alias("autoApprove", "", Kind::Ignored),
@@ -162,7 +161,7 @@ pub(in super::super) const FOREIGN: &[Key] = &[
     Key::alias("version", "", Kind::Ignored),
 ];
 
-/// The keys of a command that is an object, as in older settings of Zed.
+/// Keys of a command that is an object, as in older Zed settings.
 pub(in super::super) const EDITOR_COMMAND: &[Key] = &[
     Key::new("path", Kind::Text(|raw| &mut raw.program), "The program."),
     Key::new("args", Kind::Texts(|raw| &mut raw.args), "Its arguments."),

@@ -15,7 +15,7 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "command",
         Kind::Command,
-        "The program that is started; without a / it is looked for in the search path.",
+        "The program to start; without a / it is searched in PATH.",
     ),
     Key::new(
         "args",
@@ -30,7 +30,7 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "cwd",
         Kind::Text(|raw| &mut raw.cwd),
-        "The folder that the program starts in.",
+        "The working folder of the program.",
     ),
     Key::new(
         "url",
@@ -45,12 +45,12 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "bearerTokenEnvVar",
         Kind::Name(|raw| &mut raw.bearer_token_env),
-        "The variable that holds a bearer token. It is read anew for every connection and at every reload.",
+        "The variable that holds a bearer token. It is read again for every connection and at every reload.",
     ),
     Key::new(
         "clientCertificate",
         Kind::Text(|raw| &mut raw.client_certificate),
-        "A PEM file with the certificate, and its key, that is shown to the server.",
+        "A PEM file with the client certificate and its key.",
     ),
 ];
 
@@ -59,7 +59,7 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new(
         "enabled",
         Kind::MaybeFlag(|raw| &mut raw.enabled),
-        "Whether the server is started; one that is not can be enabled later. Default: true.",
+        "Whether the server is started; it can be enabled later. Default: true.",
     ),
     Key::new(
         "required",
@@ -90,22 +90,22 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new(
         "protocol",
         Kind::Protocol,
-        "Speak this version of the protocol alone, instead of finding out what the server speaks.",
+        "Use only this version of the protocol, instead of negotiating one.",
     ),
     Key::new(
         "preferOlderProtocol",
         Kind::Flag(|raw| &mut raw.prefer_older_protocol),
-        "Use a version before 2026-07-28 where the server speaks both: for a server whose tools ask questions (elicitation, sampling) and cannot in 2026-07-28, such as one of FastMCP 4. Default: false.",
+        "Prefer a version before 2026-07-28 if the server supports both: for a server whose tools request input (elicitation, sampling) and cannot in 2026-07-28, such as one of FastMCP 4. Default: false.",
     ),
     Key::new(
         "trusted",
         Kind::Flag(|raw| &mut raw.settings.retry.trusted),
-        "Believe the server when it says that a tool only reads, or may be repeated: such calls are retried once. Default: false.",
+        "Trust the server's annotations that a tool is read-only or idempotent: such calls are retried once. Default: false.",
     ),
     Key::new(
         "idempotentTools",
         Kind::Names(|raw| &mut raw.settings.retry.idempotent_tools),
-        "Tools that may be repeated, whatever the server says of them.",
+        "Tools that may be retried, whatever their annotations.",
     ),
     Key::new(
         "retryExpiredCalls",
@@ -115,23 +115,15 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new(
         "inheritEnv",
         Kind::Names(|raw| &mut raw.inherit_env),
-        "More variables of our environment that a program gets.",
+        "Further variables that the program inherits.",
     ),
     Key::new(
         "rootCertificates",
         Kind::Texts(|raw| &mut raw.root_certificates),
-        "PEM files with certificates that are trusted beside those of the system.",
+        "PEM files with certificates that are trusted in addition to those of the system.",
     ),
-    Key::new(
-        "reconnect",
-        Kind::Section(RECONNECT),
-        "When to connect again.",
-    ),
-    Key::new(
-        "timeouts",
-        Kind::Section(TIMEOUTS),
-        "How long things may take.",
-    ),
+    Key::new("reconnect", Kind::Section(RECONNECT), "When to reconnect."),
+    Key::new("timeouts", Kind::Section(TIMEOUTS), "Timeouts."),
     Key::new(
         "health",
         Kind::Section(HEALTH),
@@ -140,7 +132,7 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new(
         "limits",
         Kind::Section(LIMITS),
-        "How much at once, and how much at all.",
+        "Limits of calls, lists and messages.",
     ),
     Key::new(
         "listing",
@@ -154,12 +146,12 @@ const TOOLS: &[Key] = &[
     Key::new(
         "allow",
         Kind::Names(|raw| &mut raw.tools.allow),
-        "Patterns of tools that are shown; * is any text, ? any character. Default: every tool.",
+        "Patterns of visible tools; * matches any text, ? any character. Default: every tool.",
     ),
     Key::new(
         "deny",
         Kind::Names(|raw| &mut raw.tools.deny),
-        "Patterns of tools that are not shown, whatever \"allow\" says.",
+        "Patterns of hidden tools; they take precedence over \"allow\".",
     ),
 ];
 
@@ -167,7 +159,7 @@ const RECONNECT: &[Key] = &[
     Key::new(
         "attempts",
         Kind::Count(|raw| &mut raw.settings.budget.attempts),
-        "Connects within the window, the first one too. Default: 10.",
+        "Connects within the window, including the first. Default: 10.",
     ),
     Key::new(
         "within",
@@ -182,7 +174,7 @@ const RECONNECT: &[Key] = &[
     Key::new(
         "maxDelay",
         Kind::Duration(|raw| &mut raw.settings.backoff.max),
-        "The longest delay, jitter included. Default: 30s.",
+        "The longest delay, including jitter. Default: 30s.",
     ),
     Key::new(
         "multiplier",
@@ -191,7 +183,7 @@ const RECONNECT: &[Key] = &[
             most: None,
             at: |raw| &mut raw.settings.backoff.multiplier,
         },
-        "How delays grow. Default: 2.",
+        "The factor by which delays grow. Default: 2.",
     ),
     Key::new(
         "jitter",
@@ -200,7 +192,7 @@ const RECONNECT: &[Key] = &[
             most: Some(1.0),
             at: |raw| &mut raw.settings.backoff.jitter,
         },
-        "The share by which a delay may differ, either way. Default: 0.2.",
+        "The fraction by which a delay may vary, either way. Default: 0.2.",
     ),
     Key::new(
         "immediateEvery",
@@ -210,22 +202,22 @@ const RECONNECT: &[Key] = &[
     Key::new(
         "maxRetryAfter",
         Kind::Duration(|raw| &mut raw.settings.backoff.max_retry_after),
-        "A server's own wish to be left alone is honoured up to this. Default: 2m.",
+        "A server's Retry-After is honoured up to this. Default: 2m.",
     ),
     Key::new(
         "provenAfter",
         Kind::Duration(|raw| &mut raw.settings.budget.proven_after),
-        "A connection that stays up this long gives the budget back, as one that answered a caller does. Default: 30s.",
+        "A connection that stays up this long, or answers a call, restores the budget. Default: 30s.",
     ),
     Key::new(
         "firstProbe",
         Kind::Duration(|raw| &mut raw.settings.budget.first_probe),
-        "When the budget is spent, the server is tried again after this. Default: 30s.",
+        "When the budget is spent, the server is probed after this. Default: 30s.",
     ),
     Key::new(
         "maxProbe",
         Kind::Duration(|raw| &mut raw.settings.budget.max_probe),
-        "Such tries double up to this. Default: 5m.",
+        "The interval of probes doubles up to this. Default: 5m.",
     ),
     Key::new(
         "wakeOnCall",
@@ -235,7 +227,7 @@ const RECONNECT: &[Key] = &[
     Key::new(
         "wakeEvery",
         Kind::Duration(|raw| &mut raw.settings.budget.wake_every),
-        "Connects that calls cause then are at least this far apart. Default: 1s.",
+        "Minimum time between connects that calls cause then. Default: 1s.",
     ),
 ];
 
@@ -243,17 +235,17 @@ const TIMEOUTS: &[Key] = &[
     Key::new(
         "connect",
         Kind::Duration(|raw| &mut raw.settings.timeouts.connect),
-        "Opening the connection, handshake included. Default: 30s.",
+        "Opening the connection, including the handshake. Default: 30s.",
     ),
     Key::new(
         "call",
         Kind::Duration(|raw| &mut raw.settings.timeouts.call),
-        "The hard cap of a call: waiting, connecting, retry and the call itself. Default: 5m.",
+        "The deadline of a call: queueing, connecting, retry and the call itself. Default: 5m.",
     ),
     Key::new(
         "idle",
         Kind::Duration(|raw| &mut raw.settings.timeouts.idle),
-        "A call in flight may be silent this long; progress renews it. Default: 60s.",
+        "A call in flight may be silent this long; progress restarts it. Default: 60s.",
     ),
     Key::new(
         "reconnectWait",
@@ -271,7 +263,7 @@ const HEALTH: &[Key] = &[
     Key::new(
         "threshold",
         Kind::Count(|raw| &mut raw.settings.health.threshold),
-        "Soft failures in a row before one ping decides. Default: 3.",
+        "Consecutive soft failures before a ping decides. Default: 3.",
     ),
     Key::new(
         "keepalive",
@@ -281,7 +273,7 @@ const HEALTH: &[Key] = &[
     Key::new(
         "keepaliveTimeout",
         Kind::Duration(|raw| &mut raw.settings.health.keepalive_timeout),
-        "The check must be answered within this. Default: 10s.",
+        "The timeout of the check. Default: 10s.",
     ),
 ];
 
@@ -293,7 +285,7 @@ const LIMITS: &[Key] = &[
             most: None,
             at: |raw| &mut raw.settings.admission.in_flight,
         },
-        "Calls at once. Default: 64.",
+        "Concurrent calls. Default: 64.",
     ),
     Key::new(
         "waiting",
@@ -302,7 +294,7 @@ const LIMITS: &[Key] = &[
             most: None,
             at: |raw| &mut raw.settings.admission.waiting,
         },
-        "Calls that wait for a place or for the connection. Default: 1024.",
+        "Queued calls. Default: 1024.",
     ),
     Key::new(
         "pages",
@@ -329,7 +321,7 @@ const LIMITS: &[Key] = &[
             most: Some(MessageSettings::MOST_BYTES as u64),
             at: |raw| &mut raw.settings.messages.max_bytes,
         },
-        "Bytes of one message of the server: a line, a body or an event. Reading it takes three times as much memory at the most. Default: 16777216 (16 MiB).",
+        "Bytes of one message from the server: a line, a body or an event. Reading it takes at most three times as much memory. Default: 16777216 (16 MiB).",
     ),
     Key::new(
         "nesting",
@@ -338,7 +330,7 @@ const LIMITS: &[Key] = &[
             most: Some(MessageSettings::MOST_DEPTH as u64),
             at: |raw| &mut raw.settings.messages.max_depth,
         },
-        "Objects and lists within each other in one message. Default: 128.",
+        "Nesting depth of objects and arrays in one message. Default: 128.",
     ),
     Key::new(
         "values",
@@ -356,7 +348,7 @@ const LIMITS: &[Key] = &[
             most: Some(MessageSettings::MOST_STDERR as u64),
             at: |raw| &mut raw.settings.messages.stderr_bytes,
         },
-        "Bytes of a program's stderr that are kept, the newest. Default: 65536 (64 KiB).",
+        "Bytes of the program's stderr that are kept, the newest. Default: 65536 (64 KiB).",
     ),
 ];
 
@@ -364,22 +356,22 @@ const LISTING: &[Key] = &[
     Key::new(
         "refreshEvery",
         Kind::Duration(|raw| &mut raw.settings.listing.refresh_every),
-        "The least time between two refreshes of one list. Default: 100ms.",
+        "Minimum time between two refreshes of one list. Default: 100ms.",
     ),
     Key::new(
         "refreshRetry",
         Kind::Duration(|raw| &mut raw.settings.listing.refresh_retry),
-        "A failed refresh is tried again after this, doubling. Default: 1s.",
+        "A failed refresh is retried after this, doubling. Default: 1s.",
     ),
     Key::new(
         "maxRefreshRetry",
         Kind::Duration(|raw| &mut raw.settings.listing.max_refresh_retry),
-        "Up to this. Default: 1m.",
+        "The longest delay of such a retry. Default: 1m.",
     ),
     Key::new(
         "beforeCalls",
         Kind::Flag(|raw| &mut raw.settings.listing.before_calls),
-        "Calls wait until the tools were listed on their connection, as they do with \"pin\". Default: false.",
+        "Calls wait until the tools are listed on their connection, as they do with \"pin\". Default: false.",
     ),
 ];
 
@@ -387,7 +379,7 @@ const CLOSE: &[Key] = &[
     Key::new(
         "drain",
         Kind::Duration(|raw| &mut raw.settings.close.drain),
-        "Calls in flight may finish for this long before a wanted close. Default: 5s.",
+        "Calls in flight may finish for this long before a close. Default: 5s.",
     ),
     Key::new(
         "stdin",
@@ -401,7 +393,7 @@ const CLOSE: &[Key] = &[
     ),
 ];
 
-/// How many servers connect at once, at the top of a config.
+/// Limits of concurrent connects, at the top of a config.
 pub(in super::super) const CONNECTS: &[Key] = &[
     Key::new(
         "atOnce",
@@ -410,7 +402,7 @@ pub(in super::super) const CONNECTS: &[Key] = &[
             most: Some(GovernorSettings::MOST as u64),
             at: |raw| &mut raw.connects.max_connects,
         },
-        "Servers that connect at once. Default: 32.",
+        "Concurrent connects. Default: 32.",
     ),
     Key::new(
         "stdioAtOnce",
@@ -419,12 +411,12 @@ pub(in super::super) const CONNECTS: &[Key] = &[
             most: GovernorSettings::MOST as u64,
             at: |raw| &mut raw.stdio_at_once,
         },
-        "Servers among them that are started as programs. Default: four times the number of cores.",
+        "Concurrent starts of programs among them. Default: four times the number of cores.",
     ),
     Key::new(
         "hold",
         Kind::Duration(|raw| &mut raw.connects.hold),
-        "A server that says nothing makes room for others after this. Default: 2s.",
+        "A silent server no longer counts as connecting after this. Default: 2s.",
     ),
     Key::new(
         "burst",
@@ -433,7 +425,7 @@ pub(in super::super) const CONNECTS: &[Key] = &[
             most: Some(GovernorSettings::MOST as u64),
             at: |raw| &mut raw.connects.burst_floor,
         },
-        "Reconnects that may start within the window, however small the fleet is. Default: 5.",
+        "Reconnects that may start within the window, however small the fleet. Default: 5.",
     ),
     Key::new(
         "burstShare",
@@ -442,7 +434,7 @@ pub(in super::super) const CONNECTS: &[Key] = &[
             most: Some(1.0),
             at: |raw| &mut raw.connects.burst_share,
         },
-        "The share of the fleet that may reconnect within the window, if that is more. Default: 0.1.",
+        "The fraction of the fleet that may reconnect within the window, if that is more. Default: 0.1.",
     ),
     Key::new(
         "burstWindow",
