@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_works_in_the_own_config_folder_needs_no_trust() {
+    fn the_config_folder_as_working_folder_needs_no_trust() {
         let own = TestFolder::new("found-both");
         let user = UserFolders {
             config: Some(own.path().to_owned()),
@@ -239,7 +239,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_is_no_file_is_an_error_and_not_passed_over() {
+    fn a_path_that_is_not_a_file_is_an_error_and_not_skipped() {
         let here = TestFolder::new("found-odd");
         here.write(".mcp.json", "");
         let path = here.path().join("mcpvisor.json");
@@ -252,11 +252,11 @@ mod tests {
         assert!(read().contains("mcpvisor.json"), "{}", read());
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(read().contains("no file"), "{}", read());
+        assert!(read().contains("not a file"), "{}", read());
         std::fs::remove_dir(&path).unwrap();
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.unwrap().success());
-        assert!(read().contains("no file"), "{}", read());
+        assert!(read().contains("not a file"), "{}", read());
     }
 
     #[test]

@@ -348,7 +348,7 @@ fn a_duplicate_variable_or_header_warns() {
         r#"{ "url": "http://a/", "http_headers": { "Key": "1" }, "env_http_headers": { "KEY": "TOKEN" } }"#,
     );
     let message = the_problem(&config).1;
-    assert!(message.contains("in \"headers\" too"), "{message}");
+    assert!(message.contains("also in \"headers\""), "{message}");
 }
 
 #[test]
