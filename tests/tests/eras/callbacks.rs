@@ -208,7 +208,7 @@ async fn a_slow_callback_blocks_nothing_and_is_given_up_at_its_deadline() {
         .until(DEADLINE, "an answer", answered)
         .await;
     let given_up = answer_to(&scripted.record(), &id).unwrap().unwrap_err();
-    assert_eq!(given_up.message, "nobody answered in time");
+    assert_eq!(given_up.message, "the client timed out");
 }
 
 /// It is us who are silent then, not the server.

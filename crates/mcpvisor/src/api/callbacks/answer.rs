@@ -1,0 +1,156 @@
+//! Runs the callbacks.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rmcp::ErrorData;
+use rmcp::model::{ClientResult, ErrorCode, ListRootsResult};
+
+use super::question::Kind;
+use super::{Ask, Callbacks, Listening, Question};
+use crate::api::events::{Event, EventKind, Events, EventsError};
+use crate::log_limit::{LogLimit, log_limited};
+
+impl Callbacks {
+    /// Answers a request within the timeout. Returns an error at once if it is declined.
+    pub(crate) fn answer(
+        &self,
+        ask: Ask<Question>,
+    ) -> Result<impl Future<Output = Result<ClientResult, ErrorData>> + Send + use<>, ErrorData>
+    {
+        let answer = self.call(ask)?;
+        let deadline = self.deadline;
+        Ok(async move {
+            let answer = AssertUnwindSafe(answer).catch_unwind();
+            match tokio::time::timeout(deadline, answer).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(ErrorData::internal_error(
+                    "the client failed to answer",
+                    None,
+                )),
+                Err(_) => Err(ErrorData::internal_error("the client timed out", None)),
+            }
+        })
+    }
+
+    fn call(
+        &self,
+        ask: Ask<Question>,
+    ) -> Result<BoxFuture<'static, Result<ClientResult, ErrorData>>, ErrorData> {
+        let Ask {
+            server,
+            generation,
+            params,
+        } = ask;
+        macro_rules! call {
+            ($callback:expr, $params:expr, $error:expr, $result:expr) => {{
+                let callback = $callback.as_ref().ok_or_else($error)?;
+                let ask = Ask::new(server, generation, $params);
+                // Called inside the future, because the callback itself may panic.
+                let callback = Arc::clone(callback);
+                Ok(async move { callback(ask).await.map($result) }.boxed())
+            }};
+        }
+        match params {
+            Question::Sampling(params) => call!(self.sampling, *params, not_offered, |result| {
+                ClientResult::CreateMessageResult(Box::new(result))
+            }),
+            Question::Form(form) => {
+                call!(
+                    self.form,
+                    form,
+                    || self.unsupported_mode(),
+                    ClientResult::ElicitResult
+                )
+            }
+            Question::Url(url) => {
+                call!(
+                    self.url,
+                    url,
+                    || self.unsupported_mode(),
+                    ClientResult::ElicitResult
+                )
+            }
+            Question::Roots => call!(self.roots, (), not_offered, |roots| {
+                ClientResult::ListRootsResult(ListRootsResult::new(roots))
+            }),
+            Question::Unreadable(kind, problem) if self.offers(kind) => {
+                Err(ErrorData::invalid_params(problem, None))
+            }
+            Question::Unreadable(..) | Question::Other => Err(not_offered()),
+        }
+    }
+
+    fn offers(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Sampling => self.sampling.is_some(),
+            Kind::Elicitation => self.form.is_some() || self.url.is_some(),
+            Kind::Roots => self.roots.is_some(),
+        }
+    }
+
+    /// An elicitation mode that was not advertised is an invalid parameter if the other one was.
+    fn unsupported_mode(&self) -> ErrorData {
+        if self.form.is_some() || self.url.is_some() {
+            ErrorData::invalid_params("this client does not offer that mode of elicitation", None)
+        } else {
+            not_offered()
+        }
+    }
+
+    /// Whether any callback receives notifications.
+    pub(crate) fn listens(&self) -> bool {
+        self.logs.is_some() || self.notifications.is_some()
+    }
+
+    /// Dispatches notifications until the runtime ends.
+    pub(crate) async fn listen(self, mut events: Events) {
+        let limit = LogLimit::default();
+        loop {
+            let event = match events.recv().await {
+                Ok(event) => event,
+                Err(EventsError::Lagged(missed)) => {
+                    log_limited!(
+                        limit,
+                        WARN,
+                        missed,
+                        "callbacks were too slow and missed some events"
+                    );
+                    continue;
+                }
+                Err(EventsError::Closed) => return,
+            };
+            let running = match &event.kind {
+                EventKind::Log(log) => notify(self.logs.as_ref(), &event, log),
+                EventKind::Custom(custom) => notify(self.notifications.as_ref(), &event, custom),
+                _ => None,
+            };
+            if let Some(running) = running
+                && AssertUnwindSafe(running).catch_unwind().await.is_err()
+            {
+                log_limited!(limit, WARN, server = ?event.server, "a callback panicked");
+            }
+        }
+    }
+}
+
+fn notify<P: Clone + Send + 'static>(
+    callback: Option<&Listening<P>>,
+    event: &Event,
+    params: &P,
+) -> Option<BoxFuture<'static, ()>> {
+    let callback = Arc::clone(callback?);
+    let ask = Ask::new(event.server.clone()?, event.generation, params.clone());
+    Some(async move { callback(ask).await }.boxed())
+}
+
+/// The error for a request without a callback.
+pub(crate) fn not_offered() -> ErrorData {
+    ErrorData::new(
+        ErrorCode::METHOD_NOT_FOUND,
+        "this client does not offer that",
+        None,
+    )
+}
