@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 #[test]
-fn a_folder_that_cannot_be_written_is_refused_before_anything_is_sent() {
+fn an_unwritable_folder_is_rejected_before_anything_is_sent() {
     let folder = Folder::with_shop();
     std::fs::write(folder.path("file"), "").unwrap();
     for command in [
@@ -35,7 +35,7 @@ fn a_folder_that_cannot_be_written_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_result_of_many_files_is_saved_in_part_and_the_rest_described() {
+fn files_beyond_the_limit_are_described_instead_of_saved() {
     let folder = Folder::with_shop();
     let image = json!({ "type": "image", "mimeType": "image/png", "data": "AAEC/w==" });
     folder.answers("tools/call", &json!({ "content": vec![image; 300] }));
@@ -49,7 +49,7 @@ fn a_result_of_many_files_is_saved_in_part_and_the_rest_described() {
 }
 
 #[test]
-fn a_command_whose_result_nobody_reads_can_be_interrupted() {
+fn a_command_with_a_blocked_stdout_can_be_interrupted() {
     let folder = Folder::with_shop();
     // More than a pipe takes.
     let text = json!({ "type": "text", "text": "x".repeat(1_000_000) });
@@ -63,7 +63,7 @@ fn a_command_whose_result_nobody_reads_can_be_interrupted() {
 }
 
 #[test]
-fn a_result_that_cannot_be_saved_is_shown_all_the_same() {
+fn a_result_that_cannot_be_saved_is_still_shown() {
     let folder = Folder::with_shop();
     let pictures = folder.path("pictures");
     let content = json!({ "content": [
@@ -199,7 +199,7 @@ fn the_json_error_of_a_refused_call_has_the_data_of_the_server() {
 }
 
 #[test]
-fn a_call_that_is_silent_too_long_names_the_setting() {
+fn an_idle_timeout_names_the_setting() {
     let folder = Folder::with_shop();
     let config = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
@@ -213,7 +213,7 @@ fn a_call_that_is_silent_too_long_names_the_setting() {
 }
 
 #[test]
-fn the_arguments_of_a_prompt_are_texts_and_numbers_arrive_as_they_were_written() {
+fn prompt_arguments_are_strings_and_numbers_are_sent_as_written() {
     let folder = Folder::with_shop();
     let prompt = ["prompt", "shop", "recipe", "cheese:=5", "guests=3"];
     folder.run(&prompt).exits(0);
@@ -228,7 +228,7 @@ fn the_arguments_of_a_prompt_are_texts_and_numbers_arrive_as_they_were_written()
 }
 
 #[test]
-fn a_new_tool_is_shown_whole_and_approved_only_as_it_was_shown() {
+fn a_new_tool_is_shown_whole_and_approved_only_with_its_shown_hash() {
     let folder = Folder::with_shop();
     let config = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
@@ -272,7 +272,7 @@ fn a_new_tool_is_shown_whole_and_approved_only_as_it_was_shown() {
 }
 
 #[test]
-fn no_number_of_an_argument_is_rounded_wherever_it_stands() {
+fn no_integer_of_an_argument_is_rounded() {
     let folder = Folder::with_shop();
     let schema = json!({ "type": "object", "properties": {
         "o": { "type": "object" }, "tags": { "type": "array" }, "f": { "type": "number" },

@@ -71,7 +71,7 @@ fn servers_are_completed_from_the_config() {
 }
 
 #[test]
-fn the_config_that_is_named_counts() {
+fn completion_uses_the_named_config() {
     let folder = Folder::with(&json!({ "here": builtin("notes") }));
     let other = json!({ "mcpServers": { "there": builtin("notes") } });
     std::fs::write(folder.path("other one.json"), other.to_string()).unwrap();
@@ -91,7 +91,7 @@ fn the_config_that_is_named_counts() {
 }
 
 #[test]
-fn options_are_offered_only_where_one_is_begun() {
+fn options_are_completed_only_after_a_dash() {
     let folder = Folder::with(&json!({ "here": builtin("notes") }));
     for words in [
         &[""][..],
@@ -111,7 +111,7 @@ fn options_are_offered_only_where_one_is_begun() {
 }
 
 #[test]
-fn a_name_of_the_config_is_not_run_by_the_shell() {
+fn completion_does_not_execute_names_from_the_config() {
     let folder = Folder::with(&json!({ "$(touch ran)": builtin("notes"), "a b": builtin("lab") }));
     let offered = offered(&folder, &["--config", "mcp.json", "call", ""]);
     assert_eq!(offered, ["\\$\\(touch\\ ran\\)", "a\\ b"]);

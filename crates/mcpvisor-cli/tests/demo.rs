@@ -38,7 +38,7 @@ fn the_demo_ends_by_itself_and_every_promise_holds() {
 }
 
 #[test]
-fn the_demo_tells_its_story_line_by_line_without_colours_in_a_pipe() {
+fn the_demo_prints_plain_lines_in_a_pipe() {
     let folder = std::env::temp_dir();
     let mut command = mcpvisor(&folder);
     command.args(["demo", "--fast"]);

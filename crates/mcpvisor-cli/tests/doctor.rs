@@ -18,7 +18,7 @@ fn bad(report: &Value, server: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_command_with_a_path_is_looked_at_before_and_after_it_is_started() {
+fn a_broken_command_is_reported_once() {
     let folder = Folder::with(&json!({}));
     std::fs::create_dir(folder.path("folder")).unwrap();
     std::fs::write(folder.path("locked.sh"), "#!/bin/sh\n").unwrap();
@@ -65,7 +65,7 @@ fn a_command_with_a_path_is_looked_at_before_and_after_it_is_started() {
 }
 
 #[test]
-fn an_entry_that_is_null_is_a_doubt() {
+fn a_null_entry_is_a_warning() {
     let folder = Folder::with(&json!({ "nothing": null, "well": builtin("lab") }));
     let report = folder.run(&["doctor", "--json"]).exits(0).document();
     let machine = report["machine"].to_string();
@@ -76,7 +76,7 @@ fn an_entry_that_is_null_is_a_doubt() {
 }
 
 #[test]
-fn tools_that_are_held_back_are_a_problem_with_its_remedy() {
+fn held_back_tools_are_a_problem_with_an_action() {
     let folder = Folder::with_shop();
     let config = std::fs::read_to_string(folder.path("mcp.json")).unwrap();
     let mut config: Value = serde_json::from_str(&config).unwrap();
@@ -92,7 +92,7 @@ fn tools_that_are_held_back_are_a_problem_with_its_remedy() {
 }
 
 #[test]
-fn what_a_variable_holds_is_not_shown_in_a_path() {
+fn the_value_of_a_variable_in_a_path_is_hidden() {
     let folder =
         Folder::with(&json!({ "well": { "command": "${OWN_SHELL}", "args": ["-c", ""] } }));
     std::fs::create_dir(folder.path("s3cret-place")).unwrap();
@@ -111,7 +111,7 @@ fn what_a_variable_holds_is_not_shown_in_a_path() {
 /// Whoever can edit a config swaps it for the trusted one at the right moment: what was judged is what
 /// is started, so no moment is the right one.
 #[test]
-fn a_config_that_is_swapped_while_the_doctor_looks_starts_nothing_untrusted() {
+fn a_config_swapped_during_doctor_starts_nothing_untrusted() {
     use std::sync::atomic::{AtomicBool, Ordering};
     const LOOKS: usize = 20;
     let folder = Folder::with(&json!({ "evil": common::script(": >evil") }));
@@ -146,7 +146,7 @@ fn a_config_that_is_swapped_while_the_doctor_looks_starts_nothing_untrusted() {
 }
 
 #[test]
-fn what_should_be_looked_at_is_shown() {
+fn findings_are_warnings() {
     let folder = Folder::with_shop();
     let odd = json!({
         "name": "photo", "description": "Shows\u{202e} it.", "inputSchema": { "type": "object" },
@@ -206,7 +206,7 @@ fn a_server_that_prints_on_stdout_is_warned_about() {
 }
 
 #[test]
-fn a_list_that_does_not_come_in_time_is_a_problem() {
+fn a_late_list_is_a_problem() {
     let folder = Folder::with_shop();
     std::fs::write(folder.path("tools_list.silent"), "").unwrap();
     let ran = folder.run(&["doctor", "--timeout", "5s"]);
@@ -221,7 +221,7 @@ fn a_list_that_does_not_come_in_time_is_a_problem() {
 }
 
 #[test]
-fn what_a_silent_server_printed_is_said_everywhere() {
+fn the_output_of_a_silent_server_is_shown_by_every_command() {
     let chatty = common::script("echo Welcome; echo v2; exec sleep 60");
     let folder = Folder::with(&json!({ "shop": chatty }));
     let clue = "it wrote 2 non-protocol lines to stdout";

@@ -93,7 +93,7 @@ fn an_unreadable_config_exits_1_and_says_where() {
 }
 
 #[test]
-fn a_config_that_was_only_found_starts_nothing() {
+fn a_found_config_starts_nothing_before_it_is_trusted() {
     let folder = lab();
     let bare = |args: &[&str]| {
         let mut command = mcpvisor(&folder.path(""));
@@ -123,7 +123,7 @@ fn a_config_that_was_only_found_starts_nothing() {
 }
 
 #[test]
-fn a_found_config_that_is_no_file_is_an_error_and_is_not_waited_for() {
+fn a_found_config_that_is_not_a_regular_file_is_an_error() {
     let folder = lab();
     std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
     let fifo = folder.path("mcpvisor.json");
@@ -137,7 +137,7 @@ fn a_found_config_that_is_no_file_is_an_error_and_is_not_waited_for() {
 }
 
 #[test]
-fn a_config_of_the_own_config_folder_starts_from_within_it_too() {
+fn a_config_in_the_user_config_folder_needs_no_trust() {
     let folder = lab();
     let own = folder.path("config/mcpvisor");
     std::fs::create_dir_all(&own).unwrap();
@@ -256,7 +256,7 @@ fn an_interrupt_cancels_the_call_at_the_server() {
 }
 
 #[test]
-fn a_second_interrupt_does_not_wait_for_servers_that_will_not_close() {
+fn a_second_interrupt_does_not_wait_for_servers_to_close() {
     // It ignores both the end of its input and the signal to end.
     let script = script(
         r#"trap '' TERM; echo $$ >pid; exec 3<&0; head -c 1 <&3 >/dev/null; echo >begun
@@ -286,7 +286,7 @@ fn a_second_interrupt_does_not_wait_for_servers_that_will_not_close() {
 }
 
 #[test]
-fn a_reader_that_closed_the_pipe_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let folder = lab();
     let mut command = folder.command(&["tools", "--json"]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -298,7 +298,7 @@ fn a_reader_that_closed_the_pipe_is_no_failure() {
 }
 
 #[test]
-fn a_server_that_is_nearly_named_is_suggested() {
+fn a_misspelled_server_gets_a_suggestion() {
     let folder =
         Folder::with(&json!({ "weather": common::builtin("lab"), "odd": { "command": 5 } }));
     for args in [

@@ -89,7 +89,7 @@ fn tool() -> String {
 }
 
 #[test]
-fn names_descriptions_and_faults_are_harmless_in_tables() {
+fn names_descriptions_and_faults_are_escaped_in_tables() {
     let folder = folder();
     let ran = folder.run(&["tools", "evil"]);
     assert_harmless(ran.exits(0));
@@ -108,7 +108,7 @@ fn names_descriptions_and_faults_are_harmless_in_tables() {
 }
 
 #[test]
-fn results_are_harmless_and_keep_their_lines() {
+fn results_are_escaped_and_keep_their_lines() {
     let folder = folder();
     let ran = folder.run(&["call", "evil", &tool()]);
     assert_harmless(ran.exits(0));
@@ -119,7 +119,7 @@ fn results_are_harmless_and_keep_their_lines() {
 }
 
 #[test]
-fn errors_are_harmless_and_cannot_speak_for_us() {
+fn errors_are_escaped_and_cannot_imitate_our_output() {
     let folder = folder();
     for server in ["dying", "refusing", "foreign"] {
         let ran = folder.run(&["call", server, "x"]);
@@ -139,7 +139,7 @@ fn errors_are_harmless_and_cannot_speak_for_us() {
 }
 
 #[test]
-fn logs_are_harmless() {
+fn logs_are_escaped() {
     let folder = folder();
     for server in ["dying", "noisy"] {
         let mut command = folder.command(&["tools", server]);
@@ -156,7 +156,7 @@ fn logs_are_harmless() {
 }
 
 #[test]
-fn json_is_harmless_and_means_what_the_server_said() {
+fn json_is_escaped_and_keeps_its_value() {
     let folder = folder();
     let ran = folder.run(&["tools", "evil", "--json"]);
     assert_harmless(ran.exits(0));
@@ -192,7 +192,7 @@ fn json_is_harmless_and_means_what_the_server_said() {
 }
 
 #[test]
-fn the_lines_of_a_config_are_harmless_and_only_ours_are_coloured() {
+fn config_lines_are_escaped_and_only_our_text_is_colored() {
     let folder = folder();
     let name = "mcp\u{9b}2J.json";
     let text = format!("{{ \"mcpServers\": {{ \"{EVIL}\": {{ \"{EVIL}\" 5 }} }} }}");

@@ -67,7 +67,7 @@ fn status_as_json_has_exactly_the_documented_fields() {
 }
 
 #[test]
-fn status_shows_what_it_has_when_the_time_is_up() {
+fn status_shows_partial_results_at_the_deadline() {
     let folder = Folder::with(&json!({ "mute": script("exec sleep 600") }));
     let ran = folder.run(&["status", "--timeout", "300ms"]);
     assert!(ran.exits(0).stdout.contains("connecting"), "{ran:?}");
@@ -184,7 +184,7 @@ fn an_error_as_json_is_alone_on_stderr() {
 }
 
 #[test]
-fn a_wrong_use_as_json_has_all_that_is_to_say() {
+fn a_usage_error_as_json_is_one_line_with_the_suggestion() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     for (args, expected) in [
         (vec!["get"], "<NAME>"),
@@ -222,7 +222,7 @@ fn hidden_commands_are_neither_listed_nor_suggested() {
 }
 
 #[test]
-fn a_disabled_server_that_is_named_is_said_to_be_disabled() {
+fn naming_a_disabled_server_reports_that_it_is_disabled() {
     let folder = Folder::with(&json!({
         "off": { "command": "true", "disabled": true }, "lab": builtin("lab"),
     }));
@@ -242,7 +242,7 @@ fn a_disabled_server_that_is_named_is_said_to_be_disabled() {
 }
 
 #[test]
-fn a_listing_that_fails_is_not_called_unreachable() {
+fn a_failed_listing_is_not_reported_as_unreachable() {
     let folder = Folder::with_shop();
     folder.answers("tools/list", &json!({ "tools": 5 }));
     let error = folder.run(&["tools", "--json"]).exits(4).error();
@@ -256,7 +256,7 @@ fn a_listing_that_fails_is_not_called_unreachable() {
 }
 
 #[test]
-fn arguments_take_their_types_from_the_tools_schema() {
+fn arguments_are_typed_by_the_tools_schema() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let echoed = |args: &[&str]| {
         let args: Vec<&str> = ["call", "lab:echo", "--json"]
@@ -305,7 +305,7 @@ fn arguments_can_come_from_stdin() {
 }
 
 #[test]
-fn tools_are_listed_as_a_table_and_as_the_protocol_has_them() {
+fn tools_are_listed_as_a_table_and_in_the_shape_of_the_protocol() {
     let folder = Folder::with(&json!({ "lab": builtin("lab"), "dead": script("exit 3") }));
     let ran = folder.run(&["tools"]);
     assert!(
@@ -330,7 +330,7 @@ fn tools_are_listed_as_a_table_and_as_the_protocol_has_them() {
 }
 
 #[test]
-fn a_program_learns_of_servers_that_are_missing_in_an_answer() {
+fn missing_servers_are_error_lines_with_json() {
     let folder = Folder::with(&json!({
         "lab": builtin("lab"),
         "dead": script("exit 3"),
@@ -370,7 +370,7 @@ fn a_program_learns_of_servers_that_are_missing_in_an_answer() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_used_is_a_server_in_need_of_a_person() {
+fn an_unusable_entry_is_listed_as_a_failed_server() {
     let folder = Folder::with(&json!({ "odd": { "command": 5 }, "off": {
         "command": "true", "enabled": false,
     } }));
@@ -426,7 +426,7 @@ fn watching_as_json_begins_with_the_entries_that_cannot_be_used() {
 }
 
 #[test]
-fn a_server_cannot_paint_the_terminal() {
+fn results_of_a_server_are_escaped() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let ran = folder.run(&["call", "lab", "paint"]);
     assert_eq!(
@@ -436,7 +436,7 @@ fn a_server_cannot_paint_the_terminal() {
 }
 
 #[test]
-fn oddities_of_a_config_are_warnings_on_stderr() {
+fn config_problems_are_warnings_on_stderr() {
     let mut entry = builtin("lab");
     entry["reconect"] = json!({});
     let folder = Folder::with(&json!({ "lab": entry, "web": { "command": 5 } }));
@@ -455,7 +455,7 @@ fn oddities_of_a_config_are_warnings_on_stderr() {
 }
 
 #[test]
-fn logs_are_on_stderr_and_only_when_wished() {
+fn logs_go_to_stderr_and_only_with_verbose() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     assert_eq!(folder.run(&["call", "lab", "pid"]).exits(0).stderr, "");
     let ran = folder.run(&["call", "lab", "pid", "-v"]);
@@ -467,7 +467,7 @@ fn logs_are_on_stderr_and_only_when_wished() {
 }
 
 #[test]
-fn watching_ends_with_its_reader_though_nothing_changes() {
+fn watching_ends_when_stdout_closes_without_a_change() {
     use std::io::{BufRead, BufReader};
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let mut child = folder
@@ -488,7 +488,7 @@ fn watching_ends_with_its_reader_though_nothing_changes() {
 }
 
 #[test]
-fn an_entry_that_is_switched_off_is_disabled_whatever_is_wrong_with_it() {
+fn a_broken_disabled_entry_is_disabled() {
     let folder = Folder::with(&json!({
         "token": { "command": "x", "disabled": true, "env": { "T": "${UNSET_TOKEN_OF_THIS}" } },
         "old": { "type": "sse", "url": "https://example.com/sse", "enabled": false },
@@ -512,7 +512,7 @@ fn an_entry_that_is_switched_off_is_disabled_whatever_is_wrong_with_it() {
 }
 
 #[test]
-fn a_pinned_server_is_not_used_where_nothing_can_be_remembered() {
+fn a_pinned_server_needs_a_state_folder() {
     let mut pinned = builtin("lab");
     pinned["pin"] = json!(true);
     let folder = Folder::with(&json!({ "pinned": pinned, "lab": builtin("lab") }));
@@ -541,7 +541,7 @@ fn a_pinned_server_is_not_used_where_nothing_can_be_remembered() {
 }
 
 #[test]
-fn a_variable_that_is_no_text_is_not_said_to_be_unset() {
+fn a_variable_that_is_not_utf8_is_not_reported_as_unset() {
     use std::os::unix::ffi::OsStrExt;
     let folder = Folder::with(&json!({ "a": { "command": "x", "args": ["${ODD_VARIABLE}"] } }));
     let mut command = folder.command(&["list"]);
@@ -552,7 +552,7 @@ fn a_variable_that_is_no_text_is_not_said_to_be_unset() {
 }
 
 #[test]
-fn what_to_do_can_be_done_at_a_terminal_as_it_is_printed() {
+fn actions_fit_the_command_line() {
     let web =
         json!({ "url": "http://127.0.0.1:9/mcp", "bearerTokenEnvVar": "UNSET_TOKEN_OF_THIS" });
     let folder = Folder::with(&json!({ "web": web }));

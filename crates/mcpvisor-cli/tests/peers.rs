@@ -53,7 +53,7 @@ fn names(listed: &Value, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_configured_and_what_becomes_of_it() {
+fn list_and_status_of_foreign_servers() {
     let Some(folder) = folder() else { return };
     assert_eq!(
         names(&document(&folder, &["list"]), "name"),

@@ -100,7 +100,7 @@ fn what_is_configured() {
 }
 
 #[test]
-fn a_config_that_is_wrong_is_shown_where_it_is() {
+fn config_problems_are_shown_with_their_line() {
     let folder = Folder::with(&json!({}));
     let write = |name: &str, text: &str| std::fs::write(folder.path(name), text).unwrap();
     write(
@@ -291,7 +291,7 @@ fn without_times(text: &str) -> String {
 }
 
 #[test]
-fn the_doctor_on_the_well_and_on_the_sick() {
+fn doctor_on_working_and_failing_servers() {
     let well = Folder::with_shop();
     let text = transcript(
         &well,
@@ -319,7 +319,7 @@ fn which(command: &str) -> String {
 }
 
 #[test]
-fn trust_is_given_taken_and_lost_by_an_edit() {
+fn trust_is_granted_revoked_and_lost_by_an_edit() {
     let folder = Folder::with_shop();
     std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
     let bare = |commands: &[&[&str]]| {
@@ -427,7 +427,7 @@ fn completions_are_for_every_shell() {
 }
 
 #[test]
-fn the_manual_pages_are_those_of_the_command_line() {
+fn the_manual_pages_are_up_to_date() {
     let folder = Folder::with(&json!({}));
     folder.run(&["man", "man"]).exits(0);
     let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");

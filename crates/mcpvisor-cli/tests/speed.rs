@@ -86,7 +86,7 @@ fn the_version_costs_little_more_than_starting_a_process() {
 }
 
 #[test]
-fn listing_starts_nothing_and_waits_for_nobody() {
+fn list_starts_nothing() {
     let mut servers = serde_json::Map::new();
     for number in 0..200 {
         servers.insert(format!("s{number}"), builtin("lab"));

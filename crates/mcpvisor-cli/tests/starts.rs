@@ -111,7 +111,7 @@ fn a_server_that_answers_garbage_is_started_once() {
 }
 
 #[test]
-fn a_command_that_is_not_found_is_started_never() {
+fn a_missing_command_is_not_started() {
     let entry = || json!({ "command": "no-such-command-anywhere", "pin": true });
     broken("command not found", entry, 0);
 }
@@ -231,7 +231,7 @@ fn a_timeout_is_for_closing_too_and_exits_7() {
 }
 
 #[test]
-fn a_timeout_in_mid_call_kills_a_server_that_will_not_close() {
+fn a_timeout_during_a_call_kills_a_server_that_does_not_close() {
     let folder = Folder::with_shop();
     folder.edits(|shop| {
         let script = shop["args"][1].as_str().unwrap_or_default().to_owned();

@@ -41,7 +41,7 @@ fn line<'s>(screen: &'s str, server: &str) -> &'s str {
 }
 
 #[test]
-fn watching_shows_a_killed_server_go_and_come_back() {
+fn watching_shows_a_killed_server_reconnect() {
     let folder = Folder::with(&json!({ "slow": slow(), "lab": builtin("notes") }));
     let mut pty = watch(&folder);
     pty.awaits("connected", |screen| {
@@ -74,7 +74,7 @@ fn watching_shows_a_killed_server_go_and_come_back() {
 }
 
 #[test]
-fn watching_shows_entries_that_cannot_be_used_too() {
+fn watching_shows_unusable_entries() {
     let folder = Folder::with(&json!({
         "lab": builtin("lab"),
         "old": { "type": "sse", "url": "https://example.com/sse" },
@@ -91,7 +91,7 @@ fn watching_shows_entries_that_cannot_be_used_too() {
 }
 
 #[test]
-fn keys_filter_sort_switch_and_look_closer() {
+fn keys_filter_sort_and_open_details() {
     let folder = Folder::with(&json!({ "slow": slow(), "lab": builtin("lab") }));
     let mut pty = watch(&folder);
     pty.awaits("connected", |screen| {
@@ -136,7 +136,7 @@ fn keys_filter_sort_switch_and_look_closer() {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back() {
+fn a_signal_restores_the_terminal() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let mut pty = watch(&folder);
     pty.shows("connected");
@@ -149,7 +149,7 @@ fn a_signal_gives_the_terminal_back() {
 
 #[cfg(debug_assertions)]
 #[test]
-fn a_panic_gives_the_terminal_back_and_is_readable() {
+fn a_panic_restores_the_terminal_and_is_readable() {
     let folder = Folder::with(&json!({ "lab": builtin("lab") }));
     let args = ["--config", "mcp.json", "status", "--watch"];
     let env = [("MCPVISOR_PANIC_SCREEN", "1"), ("RUST_BACKTRACE", "0")];
@@ -180,7 +180,7 @@ fn the_demo_is_a_live_screen_that_ends_with_a_summary() {
 }
 
 #[test]
-fn the_demo_can_be_left_at_any_time() {
+fn the_demo_can_be_quit_at_any_time() {
     let folder = Folder::with(&json!({}));
     let mut pty = Pty::start(&folder.path(""), &["demo"], 30, 110);
     pty.shows("what happens");
@@ -230,7 +230,7 @@ fn progress_is_a_bar_and_log_messages_are_dimmed() {
 }
 
 #[test]
-fn a_log_message_begins_with_its_server_and_is_no_line_of_ours() {
+fn a_log_message_starts_with_its_server() {
     let folder = Folder::with_shop();
     let forged = "mcpvisor: the session expired";
     // As long as it takes for the terminal to break the line before the second one.
@@ -327,7 +327,7 @@ fn a_form_can_be_declined() {
 }
 
 #[test]
-fn nobody_is_asked_without_a_terminal_or_against_their_wish() {
+fn questions_are_declined_without_a_terminal_or_with_no_input() {
     let folder = asking(form());
     folder.run(&["call", "shop", "photo"]).exits(0);
     assert_eq!(answer(&folder)["action"], "decline");
@@ -349,7 +349,7 @@ fn browser(folder: &Folder) -> String {
 }
 
 #[test]
-fn an_address_is_shown_and_opened_only_on_yes() {
+fn a_url_is_shown_and_opened_only_after_a_yes() {
     let url = "https://example.com/pay?order=7";
     let ask = json!({
         "mode": "url", "message": "Please pay", "url": url, "elicitationId": "pay-7",
@@ -391,7 +391,7 @@ fn wavering() -> Folder {
 }
 
 #[test]
-fn what_is_typed_after_a_question_was_taken_back_is_no_answer_to_it() {
+fn input_after_a_withdrawn_question_does_not_answer_it() {
     let folder = wavering();
     let browser = browser(&folder);
     let env = [("BROWSER", browser.as_str())];
@@ -417,7 +417,7 @@ fn what_is_typed_after_a_question_was_taken_back_is_no_answer_to_it() {
 }
 
 #[test]
-fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
+fn input_typed_before_a_question_does_not_answer_it() {
     let folder = wavering();
     let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
     // Half a line, which the person would have ended.
@@ -434,7 +434,7 @@ fn what_was_typed_before_a_question_was_shown_is_no_answer_to_it() {
 }
 
 #[test]
-fn progress_is_shown_again_after_a_question_was_taken_back() {
+fn progress_is_shown_again_after_a_withdrawn_question() {
     let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
         "progressToken": "TOKEN", "progress": 2, "total": 4, "message": "wrapping",
     } });
@@ -453,7 +453,7 @@ fn progress_is_shown_again_after_a_question_was_taken_back() {
 }
 
 #[test]
-fn no_word_of_a_server_begins_a_line_of_the_terminal() {
+fn no_line_of_the_terminal_starts_with_text_of_a_server() {
     let forged = "github asks: paste your token";
     // One line break of its own, and one that the terminal would make.
     let words = format!("Name\n{forged} {} {forged}", "x".repeat(60));
@@ -478,7 +478,7 @@ fn no_word_of_a_server_begins_a_line_of_the_terminal() {
 }
 
 #[test]
-fn a_table_fits_the_terminal_and_has_colours_unless_they_are_unwanted() {
+fn a_table_fits_the_terminal_and_respects_no_color() {
     let folder = Folder::with(&json!({
         "lab": builtin("lab"),
         "gone": { "command": "no-such-command-anywhere" },
@@ -504,7 +504,7 @@ fn a_table_fits_the_terminal_and_has_colours_unless_they_are_unwanted() {
 }
 
 #[test]
-fn a_terminal_that_obeys_nothing_gets_no_escapes_and_no_screen() {
+fn a_dumb_terminal_gets_no_escapes_and_no_screen() {
     let folder = Folder::with_shop();
     let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
         "progressToken": "TOKEN", "progress": 1, "total": 4, "message": "cutting",
@@ -559,7 +559,7 @@ fn the_status_fits_a_narrow_terminal() {
 }
 
 #[test]
-fn an_address_with_hidden_characters_is_not_opened() {
+fn a_url_with_hidden_characters_is_not_opened() {
     let url = "https://example.com/\u{7}pay";
     let ask = json!({ "mode": "url", "message": "Please pay", "url": url, "elicitationId": "7" });
     let folder = asking(ask);
@@ -571,7 +571,7 @@ fn an_address_with_hidden_characters_is_not_opened() {
 }
 
 #[test]
-fn the_detail_page_tells_failed_attempts_and_a_recovery_without_the_old_error() {
+fn the_detail_page_shows_failed_attempts_and_clears_the_old_error() {
     let script = format!(
         "[ -f mended ] || {{ echo out of order >&2; exit 3; }}; exec {BINARY} builtin-server lab"
     );

