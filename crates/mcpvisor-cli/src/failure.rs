@@ -24,9 +24,9 @@ pub(crate) struct Failure {
     /// Whether the server may have received the request, if the code does not say it.
     pub(crate) sent: Option<bool>,
     /// The `data` of the server's JSON-RPC error.
-    pub(crate) data: Option<Value>,
+    pub(crate) data: Option<Box<Value>>,
     /// Shown to people instead of the message, for a problem at a line of a config.
-    pub(crate) diagnostic: Option<Diagnostic>,
+    pub(crate) diagnostic: Option<Box<Diagnostic>>,
     /// It was shown already.
     pub(crate) shown: bool,
 }
@@ -43,7 +43,7 @@ impl Failure {
     /// A config that cannot be read.
     pub(crate) fn unreadable(error: &ConfigError) -> Self {
         Self {
-            diagnostic: Some(Diagnostic::from(error)),
+            diagnostic: Some(Box::new(Diagnostic::from(error))),
             ..Self::config(error.to_string())
         }
     }
@@ -51,7 +51,7 @@ impl Failure {
     /// A config entry that cannot be used.
     pub(crate) fn unusable(problem: &ConfigProblem) -> Self {
         Self {
-            diagnostic: Some(Diagnostic::from(problem)),
+            diagnostic: Some(Box::new(Diagnostic::from(problem))),
             ..Self::config(problem.to_string())
         }
     }
@@ -246,7 +246,7 @@ impl From<CallError> for Failure {
         };
         let failure = Self::new(exit, code, message).with_server(error.server().as_str());
         let data = match error {
-            CallError::Answered { error, .. } => error.data,
+            CallError::Answered { error, .. } => error.data.map(Box::new),
             _ => None,
         };
         Self {
@@ -295,7 +295,7 @@ impl Serialize for Failure {
             message: &self.message,
             server: self.server.as_deref(),
             sent: self.sent,
-            data: self.data.as_ref(),
+            data: self.data.as_deref(),
         };
         Envelope { error }.serialize(serializer)
     }

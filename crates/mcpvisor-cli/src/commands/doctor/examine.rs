@@ -46,7 +46,7 @@ async fn examine(
                 None => "Create one, or pass one with `--config`.",
             };
             checks.push(Check {
-                diagnostic: failure.diagnostic,
+                diagnostic: failure.diagnostic.map(|it| *it),
                 ..Check::bad("config", failure.message, action)
             });
             checks.extend(machine_without(None));
