@@ -22,7 +22,7 @@ pub(crate) fn available() -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// Counts both sides for so many callers at once.
+/// Counts both sides for this many concurrent callers.
 pub(crate) fn compare(way: Way, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
     let ours = per_call(Side::Ours, way, callers)?;
     let bare = per_call(Side::Bare, way, callers)?;

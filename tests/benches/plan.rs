@@ -142,7 +142,7 @@ impl Plan {
         self.quick
     }
 
-    /// The burst of `echo` calls that so many callers make together.
+    /// The burst of `echo` calls that this many callers make together.
     pub(crate) fn burst(&self, callers: Callers) -> Load {
         Load::echo(callers, self.calls / callers.count())
     }

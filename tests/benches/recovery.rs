@@ -18,7 +18,7 @@ const IN_FLIGHT: usize = 16;
 /// How often the server is killed to time the calls in flight.
 const KILLS: usize = 60;
 
-/// How long a call in flight would run if nobody killed its server.
+/// How long a call in flight would run if its server were not killed.
 const LONG: Duration = Duration::from_secs(60);
 
 /// No step of a measurement takes longer unless something is broken.
@@ -109,7 +109,7 @@ async fn kill_with_calls(caller: &ServerHandle) -> Outcome<Vec<Duration>> {
     Ok(times)
 }
 
-/// The pid of whoever answers first, after as many tries as it takes.
+/// The pid in the first answer, after as many attempts as it takes.
 async fn answered(caller: &impl Caller) -> Outcome<i32> {
     loop {
         match caller.pid().await {

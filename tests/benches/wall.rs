@@ -32,7 +32,7 @@ pub(crate) async fn in_process(plan: &Plan, callers: Callers, gate: Option<f64>)
     Ok(Row::ratio(measure, "µs", both, gate))
 }
 
-/// Many callers on a slow tool: whoever makes one wait for another shows here.
+/// Many callers on a slow tool: serialized calls show here.
 pub(crate) async fn slow_tool(plan: &Plan, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
     let (bare, ours) = (bare::stdio().await?, ours::stdio().await?);
     let load = Load {

@@ -6,6 +6,6 @@
 /// Says what rmcp's own client uses for TLS, once per process and before the client is built. It is
 /// built with TLS so that it can do what ours can; ours brings its own.
 pub fn provide_tls() {
-    // Whoever comes second finds it done.
+    // An error means that it is installed already.
     let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
 }

@@ -118,7 +118,7 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
             }
         );
         assert!(failed, "{error:?}");
-        // Nobody waits for what will not come by itself.
+        // No call waits for a server that needs a person.
         let not_ready = runtime.ready(10 * DEADLINE);
         let not_ready = tokio::time::timeout(DEADLINE, not_ready).await.unwrap();
         let not_ready = not_ready.unwrap_err();

@@ -153,7 +153,7 @@ fn links_between_documents_lead_somewhere() {
 #[test]
 fn the_library_shows_the_readme_of_the_project() {
     // A copy, because a package cannot hold what is outside of it, whose links lead to the repository,
-    // because the package is shown elsewhere.
+    // because the package registry shows the file, too.
     let ours = elsewhere(&read(&root().join("README.md")));
     let path = root().join("crates/mcpvisor/README.md");
     if std::env::var("MCPVISOR_RENEW").is_ok_and(|value| value == "1") {
@@ -167,7 +167,7 @@ fn the_library_shows_the_readme_of_the_project() {
     assert_eq!(stays, None, "it leads nowhere on docs.rs");
 }
 
-/// A text of the root folder as it is shown elsewhere: links to files lead to the repository.
+/// A text of the root folder as a package registry shows it: links to files lead to the repository.
 fn elsewhere(text: &str) -> String {
     const REPOSITORY: &str = "https://github.com/mcpvisor/mcpvisor";
     let mut parts = text.split("](");

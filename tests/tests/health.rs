@@ -48,7 +48,7 @@ async fn started(
     (scripted, runtime, handle)
 }
 
-/// Calls the tool that never answers, so often, one after the other.
+/// Calls the tool that never answers, this many times in sequence.
 async fn time_out(handle: &ServerHandle, times: usize) {
     for _ in 0..times {
         let late = handle.call_tool("silent", json!({})).await.unwrap_err();

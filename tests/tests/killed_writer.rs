@@ -31,7 +31,7 @@ const CATALOGS: usize = 12;
 /// The kinds of files, with the folder of each.
 const KINDS: [&str; 3] = ["catalogs", "pins", "eras"];
 
-/// After so many rounds some write was cut off, or the test does not look where they are.
+/// Rounds after which some write must have been interrupted.
 const MOST: usize = 240;
 
 struct Folder(PathBuf);
@@ -100,7 +100,7 @@ async fn start(folder: &Path, servers: Vec<ServerConfig>) -> Runtime {
     builder.start().await.unwrap()
 }
 
-/// Changes, approves and learns for ever. Run by the test below, in a process of its own.
+/// Writes all kinds of state in a loop. The test below runs it as a child process.
 #[tokio::test]
 #[ignore = "never ends; the test below runs and kills it"]
 async fn a_child_that_writes_all_the_time() {
@@ -152,7 +152,7 @@ async fn wait_for_writes(folder: &Folder, began: SystemTime) {
     let until = Instant::now() + DEADLINE;
     let written = |kind: &&str| {
         let mut files = folder.files(kind).into_iter();
-        // A draft may be gone before it is looked at.
+        // A draft may be gone before it is read.
         let is_new = |file: &Path| fs::metadata(file)?.modified().map(|at| at > began);
         files.any(|file| !is_draft(&file) && is_new(&file).unwrap_or(false))
     };
@@ -184,7 +184,7 @@ fn round_of(catalog: &mcpvisor::ServerCatalog) -> String {
     description.split(' ').next().unwrap().to_owned()
 }
 
-/// A start after the kill: without a connection there is what was kept, and it is whole.
+/// A start after the kill: the stored state is complete without a connection.
 async fn look(folder: &Folder, round: usize) {
     for file in KINDS.iter().flat_map(|kind| folder.files(kind)) {
         if !is_draft(&file) {

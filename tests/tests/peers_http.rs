@@ -96,7 +96,7 @@ impl Peers {
     }
 }
 
-/// A port that nobody listens at.
+/// A closed port.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
@@ -173,7 +173,7 @@ async fn echo(handle: &ServerHandle, message: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Restarts under load, and one when nobody calls.
+/// Restarts under load, and one without calls.
 async fn is_found_again(command: Command, port: u16) {
     let mut process = Process::start(command, port).await;
     let (runtime, peer) = ready_in_time(port, None).await;

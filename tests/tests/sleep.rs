@@ -146,7 +146,7 @@ async fn a_child_is_gone_while_it_sleeps_and_back_when_it_is_called() {
     runtime.shutdown(DEADLINE).await;
 }
 
-// What is kept from one run to the next.
+// State that survives a restart of the program.
 
 struct Folder(PathBuf);
 
@@ -203,7 +203,7 @@ async fn a_cold_start_serves_the_last_known_catalog_until_the_server_has_its_own
     runtime.shutdown(DEADLINE).await;
 }
 
-/// What one program listed is not kept as the lists of the one that a reload put in its place.
+/// The cached lists of a program are not used for the one that replaced it in a reload.
 #[tokio::test]
 async fn what_was_listed_is_kept_as_that_of_the_server_that_listed_it() {
     let (folder, marker) = (Folder::new("whose"), Marker::new("sleep-whose"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How often a condition without events is looked at.
+/// Polling interval of a condition without events.
 pub const INTERVAL: Duration = Duration::from_millis(2);
 
 /// What one look can see: found, or not yet with what was seen instead.

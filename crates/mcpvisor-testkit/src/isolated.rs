@@ -1,4 +1,4 @@
-//! Running one test in a process of its own.
+//! Running one test in its own process.
 //!
 //! `cargo test` runs the tests of one file side by side in one process, so descriptors, children
 //! and memory that one test counts may be another's. [`in_own_process`] starts the test binary
@@ -15,7 +15,7 @@ const VARIABLE: &str = "MCPVISOR_TEST_ISOLATED";
 /// The exit code of a test that ran out of time.
 const OUT_OF_TIME: i32 = 124;
 
-/// Runs `test` on a tokio runtime with two workers in a process of its own, and fails as it fails.
+/// Runs `test` on a tokio runtime with two workers in its own process, and fails as it fails.
 ///
 /// `name` is the path of the calling test inside its binary, as `cargo test -- --list` shows it.
 /// The caller is a plain `#[test]`.

@@ -6,11 +6,11 @@
 //!   instead of sleeping for luck.
 //! - [`event_chain`]: follows the events of a runtime and reports what cannot be true.
 //! - [`delay`]: a TCP proxy that adds latency and counts connections.
-//! - [`isolated`]: one test in a process of its own, so that what it counts is its own.
+//! - [`isolated`]: runs one test in its own process, so that it counts only its own resources.
 //! - [`leaks`]: what this process holds (descriptors, children, zombies, memory, tasks), before and
 //!   after.
 //! - [`processes`]: who is left of the processes that a test started, wherever they moved.
-//! - [`raw_client`]: a client of plain pipes, to look at the very bytes of a server.
+//! - [`raw_client`]: a client on plain pipes, to inspect the bytes of a server.
 //! - [`scripted`]: an MCP server on typed messages that follows a script, does what it is told in
 //!   mid-flight, and keeps a record of all it received.
 //! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, which is told to
@@ -18,7 +18,7 @@
 //! - [`stub_server`]: an HTTP server whose replies are given by the test, byte for byte.
 //! - [`badserver`]: the program `mcpvisor-badserver`, every fault a named switch.
 //! - [`tasks`]: how many tasks there are while something happens.
-//! - [`stdio_server`]: an MCP server that is a process of its own, to build binaries from.
+//! - [`stdio_server`]: an MCP server over stdio, to build binaries from.
 
 // A test kit reports by panicking: its callers are tests.
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]

@@ -92,7 +92,7 @@ pub fn descendants() -> Vec<Process> {
     found
 }
 
-/// All members of a process group, whoever their parent is.
+/// All members of a process group, whatever their parent.
 pub fn group(id: u32) -> Vec<Process> {
     processes()
         .into_iter()
@@ -135,7 +135,7 @@ impl Marker {
             .collect()
     }
 
-    /// Kills whoever carries the marker, for tests of those who leave something behind.
+    /// Kills all processes with the marker, for tests of clients that leak processes.
     pub fn kill_all(&self) {
         for process in self.processes() {
             if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {

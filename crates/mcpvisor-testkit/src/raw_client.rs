@@ -1,4 +1,4 @@
-//! A client of plain pipes, to look at the very bytes of a server that is a process.
+//! A client on plain pipes, to inspect the bytes of a server process.
 //!
 //! It blocks and keeps no promises; whether a server is well treated is not its business.
 
@@ -89,7 +89,7 @@ impl RawClient {
     ///
     /// # Panics
     ///
-    /// When it is no text.
+    /// When it is not UTF-8.
     pub fn line(&mut self) -> Option<String> {
         let line = String::from_utf8(self.bytes()?).unwrap();
         Some(line.trim_end().to_owned())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-/// The live tasks of the present runtime are counted so often.
+/// Interval at which the live tasks of the current runtime are counted.
 const EVERY: Duration = Duration::from_millis(1);
 
 /// The most tasks that there were in addition while something happened, and what came of it.
@@ -15,7 +15,7 @@ pub async fn most_tasks<T>(during: impl Future<Output = T>) -> (T, usize) {
     let alive = || Handle::current().metrics().num_alive_tasks();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    // The one that counts is no task of theirs.
+    // Without the task that counts.
     let before = alive() + 1;
     let counting = tokio::spawn(async move {
         let mut most = 0;

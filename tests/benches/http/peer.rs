@@ -79,7 +79,7 @@ async fn p99(plan: &Plan, callers: Callers, caller: &impl Caller) -> Outcome<f64
     Ok(slowest.as_secs_f64() * 1e3)
 }
 
-/// The server in a process of its own, which ends with this.
+/// The server process, killed on drop.
 struct Everything {
     url: String,
     _process: Child,
@@ -108,7 +108,7 @@ impl Everything {
     }
 }
 
-/// Waits until somebody listens.
+/// Waits until the port accepts connections.
 async fn open(address: SocketAddr) {
     while TcpStream::connect(address).await.is_err() {
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -59,7 +59,7 @@ pub(crate) async fn serve(packets: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A server in a process of its own, which ends with this.
+/// A server process, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Server {
     url: String,

@@ -49,7 +49,7 @@ async fn started(scripted: &ScriptedServer, settings: ServerSettings) -> (Runtim
     (runtime, handle)
 }
 
-/// Without jitter, so that times can be told exactly; timers are exact to the millisecond.
+/// Without jitter, so that times are exact; timers are exact to the millisecond.
 fn exact(change: impl FnOnce(&mut ServerSettings)) -> ServerSettings {
     settings(|settings| {
         settings.backoff.jitter = 0.0;

@@ -84,7 +84,7 @@ async fn calls_that_wake_a_parked_server_are_no_storm() {
     let (scripted, _runtime, handle) = parked(|_| {}).await;
     let before = scripted.record().opened().len();
     let begun = Instant::now();
-    // Callers who ask again as soon as they are told that it failed.
+    // Callers that retry as soon as a call fails.
     let mut callers = JoinSet::new();
     for _ in 0..50 {
         let handle = handle.clone();

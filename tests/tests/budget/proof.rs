@@ -116,7 +116,7 @@ async fn a_server_that_answers_one_call_and_dies_is_not_connected_in_a_tight_loo
 async fn a_failing_close_costs_no_attempt() {
     let scripted = ScriptedServer::new(Script::new());
     let serving = scripted.clone();
-    // It stays when it is told to end, and is aborted after a second.
+    // It ignores the request to end, and is aborted after a second.
     let stays = Transport::channel(move |end| {
         let generation = end.generation.get();
         let serving = serving

@@ -37,7 +37,7 @@ async fn a_full_line_refuses_at_once_and_takes_calls_again_when_there_is_room() 
         assert_eq!(busy.known(), Known::NotSent);
     }
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    // Whoever is answered makes room for one in line, and for one more who asks.
+    // Each answered call admits one queued call and one new call.
     scripted.control().release("slow", 1);
     received(&scripted.record(), "slow", 5).await;
     let more = spawn(handle.call_tool("slow", json!({})));

@@ -65,7 +65,7 @@ fn deadline_of(error: &CallError) -> (bool, bool) {
     }
 }
 
-/// The first so many requests of these kinds are lost with their connection.
+/// The first requests of these kinds, up to this number, are lost with their connection.
 fn losing(times: usize) -> Script {
     let lost = || Behaviour::first(times, Behaviour::end(), Behaviour::answer());
     let script = ["charge", "look"]

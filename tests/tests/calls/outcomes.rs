@@ -85,7 +85,7 @@ async fn all_have_one_honest_outcome(
     assert_eq!(kinds.values().sum::<usize>(), CALLS as usize);
 }
 
-/// Holds what a caller was told against how often its call reached the server.
+/// Compares the outcome of a call with the number of times it reached the server.
 #[track_caller]
 fn honest(number: u64, answer: &Answer, ran: usize) -> Known {
     let error = match answer {

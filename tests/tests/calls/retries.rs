@@ -24,7 +24,7 @@ async fn a_tool_call_that_was_sent_and_lost_is_never_repeated() {
     assert!(matches!(lost, CallError::OutcomeUnknown { .. }), "{lost}");
     ready_after(&handle, 1).await;
     assert_eq!(scripted.record().calls("charge").len(), 1);
-    // Nor on the word of a server that nobody trusts.
+    // Nor because an untrusted server says that it is safe.
     let read_only = ToolAnnotations::new().read_only(true).idempotent(true);
     let script = looking(losing(1), read_only);
     let (scripted, _runtime, handle) = started(script, eager()).await;

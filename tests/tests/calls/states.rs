@@ -60,7 +60,7 @@ async fn a_call_waits_for_the_first_attempt_then_fifteen_seconds_from_its_failur
     assert_eq!(begun.elapsed(), secs(20 + 15));
 }
 
-/// A server that was proven and is lost, and whose next handshake takes so long.
+/// A proven server that is lost, and whose next handshake takes this long.
 async fn reconnecting(handshake: Duration) -> (ScriptedServer, Runtime, ServerHandle) {
     let slow = Script::new().on("initialize", Behaviour::answer().after(handshake));
     let scripted = ScriptedServer::new(Script::new()).on_generation(2, slow);

@@ -210,7 +210,7 @@ async fn a_cursor_that_repeats_ends_the_listing() {
     assert_eq!(pages_of_a_failed_listing(repeating, |_| {}).await, 2);
 }
 
-/// It is looked at beside the actor, by rules and other lists that may change meanwhile.
+/// The list is processed off the actor, while rules and other lists may change.
 #[tokio::test]
 async fn a_large_list_is_seen_whole_and_by_the_rules_that_hold_in_the_end() {
     let long = |name: &str, length: usize| {

@@ -237,7 +237,7 @@ async fn a_listing_that_nobody_waits_for_any_more_is_cancelled_at_the_server() {
     let listings = record.received("tools/list");
     let ids: Vec<Value> = listings.iter().map(|it| json!(it.id)).collect();
     assert_eq!(record.cancelled(), ids[1..3], "each by its own id");
-    // What comes of it later is for nobody.
+    // Its later result is dropped.
     let late = ListToolsResult::with_all_items(vec![tool("late")]);
     control.answer(listings[1].id.clone().unwrap(), Ok(late.into()));
     eventually(DEADLINE, "a stray", || handle.status().strays == 1).await;

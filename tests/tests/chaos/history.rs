@@ -65,7 +65,7 @@ pub(crate) struct Call {
     pub(crate) counted: bool,
 }
 
-/// What a caller was told.
+/// The outcome that a caller received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// A result.

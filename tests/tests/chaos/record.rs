@@ -1,4 +1,4 @@
-//! Where the tasks of a run write what they issued and what they were told.
+//! The record of what the tasks of a run issued and which outcomes they received.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -39,7 +39,7 @@ async fn run_once(config: mcpvisor::ServerConfig, folder: &Folder) -> String {
     protocol
 }
 
-/// The files in which eras are kept, and what they say.
+/// The files of the era cache with their contents.
 fn kept(folder: &Folder) -> Vec<(std::path::PathBuf, String)> {
     let Ok(files) = std::fs::read_dir(folder.file("state/eras")) else {
         return Vec::new();

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::fleet::*;
 use crate::{MIB, limit};
 
-/// Calls again and again until told to stop. Whatever the outcome, it comes in time.
+/// Calls in a loop until stopped. Every call has an outcome in time.
 fn calling(handle: &ServerHandle, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
     let (handle, stop) = (handle.clone(), Arc::clone(stop));
     tokio::spawn(async move {

@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use crate::fleet::*;
 use crate::limit;
 
-/// What callers were told about each side effect that they asked for.
+/// The outcome that callers received for each side effect.
 type Outcomes = HashMap<String, Result<(), Known>>;
 
-/// Asks for one side effect after the other until told to stop.
+/// Requests one side effect after the other until stopped.
 fn appending(
     caller: usize,
     handle: &ServerHandle,
@@ -53,7 +53,7 @@ fn appending(
     })
 }
 
-/// What ran, and what callers were told of it.
+/// The side effects that ran, and the outcomes that callers received.
 struct Load {
     outcomes: Outcomes,
     runs: HashMap<String, usize>,
@@ -98,7 +98,7 @@ impl Load {
         twice.map(|(text, _)| text).collect()
     }
 
-    /// Whether what callers were told is what happened. Returns how many outcomes were unknown.
+    /// Asserts that outcomes match the side effects. Returns the number of unknown outcomes.
     fn check(mut self) -> usize {
         assert_eq!(self.twice(), Vec::<&String>::new(), "ran twice");
         let mut unknown = 0;

@@ -23,7 +23,7 @@ use fleet::{secs, size};
 
 const MIB: u64 = 1024 * 1024;
 
-/// How long a figure may take in a process of its own.
+/// Deadline of one figure in its own process.
 fn limit() -> Duration {
     secs(size(60, 1_800) as u64)
 }

@@ -16,7 +16,7 @@ fn tolerance() -> f64 {
     if in_full() { 1.05 } else { 1.15 }
 }
 
-/// Looks in which nobody else may have disturbed it.
+/// Samples, of which other processes leave at least one undisturbed.
 const LOOKS: usize = 3;
 
 /// Calls every server at once. Returns the median of how long a call took.

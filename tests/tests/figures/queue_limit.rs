@@ -17,7 +17,7 @@ struct Crowd {
     busy: usize,
 }
 
-/// Sends a crowd, and waits until all that do not fit were told so.
+/// Sends many calls, and waits until all beyond the limit are refused.
 async fn crowd(handle: &ServerHandle, calls: usize, fit: usize) -> Crowd {
     let mut callers = JoinSet::new();
     for number in 0..calls {
@@ -81,7 +81,7 @@ fn figure_17_calls_beyond_the_line_are_refused_at_once_and_take_no_memory() {
             answer.unwrap().unwrap();
         }
         assert_eq!(scripted_server.record().calls("slow").len(), places);
-        // Whoever is answered may look before the actor has counted.
+        // A caller may read the count before the actor has updated it.
         eventually(DEADLINE, "nobody in flight or in line", || {
             match (handle.status().in_flight, handle.status().waiting) {
                 (0, 0) => Ok(()),

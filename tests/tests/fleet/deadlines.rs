@@ -1,4 +1,4 @@
-//! How long something may take where servers misbehave, and what is said of it.
+//! Deadlines and tolerances for tests of servers that misbehave.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) const TOLERANCE: Duration = Duration::from_millis(100);
 /// taken on a machine that is not.
 const BUSY: Duration = Duration::from_secs(3);
 
-/// The deadline of a call that nobody answers.
+/// The deadline of a call that is never answered.
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
 /// How a server that misbehaves is closed.

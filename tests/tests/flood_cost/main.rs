@@ -1,6 +1,6 @@
 //! What a server that floods may cost: CPU time and log lines. (Figure 26.)
 //!
-//! Each flood runs in a process of its own, whose CPU time is measured without that of the server.
+//! Each flood runs in its own process, whose CPU time is measured without that of the server.
 //! Calls go on meanwhile, to the server that floods and to another one.
 
 #![allow(
@@ -31,7 +31,7 @@ use serde_json::json;
 use self::fleet::*;
 use self::http::{FloodServer, Place};
 
-/// How long one of these may take in a process of its own.
+/// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Log lines of ours in one flood, of all levels down to `debug`.

@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::fleet::*;
 use crate::shell_server;
 
-/// A fault that ends the connection: the call is told at once that its outcome is unknown, and the
+/// A fault that ends the connection: the call fails at once with an unknown outcome, and the
 /// next one works on a new connection.
 async fn ends_the_connection(fault: &str, said: &[&str]) {
     let arena = Arena::new(&[]).await;

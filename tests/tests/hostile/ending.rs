@@ -98,7 +98,7 @@ async fn figure_5_grandchildren_end_with_their_server() {
         assert_eq!(arena.marker.processes(), [], "it was switched off");
         arena.end().await;
 
-        // Nobody is left at the end of the arena either.
+        // No process is left after `end` either.
         with_grandchildren().await.end().await;
         println!("figure 5: round {round}: of 3 × 3 grandchildren none is left");
     }

@@ -17,7 +17,7 @@ use crate::shell_server;
 
 const MIB: u64 = 1024 * 1024;
 
-/// How long one of these may take in a process of its own.
+/// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tasks that come and go in peace: a listing, a check.

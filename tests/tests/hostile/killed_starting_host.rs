@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// A child that was just begun carries no marker yet, and does so soon after.
 const UNBORN: Duration = Duration::from_millis(20);
 
-/// Not a test of its own: the host, whose children ignore every polite way to end them.
+/// Not a test: the host, whose children ignore the end of stdin and SIGTERM.
 #[tokio::test]
 async fn a_marked_host() {
     let Ok(marker) = std::env::var(HOST) else {
@@ -49,7 +49,7 @@ fn start_host(marker: &Marker) -> Child {
         .unwrap()
 }
 
-/// Kills a host as soon as it has so many children, and says how long these lived on.
+/// Kills a host as soon as it has this many children. Returns how long these outlived it.
 async fn kill_host_with(children: usize) -> Duration {
     let left = left();
     let marker = &left.0;

@@ -1,7 +1,7 @@
 //! Whatever a line of a server is made of, reading it takes no more than three times the longest
 //! line in memory.
 //!
-//! Each kind of line is read in a process of its own, so that nothing is left from another one.
+//! Each kind of line is read in its own process, so that measurements do not mix.
 
 use std::process::Command;
 use std::time::Duration;
@@ -142,7 +142,7 @@ fn no_line_takes_more_than_three_times_the_longest_one() {
     assert!(beyond.is_empty(), "{beyond:?} take too much");
 }
 
-/// Not a test of its own: what the test above starts.
+/// Not a test: the process that the test above starts.
 #[test]
 fn a_host_that_reads_one_line() {
     let Ok(wanted) = std::env::var(LINE) else {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::arena::{quick, timed};
 use crate::fleet::*;
 
-/// How long this may take in a process of its own.
+/// Deadline of this test in its own process.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// How much longer the slowest hundredth of the calls may take.

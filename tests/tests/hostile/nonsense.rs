@@ -8,7 +8,7 @@ use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
 
-/// An answer that cannot be read, and is known to be one: its call is told at once, and the
+/// An unreadable answer of a known request: its call fails at once, and the
 /// connection goes on.
 async fn unreadable(fault: &str, said: &[&str]) {
     let arena = Arena::new(&[]).await;
@@ -21,7 +21,7 @@ async fn unreadable(fault: &str, said: &[&str]) {
     arena.end().await;
 }
 
-/// A line that belongs to nothing: it is counted, and nobody is answered with it.
+/// A line that matches no request: it is counted, and answers no call.
 async fn passed_over(fault: &str) {
     let arena = Arena::new(&[]).await;
     arena.at_its_deadline(fault).await;

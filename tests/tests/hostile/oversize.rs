@@ -15,10 +15,10 @@ const MIB: u64 = 1024 * 1024;
 /// The cap of one line.
 const CAP: u64 = 16 * MIB;
 
-/// How long one of these may take in a process of its own.
+/// Deadline of one test in its own process.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
 
-/// An answer beyond a bound: its call is told what it is, and the connection goes on.
+/// An answer beyond a limit: its call fails with that limit, and the connection goes on.
 async fn refused(arena: &Arena, fault: &str, said: &str) {
     let (outcome, took) = arena.inject(fault, DEADLINE).await;
     let error = outcome.unwrap_err();
@@ -57,7 +57,7 @@ fn figure_8_a_line_beyond_the_cap_is_refused() {
         let arena = Arena::new(&[]).await;
         let before = Snapshot::take().memory;
         refused(&arena, &format!("line={}", 17 * MIB), "longer than 16 MiB").await;
-        // Nobody waits for the end of this one.
+        // The end of this one is not awaited.
         let endless = format!("line={}", size(100, 400) as u64 * MIB);
         let (outcome, took) = arena.inject(&endless, DEADLINE).await;
         let error = outcome.unwrap_err();

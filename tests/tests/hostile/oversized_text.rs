@@ -1,4 +1,4 @@
-//! What a server says of itself and of its failures is kept and repeated only so far.
+//! Descriptions and errors of a server are truncated before they are stored or shown.
 
 use std::time::Duration;
 

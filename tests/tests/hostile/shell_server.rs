@@ -11,7 +11,7 @@ use serde_json::json;
 /// Nothing in these tests takes longer, unless it hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What takes no time takes at most so long on a busy machine.
+/// Extra time that a busy machine may need.
 pub(crate) const BUSY: Duration = Duration::from_secs(2);
 
 /// The calls' own deadline, where the server never answers.
@@ -92,7 +92,7 @@ impl Fleet {
         (error, took)
     }
 
-    /// Shuts down, within the steps of a close, and leaves nobody behind.
+    /// Shuts down within the steps of a close, and leaves no process behind.
     pub(crate) async fn end(self) {
         let group = group_of(&self.hostile);
         let begun = Instant::now();

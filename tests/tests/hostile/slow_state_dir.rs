@@ -17,7 +17,7 @@ impl Folder {
         Self(std::env::temp_dir().join(name))
     }
 
-    /// The files of one kind that were kept.
+    /// The stored files of one kind.
     fn files(&self, kind: &str) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.0.join(kind)).unwrap();
         entries.map(|entry| entry.unwrap().path()).collect()
@@ -52,7 +52,7 @@ impl Stuck {
 
 impl Drop for Stuck {
     fn drop(&mut self) {
-        // Nobody else begins to wait, and whoever does finds the end.
+        // New readers find no pipe, and waiting ones see its end.
         let _ = std::fs::remove_file(&self.path);
         self.writer = None;
     }

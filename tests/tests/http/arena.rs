@@ -158,5 +158,5 @@ pub(crate) async fn ask(handle: &ServerHandle, kind: &str) -> Result<(), CallErr
     }
 }
 
-/// A value that nobody looks at.
+/// Arguments that the tool ignores.
 pub(crate) const NOTHING: Value = Value::Null;

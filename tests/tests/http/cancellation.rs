@@ -1,4 +1,4 @@
-//! What is said of a call that ends before its answer, to its caller and to the server.
+//! Calls that end before their answer: their outcome, and the cancellation at the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -103,7 +103,7 @@ async fn crowd(arena: &Arena, ms: u64) {
 
 #[test]
 fn sockets_have_no_task_of_their_own_and_close_with_the_one_that_opened_them() {
-    // The server's tasks are counted elsewhere.
+    // The server runs on another runtime, so its tasks are not counted.
     let backstage = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -151,7 +151,7 @@ async fn a_dead_server_is_noticed_though_nobody_calls_and_its_tools_stay() {
     eventually(DEADLINE, "the server's own stream", open).await;
     arena.server.stop().await;
     reaches(&arena.handle, StateName::Reconnecting).await;
-    // A reader never sees the tools vanish, and sees that nobody confirmed them.
+    // A reader never sees the tools vanish, and sees that they are stale.
     assert_eq!(arena.handle.catalog().tools.len(), tools);
     assert!(arena.handle.status().stale);
     arena.server.resume().await;

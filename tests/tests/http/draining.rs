@@ -25,7 +25,7 @@ fn closing(request: &StubRequest) -> StubReply {
     StubReply::Close(parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1))
 }
 
-/// Listens until it is told to break off.
+/// Listens until the test breaks it off.
 fn listening(broken: &Arc<AtomicBool>) -> StubReply {
     let broken = Arc::clone(broken);
     let is_broken = Condition::new(move || broken.load(Ordering::SeqCst));

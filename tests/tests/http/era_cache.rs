@@ -24,7 +24,7 @@ impl Folder {
         Self(folder)
     }
 
-    /// How many eras are kept in it.
+    /// The number of stored eras.
     fn eras(&self) -> usize {
         let files = std::fs::read_dir(self.0.join("eras"));
         let files = files.into_iter().flatten().flatten();

@@ -90,7 +90,7 @@ async fn a_server_that_never_says_what_it_speaks_is_asked_again() {
     runtime.shutdown(LONG).await;
 }
 
-/// It speaks both, each slowly, and gives a session to whoever asks for the older one.
+/// It speaks both eras, each slowly, and opens a session in the older one.
 fn both(request: &StubRequest) -> StubReply {
     match request.operation() {
         "server/discover" => later(SLOW, modern(request)),

@@ -17,7 +17,7 @@ use crate::fleet::*;
 
 const MIB: u64 = 1024 * 1024;
 
-/// How long one of these may take in a process of its own.
+/// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tasks that come and go in peace: a listing, a check, a connection on either side.
@@ -31,7 +31,7 @@ async fn flood(fault: &str) {
     let ((outcome, took), tasks) = most_tasks(arena.inject(fault, LIMIT)).await;
     outcome.unwrap();
     let memory = peak_memory().saturating_sub(before) / MIB;
-    // What was dropped is told in a report, a moment later.
+    // The number of dropped messages is reported a moment later.
     let counted = || arena.handle.status().dropped_flood > 0;
     mcpvisor_testkit::eventually(DEADLINE, "what was dropped", counted).await;
     let status = arena.handle.status();

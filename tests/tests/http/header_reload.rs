@@ -152,7 +152,7 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
     runtime.shutdown(LONG).await;
 }
 
-/// A server that answers `initialize` when it is told to, unless it comes with the new token.
+/// A server that holds its answer to `initialize`, unless the request has the new token.
 async fn slow() -> (StubServer, watch::Sender<bool>) {
     let (release, released) = watch::channel(false);
     let server = StubServer::start(move |request| match request.operation() {

@@ -11,7 +11,7 @@ use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_
 
 const CALLS: usize = 100;
 
-/// Says that the connection is kept, and closes it.
+/// Announces keep-alive, then closes the connection.
 fn hasty(request: &StubRequest) -> StubReply {
     match default_reply(request) {
         StubReply::Parts(parts) => {

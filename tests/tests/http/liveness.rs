@@ -1,4 +1,4 @@
-//! Servers that die, come back, want something first or lead elsewhere.
+//! Servers that die, come back, need authorization, are busy or redirect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

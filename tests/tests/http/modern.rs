@@ -281,7 +281,7 @@ async fn headers_that_stay_wrong_are_tried_once_more_and_then_the_callers() {
     assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
     says(&error, &["-32020"]);
     assert_eq!(arena.server.requests("tools/call"), 2);
-    // Where the tools cannot be listed either, nobody waits for them.
+    // A list that cannot be fetched delays no call.
     arena
         .server
         .fault("http-status=500")

@@ -7,7 +7,7 @@ use crate::arena::*;
 
 const BOTH: fn() -> [HttpOptions; 2] = || [HttpOptions::default(), HttpOptions::sse()];
 
-/// An answer that is known to be one and cannot be read: its call is told at once, and the
+/// An unreadable answer of a known request: its call fails at once, and the
 /// connection goes on.
 async fn unreadable(fault: &str) {
     for options in BOTH() {
@@ -21,7 +21,7 @@ async fn unreadable(fault: &str) {
     }
 }
 
-/// No answer, and the connection to say so: the call is told at once, and nothing is repeated.
+/// A closed connection instead of an answer: the call fails at once, and nothing is repeated.
 async fn outcome_unknown(fault: &str) {
     for options in BOTH() {
         let arena = Arena::new(options).await;

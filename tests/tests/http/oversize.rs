@@ -16,7 +16,7 @@ const MIB: u64 = 1024 * 1024;
 /// The cap of one body and of one event.
 const CAP: u64 = 16 * MIB;
 
-/// How long one of these may take in a process of its own.
+/// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// What the memory of this process may grow to while something is read. The server lives in it too,
@@ -30,7 +30,7 @@ fn within_three_caps(what: &str, before: u64) {
     assert!(grown < 3 * CAP, "{what}: +{} MiB", grown / MIB);
 }
 
-/// An answer beyond a bound: its call is told what it is, and the next one works.
+/// An answer beyond a limit: its call fails with that limit, and the next one works.
 async fn refused(options: HttpOptions, fault: &str, said: &str) {
     let arena = Arena::new(options).await;
     let before = Snapshot::take().memory;

@@ -1,4 +1,4 @@
-//! Calls whose headers a modern server refuses, because its tools are others than it said.
+//! Calls whose headers a modern server refuses, because its tools changed since they were listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

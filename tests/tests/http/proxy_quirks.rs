@@ -109,7 +109,7 @@ async fn a_server_that_allows_one_stream_has_it_again_when_it_noticed_that_the_f
             _ => open_stream("", LONG),
         },
         "tools/list" => {
-            // Nobody is told of the second list, because nobody listens when it changes.
+            // No stream is open when the list changes, so no notification reaches the client.
             let name = if lists.next() == 1 { "echo" } else { "other" };
             let tool = json!({"name": name, "inputSchema": {"type": "object"}});
             StubReply::result(request, &json!({"tools": [tool]}))
@@ -266,7 +266,7 @@ async fn a_request_timeout_of_the_server_leaves_the_outcome_unknown() {
 #[tokio::test]
 async fn a_server_that_shuts_down_in_good_order_answers_what_it_has() {
     let server = StubServer::start(|request| match request.operation() {
-        // The stream breaks off, and the next one finds nobody.
+        // The stream breaks off, and the next connection is refused.
         "GET" => StubReply::Parts(vec![
             (Duration::ZERO, sse_head()),
             (Duration::from_millis(300), "no chunk\r\n".to_owned()),

@@ -1,4 +1,4 @@
-//! Servers that send their clients elsewhere. (Figure 23.)
+//! Servers that redirect their clients to another origin. (Figure 23.)
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
 
-/// What must never arrive elsewhere.
+/// The secret that must never arrive at another origin.
 const CANARY: &str = "c4n4ry-of-this-origin";
 
 /// A fleet of one whose every request carries canaries.

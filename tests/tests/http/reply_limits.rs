@@ -150,7 +150,7 @@ async fn an_oversized_event_on_the_servers_own_stream_delays_no_reply() {
         "GET" => {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
             // Far below the bound of an answer, and without an end. However long the calls take,
-            // nobody is to ask for the stream again meanwhile.
+            // the stream is not requested again meanwhile.
             let unfinished = format!("retry: 30000\n{}data: {}", event(&changed), mib(2));
             StubReply::Parts(vec![
                 (Duration::ZERO, sse_head() + &chunk(&unfinished)),
@@ -214,7 +214,7 @@ async fn an_accepted_request_without_an_answer_has_an_unknown_outcome() {
 #[tokio::test]
 async fn no_secret_of_an_address_or_a_header_is_ever_shown() {
     let server = StubServer::start(|request| {
-        // A server that repeats all it was told.
+        // A server that repeats everything it received.
         let told = format!("{:?} {}", request.headers, request.path);
         let body =
             json!({"jsonrpc": "2.0", "id": request.id(), "error": {"code": 1, "message": told}});

@@ -93,7 +93,7 @@ async fn a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown() {
         let (runtime, web) = connected(&server).await;
         assert_eq!(known(call(&web).await), Known::Unknown, "{status}");
         assert_eq!(server.count("tools/call"), 1, "{status}");
-        // Though nobody calls, a session that turned out to be gone is replaced.
+        // A session that is gone is replaced without any call.
         until("there is a session", || {
             web.status().generation.get() == sessions && web.status().is_ready()
         })

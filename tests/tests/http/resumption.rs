@@ -1,4 +1,4 @@
-//! What ends after an answer, what is taken up in vain, and what was accepted and never answered.
+//! Resuming reply streams: after the answer, in vain, and for requests that were only accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

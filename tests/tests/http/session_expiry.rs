@@ -11,7 +11,7 @@ use mcpvisor_testkit::stub_server::{
     StubReply, StubRequest, StubServer, default_reply, initialize_reply, text_result,
 };
 
-/// A server that forgets its sessions when it is told, and counts what it ran.
+/// A server that forgets its sessions on command, and counts its runs.
 #[derive(Clone, Default)]
 struct Forgetful {
     sessions: Arc<AtomicUsize>,

@@ -109,7 +109,7 @@ async fn notices_by_its_stream(options: HttpOptions) {
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
     arena.server.forget_sessions();
     arena.server.end_streams();
-    // Nobody calls.
+    // Without any call.
     ready_after(&arena.handle, 1).await;
     assert_eq!(arena.server.sessions_opened(), 2);
     arena.recovers(2).await;
@@ -125,7 +125,7 @@ async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
         arena.server.forget_sessions();
         let began = Instant::now();
         arena.server.cut_streams();
-        // Nobody calls.
+        // Without any call.
         ready_after(&arena.handle, round).await;
         times.push(began.elapsed());
         let call = arena

@@ -411,7 +411,7 @@ async fn a_listing_of_our_own_with_such_an_error_replaces_the_session_only_if_it
             until("the tools are known", || web.status().tools == 1).await;
             assert_eq!(server.count("initialize"), 2);
         } else {
-            // Asked again after a while, and settled anew.
+            // Retried after a while, with a new decision.
             until("it was settled twice", || server.count("ping") >= 2).await;
             assert_eq!(server.count("initialize"), 1);
             assert_eq!(call(&web).await.unwrap(), "hello");

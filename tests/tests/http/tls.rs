@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 use crate::harness::{LONG, call, started, until};
 use mcpvisor_testkit::stub_server::{StubServer, default_reply};
 
-/// The certificates of these tests are valid for a hundred years; nobody else trusts them.
+/// The certificates of these tests are valid for a hundred years and trusted only by them.
 fn pem(name: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http/certificates");
     PathBuf::from(folder).join(name)

@@ -75,7 +75,7 @@ async fn concurrent_control_requests_never_open_two_connections() {
             let mut number = task;
             while record.opened().len() < CONNECTIONS {
                 send_control_request(&runtime, &handle, number).await;
-                // Now and then a wish comes when the one before it is done.
+                // Some requests come after the previous one is done.
                 if number % 5 == 0 {
                     tokio::time::sleep(millis(20)).await;
                 }

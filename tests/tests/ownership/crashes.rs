@@ -179,7 +179,7 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
         (answer, started.elapsed())
     };
     for handle in [&a, &b] {
-        // Its death takes a moment; from then on nobody waits for anything.
+        // Its death takes a moment; from then on no call waits.
         eventually_async(DEADLINE, "the end of the supervisor", async || {
             matches!(answer(handle).await.0, CallError::RuntimeGone { .. })
         })

@@ -1,4 +1,4 @@
-//! O3: a stuck server delays nobody.
+//! O3: a stuck server delays no other.
 
 use std::future::IntoFuture;
 use std::time::Duration;

@@ -271,7 +271,7 @@ async fn how_many_connect_at_once_is_taken_from_the_config_and_from_the_next_one
         .enumerate()
         .map(|(number, it)| {
             let mut server = server(&format!("s{number}"), scripted(it));
-            // Nobody makes room by giving up.
+            // No connect times out and frees its permit.
             server.settings.timeouts.connect = secs(10_000);
             server
         })
@@ -340,7 +340,7 @@ async fn a_server_that_the_host_switched_on_is_restarted_as_the_report_says() {
     handle.call_tool("old", Value::Null).await.unwrap();
 }
 
-/// Whoever gives up waiting for a reload gives up no half of it.
+/// A reload is complete even if its caller stops waiting.
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_nobody_waits_for_is_done_all_the_same() {
     let one = ScriptedServer::new(Script::new());

@@ -69,7 +69,7 @@ async fn a_watched_file_is_followed_however_it_is_replaced() {
     assert_eq!(change(&report, "b"), ServerChange::Added);
     assert_eq!(change(&report, "a"), ServerChange::Unchanged);
 
-    // Deleted, and written anew a while later.
+    // Deleted, and written again later.
     fs::remove_file(&path).unwrap();
     tokio::time::sleep(millis(700)).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! One run of which every trace is looked at.
+//! One run whose whole output is searched for canaries.
 
 use std::process::Command;
 

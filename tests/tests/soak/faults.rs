@@ -82,7 +82,7 @@ async fn befalls(runtime: &Runtime, handle: &ServerHandle, what: Any) {
     let name = handle.name().as_str();
     match what {
         Any::Killed => {
-            // In this process there is nobody to kill, and no answer either.
+            // An in-process server has no process to kill and no answer.
             in_time(handle, "kill_self", Value::Null).await;
         }
         Any::Crashed => handle.crash_actor(),

@@ -91,7 +91,7 @@ fn close_within(stdin: Duration, terminate: Duration) -> ServerSettings {
     })
 }
 
-/// Runs a test in a process of its own, because it counts what the process has.
+/// Runs a test in its own process, because it counts the resources of the process.
 fn isolated<F: Future>(name: &str, test: impl FnOnce() -> F) {
     in_own_process(name, 2 * DEADLINE, test);
 }

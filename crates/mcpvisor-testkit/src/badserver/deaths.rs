@@ -20,7 +20,7 @@ pub(super) fn inject(fault: Fault, server: &Server, request: &Request) -> Option
         Kind::CloseStdinOnCall => {
             replace_by_null(rustix::stdio::dup2_stdin);
             server.answer(request, structured(json!({})));
-            // The end of what replaced it is no reason to end.
+            // The end of the replaced stdin does not end the server.
             std::thread::sleep(LINGER);
         }
         Kind::GrandchildHoldsStdout => {
@@ -60,7 +60,7 @@ fn die() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// Closes a standard stream for whoever is at its other end.
+/// Closes a standard stream, so that the other end sees it closed.
 fn replace_by_null(replace: fn(File) -> rustix::io::Result<()>) {
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         let _ = replace(null);

@@ -1,4 +1,4 @@
-//! The faults: what they are called, what their number means, and when they strike.
+//! The faults: their names, the meaning of their number, and the moment of injection.
 
 use std::str::FromStr;
 
@@ -152,7 +152,7 @@ pub(super) const FAULTS: &[Entry] = {
     ]
 };
 
-/// A fault that is to strike.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) kind: Kind,

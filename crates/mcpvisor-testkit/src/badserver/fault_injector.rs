@@ -12,10 +12,10 @@ use crate::stdio_server::output::{notify, write_line};
 use crate::stdio_server::tools::{definition, structured};
 use crate::stdio_server::{Request, Server, ServerHooks, ignore_sigterm};
 
-/// The tool that lets a fault strike once.
+/// The tool that injects a fault once.
 const MISBEHAVE: &str = "misbehave";
 
-/// What becomes of a request when a fault has struck.
+/// How a request continues after an injected fault.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AfterFault {
     /// It is served, or the next fault strikes.
@@ -55,7 +55,7 @@ impl FaultInjector {
         match fault.kind {
             Kind::Banner => write_line("Welcome to mcpvisor-badserver! Listening on stdio…"),
             Kind::IgnoreSigterm => ignore_sigterm()?,
-            // The others strike when their moment comes.
+            // The others are injected at their moment.
             _ => {}
         }
         Ok(())

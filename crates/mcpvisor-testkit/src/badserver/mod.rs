@@ -1,4 +1,4 @@
-//! `mcpvisor-badserver`: an MCP server over stdio or HTTP that misbehaves as it is told.
+//! `mcpvisor-badserver`: an MCP server over stdio or HTTP with injected faults.
 //!
 //! Every fault is a named switch, so that any client can be tested with it; `docs/badserver.md` is
 //! its manual. It lives in the library because two binaries are made of it: the one that is

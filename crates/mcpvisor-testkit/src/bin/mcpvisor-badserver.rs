@@ -1,4 +1,4 @@
-//! A server that misbehaves as it is told: `mcpvisor-badserver --list-faults`.
+//! A server with injected faults: `mcpvisor-badserver --list-faults`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The server's handle: what a test tells it, and what it is asked afterwards.
+//! The server's handle: a test controls it and reads its record.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::eventually::eventually;
 /// The longest that the port of a stopped server may be taken when it resumes.
 const PORT_TAKEN: Duration = Duration::from_secs(10);
 
-/// What is commands to the open streams at once.
+/// Queued commands for open streams; a stream that lags skips the oldest.
 const STREAM_BUFFER: usize = 4_096;
 
 /// A server that runs until it is dropped. Clones are the same server.
@@ -79,7 +79,7 @@ struct ArmedFault {
     left: Option<u32>,
 }
 
-/// What open streams are commands.
+/// A command to all open streams.
 #[derive(Debug, Clone)]
 pub(super) enum StreamCommand {
     Message(String),
@@ -88,7 +88,7 @@ pub(super) enum StreamCommand {
 }
 
 impl HttpServer {
-    /// Starts a server on a port of its own.
+    /// Starts a server on a free port.
     pub async fn start(options: HttpOptions) -> Self {
         let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
         Self::start_at(loopback, options)
@@ -214,23 +214,23 @@ impl HttpServer {
         self.freeze(false);
     }
 
-    /// Sends a notification on every open stream of its own. Gives how many there are.
+    /// Sends a notification on every open server stream. Returns their number.
     pub fn notify(&self, method: &str, params: Value) -> usize {
         self.send_message(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
     }
 
-    /// Sends any message on every open stream of its own. Gives how many there are.
+    /// Sends a message on every open server stream. Returns their number.
     pub fn send_message(&self, message: &Value) -> usize {
         let commands = StreamCommand::Message(message.to_string());
         self.0.shared.streams.send(commands).unwrap_or(0)
     }
 
-    /// Ends every open stream of its own. Gives how many there were.
+    /// Ends every open server stream. Returns their number.
     pub fn end_streams(&self) -> usize {
         self.0.shared.streams.send(StreamCommand::End).unwrap_or(0)
     }
 
-    /// Breaks every open stream of its own off, connection and all. Gives how many there were.
+    /// Closes the connection of every open server stream. Returns their number.
     pub fn cut_streams(&self) -> usize {
         self.0.shared.streams.send(StreamCommand::Cut).unwrap_or(0)
     }
@@ -240,7 +240,7 @@ impl HttpServer {
         self.0.shared.state().param_header = Some(header.to_owned());
     }
 
-    /// In 2026-07-28: lists are good for so long from now on.
+    /// In 2026-07-28: sets the time to live of lists.
     pub fn set_time_to_live(&self, ttl: Duration) {
         self.0.shared.state().ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
     }
@@ -255,7 +255,7 @@ impl HttpServer {
         self.0.shared.record().abandoned_calls
     }
 
-    /// The streams of its own that are open now.
+    /// The server streams that are open now.
     pub fn open_streams(&self) -> usize {
         self.0.shared.streams.receiver_count()
     }
@@ -285,14 +285,14 @@ impl HttpServer {
         self.0.shared.record().sessions_deleted
     }
 
-    /// How often a method was asked for.
+    /// The number of requests of a method.
     pub fn requests(&self, method: &str) -> usize {
         let record = self.0.shared.record();
         let of_method = record.received.iter().filter(|it| it.method == method);
         of_method.count()
     }
 
-    /// How often a fault that was armed struck a request of this method.
+    /// The number of faults injected into requests of this method.
     pub fn injected(&self, method: &str) -> u64 {
         let record = self.0.shared.record();
         record.injected.get(method).copied().unwrap_or(0)
@@ -337,8 +337,8 @@ pub struct FaultBuilder<'a> {
 }
 
 impl FaultBuilder<'_> {
-    /// Strikes requests of this method, of JSON-RPC, or of HTTP where there is no message. Without
-    /// it the calls of tools are struck; `*` is every request but the handshake.
+    /// Affects requests of this method, of JSON-RPC, or of HTTP where there is no message. Without
+    /// it, tool calls are affected; `*` is every request except the handshake.
     pub fn on(mut self, method: &str) -> Self {
         method.clone_into(&mut self.on);
         self
@@ -349,7 +349,7 @@ impl FaultBuilder<'_> {
         self.arm(Some(1));
     }
 
-    /// Strikes the next so many.
+    /// Affects this many of the next requests.
     pub fn times(self, times: u32) {
         self.arm(Some(times));
     }

@@ -24,7 +24,7 @@ pub(super) struct RpcRequest {
     pub(super) params: Value,
     /// Whether it is one of 2026-07-28.
     pub(super) modern: bool,
-    /// What was asked for, and all headers that came with it, as a text.
+    /// The path and all headers of the request, as text.
     pub(super) head: String,
 }
 
@@ -140,7 +140,7 @@ async fn delete(wire: &mut Wire, shared: &Shared, request: &Request) -> io::Resu
     wire.answer(status, &[], b"").await
 }
 
-/// How it is to be said that the session of a request is not known, if it is not.
+/// How to reject a request whose session is unknown; nothing if the session is known.
 pub(super) fn lost(shared: &Shared, request: &Request, method: &str) -> Option<LostSession> {
     let options = shared.options();
     if !options.sessions || method == "initialize" || options.era == HttpEra::Modern {
@@ -149,7 +149,7 @@ pub(super) fn lost(shared: &Shared, request: &Request, method: &str) -> Option<L
     match request.header(SESSION) {
         Some(session) if shared.knows_session(session) => None,
         Some(_) => Some(options.lost),
-        // Nobody lost a session who never had one.
+        // A client without a session id did not lose a session.
         None => Some(LostSession::BadRequest),
     }
 }

@@ -98,7 +98,7 @@ const FAULTS: &[(Kind, &str, Option<Number>, &str)] = {
     ]
 };
 
-/// A fault that is to strike.
+/// A fault to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpFault {
     pub(super) kind: Kind,

@@ -46,7 +46,7 @@ pub(super) async fn misbehave(
     }
 }
 
-/// Lets a fault strike a request.
+/// Injects a fault into a request.
 pub(super) async fn inject(
     wire: &mut Wire,
     shared: &Arc<Shared>,
@@ -106,7 +106,7 @@ pub(super) async fn inject(
     }
 }
 
-/// Lets a fault strike that needs to know nothing of the request.
+/// Injects a fault that does not depend on the request.
 pub(super) async fn plain(wire: &mut Wire, shared: &Shared, fault: HttpFault) -> io::Result<()> {
     let seconds = fault.amount.to_string();
     let after = [("retry-after", seconds.as_str())];
@@ -177,7 +177,7 @@ fn error(message: &str) -> String {
     json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
 }
 
-/// The good answer of a request that is struck.
+/// The correct answer to a request with an injected fault.
 fn good(rpc: &RpcRequest) -> String {
     let result = structured(json!({ "fine": true }));
     json!({ "jsonrpc": "2.0", "id": rpc.id, "result": result }).to_string()
@@ -312,7 +312,7 @@ async fn endless(wire: &mut Wire, kind: (&str, &str), prefix: &str) -> io::Resul
     }
 }
 
-/// Much that nobody asked for, then the answer.
+/// A flood of unrequested messages, then the answer.
 async fn flood(wire: &mut Wire, fault: HttpFault, rpc: &RpcRequest) -> io::Result<()> {
     wire.begin(200, &[EVENTS]).await?;
     let mut piece = String::with_capacity(PIECE + 1024);

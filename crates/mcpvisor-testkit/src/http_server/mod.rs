@@ -1,7 +1,7 @@
-//! An MCP server over Streamable HTTP that misbehaves as it is commands, for specifications.
+//! An MCP server over Streamable HTTP with injected faults, for specifications.
 //!
-//! It runs in the test's own process on a port of its own and is commands what to do while it serves:
-//! forget its sessions, freeze, stop, come back on its port, let a fault strike. It counts what it
+//! It runs in the test's own process on a port of its own and is controlled while it serves:
+//! forget its sessions, freeze, stop, come back on its port, inject a fault. It counts what it
 //! saw: connections, sessions, requests, and how often each side effect ran. HTTP is written by hand,
 //! because its faults must be exact: which bytes are sent, which are withheld, and when the socket
 //! closes. `mcpvisor-badserver --http` is the same server as a program.
@@ -79,14 +79,14 @@ pub struct HttpOptions {
     pub sessions: bool,
     /// How it says that it does not know one.
     pub lost: LostSession,
-    /// Whether it offers a stream of its own, apart from the answers.
+    /// Whether it offers a server stream (GET), apart from the answers.
     pub stream: bool,
     /// Whether streams of events begin with an id from which they could be resumed.
     pub resumable: bool,
     /// Whether small packets leave at once. Without it answers may wait for the client's
     /// acknowledgement, as with a server that does not think of it.
     pub nodelay: bool,
-    /// How long an idle connection is kept, as exactly as uvicorn does.
+    /// Keep-alive timeout of idle connections, as exact as that of uvicorn.
     pub keep_alive: Option<Duration>,
     /// The seconds that `Keep-Alive: timeout` announces.
     pub announced: Option<u64>,

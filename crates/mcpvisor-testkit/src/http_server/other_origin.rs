@@ -9,7 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::control::Shared;
 
-/// Who says nothing for so long has said all.
+/// A client that is silent for this long has sent its whole request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Opens the other origin, until what it returns is used.

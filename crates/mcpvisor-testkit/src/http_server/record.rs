@@ -9,7 +9,7 @@ use serde_json::Value;
 pub struct Received {
     /// POST, GET or DELETE.
     pub http_method: String,
-    /// The path that was asked for.
+    /// The requested path.
     pub path: String,
     /// The method of the JSON-RPC message; empty if there is none.
     pub method: String,
@@ -38,7 +38,7 @@ pub(super) struct Record {
     pub(super) sessions_opened: u64,
     pub(super) sessions_deleted: u64,
     pub(super) received: Vec<Received>,
-    /// How often an armed fault struck a request of each method.
+    /// Faults injected into requests of each method.
     pub(super) injected: BTreeMap<String, u64>,
     /// What was wrong with requests of 2026-07-28.
     pub(super) complaints: Vec<String>,

@@ -40,7 +40,7 @@ pub(super) async fn open(
     wire.end().await
 }
 
-/// Passes on what streams are commands, until they are ended. An error when the client left.
+/// Forwards messages until the stream is ended. An error when the client closed the connection.
 pub(super) async fn follow(
     wire: &mut Wire,
     commands: &mut Receiver<StreamCommand>,

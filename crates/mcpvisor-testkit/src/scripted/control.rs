@@ -71,7 +71,7 @@ impl ScriptedControl {
     #[track_caller]
     pub fn send_on(&self, generation: u64, message: ServerJsonRpcMessage) {
         match self.shared.live().get(&generation) {
-            // A client that just closed its side is no mistake of the test's.
+            // The client may have just closed its side; that is not an error of the test.
             Some(live) => drop(live.outgoing.send(message)),
             None => panic!("generation {generation} has no connection to send {message:?} on"),
         }

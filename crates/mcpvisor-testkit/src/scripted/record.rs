@@ -84,9 +84,9 @@ pub enum EntryKind {
 pub enum Ending {
     /// The client closed its side.
     ByClient,
-    /// The script said so.
+    /// By the script.
     ByScript,
-    /// The control said so.
+    /// By the control.
     ByControl,
     /// The client dropped the server's future.
     Dropped,

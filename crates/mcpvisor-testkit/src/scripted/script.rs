@@ -1,6 +1,6 @@
 //! What a scripted server is: its name, its lists, and how it behaves.
 //!
-//! A script is a plain value. It is read anew for every message, so changing it changes the server
+//! A script is a plain value. It is read for every message, so changing it changes the server
 //! under its clients' eyes. How steps are performed is the session's business.
 
 use std::collections::HashMap;

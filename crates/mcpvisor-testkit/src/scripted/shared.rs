@@ -30,7 +30,7 @@ impl Live {
 
 #[derive(Debug)]
 pub(super) struct Scripts {
-    /// For every generation without a script of its own.
+    /// For every generation without its own script.
     pub(super) common: Script,
     pub(super) by_generation: HashMap<u64, Script>,
 }
@@ -89,7 +89,7 @@ impl Shared {
     }
 }
 
-/// A test that panicked elsewhere must not hide behind a poisoned lock here.
+/// A panic in another test thread must not be hidden by a poisoned lock here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

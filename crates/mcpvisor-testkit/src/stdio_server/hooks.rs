@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::output;
 use super::server::{Request, Server};
 
-/// What makes a server one of its own. Every default is that of a well-behaved one.
+/// How a server differs from a well-behaved one. Every default is well-behaved.
 pub trait ServerHooks: Debug + Send + Sync + 'static {
     /// Who the server says it is.
     fn name(&self) -> &'static str;

@@ -2,7 +2,7 @@
 //!
 //! Written by hand on blocking threads, because it has to start within a few milliseconds and
 //! because its faults must be exact: what is written, what is withheld, and when it dies. Here is
-//! the well-behaved server ([`Server`]); how a binary differs from it is said by its [`ServerHooks`].
+//! the well-behaved server ([`Server`]); a binary differs from it by its [`ServerHooks`].
 
 mod hooks;
 mod journal;

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Whatever refuses to end ends after this, so that a failed test leaves nothing for ever.
 pub const LINGER: Duration = Duration::from_secs(900);
 
-/// The only argument of a process that is no server and only stays.
+/// The only argument of a process that only stays alive.
 const FLAG: &str = "--linger";
 
 /// Starts the same binary as a process that only stays, in the same process group. It holds stdout

@@ -23,7 +23,7 @@ const INVALID_PARAMS: i32 = -32602;
 pub struct Request {
     /// The client's id for it.
     pub id: Value,
-    /// What is asked for.
+    /// The requested method.
     pub method: String,
     /// With what; null if there is nothing.
     pub params: Value,
@@ -143,7 +143,7 @@ impl Server {
         self.answer(request, result);
     }
 
-    /// The answer to `initialize`: the version that was asked for, and all capabilities.
+    /// The answer to `initialize`: the requested version, and all capabilities.
     pub fn welcome(&self, params: &Value) -> Value {
         json!({
             "protocolVersion": params["protocolVersion"],

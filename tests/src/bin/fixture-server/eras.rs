@@ -27,7 +27,7 @@ pub(crate) enum Speaks {
     Modern,
     /// `both`: every era.
     Both,
-    /// `other`: a version that nobody knows.
+    /// `other`: an unknown version.
     Other,
 }
 

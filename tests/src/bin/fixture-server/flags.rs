@@ -27,7 +27,7 @@ pub(crate) struct Flags {
     pub(crate) protocol: Option<String>,
     /// `--flap`: exits right after the handshake.
     pub(crate) flap: bool,
-    /// `--die-after N`: exits once it has answered so many calls.
+    /// `--die-after N`: exits after N answered calls.
     pub(crate) die_after: Option<u64>,
     /// `--ignore-eof`: stays when its stdin is closed.
     pub(crate) ignore_eof: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Flags {
     pub(crate) cancel_log: Option<PathBuf>,
     /// `--era WORD`: which eras of the protocol it speaks; see [`Speaks`].
     pub(crate) era: Speaks,
-    /// `--end-listen N`: ends the first so many requests that listen for changes.
+    /// `--end-listen N`: ends the first N requests that listen for changes.
     pub(crate) end_listen: u32,
     /// `--ttl MS`: its lists are good for so long. From the second list of tools on, it lists the
     /// tool `after_burst` too.
