@@ -456,7 +456,7 @@ async fn certificates_that_hang_keep_only_their_server_from_connecting() {
     let secure = runtime.server("secure").unwrap();
     until_gone("an attempt without an error", || {
         let error = secure.status().last_error;
-        error.is_some_and(|it| it.message.contains("roots.pem does not answer"))
+        error.is_some_and(|it| it.message.contains("roots.pem does not respond"))
     })
     .await;
     bounded("the shutdown", runtime.shutdown(Duration::from_secs(3))).await;
