@@ -1,7 +1,7 @@
 //! The runtime: a fleet of servers under one supervisor.
 //!
-//! Nothing here is global: two runtimes in one process never meet. Handles only send messages and
-//! read snapshots.
+//! There is no global state: two runtimes in one process are independent. Handles only send messages
+//! and read snapshots.
 
 mod builder;
 mod drivers;
@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 pub use self::builder::RuntimeBuilder;
-use self::builder::recall;
+use self::builder::load_cached_catalogs;
 pub(crate) use self::builder::{check_connects, default_governor};
 pub(crate) use self::drivers::check_drivers;
 pub use self::weak::WeakRuntime;
@@ -43,26 +43,26 @@ use crate::server::published::Readiness;
 use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state::pins::HeldTool;
 
-/// How long a forced end of a connection is waited for.
+/// Timeout for the forced end of a connection.
 const FORCED_END: Duration = Duration::from_secs(1);
 
-/// So long there is at least for what is written down for the next run.
+/// Minimum time for saving state at a shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(1);
 
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
-/// It runs on a tokio runtime with the time and the I/O driver, as `#[tokio::main]` has them and
-/// `enable_all()` of tokio's builder gives them. [`RuntimeBuilder::start`] refuses one without the time
-/// driver, and servers over stdio or HTTP on one without the I/O driver.
+/// It needs a tokio runtime with the time and the I/O driver, as with `#[tokio::main]` or
+/// `enable_all()`. [`RuntimeBuilder::start`] fails without the time driver, and for servers over stdio or
+/// HTTP without the I/O driver.
 ///
-/// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle asks for a
-/// shutdown that nobody waits for; [`Runtime::downgrade`] gives a reference that keeps nothing.
+/// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle starts a shutdown
+/// in the background; [`Runtime::downgrade`] gives a weak reference.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     lifeline: Arc<Lifeline>,
 }
 
-/// What all handles of a runtime share. The last one to go asks for the shutdown.
+/// Shared by all handles of a runtime. Dropping the last one starts the shutdown.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     pub(crate) registry: Arc<ServerRegistry>,
@@ -71,22 +71,22 @@ pub(crate) struct Lifeline {
     host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
     next_client: AtomicU32,
-    /// Held by a reload, so that there is one at a time.
+    /// Locked during a reload, so that there is one at a time.
     pub(crate) reloading: tokio::sync::Mutex<Governed>,
 }
 
-/// Who bounds the connects of the fleet, and how.
+/// The limits of concurrent connects and who sets them.
 #[derive(Debug)]
 pub(crate) struct Governed {
-    /// The host does, whatever a config says.
+    /// Set by the embedding program, which overrides the config.
     by_host: bool,
-    /// What the config says.
+    /// The limits of the config.
     connects: Option<GovernorSettings>,
 }
 
 impl Drop for Lifeline {
     fn drop(&mut self) {
-        // A supervisor that is gone has nothing left to shut down.
+        // If the supervisor is gone, there is nothing to shut down.
         let _ = self.supervisor.send_message(SupervisorMessage::Shutdown {
             limit: DROP_SHUTDOWN_LIMIT,
             reply: None,
@@ -94,7 +94,7 @@ impl Drop for Lifeline {
     }
 }
 
-/// Waits until a server is ready, or stays as it is until a person acts.
+/// Waits until a server is ready, or cannot become ready by itself.
 async fn decided(slot: &ServerSlot) {
     if slot.is_gone() {
         return;
@@ -104,7 +104,7 @@ async fn decided(slot: &ServerSlot) {
     let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
 }
 
-/// The status of a server once it has a verdict, or when the time is up.
+/// The status of a server once it has a verdict, or at the deadline.
 async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
     let mut status = slot.published.subscribe_status();
     let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
@@ -115,18 +115,18 @@ async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
     }
 }
 
-/// Writes down what the next run shall know. A file system that hangs holds nobody up for ever.
-async fn write_down(slots: &[Arc<ServerSlot>], due: Instant) {
-    // Each by itself: a file that does not answer holds up no other.
+/// Saves the state for the next run, with a timeout for hung file systems.
+async fn save_state(slots: &[Arc<ServerSlot>], due: Instant) {
+    // Concurrently, so that a hung file delays no other.
     let written = join_all(slots.iter().map(|slot| slot.flush()));
     let due = due.max(Instant::now() + LAST_WRITES);
     if timeout_at(due, written).await.is_err() {
-        tracing::warn!("what the next run shall know could not be written in time");
+        tracing::warn!("saving the state for the next run timed out");
     }
 }
 
-/// Waits for connections whose actors are gone. One whose actor crashed closes by itself, in its own
-/// time; what is still there when the time is up is ended by force, and named.
+/// Waits for connections whose actors are gone. The connection of a crashed actor closes by itself;
+/// those still open at the deadline are killed and returned.
 async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<ServerName> {
     let mut late = Vec::new();
     for slot in slots {
@@ -142,19 +142,19 @@ async fn end_connections(slots: Vec<Arc<ServerSlot>>, due: Instant) -> BTreeSet<
     }
     let due = Instant::now() + FORCED_END;
     for slot in &late {
-        // A future of the host's own program that blocks its thread cannot be ended at all.
+        // An in-process server that blocks its thread cannot be killed at all.
         let _ = timeout_at(due, slot.connection_lock.released()).await;
     }
     late.iter().map(|slot| slot.name().clone()).collect()
 }
 
 impl Runtime {
-    /// Begins the description of a runtime.
+    /// Starts building a runtime.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
-    /// A handle of a server, by a `&str`, a `String` or a [`ServerName`].
+    /// A handle to a server, by a `&str`, a `String` or a [`ServerName`].
     pub fn server(&self, name: impl AsRef<str>) -> Result<ServerHandle, UnknownServer> {
         Ok(self.handle(self.slot(name.as_ref())?, ClientId::DEFAULT, None, None))
     }
@@ -202,7 +202,7 @@ impl Runtime {
         self.lifeline.registry.load().keys().cloned().collect()
     }
 
-    /// The state of every server now, in the order of their names. Never waits.
+    /// The current status of every server, ordered by name. Never waits.
     pub fn status(&self) -> Vec<ServerStatus> {
         let servers = self.lifeline.registry.load();
         servers
@@ -211,12 +211,12 @@ impl Runtime {
             .collect()
     }
 
-    /// What all servers offer together, the last good of each: one pointer load, never waits.
+    /// The catalog of the whole fleet, with the last good lists of each server. Never waits.
     pub fn catalog(&self) -> Arc<FleetCatalog> {
         self.lifeline.catalogs.catalog()
     }
 
-    /// Waits for changes of what all servers offer together, from now on.
+    /// Subscribes to changes of the fleet's catalog.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) {
@@ -249,23 +249,23 @@ impl Runtime {
         Ok(server.call_tool(tool, arguments))
     }
 
-    /// What happens from now on. [`RuntimeBuilder::events`] has the events of the start too.
+    /// Subscribes to events. [`RuntimeBuilder::events`] includes those of the start.
     pub fn events(&self) -> Events {
         self.lifeline.events.subscribe()
     }
 
-    /// Describes an agent's own view of the fleet.
+    /// Builds an agent's view of the fleet.
     pub fn client(&self, name: impl Into<String>) -> ClientBuilder {
         let id = ClientId(self.lifeline.next_client.fetch_add(1, Ordering::Relaxed));
         ClientBuilder::new(self.clone(), name.into(), id)
     }
 
-    /// Waits until the required servers are connected and listed; where none is marked as required, all
-    /// that are enabled. A server that failed for good or was switched off does not end the wait for the
-    /// others. The error names each server that is not ready, and why.
+    /// Waits until the required servers are connected and listed; if none is marked as required, all
+    /// enabled ones. It keeps waiting for the others if a server failed permanently or is disabled. The
+    /// error names each server that is not ready, and why.
     ///
-    /// A server that keeps failing is waited for until the time is up; [`settled`](Self::settled) does
-    /// not wait for its retries.
+    /// It waits for the retries of a failing server until the timeout; [`settled`](Self::settled) does
+    /// not.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let any_required = slots.iter().any(|slot| slot.config().required);
@@ -281,7 +281,7 @@ impl Runtime {
             })
             .collect();
         let all = join_all(wanted.iter().map(|slot| decided(slot)));
-        // Whether the time was up or not, the servers say what they are.
+        // After a timeout too, the statuses tell which servers are ready.
         let _ = tokio::time::timeout(timeout, all).await;
         let servers: Vec<_> = wanted
             .iter()
@@ -309,9 +309,9 @@ impl Runtime {
         }
     }
 
-    /// Waits until every server has connected and listed, has failed, or is switched off, and returns the
-    /// status of each, in the order of their names. [`ServerStatus::verdict`] says which; one that is
-    /// [`Verdict::Pending`] was still on its way when the time was up.
+    /// Waits until every server is connected and listed, has failed, or is disabled. Returns the status
+    /// of each, ordered by name, with its [`ServerStatus::verdict`]: [`Verdict::Pending`] if it had none
+    /// before the timeout.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) {
@@ -329,7 +329,7 @@ impl Runtime {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let due = Instant::now() + timeout.min(MAX_SHUTDOWN);
         let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
-        // What is true by now, unless that is no verdict.
+        // The current status, unless it has no verdict any more.
         let newest = slots.iter().map(|slot| slot.published.status()).zip(first);
         newest
             .map(|(now, then)| match now.verdict() {
@@ -339,13 +339,13 @@ impl Runtime {
             .collect()
     }
 
-    /// Switches a server on. A server that has to be mended is tried again.
+    /// Enables a server. A permanently failed server is tried again.
     pub async fn enable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
         self.control(name.as_ref(), |reply| ServerMessage::Enable { reply })
             .await
     }
 
-    /// Switches a server off: calls in flight may finish, then it is closed. Returns when it is.
+    /// Disables a server: calls in flight may finish, then it is closed. Returns when it is closed.
     pub async fn disable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
         self.control(name.as_ref(), |reply| ServerMessage::Disable { reply })
             .await
@@ -386,8 +386,8 @@ impl Runtime {
         }
     }
 
-    /// The tools of a server that are held back until a person approves them, with what differs from
-    /// what was approved.
+    /// The tools of a server that are held back until a person approves them, with their differences
+    /// from the approved definitions.
     pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
         Ok(self
             .slot(server.as_ref())?
@@ -397,8 +397,8 @@ impl Runtime {
             .to_vec())
     }
 
-    /// Approves a tool that is held back, or all of them, as [`held`](Self::held) shows them now.
-    /// Returns the names of what was approved, once that is kept.
+    /// Approves one held tool, or all of them, as [`held`](Self::held) shows them now. Returns the names
+    /// of the approved tools once they are saved.
     pub async fn approve(
         &self,
         server: impl AsRef<str>,
@@ -410,9 +410,8 @@ impl Runtime {
         self.control(server.as_ref(), message).await
     }
 
-    /// Approves a tool that is held back only as a person has seen it: with the
-    /// [`hash`](HeldTool::hash) that it had then. When the server has changed it again, nothing is
-    /// approved ([`ControlError::NotHeld`]).
+    /// Approves a held tool only if its definition still has this [`hash`](HeldTool::hash). If the
+    /// server changed it again, nothing is approved ([`ControlError::NotHeld`]).
     pub async fn approve_definition(
         &self,
         server: impl AsRef<str>,
@@ -449,7 +448,7 @@ impl Runtime {
             Arc::clone(&self.lifeline.catalogs),
         );
         let slot = Arc::new(slot.added_at_run_time());
-        recall(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
+        load_cached_catalogs(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await
     }
@@ -465,7 +464,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Takes other bounds on connects, and says whether they differ.
+    /// Applies new connect limits. Returns whether they differ.
     pub(crate) fn govern(
         &self,
         governed: &mut Governed,
@@ -476,7 +475,7 @@ impl Runtime {
         }
         governed.connects.clone_from(&connects);
         let settings = connects.unwrap_or_else(default_governor);
-        // One that is gone has nothing left to govern, and the reload says so.
+        // If the supervisor is gone, the reload reports it.
         let message = SupervisorMessage::ReconfigureGovernor(settings);
         let _ = self.lifeline.supervisor.send_message(message);
         true
@@ -494,9 +493,9 @@ impl Runtime {
         answer.await.unwrap_or(Err(ControlError::RuntimeGone))
     }
 
-    /// Ends the runtime within the limit: no new calls, those in flight may finish, then all
-    /// servers are closed at once. A limit shorter than the servers' own close times shrinks every
-    /// step in proportion; what the drain does not use is left to the steps after it.
+    /// Ends the runtime within the limit: no new calls are accepted, those in flight may finish, then
+    /// all servers are closed concurrently. A limit shorter than the servers' close timeouts shrinks
+    /// every step in proportion; time that the drain does not use is left to the later steps.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let due = Instant::now() + limit.min(MAX_SHUTDOWN);
@@ -507,11 +506,11 @@ impl Runtime {
         };
         let mut report = match self.lifeline.supervisor.send_message(message) {
             Ok(()) => answer.await.unwrap_or_default(),
-            // It has ended already.
+            // The supervisor has already ended.
             Err(_) => ShutdownReport::default(),
         };
         report.complete(&slots);
-        write_down(&slots, due).await;
+        save_state(&slots, due).await;
         let forced = end_connections(slots, due).await;
         for closed in &mut report.servers {
             if forced.contains(&closed.server) {
@@ -521,7 +520,7 @@ impl Runtime {
         report
     }
 
-    /// Makes the supervisor panic. For tests of what becomes of the handles.
+    /// Makes the supervisor panic. For tests of the handles.
     #[doc(hidden)]
     pub fn crash_supervisor(&self) {
         let _ = self

@@ -1,4 +1,4 @@
-//! A runtime before it starts: what it is made of, and what is checked first.
+//! Builds and starts a runtime.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::server::slot::ServerSlot;
 use crate::state::file_ops::{FileHook, FileOps};
 use crate::state::state_dir::StateDir;
 
-/// Describes a runtime before it starts.
+/// Builds a runtime.
 #[derive(Debug, Default)]
 pub struct RuntimeBuilder {
     servers: Vec<ServerConfig>,
@@ -36,7 +36,7 @@ pub struct RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Adds the servers of a config, and what it says of the fleet.
+    /// Adds the servers and the fleet settings of a config.
     #[must_use]
     pub fn config(mut self, config: Config) -> Self {
         self.servers.extend(config.servers);
@@ -52,35 +52,35 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many servers may connect at once, whatever a config says.
+    /// Limits concurrent connects, and overrides the config.
     #[must_use]
     pub fn governor(mut self, governor: GovernorSettings) -> Self {
         self.governor = Some(governor);
         self
     }
 
-    /// The name and version that servers are told.
+    /// The client name and version that servers see.
     #[must_use]
     pub fn client_info(mut self, name: impl Into<String>, version: impl Into<String>) -> Self {
         self.client = Some((name.into(), version.into()));
         self
     }
 
-    /// What servers may ask of this program. Nothing, unless it is said here.
+    /// Handles requests of servers. Without callbacks they are declined.
     #[must_use]
     pub fn callbacks(mut self, callbacks: Callbacks) -> Self {
         self.callbacks = callbacks;
         self
     }
 
-    /// Where the runtime keeps what it learned, from one run to the next. Nothing is kept without.
+    /// Where the runtime saves its state for the next run. Without it nothing is saved.
     #[must_use]
     pub fn state_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.state_dir = Some(folder.into());
         self
     }
 
-    /// What happens from the very start on: the first event has the version 1. The reader ends
+    /// Subscribes to events from the start on: the first event has version 1. The reader ends
     /// ([`EventsError::Closed`](crate::EventsError::Closed)) if the runtime does not start.
     ///
     /// ```no_run
@@ -100,8 +100,7 @@ impl RuntimeBuilder {
         self.events.subscribe()
     }
 
-    /// Calls this with the path on the thread of every file operation. For tests of file systems that
-    /// hang.
+    /// Calls this with the path on the thread of every file operation. For tests of hung file systems.
     #[doc(hidden)]
     #[must_use]
     pub fn file_hook(mut self, hook: FileHook) -> Self {
@@ -109,7 +108,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Starts the runtime. Returns at once: servers connect meanwhile, and slow is not failed.
+    /// Starts the runtime. Returns without waiting for servers to connect: slow is not failed.
     pub async fn start(self) -> Result<Runtime, StartError> {
         drivers::check_time()?;
         for server in &self.servers {
@@ -146,7 +145,7 @@ impl RuntimeBuilder {
                 return Err(StartError::DuplicateServer(name));
             }
         }
-        recall(servers.values().cloned().collect(), &host, true).await;
+        load_cached_catalogs(servers.values().cloned().collect(), &host, true).await;
         let registry = Arc::new(ArcSwap::from_pointee(servers));
         let arguments = SupervisorArguments {
             registry: Arc::clone(&registry),
@@ -171,21 +170,21 @@ impl RuntimeBuilder {
     }
 }
 
-/// Takes up what was kept of earlier runs, before anybody asks for it. Each server by itself: a file
-/// that does not answer in time holds up no other.
-pub(super) async fn recall(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
+/// Loads the cached catalogs before the runtime is visible to callers. Concurrently, so that a slow file
+/// delays no other.
+pub(super) async fn load_cached_catalogs(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
     if host.state.is_none() {
         return;
     }
     join_all(slots.iter().map(|slot| slot.load_cached_catalog(show))).await;
 }
 
-/// Refuses bounds that would make the runtime misbehave.
+/// Rejects limits that would make the runtime misbehave.
 pub(crate) fn check_connects(connects: Option<&GovernorSettings>) -> Result<(), InvalidSetting> {
     connects.map_or(Ok(()), GovernorSettings::validate)
 }
 
-/// The bounds on connects for this machine, where nobody says otherwise.
+/// The default limits of concurrent connects on this machine.
 pub(crate) fn default_governor() -> GovernorSettings {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     let mut settings = GovernorSettings::default();

@@ -1,8 +1,8 @@
-//! Whether the tokio runtime has the drivers that are needed.
+//! Checks that the tokio runtime has the required drivers.
 //!
-//! Tokio does not say which drivers a runtime has: what needs a missing one panics. So a timer and a
-//! socket are made as a probe, and the panic is caught. The panic hook of the program is its own: it
-//! reports the panic of a probe that fails, which happens only where the start is refused.
+//! Tokio has no query for its drivers: using a missing one panics. So a timer and a socket are created
+//! as a probe, and the panic is caught. The program's panic hook still reports a failed probe, which
+//! happens only when the start fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::api::error::{ControlError, MissingDriver};
 use crate::api::transport::Transport;
 use crate::config::ServerConfig;
 
-/// Refuses a tokio runtime without timers.
+/// Rejects a tokio runtime without timers.
 pub(super) fn check_time() -> Result<(), MissingDriver> {
     let probe = || drop(tokio::time::sleep(Duration::ZERO));
     survives(probe).then_some(()).ok_or(MissingDriver::Time)
 }
 
-/// Refuses a tokio runtime without I/O, for servers that need it.
+/// Rejects a tokio runtime without I/O for a server that needs it.
 pub(super) fn check_io(transport: &Transport) -> Result<(), MissingDriver> {
     if !transport.needs_io() {
         return Ok(());
@@ -25,7 +25,7 @@ pub(super) fn check_io(transport: &Transport) -> Result<(), MissingDriver> {
     survives(probe_io).then_some(()).ok_or(MissingDriver::Io)
 }
 
-/// Refuses a server that comes, or is reached in another way, at run time.
+/// Checks the drivers for a server that is added or changed at run time.
 pub(crate) fn check_drivers(config: &ServerConfig) -> Result<(), ControlError> {
     check_io(&config.transport).map_err(|problem| ControlError::MissingDriver {
         server: config.name.clone(),

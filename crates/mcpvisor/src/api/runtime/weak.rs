@@ -1,4 +1,4 @@
-//! A reference to a runtime that does not keep it.
+//! A weak reference to a runtime.
 
 use std::sync::{Arc, Weak};
 
@@ -6,9 +6,8 @@ use super::{Lifeline, Runtime};
 
 /// A reference to a [`Runtime`] that does not keep it running.
 ///
-/// The runtime keeps its [`Callbacks`](crate::Callbacks). A callback that holds the runtime, or a handle
-/// or client of it, would keep it for ever: dropping the last one outside would not shut it down. With
-/// this one it does.
+/// The runtime owns its [`Callbacks`](crate::Callbacks). A callback that held the runtime, a handle or a
+/// client would keep it alive forever; one with a weak reference does not.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};
@@ -16,7 +15,7 @@ use super::{Lifeline, Runtime};
 /// use mcpvisor::{Callbacks, Runtime, WeakRuntime};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// // The runtime is there only after its callbacks.
+/// // The callbacks are created before the runtime.
 /// let fleet = Arc::new(OnceLock::<WeakRuntime>::new());
 /// let known = Arc::clone(&fleet);
 /// let callbacks = Callbacks::new().logs(move |ask| {
@@ -35,13 +34,13 @@ use super::{Lifeline, Runtime};
 pub struct WeakRuntime(Weak<Lifeline>);
 
 impl WeakRuntime {
-    /// The runtime, if somebody still has it or a handle of it.
+    /// The runtime, if it or a handle of it still exists.
     pub fn upgrade(&self) -> Option<Runtime> {
         let lifeline = self.0.upgrade()?;
         Some(Runtime { lifeline })
     }
 
-    /// Whether nobody has it any more.
+    /// Whether the runtime is gone.
     #[cfg(feature = "config-files")]
     pub(crate) fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
@@ -49,7 +48,7 @@ impl WeakRuntime {
 }
 
 impl Runtime {
-    /// A reference that does not keep the runtime, for callbacks and for tasks that shall not.
+    /// A weak reference, for callbacks and background tasks.
     pub fn downgrade(&self) -> WeakRuntime {
         WeakRuntime(Arc::downgrade(&self.lifeline))
     }
