@@ -1,4 +1,4 @@
-//! One agent's view of a fleet that it shares with others.
+//! One agent's view of a shared fleet.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::api::runtime::Runtime;
 use crate::catalog::{CatalogChanges, ClientView, FleetCatalog};
 use crate::server::slot::ServerSlot;
 
-/// Describes an agent's view of the fleet.
+/// Builds an agent's view of the fleet.
 #[derive(Debug)]
 pub struct ClientBuilder {
     runtime: Runtime,
@@ -36,18 +36,17 @@ impl ClientBuilder {
         }
     }
 
-    /// At most this many requests of the agent run or wait at once; more wait for their turn
-    /// within their deadlines, in the order in which they came, whatever their
-    /// [priority](crate::Request::priority).
+    /// Limits the agent's concurrent requests. Further ones wait within their deadlines, in order of
+    /// arrival, whatever their [priority](crate::Request::priority).
     #[must_use]
     pub fn quota(mut self, requests: usize) -> Self {
         self.quota = Some(requests.max(1));
         self
     }
 
-    /// The agent sees and calls only tools whose exposed names pass: those that a pattern matches, all
-    /// if there is none, without those that a pattern after `!` matches. `*` is any text, `?` any
-    /// character, and the order does not count.
+    /// Limits the tools that the agent sees and calls, by their exposed names: those that match a
+    /// pattern (all if there is none), except those that match a pattern after `!`. `*` matches any
+    /// text, `?` any character; the order of patterns does not matter.
     ///
     /// ```no_run
     /// # fn example(runtime: mcpvisor::Runtime) {
@@ -60,7 +59,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The view.
+    /// Builds the client.
     pub fn build(self) -> Client {
         let view = (!self.filter.is_open()).then(|| {
             let catalogs = &self.runtime.lifeline().catalogs;
@@ -78,8 +77,7 @@ impl ClientBuilder {
     }
 }
 
-/// One agent among those that share a fleet: its own quota, its own filter, and its fair share of
-/// each server.
+/// One agent of a shared fleet, with a quota, a filter, and a fair share of each server.
 #[derive(Debug, Clone)]
 pub struct Client {
     runtime: Runtime,
@@ -95,7 +93,8 @@ impl Client {
         &self.name
     }
 
-    /// A handle of a server, for this agent, by a `&str`, a `String` or a [`ServerName`](crate::ServerName).
+    /// A handle to a server for this agent, by a `&str`, a `String` or a
+    /// [`ServerName`](crate::ServerName).
     pub fn server(&self, name: impl AsRef<str>) -> Result<ServerHandle, UnknownServer> {
         Ok(self.handle(self.runtime.slot(name.as_ref())?))
     }
@@ -105,7 +104,7 @@ impl Client {
             .handle(slot, self.id, self.quota.clone(), self.view.clone())
     }
 
-    /// What all servers offer this agent, the last good of each: one pointer load, never waits.
+    /// The catalog that this agent sees, with the last good lists of each server. Never waits.
     pub fn catalog(&self) -> Arc<FleetCatalog> {
         match &self.view {
             Some(view) => view.catalog(),
@@ -113,7 +112,7 @@ impl Client {
         }
     }
 
-    /// Waits for changes of what this agent sees, from now on. A change of what its filter hides is none.
+    /// Subscribes to changes of the catalog that this agent sees.
     pub fn catalog_changes(&self) -> CatalogChanges<FleetCatalog> {
         match &self.view {
             Some(view) => view.changes(),

@@ -1,6 +1,6 @@
-//! What happens in a fleet, as a stream of numbered events.
+//! The events of a fleet, as a numbered stream.
 //!
-//! A reader that is too slow is told how many it missed; it never slows the runtime down.
+//! A slow reader learns how many events it missed; it never slows the runtime down.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tokio::sync::broadcast;
 use crate::catalog::ListDiff;
 use crate::fleet::ServerChange;
 
-/// Events that a slow reader may be behind before it misses some.
+/// Buffered events per reader; a reader that is further behind misses some.
 pub const EVENT_BUFFER: usize = 1_024;
 
-/// One thing that happened.
+/// An event.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Event {
-    /// The number of the event in its runtime, rising by one. A gap means that some were missed.
+    /// The sequence number of the event in its runtime. A gap means that some were missed.
     pub version: u64,
-    /// The server that it is about; none if it is about the fleet.
+    /// The server; `None` for an event of the fleet.
     pub server: Option<ServerName>,
-    /// The connection that it came from, or the newest one.
+    /// The connection that it came from, or the latest one.
     pub generation: Generation,
     /// What happened.
     pub kind: EventKind,
@@ -48,17 +48,17 @@ pub enum EventKind {
         /// What caused the change, if something went wrong.
         fault: Option<Fault>,
     },
-    /// An attempt to connect failed. The server that ends on the question which protocol it speaks has
-    /// not failed: the attempt goes on with `initialize`.
+    /// An attempt to connect failed. A server that exits during protocol detection has not failed: the
+    /// attempt continues with `initialize`.
     AttemptFailed {
         /// Which one since the last proven connection.
         attempt: u32,
         /// Why.
         fault: Fault,
-        /// When the next one comes, from now on; none if a person has to act first.
+        /// Time until the next attempt; `None` if a person has to act first.
         retry_in: Option<Duration>,
     },
-    /// A list of the server's changed.
+    /// A list of the server changed.
     CatalogChanged {
         /// Which list.
         list: ListKind,
@@ -76,11 +76,11 @@ pub enum EventKind {
         /// The resource's address.
         uri: String,
     },
-    /// The server sent a notification of its own.
+    /// The server sent a notification that the protocol does not define.
     Custom(CustomNotification),
     /// The server's actor crashed and was restarted.
     ActorRestarted {
-        /// What the panic said.
+        /// The panic message.
         problem: String,
     },
     /// The server was added at run time.
@@ -89,18 +89,18 @@ pub enum EventKind {
     Removed,
     /// Tools are held back until a person approves them.
     ToolsHeld {
-        /// The ones that were not held back before, or differ from what was held back.
+        /// Tools that were not held back before, or whose held definition changed.
         tools: Vec<String>,
     },
-    /// Which of the server's tools are approved is not known, so they are held back; or approvals
-    /// cannot be saved, so they last for this run only. Emitted once while the problem lasts.
+    /// Approvals cannot be read, so the server's tools are held back; or they cannot be saved, so they
+    /// last for this run only. Emitted once while the problem lasts.
     ApprovalsUnavailable {
         /// Which file, what is wrong with it, and what to do.
         problem: String,
     },
     /// A reload changed the server's settings.
     Reconfigured(ServerChange),
-    /// A watched config file changed and was not taken; the fleet goes on as it was.
+    /// A watched config file changed and was rejected; the fleet is unchanged.
     ConfigRejected {
         /// Why.
         problem: String,
@@ -111,7 +111,7 @@ pub enum EventKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
-    /// The reader was too slow; this many events are gone. Read on.
+    /// The reader was too slow and missed this many events. It can continue.
     #[error("{0} events were missed")]
     Lagged(u64),
     /// The runtime has ended.
@@ -119,8 +119,8 @@ pub enum EventsError {
     Closed,
 }
 
-/// A reader of events. One that does not read keeps up to [`EVENT_BUFFER`] of them in memory, log
-/// messages of servers among them: read it, or drop it.
+/// A reader of events. An idle reader keeps up to [`EVENT_BUFFER`] events in memory, including log
+/// messages: read it, or drop it.
 #[derive(Debug)]
 pub struct Events(broadcast::Receiver<Arc<Event>>);
 
@@ -134,7 +134,7 @@ impl Events {
         }
     }
 
-    /// The next event, if one is there already.
+    /// The next event, if one is available.
     pub fn try_recv(&mut self) -> Result<Option<Arc<Event>>, EventsError> {
         match self.0.try_recv() {
             Ok(event) => Ok(Some(event)),
@@ -145,11 +145,11 @@ impl Events {
     }
 }
 
-/// The sender's end, shared by all servers of a runtime.
+/// The sending half, shared by all servers of a runtime.
 #[derive(Debug)]
 pub(crate) struct EventBus(Mutex<Outlet>);
 
-/// A number and its event go out together, so that readers see the numbers rise.
+/// The sequence number and the sender, locked together, so that events are sent in order.
 #[derive(Debug)]
 struct Outlet {
     /// Until the runtime has ended.

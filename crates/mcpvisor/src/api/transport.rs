@@ -1,6 +1,6 @@
-//! How a server is reached, as the host describes it.
+//! How a server is reached.
 //!
-//! A description opens nothing: the connection task of a generation does.
+//! A transport is only a description; the connection task opens it.
 
 pub(crate) mod check;
 
@@ -146,7 +146,7 @@ impl Transport {
         }
     }
 
-    /// What differs in how two servers are reached, as a config names it.
+    /// The config keys in which two transports differ.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         match (&self.0, &other.0) {
             #[cfg(feature = "stdio")]
@@ -161,7 +161,7 @@ impl Transport {
         }
     }
 
-    /// Whether it is the same server that is reached, as far as one can know.
+    /// Whether two transports reach the same server, as far as can be known.
     pub(crate) fn is_reached_as(&self, other: &Self) -> bool {
         self.differences(other).is_empty()
     }
@@ -201,7 +201,7 @@ impl Transport {
         }
     }
 
-    /// What must not be shown of the server, as this process's environment is now.
+    /// The secrets of the transport, with the current environment.
     pub(crate) fn secrets(&self) -> Secrets {
         match &self.0 {
             #[cfg(feature = "stdio")]
