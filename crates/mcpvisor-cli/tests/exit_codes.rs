@@ -132,7 +132,7 @@ fn a_found_config_that_is_not_a_regular_file_is_an_error() {
     for args in [["list"], ["trust"], ["tools"]] {
         let mut command = mcpvisor(&folder.path(""));
         command.args(args);
-        run(command).exits(1).says("mcpvisor.json: it is no file");
+        run(command).exits(1).says("mcpvisor.json: not a file");
     }
 }
 

@@ -547,7 +547,7 @@ fn a_variable_that_is_not_utf8_is_not_reported_as_unset() {
     let mut command = folder.command(&["list"]);
     command.env("ODD_VARIABLE", std::ffi::OsStr::from_bytes(b"a\xff"));
     let ran = run(command);
-    ran.exits(0).says("is no text in UTF-8");
+    ran.exits(0).says("is not valid UTF-8");
     assert!(!ran.stderr.contains("not set"), "{ran:?}");
 }
 
