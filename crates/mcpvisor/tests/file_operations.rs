@@ -25,20 +25,20 @@ const OPERATIONS: [&str; 11] = [
 
 /// Where that is bounded, and by what.
 const BOUNDED: [(&str, &str); 8] = [
-    ("file_ops.rs", "it has the bounds"),
-    ("state_dir.rs", "within operations of its users"),
+    ("state/file_ops.rs", "it has the bounds"),
+    ("state/state_dir.rs", "within operations of its users"),
     (
         "config/source.rs",
         "CONFIG_OPS; the writer of a pipe is waited for",
     ),
-    ("config/found.rs", "CONFIG_OPS"),
-    ("config/trust.rs", "TrustStore::within"),
-    ("watch.rs", "Watcher::look"),
+    ("config/lookup.rs", "CONFIG_OPS"),
+    ("state/trust.rs", "TrustStore::within"),
+    ("fleet/watch.rs", "the timeout of a watched config"),
     (
         "link/stdio/resolve.rs",
         "the thread that starts children, and LOCATE_OPS",
     ),
-    ("link/stdio/described.rs", "LOCATE_OPS"),
+    ("link/stdio/display.rs", "LOCATE_OPS"),
 ];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -99,7 +99,7 @@ impl Machine {
             call.retries,
             settings,
         );
-        call.record_send(known);
+        call.record_failed_send(known);
         let (client, known, deadline) = (call.client, call.known, call.deadline);
         match action {
             RetryAction::Retry => self.queue_retry(now, id, generation),

@@ -92,7 +92,7 @@ impl Machine {
             &self.settings,
         );
         if returned.written {
-            call.record_send(Known::Unknown);
+            call.record_failed_send(Known::Unknown);
         }
         let (client, was_sent) = (call.client, call.was_sent());
         match decision.action {
@@ -107,8 +107,8 @@ impl Machine {
         }
     }
 
-    /// Connected: queued calls no longer wait for a reconnect, so its limit does not apply.
-    pub(super) fn lift_reconnect_wait(&mut self, now: Now) {
+    /// Connected: the limit of waiting for a reconnect no longer applies, and queued calls start.
+    pub(super) fn resume_queued_calls(&mut self, now: Now) {
         for id in self.calls.select(TrackedCall::is_queued) {
             self.calls.move_to(id, CallPlace::Queued { until: None });
         }

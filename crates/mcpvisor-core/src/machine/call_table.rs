@@ -82,8 +82,8 @@ impl TrackedCall {
         self.known != Known::NotSent
     }
 
-    /// Counts one send and what is known of it. An unknown outcome stays unknown.
-    pub(super) fn record_send(&mut self, known: Known) {
+    /// Counts a send that failed, and what is known of it. An unknown outcome stays unknown.
+    pub(super) fn record_failed_send(&mut self, known: Known) {
         if self.known != Known::Unknown {
             self.known = known;
         }

@@ -1,7 +1,7 @@
 //! The way to a connection: backing off, waiting for a permit, opening and closing, paced by the budget.
 //!
-//! Every path to another connect goes through [`Machine::schedule_connect`], so nothing retries outside
-//! the budget.
+//! Retries by themselves go through [`Machine::schedule_connect`], which asks the budget. Connects that
+//! a person or a call requests, and the one repeat in the other era, do not.
 
 use std::time::{Duration, Instant};
 
@@ -169,7 +169,7 @@ impl Machine {
         if !lists.contains(&ListKind::Tools) {
             self.release_tool_retries(now, generation, FetchOutcome::Refused);
         }
-        self.lift_reconnect_wait(now);
+        self.resume_queued_calls(now);
     }
 
     pub(super) fn open_failed(&mut self, now: Now, end: ConnectionEnd) {

@@ -153,7 +153,7 @@ pub fn decide(
     retries_used: u8,
     settings: &ServerSettings,
 ) -> RetryDecision {
-    let (known, action) = first_retry(failure, safety, policy, settings);
+    let (known, action) = retry_table(failure, safety, policy, settings);
     // Sending what was never sent is not a retry: no policy forbids it and it is not counted.
     let first_sending = known == Known::NotSent;
     let allowed = policy != RetryPolicy::Never && retries_used < MAX_RETRIES;
@@ -168,7 +168,7 @@ pub fn decide(
 }
 
 /// The table, for a request that may still be retried.
-fn first_retry(
+fn retry_table(
     failure: RequestFailure,
     safety: Safety,
     policy: RetryPolicy,

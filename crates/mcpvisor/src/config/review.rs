@@ -36,7 +36,7 @@ const SHOWN_KEYS: &[&str] = &[
     "enabled",
     "start",
     "pin",
-    "trustAnnotations",
+    "trusted",
 ];
 
 /// What a config would start, without its secrets.

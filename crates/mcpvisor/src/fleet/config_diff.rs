@@ -20,10 +20,10 @@ pub enum ServerChange {
     Removed,
     /// It is reached in another way: its connection is replaced after calls in flight have finished.
     Restarted {
-        /// The settings that differ.
+        /// The differences that cause the restart; others are applied with it.
         why: Vec<&'static str>,
     },
-    /// Settings changed that keep its connection and its calls.
+    /// Settings changed that need no new connection; `enabled` among them enables or disables it.
     Adjusted {
         /// The settings that differ.
         what: Vec<&'static str>,

@@ -10,12 +10,13 @@ use super::outgoing::cancel_notification;
 use super::{Inbound, LinkDown, PendingRequests};
 
 /// One open connection to one server. Implement this for a new transport, and open the link where
-/// the connection task is spawned (`connection/`).
+/// the connection task is spawned (`connection/task.rs`).
 ///
 /// One connection task owns the link: it pushes messages, waits for inbound ones and closes the
 /// link at the end. Dropping a link without [`Link::close`] kills the other side.
 pub(crate) trait Link: Send {
-    /// Queues a message in order, without waiting. Returns its position in the outgoing stream.
+    /// Queues a message in order, without waiting. Returns its position in the outgoing stream, in
+    /// whatever unit [`Link::sent`] counts.
     ///
     /// The error says why the message can never be sent.
     fn push(&mut self, message: ClientJsonRpcMessage) -> Result<u64, String>;
@@ -40,7 +41,8 @@ pub(crate) trait Link: Send {
     }
 
     /// Discards unsent messages at this position and after. Their callers were told that the
-    /// messages were not sent, so they must not be sent later.
+    /// messages were not sent, so they must not be sent later. The default is right only for a link
+    /// that keeps no queue of its own.
     fn withdraw(&mut self, _from: u64) {}
 
     /// Whether another request can be queued now.

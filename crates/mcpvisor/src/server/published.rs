@@ -23,7 +23,7 @@ pub(crate) struct Published {
     name: ServerName,
     status: watch::Sender<ServerStatus>,
     readiness: watch::Sender<Readiness>,
-    /// Counted here as well, since they change without a new status.
+    /// The calls in flight and waiting, which change without a new status.
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
     /// From the handshake of the last connection that came up.
@@ -80,8 +80,8 @@ impl Published {
         self.status.send_modify(|status| status.instance = instance);
     }
 
-    /// Publishes a status. Readiness changes once in many changes of the status, so that only
-    /// then are those woken that wait for the server.
+    /// Publishes a status. Readiness changes rarely, so it has a channel of its own: tasks that wait
+    /// for the server are not woken by every status.
     pub(crate) fn publish_status(&self, status: ServerStatus) {
         let readiness = Readiness::of(&status);
         self.status.send_replace(status);

@@ -416,7 +416,7 @@ async fn a_command_that_cannot_start_reports_why_and_what_to_do() {
         (
             StdioCommand::new("no-such-command"),
             CommandNotFound,
-            "PATH was searched",
+            "full path",
         ),
         (StdioCommand::new(""), CommandNotFound, "install it"),
         (
@@ -424,7 +424,7 @@ async fn a_command_that_cannot_start_reports_why_and_what_to_do() {
             CommandNotFound,
             "install it",
         ),
-        (found("sh"), CommandNotFound, "PATH was searched"),
+        (found("sh"), CommandNotFound, "full path"),
         (found("locked"), NotExecutable, "chmod"),
         (StdioCommand::new(&locked), NotExecutable, "chmod"),
         (StdioCommand::new(&lost), NotExecutable, "interpreter"),
