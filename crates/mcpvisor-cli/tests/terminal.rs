@@ -122,7 +122,7 @@ fn keys_filter_sort_and_open_details() {
         line.contains(" connected ") && line.contains(" 3 ")
     });
     pty.types("?");
-    pty.shows("round trips of our own");
+    pty.shows("round trips of pings");
     pty.types("x");
     // A smaller terminal shows less, and what matters most.
     pty.resize(10, 60);
@@ -157,7 +157,7 @@ fn a_panic_restores_the_terminal_and_is_readable() {
     assert_ne!(pty.ends(), 0);
     assert!(pty.written().contains("\u{1b}[?1049h"), "it had the screen");
     pty.assert_restored();
-    pty.shows("asked to panic");
+    pty.shows("MCPVISOR_PANIC_SCREEN is set");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn the_demo_is_a_live_screen_that_ends_with_a_summary() {
         30,
         110,
     );
-    pty.shows("what happens");
+    pty.shows(" events ");
     pty.awaits("the fault", |screen| screen.contains("kill -9"));
     pty.awaits("the outcome", |screen| screen.contains("outcome unknown"));
     assert!(pty.is_alternate());
@@ -183,7 +183,7 @@ fn the_demo_is_a_live_screen_that_ends_with_a_summary() {
 fn the_demo_can_be_quit_at_any_time() {
     let folder = Folder::with(&json!({}));
     let mut pty = Pty::start(&folder.path(""), &["demo"], 30, 110);
-    pty.shows("what happens");
+    pty.shows(" events ");
     pty.types("q");
     assert_eq!(pty.ends(), 130);
     pty.assert_restored();
@@ -297,11 +297,11 @@ fn a_form_is_asked_field_by_field_and_checked() {
     pty.shows("shop asks:\n│ Which \\u{1b}[2Jcheese?");
     for (question, typed) in [
         ("one of these", "3"),
-        ("none of the choices", "2"),
+        ("not one of the choices", "2"),
         ("a whole number", "twenty"),
-        ("no whole number", "20"),
+        ("not a whole number", "20"),
         ("at least 50", "200"),
-        ("text; may be empty", ""),
+        ("text; optional", ""),
     ] {
         pty.awaits(question, |screen| {
             let mut last = screen.trim_end().lines().rev();
@@ -396,16 +396,16 @@ fn input_after_a_withdrawn_question_does_not_answer_it() {
     let browser = browser(&folder);
     let env = [("BROWSER", browser.as_str())];
     let mut pty = Pty::start_with(&folder.path(""), &CALL, &env, 30, 100);
-    pty.shows("open it in the browser? [y/N]");
+    pty.shows("Open it in the browser? [y/N]");
     folder.goes_on(1);
-    pty.shows("the question was taken back");
+    pty.shows("question withdrawn");
     pty.shows("│ may I continue?");
-    pty.shows("agree? [y/N]");
+    pty.shows("Agree? [y/N]");
     // At once: too soon for someone who has read it, unless this machine is slow.
     pty.types("y\r");
     let answered = || std::fs::read_to_string(folder.path("answers")).is_ok();
     pty.awaits("an answer", |screen| {
-        screen.contains("once more:") || answered()
+        screen.contains("Answer again:") || answered()
     });
     while !answered() {
         pty.types("y\r");
@@ -421,11 +421,11 @@ fn input_typed_before_a_question_does_not_answer_it() {
     let folder = wavering();
     let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
     // Half a line, which the person would have ended.
-    pty.shows("open it in the browser? [y/N]");
+    pty.shows("Open it in the browser? [y/N]");
     pty.types("y");
     pty.shows("[y/N] y");
     folder.goes_on(1);
-    pty.shows("agree? [y/N]");
+    pty.shows("Agree? [y/N]");
     // Not the haste is looked at here.
     std::thread::sleep(Duration::from_millis(600));
     pty.types("\r");
@@ -445,7 +445,7 @@ fn progress_is_shown_again_after_a_withdrawn_question() {
     let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
     pty.shows("[y/N]");
     folder.goes_on(1);
-    pty.shows("the question was taken back");
+    pty.shows("question withdrawn");
     folder.goes_on(2);
     pty.awaits("the bar", |screen| screen.contains("50 %"));
     std::fs::write(folder.path("enough"), "").unwrap();
