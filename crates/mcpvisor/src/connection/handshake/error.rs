@@ -3,6 +3,8 @@
 use mcpvisor_core::machine::{Action, ConnectionEnd, Fault, FaultClass, PermanentFailure};
 use mcpvisor_core::retry::RequestFailure;
 use rmcp::ErrorData;
+use rmcp::model::ErrorCode;
+use serde_json::Value;
 
 use crate::connection::{era, faults};
 use crate::link::LinkDown;
@@ -54,7 +56,7 @@ impl HandshakeError {
                 retry_after: None,
             },
             Self::OtherEra(down) => ConnectionEnd::TryOtherEra(faults::link_down(&down, slot)),
-            Self::Refused(error) if mentions_version(&error) => {
+            Self::Refused(error) if refuses_version(&error) => {
                 incompatible(slot, &format!("it answered {}", offered_versions(&error)))
             }
             Self::Refused(error) => failed(
@@ -104,11 +106,11 @@ fn request_failed(
     }
 }
 
-fn mentions_version(error: &ErrorData) -> bool {
-    error
-        .message
-        .to_ascii_lowercase()
-        .contains("protocol version")
+/// Whether the server refused the protocol version: by the code of the modern era, or by naming the
+/// versions that it supports, as older ones do.
+fn refuses_version(error: &ErrorData) -> bool {
+    let supported = error.data.as_ref().and_then(|data| data.get("supported"));
+    error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION || supported.is_some_and(Value::is_array)
 }
 
 /// The text of a refusal, with the versions that it names.
@@ -139,4 +141,20 @@ fn incompatible(slot: &ServerSlot, theirs: &str) -> ConnectionEnd {
         ),
         action,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_version_is_recognised_by_code_or_data_and_never_by_its_text() {
+        let error = |code, data| ErrorData::new(ErrorCode(code), "protocol version", data);
+        let versions = json!({ "supported": ["2024-11-05"] });
+        assert!(refuses_version(&error(-32022, None)));
+        assert!(refuses_version(&error(-32602, Some(versions))));
+        assert!(!refuses_version(&error(-32602, None)));
+    }
 }
