@@ -1,8 +1,8 @@
-//! A server is killed in the middle of a call and comes back by itself.
+//! A server is killed during a call and reconnects automatically.
 //!
 //! `cargo run -p mcpvisor --example crash_and_recovery`
 //!
-//! The program is its own server: started with `serve`, it speaks MCP on its stdin and stdout.
+//! The program is its own server: started with `serve`, it serves MCP on its stdin and stdout.
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         fragile.status().generation
     );
 
-    // The call was sent, and nobody can know whether it ran: it is not repeated.
+    // The call was sent and its outcome is unknown, so it is not retried.
     match fragile.call_tool("die", json!({})).await {
         Err(CallError::OutcomeUnknown { cause, .. }) => println!("outcome unknown: {cause}"),
         other => return Err(format!("expected an unknown outcome, got {other:?}").into()),

@@ -1,4 +1,4 @@
-//! Many servers at once: a fleet of twenty, called from many tasks, with its events.
+//! A fleet of twenty servers, called from many tasks, with its events.
 //!
 //! `cargo run -p mcpvisor --example many_servers`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("every one of them answered");
 
-    // One goes, the others do not notice.
+    // Disabling one server does not affect the others.
     runtime.disable("adder-7").await?;
     let off = runtime
         .server("adder-7")?

@@ -1,5 +1,5 @@
-//! A model that calls tools: it is offered those that there are, reads results and errors as text, and
-//! is offered others when the fleet changes. The model here follows a script.
+//! A model that calls tools: it gets the available tools, reads results and errors as text, and
+//! gets the new tools when the fleet changes. The model here follows a script.
 //!
 //! `cargo run -p mcpvisor --example model_loop`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -37,15 +37,14 @@ fn weather(name: &str) -> Result<ServerConfig, mcpvisor::InvalidServerName> {
     ServerConfig::new(name, Transport::in_process(Weather))
 }
 
-/// What the model wants called, from the tools that it is offered: all of them at once, and one that it
-/// made up.
+/// The calls of the model: every offered tool once, and one that does not exist.
 fn model(tools: &[Value]) -> Vec<(String, Value)> {
     let offered = tools.iter().filter_map(|tool| tool["name"].as_str());
     let names = offered.chain(["weather__yesterday"]);
     names.map(|name| (name.to_owned(), json!({}))).collect()
 }
 
-/// One call of the model's, as the text that it reads.
+/// Runs one call of the model and returns the text that it reads.
 async fn answer(agent: &Client, tool: &str, arguments: Value) -> String {
     match agent.call(tool, arguments) {
         Ok(request) => request.deadline(Duration::from_secs(5)).await.model_text(),
@@ -75,7 +74,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         if turn == 1 {
             runtime.add(weather("other")?).await?;
-            // Returns with the first change: the tools of the server that was added.
+            // Returns on the first change: the tools of the added server.
             changes.changed().await;
         }
     }

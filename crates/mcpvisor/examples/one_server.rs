@@ -1,4 +1,4 @@
-//! One server in this process: name it, call it, shut it down.
+//! One server in this process: configure it, call it, shut it down.
 //!
 //! `cargo run -p mcpvisor --example one_server`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]

@@ -1,4 +1,4 @@
-//! Two agents share one fleet: each has its own quota and its fair share of the waiting line.
+//! Two agents share one fleet. Each has its own quota and a fair share of the queue.
 //!
 //! `cargo run -p mcpvisor --example two_agents`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
@@ -25,7 +25,7 @@ impl Slow {
 #[tool_handler]
 impl ServerHandler for Slow {}
 
-/// Calls the tool many times at once, and says how long the slowest call took.
+/// Calls the tool many times concurrently. Returns the duration of the slowest call.
 async fn work(agent: Client, calls: usize) -> Result<Duration, mcpvisor::CallError> {
     let Ok(server) = agent.server("slow") else {
         return Ok(Duration::ZERO);
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Runtime::builder().server(server).start().await?;
     runtime.ready(Duration::from_secs(5)).await?;
 
-    // The greedy agent has four hundred calls in the line before the modest one asks for four.
+    // The greedy agent queues four hundred calls before the modest one makes four.
     let greedy = runtime.client("greedy").build();
     let modest = runtime.client("modest").quota(4).build();
     let greedy = tokio::spawn(work(greedy, 400));

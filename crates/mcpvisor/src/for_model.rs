@@ -1,7 +1,7 @@
-//! What a language model reads: tools as JSON, results and errors as text.
+//! Formats tools as JSON, and results and errors as text, for a language model.
 //!
-//! A model is offered the tools of a catalog in the shape that its API takes, names one of them by its
-//! exposed name, and reads what came of the call as text, whatever came of it:
+//! The model gets the tools of a catalog in the format of its API and calls one by its exposed
+//! name. It reads the outcome, success or error, as text:
 //!
 //! ```no_run
 //! use mcpvisor::Runtime;
@@ -22,10 +22,10 @@
 //! }
 //! ```
 //!
-//! Descriptions and results are the server's words, handed on as they came: treat them as input that is
-//! not to be trusted. Errors say in one or two sentences what is known and whether a retry makes sense.
-//! They have nothing of a child's stderr ([`CallError::stderr`](crate::CallError::stderr)) and no secret
-//! of a config; a server that repeats a secret in an answer of its own is not stopped.
+//! Descriptions and results are unmodified server text: treat them as untrusted input. Errors state
+//! in one or two sentences what is known and whether a retry makes sense. They contain no stderr of
+//! a child process ([`CallError::stderr`](crate::CallError::stderr)) and no secret of a config. A
+//! secret that the server repeats in its own answer is not removed.
 
 mod error;
 mod result;
@@ -36,18 +36,18 @@ use serde_json::{Value, json};
 use crate::api::error::UnknownTool;
 use crate::catalog::{FleetCatalog, FleetTool};
 
-/// The longest text for a model, in bytes, where nothing else is said.
+/// The default length limit for model text, in bytes.
 pub const TEXT_LIMIT: usize = 32 * 1024;
 
-/// The least that [`ModelText::model_text_within`] takes as a limit: a note of what was cut fits in it.
+/// The smallest limit of [`ModelText::model_text_within`]. It leaves room for the truncation note.
 pub const LEAST_TEXT_LIMIT: usize = 256;
 
 /// Text for a model.
 ///
-/// Implemented for results of tools, for errors of calls, and for a `Result` of both.
+/// Implemented for tool results, for call errors, and for a `Result` of both.
 pub trait ModelText {
-    /// The text, at most `limit` bytes ([`LEAST_TEXT_LIMIT`] if it is less). What is longer is cut, and
-    /// the end of the text says so.
+    /// The text, at most `limit` bytes; a lower limit than [`LEAST_TEXT_LIMIT`] is raised to it.
+    /// Longer text is truncated and ends with a note about it.
     fn model_text_within(&self, limit: usize) -> String;
 
     /// The text, at most [`TEXT_LIMIT`] bytes.
@@ -65,7 +65,7 @@ impl<T: ModelText, E: ModelText> ModelText for Result<T, E> {
     }
 }
 
-/// A model named a tool that does not exist.
+/// The model called a tool that does not exist.
 impl ModelText for UnknownTool {
     fn model_text_within(&self, limit: usize) -> String {
         let mut text = Bounded::new(limit);
@@ -76,26 +76,26 @@ impl ModelText for UnknownTool {
     }
 }
 
-/// A tool as OpenAI's function calling takes it:
-/// `{"type": "function", "function": {"name", "description", "parameters"}}`. The name is the
-/// [exposed](FleetTool::exposed) one, and the parameters are always the schema of an object.
+/// A tool in the format of OpenAI's function calling: `{"type": "function", "function": {"name",
+/// "description", "parameters"}}`. The name is the [exposed](FleetTool::exposed) one, and the
+/// parameters are always an object schema.
 pub fn openai_tool(tool: &FleetTool) -> Value {
     let function = described(tool, "parameters");
     json!({ "type": "function", "function": function })
 }
 
-/// Every tool of a catalog, as [`openai_tool`] has it.
+/// All tools of a catalog, each as an [`openai_tool`].
 pub fn openai_tools(catalog: &FleetCatalog) -> Vec<Value> {
     catalog.tools().map(openai_tool).collect()
 }
 
-/// A tool as Anthropic's Messages API takes it: `{"name", "description", "input_schema"}`. The name is the
-/// [exposed](FleetTool::exposed) one, and the schema is always that of an object.
+/// A tool in the format of Anthropic's Messages API: `{"name", "description", "input_schema"}`. The
+/// name is the [exposed](FleetTool::exposed) one, and the schema is always an object schema.
 pub fn anthropic_tool(tool: &FleetTool) -> Value {
     Value::Object(described(tool, "input_schema"))
 }
 
-/// Every tool of a catalog, as [`anthropic_tool`] has it.
+/// All tools of a catalog, each as an [`anthropic_tool`].
 pub fn anthropic_tools(catalog: &FleetCatalog) -> Vec<Value> {
     catalog.tools().map(anthropic_tool).collect()
 }
@@ -114,8 +114,8 @@ fn described(tool: &FleetTool, schema: &str) -> JsonObject {
     described
 }
 
-/// The schema of a tool's arguments, which are an object whatever the server says of them. Models' APIs
-/// refuse a schema that does not say so, or that has no properties.
+/// The schema of a tool's arguments, forced to be an object schema: model APIs reject a schema
+/// without `type: object` or without `properties`.
 fn object_schema(schema: &JsonObject) -> JsonObject {
     let mut schema = schema.clone();
     if schema.get("type").and_then(Value::as_str) != Some("object") {
@@ -127,11 +127,11 @@ fn object_schema(schema: &JsonObject) -> JsonObject {
     schema
 }
 
-/// A text that grows up to a limit, and counts what it had no room for.
+/// A text with a length limit that counts the bytes it dropped.
 struct Bounded {
     text: String,
     limit: usize,
-    /// All that was pushed.
+    /// The total length, including dropped bytes.
     length: usize,
 }
 
@@ -154,7 +154,7 @@ impl Bounded {
         self.text.push_str(start(part, room));
     }
 
-    /// Begins another line, unless it is the first.
+    /// Starts a new line, unless the text is empty.
     fn line(&mut self) {
         if !self.is_empty() {
             self.push("\n");
@@ -166,7 +166,7 @@ impl Bounded {
             return self.text;
         }
         let note = |shown: usize| format!("\n[cut: {shown} of {} bytes are shown]", self.length);
-        // The note is longest if all of it were shown.
+        // Reserve room for the note at its longest.
         let shown = start(&self.text, self.limit - note(self.limit).len()).len();
         let note = note(shown);
         self.text.truncate(shown);
@@ -175,7 +175,7 @@ impl Bounded {
     }
 }
 
-/// The start of a text, at most so many bytes.
+/// The start of a text, at most `limit` bytes.
 fn start(text: &str, limit: usize) -> &str {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {

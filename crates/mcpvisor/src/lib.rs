@@ -41,11 +41,11 @@ pub use mcpvisor_core::{
     Priority, RetryPolicy, ServerName, ServerSettings, StateName, Suspicion, exposed_name,
     may_expose,
 };
-/// The crate of the protocol's types: `mcpvisor::rmcp::model` has those that calls, catalogs and callbacks
-/// take and return.
+/// The crate of the protocol types: `mcpvisor::rmcp::model` has the types that calls, catalogs and
+/// callbacks take and return.
 ///
-/// It marks what the protocol deprecates, so a program that *names* one of these types gets a warning
-/// (`use of deprecated …`), although servers of the older versions still need them:
+/// rmcp marks types that the protocol deprecates. A program that *names* one of them gets a warning
+/// (`use of deprecated …`), although servers of older versions still need them:
 ///
 /// | for | types | what to do |
 /// |---|---|---|
@@ -55,7 +55,8 @@ pub use mcpvisor_core::{
 /// | [`ServerHandle::info`] | `ServerInfo`, which is the older handshake's answer | name `ServerPeerInfo` instead |
 /// | [`ServerHandle::subscribe`] | none: the method does what the server's version needs | nothing |
 ///
-/// Using a value without naming its type, as a closure of [`Callbacks::logs`] does, warns of nothing.
+/// Using a value without naming its type, as in a closure of [`Callbacks::logs`], causes no
+/// warning.
 pub use rmcp;
 
 pub use api::callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};

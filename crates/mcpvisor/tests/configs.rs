@@ -1,5 +1,5 @@
-//! Config files as people have them: broken ones, each with its diagnostic; those of other clients,
-//! read as they are; and our own, which the JSON Schema knows.
+//! Realistic config files: broken ones with their diagnostics, unmodified files of other clients,
+//! and our own, which must match the JSON Schema.
 
 #![cfg(all(feature = "diagnostics", feature = "stdio", feature = "http"))]
 #![allow(
@@ -16,10 +16,10 @@ use mcpvisor::config::{Arguments, ConfigSource, Severity, schema};
 use mcpvisor::{Config, ServerConfig};
 use serde_json::{Value, json};
 
-/// Stands in every broken file where a secret could.
+/// A fake secret in every broken file, which no diagnostic may show.
 const CANARY: &str = "c4n4ry-7f3a";
 
-/// What renews the snapshots and the schema.
+/// The command that updates the snapshots and the schema.
 const RENEW: &str = "INSTA_UPDATE=always MCPVISOR_RENEW=1 cargo test -p mcpvisor --test configs";
 
 fn folder(name: &str) -> PathBuf {
@@ -27,7 +27,7 @@ fn folder(name: &str) -> PathBuf {
     tests.join("configs").join(name)
 }
 
-/// The files of a folder, by name, as if they lay in the working folder.
+/// The files of a folder, by name, with paths as if they were in the working directory.
 fn files(name: &str) -> BTreeMap<String, ConfigSource> {
     let entries = std::fs::read_dir(folder(name)).unwrap();
     let read = |entry: std::fs::DirEntry| {
@@ -38,7 +38,7 @@ fn files(name: &str) -> BTreeMap<String, ConfigSource> {
     entries.map(|entry| read(entry.unwrap())).collect()
 }
 
-/// What the variables of the fixtures hold.
+/// The values of the variables in the fixtures.
 fn variable(name: &str) -> Option<String> {
     match name {
         "HOME" => Some("/home/ada".to_owned()),
@@ -119,7 +119,7 @@ fn a_broken_entry_leaves_the_good_one_alone() {
     assert!(seen > 20);
 }
 
-/// The servers of a file: name, transport, whether enabled; and what was said about them.
+/// The servers of a file (name, transport, whether enabled) and its warnings.
 fn summary(config: &Config) -> (Vec<String>, Vec<&str>) {
     let server = |server: &ServerConfig| {
         let off = if server.enabled { "" } else { " off" };
@@ -132,7 +132,7 @@ fn summary(config: &Config) -> (Vec<String>, Vec<&str>) {
     (config.servers.iter().map(server).collect(), said.collect())
 }
 
-/// What is expected of each file: its servers, and the warnings.
+/// The expected servers and warnings of each file.
 fn expected() -> BTreeMap<&'static str, (&'static [&'static str], Vec<String>)> {
     let read_as = |unit, text| {
         format!(
@@ -220,7 +220,7 @@ fn what_other_clients_say_is_understood() {
     assert_eq!(server("kiro.json", "web").tools.deny, ["post"]);
 }
 
-/// The entry as it is written down, arguments included.
+/// The entry as JSON, including its arguments.
 fn written(file: &str, name: &str) -> Value {
     server(file, name).to_json(Arguments::Shown).unwrap()
 }
@@ -332,7 +332,7 @@ fn what_is_written_down_is_read_as_the_same_fleet() {
             let servers = config.servers.iter();
             servers.map(|one| one.settings.clone()).collect::<Vec<_>>()
         };
-        // An object of JSON has no order.
+        // JSON objects are unordered.
         let sorted = |mut config: Config| {
             config
                 .servers
@@ -361,7 +361,7 @@ fn the_schema_in_the_documentation_is_that_of_the_reader() {
     );
 }
 
-/// A file of JSON as the value that a validator takes.
+/// A JSON file as the value for a validator.
 fn plain(source: &ConfigSource) -> Value {
     let parsed =
         jsonc_parser::parse_to_ast(source.text(), &Default::default(), &Default::default());
@@ -439,7 +439,7 @@ fn documented_defaults() -> Value {
         let Some(key) = key.strip_prefix('`').and_then(|key| key.strip_suffix('`')) else {
             continue;
         };
-        // A default in words, such as "never", is the absence of a value.
+        // A default in words, such as "never", means that the key is absent.
         if ["never", "all", "none", "found out"].contains(default) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Programs that embed the runtime, as their authors write them.
+//! Programs that embed the runtime, written as users would write them.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use mcpvisor::{
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// Nothing here takes longer, unless it hangs.
+/// Timeout for every step.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
@@ -81,7 +81,7 @@ async fn requests_go_into_combinators_as_they_are() {
     tasks.spawn(server.call_tool("hello", json!({})).deadline(DEADLINE));
     tasks.join_next().await.unwrap().unwrap().unwrap();
 
-    // One that is polled in a loop goes on where it was, and is sent once.
+    // A request that is polled in a loop resumes and is sent only once.
     let mut waiting = server.call_tool("wait", json!({}));
     for _ in 0..3 {
         tokio::select! {
@@ -89,7 +89,7 @@ async fn requests_go_into_combinators_as_they_are() {
             answer = server.call_tool("hello", json!({})) => drop(answer.unwrap()),
         }
     }
-    // The actor counts, and may be a moment behind.
+    // The actor counts the calls, so the status may lag behind.
     let in_flight = async |count| {
         while server.status().in_flight != count {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -101,7 +101,7 @@ async fn requests_go_into_combinators_as_they_are() {
     runtime.shutdown(DEADLINE).await;
 }
 
-/// A service that must not miss what happens while it starts.
+/// A service that must not miss events during the start.
 #[tokio::test]
 async fn the_events_of_the_start_are_all_there() {
     let builder = Runtime::builder().server(greeter("a")).server(greeter("b"));
@@ -165,7 +165,7 @@ async fn a_server_is_named_by_text_or_by_its_name() {
     assert!(runtime.server(&name).is_err());
 }
 
-/// Agents that offer their models what there is, and follow it when it changes.
+/// Agents that offer the available tools to their models and follow changes.
 #[tokio::test]
 async fn agents_follow_the_catalog() {
     let (runtime, server) = started().await;
@@ -186,7 +186,7 @@ async fn agents_follow_the_catalog() {
     let answers = join_all(calls).await;
     assert!(answers.iter().all(|answer| answer.model_text() == "hello"));
 
-    // A reconnect lists the same again, and is no change; neither is what happens elsewhere.
+    // A reconnect with the same lists is not a change; nor is a change of another server.
     runtime.reconnect("greeter").await.unwrap();
     runtime.ready(DEADLINE).await.unwrap();
     for changed in [fleet.changed(), seen.changed()] {
@@ -202,7 +202,7 @@ async fn agents_follow_the_catalog() {
     runtime.remove("greeter").await.unwrap();
     assert!(in_time(alone.changed()).await.is_none(), "it is gone");
 
-    // Waiting for changes does not keep a runtime, and ends with it.
+    // A subscription does not keep the runtime alive and ends with it.
     drop((runtime, server, agent));
     let ended = async { while fleet.changed().await.is_some() {} };
     in_time(ended).await;
@@ -210,7 +210,7 @@ async fn agents_follow_the_catalog() {
     in_time(ended).await;
 }
 
-/// A model is offered tools, makes mistakes, and reads what came of its calls.
+/// A model gets tools, makes mistakes, and reads the outcomes of its calls.
 #[tokio::test]
 async fn a_model_reads_what_came_of_its_calls() {
     let (runtime, _) = started().await;

@@ -1,5 +1,5 @@
-//! Every file operation of the library is bounded: files are opened where the bounds are, or in
-//! functions that are called from there.
+//! Every file operation of the library has a timeout: it is in a file that sets one, or in a
+//! function that such a file calls.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What touches a file system.
+/// Calls that access the file system.
 const OPERATIONS: [&str; 11] = [
     "fs::read",
     "fs::write",
@@ -23,7 +23,7 @@ const OPERATIONS: [&str; 11] = [
     ".exists()",
 ];
 
-/// Where that is bounded, and by what.
+/// The files that may access it, and what bounds each.
 const BOUNDED: [(&str, &str); 8] = [
     ("state/file_ops.rs", "it has the bounds"),
     ("state/state_dir.rs", "within operations of its users"),

@@ -24,7 +24,7 @@ pub struct Event {
     pub version: u64,
     /// The server; `None` for an event of the fleet.
     pub server: Option<ServerName>,
-    /// The connection that it came from, or the latest one.
+    /// The connection that caused it, or the latest one.
     pub generation: Generation,
     /// What happened.
     pub kind: EventKind,
@@ -41,9 +41,9 @@ pub enum EventKind {
     /// the runtime has started: connecting, sleeping or disabled. A server that is added at run time
     /// begins a new chain with [`EventKind::Added`]; [`EventKind::Removed`] ends one.
     StateChanged {
-        /// What it was.
+        /// The previous state.
         from: StateName,
-        /// What it is.
+        /// The new state.
         to: StateName,
         /// What caused the change, if something went wrong.
         fault: Option<Fault>,
@@ -51,20 +51,20 @@ pub enum EventKind {
     /// An attempt to connect failed. A server that exits during protocol detection has not failed: the
     /// attempt continues with `initialize`.
     AttemptFailed {
-        /// Which one since the last proven connection.
+        /// The number of this attempt since the last proven connection.
         attempt: u32,
-        /// Why.
+        /// The cause.
         fault: Fault,
         /// Time until the next attempt; `None` if a person has to act first.
         retry_in: Option<Duration>,
     },
     /// A list of the server changed.
     CatalogChanged {
-        /// Which list.
+        /// The list.
         list: ListKind,
-        /// How.
+        /// The changes.
         diff: ListDiff,
-        /// The revision that has it.
+        /// The first catalog revision with the change.
         revision: u64,
     },
     /// The server wrote a log message.
@@ -102,12 +102,12 @@ pub enum EventKind {
     Reconfigured(ServerChange),
     /// A watched config file changed and was rejected; the fleet is unchanged.
     ConfigRejected {
-        /// Why.
+        /// The cause.
         problem: String,
     },
 }
 
-/// Why there is no next event.
+/// Why no event was returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
@@ -152,7 +152,7 @@ pub(crate) struct EventBus(Mutex<Outlet>);
 /// The sequence number and the sender, locked together, so that events are sent in order.
 #[derive(Debug)]
 struct Outlet {
-    /// Until the runtime has ended.
+    /// `None` once the runtime has ended.
     sender: Option<broadcast::Sender<Arc<Event>>>,
     version: u64,
 }
@@ -178,7 +178,7 @@ impl EventBus {
     pub(crate) fn subscribe(&self) -> Events {
         Events(match &self.outlet().sender {
             Some(sender) => sender.subscribe(),
-            // A channel whose sender is gone at once says that there is nothing to come.
+            // The sender is dropped at once, so the reader gets the end of the stream.
             None => broadcast::channel(1).1,
         })
     }
@@ -187,7 +187,7 @@ impl EventBus {
         self.send(Some(server), generation, kind);
     }
 
-    /// Something happened to the fleet as a whole.
+    /// Emits an event of the fleet.
     #[cfg(feature = "config-files")]
     pub(crate) fn emit_of_fleet(&self, kind: EventKind) {
         self.send(None, Generation::NONE, kind);
@@ -200,7 +200,7 @@ impl EventBus {
         if let Some(sender) = &outlet.sender
             && sender.receiver_count() > 0
         {
-            // Nobody left to hear it is no failure.
+            // Sending fails only if there are no readers.
             let _ = sender.send(Arc::new(Event {
                 version,
                 server: server.cloned(),
@@ -210,7 +210,7 @@ impl EventBus {
         }
     }
 
-    /// Nothing happens any more. Readers get what they have not read yet, then the end.
+    /// Ends the stream. Readers get their buffered events first.
     pub(crate) fn close(&self) {
         self.outlet().sender = None;
     }

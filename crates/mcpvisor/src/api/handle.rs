@@ -1,4 +1,4 @@
-//! A server as its callers see it: stable, cheap to clone, indifferent to reconnects.
+//! A cloneable handle to one server. It stays valid across reconnects.
 
 use std::sync::Arc;
 
@@ -27,16 +27,16 @@ use crate::server::slot::ServerSlot;
 
 /// One server of a runtime.
 ///
-/// A handle taken before a reconnect works after it. Its requests wait for the connection as the
-/// server's state says, within their deadlines.
+/// A handle stays valid across reconnects. Its requests wait for the connection if the server's
+/// state allows it, within their deadlines.
 #[derive(Clone)]
 pub struct ServerHandle {
     pub(crate) slot: Arc<ServerSlot>,
     pub(crate) client: ClientId,
     pub(crate) quota: Option<Arc<Semaphore>>,
-    /// What the client sees, if it has a filter of its own.
+    /// The filtered view of the client, if the client has a filter.
     pub(crate) view: Option<Arc<ClientView>>,
-    /// Keeps the runtime: it ends with its last handle.
+    /// Keeps the runtime alive: it ends with its last handle.
     pub(crate) _lifeline: Arc<Lifeline>,
 }
 
@@ -55,18 +55,18 @@ impl ServerHandle {
         self.slot.name()
     }
 
-    /// The server's state now. Never waits.
+    /// The current status of the server. Never waits.
     pub fn status(&self) -> ServerStatus {
         self.slot.published.status()
     }
 
-    /// What the server said of itself when it was last connected: its instructions for a model, its
-    /// capabilities, its name and version. All of it is the server's own text, as it came. None before
+    /// What the server reported about itself on the last connection: its instructions for a model,
+    /// its capabilities, its name and version. All of it is unmodified server text. `None` before
     /// the first connection: wait with [`Runtime::ready`](crate::Runtime::ready). Never waits.
     ///
-    /// The type is rmcp's `ServerPeerInfo`, not `ServerInfo`, which rmcp deprecates and which is the
-    /// answer of the older handshake. `server_info` in it is optional: a server of 2026-07-28 need not
-    /// say who it is. The name and version alone are in [`ServerStatus::server`] too.
+    /// The type is rmcp's `ServerPeerInfo`. rmcp deprecates `ServerInfo`, the result of the older
+    /// handshake. `server_info` is optional: a server of 2026-07-28 may omit its name and version.
+    /// [`ServerStatus::server`] has them too.
     ///
     /// ```no_run
     /// # fn example(files: mcpvisor::ServerHandle) {
@@ -81,15 +81,15 @@ impl ServerHandle {
         self.slot.published.peer_info()
     }
 
-    /// The server's state from now on. The counts of calls in it are those of the last change;
-    /// [`ServerHandle::status`] has them, counted by the
-    /// server's actor, which may be a moment behind the caller that was answered.
+    /// Subscribes to the server's status. Its call counts are those of the last status change;
+    /// [`ServerHandle::status`] has the current counts. The server's actor counts the calls, so
+    /// they may lag behind an answer that a caller already has.
     pub fn watch(&self) -> watch::Receiver<ServerStatus> {
         self.slot.published.subscribe_status()
     }
 
-    /// What the server offers, as far as the filters of its config and of the client let it through:
-    /// the last good catalog. Never waits.
+    /// The last good catalog of the server, with the filters of its config and of the client
+    /// applied. Never waits.
     pub fn catalog(&self) -> Arc<ServerCatalog> {
         self.slot.refresh_expired_lists();
         match &self.view {
@@ -98,7 +98,7 @@ impl ServerHandle {
         }
     }
 
-    /// Waits for changes of what the server offers, as [`catalog`](Self::catalog) shows it, from now on.
+    /// Subscribes to changes of the server's [`catalog`](Self::catalog).
     pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
         let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
         CatalogChanges::of_server(self.slot.published.catalog_changed(), move || {
@@ -110,8 +110,8 @@ impl ServerHandle {
         })
     }
 
-    /// The error that a call of this tool gets because a filter hides it, whether the server has it or
-    /// not; none if the filters of its config and of the client let it through. Never waits.
+    /// The error for a call of this tool if a filter hides it, whether or not the server has the
+    /// tool. `None` if the filters of the config and of the client allow it. Never waits.
     pub fn hidden(&self, tool: &str) -> Option<CallError> {
         match self.sees(tool) {
             Err(Failure::Hidden(whose, hidden)) => {
@@ -121,7 +121,7 @@ impl ServerHandle {
         }
     }
 
-    /// Whether the filters let a tool through.
+    /// Checks a tool against the filters of the config and of the client.
     pub(crate) fn sees(&self, tool: &str) -> Result<(), Failure> {
         let by = |whose| move |hidden| Failure::Hidden(whose, hidden);
         let config = self.slot.config();
@@ -135,14 +135,13 @@ impl ServerHandle {
         }
     }
 
-    /// The end of what the server last wrote on stderr: since its last start, or before that if it
-    /// has written nothing since. Secrets of its config that
-    /// it wrote there are replaced by `***`.
+    /// The last stderr output of the server since its last start, or from before it if there is
+    /// none since. Secrets of its config are replaced by `***`.
     pub fn stderr_tail(&self) -> String {
         self.slot.stderr_tail()
     }
 
-    /// A tool by name, to be called again and again.
+    /// A reusable handle to a tool, by name.
     pub fn tool(&self, name: impl Into<String>) -> ToolHandle {
         ToolHandle {
             server: self.clone(),
@@ -150,13 +149,13 @@ impl ServerHandle {
         }
     }
 
-    /// Says that a connection does not work, as its caller saw it. Nothing happens when a newer
-    /// one is live already, so many callers cause one reconnect.
+    /// Reports that a connection is broken. Ignored if a newer connection is live, so reports of
+    /// several callers cause one reconnect.
     pub fn report_broken(&self, generation: Generation) {
         self.slot.send(ServerMessage::ReportBroken { generation });
     }
 
-    /// Makes the server's actor panic. For tests of what the others notice of it.
+    /// Makes the server's actor panic. For tests of crash isolation.
     #[doc(hidden)]
     pub fn crash_actor(&self) {
         self.slot.send(ServerMessage::Crash);
@@ -182,8 +181,8 @@ impl ServerHandle {
         Request::checked(self, "tools/call", request)
     }
 
-    /// Lists tools, one page, as the server says it: no filter is applied. `cursor` is where a page
-    /// before it ended.
+    /// Lists one page of tools as the server returns it, without filters. `cursor` is the
+    /// `next_cursor` of the previous page.
     pub fn list_tools(&self, cursor: Option<String>) -> Request<ListToolsResult> {
         let request = ListToolsRequest {
             method: Default::default(),
@@ -193,7 +192,7 @@ impl ServerHandle {
         Request::new(self, "tools/list", ClientRequest::ListToolsRequest(request))
     }
 
-    /// Lists prompts, one page.
+    /// Lists one page of prompts.
     pub fn list_prompts(&self, cursor: Option<String>) -> Request<ListPromptsResult> {
         let request = ListPromptsRequest {
             method: Default::default(),
@@ -204,7 +203,7 @@ impl ServerHandle {
         Request::new(self, "prompts/list", request)
     }
 
-    /// Lists resources, one page.
+    /// Lists one page of resources.
     pub fn list_resources(&self, cursor: Option<String>) -> Request<ListResourcesResult> {
         let request = ListResourcesRequest {
             method: Default::default(),
@@ -215,7 +214,7 @@ impl ServerHandle {
         Request::new(self, "resources/list", request)
     }
 
-    /// Lists templates of resources, one page.
+    /// Lists one page of resource templates.
     pub fn list_resource_templates(
         &self,
         cursor: Option<String>,
@@ -256,30 +255,30 @@ impl ServerHandle {
         Request::new(self, "resources/read", request)
     }
 
-    /// Completes an argument of a prompt or of a template.
+    /// Completes an argument of a prompt or of a resource template.
     pub fn complete(&self, params: CompleteRequestParams) -> Request<CompleteResult> {
         let request = ClientRequest::CompleteRequest(CompleteRequest::new(params));
         Request::new(self, "completion/complete", request)
     }
 
-    /// Asks to be told when a resource changes. Restored on every new connection.
+    /// Subscribes to changes of a resource. Restored on every new connection.
     pub fn subscribe(&self, uri: impl Into<String>) -> Request<()> {
         let request = SubscribeRequest::new(SubscribeRequestParams::new(uri.into()));
         let request = ClientRequest::SubscribeRequest(request);
         Request::new(self, "resources/subscribe", request)
     }
 
-    /// Takes a subscription back.
+    /// Cancels a subscription.
     pub fn unsubscribe(&self, uri: impl Into<String>) -> Request<()> {
         let request = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri.into()));
         let request = ClientRequest::UnsubscribeRequest(request);
         Request::new(self, "resources/unsubscribe", request)
     }
 
-    /// Sets the level from which the server logs. Restored on every new connection.
+    /// Sets the server's minimum log level. Restored on every new connection.
     ///
-    /// rmcp marks [`LoggingLevel`] as deprecated, because the protocol will drop logging: a program that
-    /// names it needs `#[allow(deprecated)]`.
+    /// rmcp marks [`LoggingLevel`] as deprecated because the protocol will drop logging: a program
+    /// that names it needs `#[allow(deprecated)]`.
     ///
     /// ```no_run
     /// # async fn example(files: mcpvisor::ServerHandle) -> Result<(), mcpvisor::CallError> {
@@ -297,7 +296,7 @@ impl ServerHandle {
         Request::new(self, "logging/setLevel", request)
     }
 
-    /// Asks the server whether it is there.
+    /// Sends a ping to the server.
     pub fn ping(&self) -> Request<()> {
         let request = PingRequest {
             method: Default::default(),
@@ -322,7 +321,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A tool of a server, by name. It works across reconnects, on whatever connection is live.
+/// A tool of a server, by name. It stays valid across reconnects.
 #[derive(Debug, Clone)]
 pub struct ToolHandle {
     server: ServerHandle,
@@ -335,7 +334,7 @@ impl ToolHandle {
         &self.name
     }
 
-    /// The tool's definition, as the catalog has it now.
+    /// The tool's definition in the current catalog.
     pub fn definition(&self) -> Option<rmcp::model::Tool> {
         self.server.catalog().tool(&self.name).cloned()
     }

@@ -1,9 +1,9 @@
 //! The reply channel of a request. Every request gets exactly one answer.
 //!
-//! A [`Reply`] moves with its request: from the caller to the actor, from there to the connection.
-//! Dropping it answers the request: *not sent* while nothing was written, *outcome unknown* after
-//! that, and what was known before if only the retry was not written. So no crash leaves a caller
-//! without an answer.
+//! A [`Reply`] moves with its request: from the caller to the actor, then to the connection.
+//! Dropping it answers the request: *not sent* if nothing was written, otherwise *outcome unknown*.
+//! If only the retry was not written, the answer is what was known before it. So no crash leaves a
+//! caller without an answer.
 
 use mcpvisor_core::FilterRejection;
 use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
@@ -33,12 +33,12 @@ pub(crate) enum Failure {
     InvalidRequest(String),
     /// The server does not read its input.
     SendBufferFull,
-    /// A filter hides the tool: whose filter, and why.
+    /// A filter hides the tool. Holds the filter's owner and the reason.
     Hidden(&'static str, FilterRejection),
     /// The arguments do not match the tool's schema.
     #[cfg(feature = "schema-check")]
     InvalidArguments(Vec<crate::api::error::ArgumentProblem>),
-    /// The tool needs a person's approval, for this reason.
+    /// The tool needs a person's approval. Holds the reason.
     HeldBack(String),
     /// The server requested input that was not provided.
     InputUnavailable(String),
@@ -76,8 +76,9 @@ impl Reply {
         }
     }
 
-    /// Marks the request as sent. If it is sent again on the same connection, with the input that the
-    /// server requested, the server has already seen it, whatever happens to this send.
+    /// Marks the request as sent. A request that is sent again on the same connection, with the
+    /// input that the server requested, was already seen by the server, whatever happens to this
+    /// send.
     pub(crate) fn set_sent(&mut self) {
         if self.written && self.before == Known::NotSent {
             self.before = Known::Unknown;
@@ -90,7 +91,8 @@ impl Reply {
         self.written = written;
     }
 
-    /// Starts an attempt of which nothing is written yet. `before` is what is known about earlier ones.
+    /// Starts an attempt with nothing written yet. `before` is what is known about earlier
+    /// attempts.
     pub(crate) fn set_before(&mut self, before: Known) {
         self.before = before;
         self.written = false;
@@ -202,7 +204,7 @@ mod tests {
     use super::*;
     use crate::server::call_admission::CallAdmission;
 
-    /// Counts the open calls at the moment when the caller is woken.
+    /// Records the number of open calls when the caller is woken.
     struct Caller {
         admission: Weak<CallAdmission>,
         open: AtomicUsize,
@@ -286,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Every failure that says that nothing was sent.
+    /// Every failure that means *not sent*.
     fn unsent() -> Vec<Failure> {
         use mcpvisor_core::machine::NotSent;
         vec![
@@ -351,7 +353,7 @@ mod tests {
     fn a_request_that_was_never_sent_ends_as_not_sent() {
         for failure in unsent() {
             let (mut reply, mut answer, _) = reply();
-            // Pushed, and taken back before any of it was written.
+            // Queued, then withdrawn before any of it was written.
             reply.set_sent();
             reply.set_written(false);
             reply.send(Err(failure));

@@ -12,21 +12,21 @@ use crate::config::{ConfigProblem, Severity};
 
 /// A snapshot of one server.
 ///
-/// As JSON it has exactly the fields that the command line documents.
+/// Its JSON form has exactly the fields that the command line documents.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServerStatus {
     /// The server's name.
     pub name: ServerName,
-    /// Distinguishes servers that had this name: 0 for a server of the start; each server added at run
-    /// time gets a larger number than all before it. Name, instance and generation identify one
-    /// connection of a runtime.
+    /// Distinguishes servers that had this name: 0 for a server that was present at the start; each
+    /// server added at run time gets a larger number than all earlier ones. Name, instance and
+    /// generation identify one connection of a runtime.
     pub instance: u32,
     /// Its state.
     pub state: StateName,
     /// The latest connection.
     pub generation: Generation,
-    /// Since when it has this state.
+    /// When it entered this state.
     pub since: SystemTime,
     /// Connects since the last proven connection.
     pub attempt: u32,
@@ -48,7 +48,7 @@ pub struct ServerStatus {
     pub prompts: usize,
     /// Published resources.
     pub resources: usize,
-    /// Published templates.
+    /// Published resource templates.
     pub templates: usize,
     /// The catalog was not yet fetched on the current connection.
     pub stale: bool,
@@ -62,7 +62,7 @@ pub struct ServerStatus {
     pub action: Option<Action>,
     /// Whether [`crate::Runtime::ready`] waits for it.
     pub required: bool,
-    /// How often its actor was restarted.
+    /// Number of restarts of its actor.
     pub restarts: u64,
     /// Events of older connections that were dropped.
     pub dropped_late: u64,
@@ -122,7 +122,7 @@ pub enum Verdict {
 }
 
 impl ServerStatus {
-    /// The status before anything happened.
+    /// The initial status.
     pub(crate) fn initial(name: ServerName, state: StateName, transport: &'static str) -> Self {
         Self {
             name,
@@ -196,7 +196,7 @@ impl ServerStatus {
         }
     }
 
-    /// How long until the next connect.
+    /// Time until the next connect.
     pub fn retry_in(&self) -> Option<Duration> {
         self.retry_at
             .map(|at| at.saturating_duration_since(tokio::time::Instant::now().into_std()))
@@ -239,7 +239,7 @@ impl Serialize for ServerStatus {
         status.serialize_field("instance", &self.instance)?;
         status.serialize_field("state", &self.state)?;
         status.serialize_field("generation", &self.generation)?;
-        // An entry that cannot be used has no transport, and no history.
+        // An unusable entry has no transport and no history.
         let usable = !self.transport.is_empty();
         status.serialize_field("since", &usable.then(|| rfc3339(self.since)))?;
         status.serialize_field("attempt", &self.attempt)?;

@@ -1,6 +1,4 @@
-//! How a server is reached.
-//!
-//! A transport is only a description; the connection task opens it.
+//! The transport of a server: a description, which the connection task opens.
 
 pub(crate) mod check;
 
@@ -15,10 +13,10 @@ pub use crate::link::stdio::StdioCommand;
 use crate::secret::{Secret, Secrets};
 use crate::state::fingerprint;
 
-/// The label of services that live in this process.
+/// The label of in-process services.
 const IN_PROCESS: &str = "in_process";
 
-/// How a server is reached.
+/// How to connect to a server.
 #[derive(Clone)]
 pub struct Transport(pub(crate) TransportKind);
 
@@ -35,7 +33,7 @@ pub(crate) enum TransportKind {
 }
 
 impl Transport {
-    /// A child process that speaks over its stdin and stdout.
+    /// A child process that communicates over its stdin and stdout.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -49,7 +47,7 @@ impl Transport {
         StdioCommand::new(program)
     }
 
-    /// A server that is reached over Streamable HTTP.
+    /// A server over Streamable HTTP.
     ///
     /// ```
     /// use mcpvisor::Transport;
@@ -61,8 +59,8 @@ impl Transport {
         HttpEndpoint::new(url)
     }
 
-    /// A server that lives in this process. Each connection gets a clone of the service; messages
-    /// travel typed, without JSON.
+    /// A server in this process. Each connection gets a clone of the service; messages are passed
+    /// as typed values, without JSON.
     ///
     /// ```
     /// use mcpvisor::{Transport, rmcp};
@@ -81,7 +79,7 @@ impl Transport {
         Self::in_process_with(move || service.clone())
     }
 
-    /// A server that lives in this process; each connection gets a fresh service.
+    /// A server in this process. Each connection gets a fresh service.
     #[cfg(feature = "in-process")]
     pub fn in_process_with<S, F>(make: F) -> Self
     where
@@ -94,8 +92,8 @@ impl Transport {
         })
     }
 
-    /// A server as a function of its end of two typed channels. When the future ends, the
-    /// connection is lost.
+    /// A server as a function of its end of two typed channels. The connection is lost when the
+    /// future ends.
     pub fn channel<F, Fut>(serve: F) -> Self
     where
         F: Fn(ServerEnd) -> Fut + Send + Sync + 'static,
@@ -107,7 +105,7 @@ impl Transport {
         })
     }
 
-    /// The command of a server that is a child process.
+    /// The command, if the server is a child process.
     #[cfg(feature = "stdio")]
     pub fn as_stdio(&self) -> Option<&StdioCommand> {
         match &self.0 {
@@ -117,13 +115,13 @@ impl Transport {
         }
     }
 
-    /// The folder that a child process starts in, if one was named.
+    /// The configured working directory of a child process.
     #[cfg(feature = "stdio")]
     pub fn folder(&self) -> Option<std::path::PathBuf> {
         self.as_stdio()?.folder().map(Into::into)
     }
 
-    /// Whether it uses pipes or sockets.
+    /// Whether the transport needs tokio's I/O driver.
     pub(crate) fn needs_io(&self) -> bool {
         match &self.0 {
             #[cfg(feature = "stdio")]
@@ -135,7 +133,7 @@ impl Transport {
         }
     }
 
-    /// The kind of transport in one word, as the status shows it.
+    /// The kind of transport, as shown in the status.
     pub fn label(&self) -> &'static str {
         match &self.0 {
             #[cfg(feature = "stdio")]
@@ -161,12 +159,12 @@ impl Transport {
         }
     }
 
-    /// Whether two transports reach the same server, as far as can be known.
+    /// Whether two transports reach the same server, judged by their settings alone.
     pub(crate) fn is_reached_as(&self, other: &Self) -> bool {
         self.differences(other).is_empty()
     }
 
-    /// Whether the same server is told other headers, which the next request can carry.
+    /// Whether the headers differ and are valid, so that the next request can use the new ones.
     pub(crate) fn sends_otherwise(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             #[cfg(feature = "http")]
@@ -177,7 +175,7 @@ impl Transport {
         }
     }
 
-    /// The token that is sent as this process's environment is now.
+    /// The bearer token, resolved with the current environment.
     pub(crate) fn token(&self) -> Option<Secret<OsString>> {
         match &self.0 {
             #[cfg(feature = "http")]
@@ -187,7 +185,7 @@ impl Transport {
         }
     }
 
-    /// Identifies the server across runs: a hash of the command and its arguments, or of the address.
+    /// Identifies the server across runs: a hash of the command and its arguments, or of the URL.
     pub(crate) fn fingerprint(&self) -> String {
         let label = std::iter::once(self.label().as_bytes());
         match &self.0 {
@@ -201,7 +199,7 @@ impl Transport {
         }
     }
 
-    /// The secrets of the transport, with the current environment.
+    /// The secrets of the transport, resolved with the current environment.
     pub(crate) fn secrets(&self) -> Secrets {
         match &self.0 {
             #[cfg(feature = "stdio")]
@@ -212,7 +210,7 @@ impl Transport {
         }
     }
 
-    /// Whether the server is a service of this process.
+    /// Whether the server runs in this process.
     pub(crate) fn is_in_process(&self) -> bool {
         self.label() == IN_PROCESS
     }
@@ -265,7 +263,7 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// How the server is reached, without what may be a secret.
+/// Describes the transport without possible secrets.
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {

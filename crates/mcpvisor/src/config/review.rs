@@ -1,8 +1,8 @@
 //! The review of a config: what it would start, for a person who decides whether to trust it.
 //!
 //! Variables are not expanded, so a reviewer sees `${URL:-https://example.com}` and not its current
-//! value. Values of variables and headers, and credentials in addresses and arguments, are `***`. A
-//! hash of each shows whether it changed.
+//! value. Values of variables and headers, and credentials in URLs and arguments, are `***`. A hash
+//! of each shows whether it changed.
 
 use std::collections::BTreeMap;
 
@@ -60,13 +60,13 @@ pub struct Review {
     pub state_dir: Option<String>,
 }
 
-/// One entry of a config.
+/// The review of one entry of a config.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReviewedServer {
     /// The server's name.
     pub name: String,
-    /// What it would run, or where it would connect.
+    /// The command that it would run, or the URL that it would connect to.
     pub facts: Vec<Fact>,
     /// A hash of the whole entry: two entries with the same facts may differ in hidden values.
     pub fingerprint: String,
@@ -78,7 +78,7 @@ pub struct ReviewedServer {
     pub hidden: BTreeMap<String, String>,
 }
 
-/// One line about a server.
+/// One fact about a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fact {
@@ -173,7 +173,7 @@ fn server(server: &ServerConfig) -> ReviewedServer {
     }
 }
 
-/// The settings of an entry that no fact shows, if any.
+/// The settings of an entry that are not shown as facts.
 fn settings(mut document: serde_json::Value) -> Option<(String, String)> {
     let entry = document.as_object_mut()?;
     entry.retain(|key, _| !SHOWN_KEYS.contains(&key.as_str()));
@@ -229,13 +229,13 @@ fn transport(server: &ServerConfig) -> (Vec<Fact>, BTreeMap<String, String>) {
     (facts, hidden)
 }
 
-/// Names on one line, if any.
+/// The names as one fact, if there are any.
 fn listed<'n>(label: &str, names: impl Iterator<Item = &'n str>) -> Option<Fact> {
     let names: Vec<String> = names.map(quoted).collect();
     (!names.is_empty()).then(|| fact(label, names.join(" ")))
 }
 
-/// Quotes a text as one word of a shell.
+/// Quotes a text as one shell word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./+,:@%=*{}$".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

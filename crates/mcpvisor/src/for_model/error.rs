@@ -1,4 +1,4 @@
-//! The error of a call as text: what is known, and whether to retry.
+//! Call errors as text: what is known, and whether to retry.
 
 use mcpvisor_core::machine::{Fault, FaultClass, truncate_text};
 use mcpvisor_core::retry::Known;
@@ -7,11 +7,11 @@ use rmcp::model::ErrorCode;
 use super::{Bounded, ModelText};
 use crate::api::error::{CallError, NotSentReason};
 
-/// The longest part that a text repeats of what went wrong, in bytes.
+/// The longest quoted cause, in bytes.
 const LONGEST_CAUSE: usize = 200;
 
-/// The longest part that a text repeats of what a server answered, in bytes. A model has to understand
-/// what is wrong with its arguments.
+/// The longest quoted server answer, in bytes. Longer than a cause, because a model has to
+/// understand what is wrong with its arguments.
 const LONGEST_ANSWER: usize = 1_000;
 
 /// One or two sentences: what happened, what is known about the request, and whether a retry makes
@@ -73,7 +73,7 @@ fn said(error: &CallError) -> String {
         CallError::Answered { error, .. } => {
             let answer = short(&error.message, LONGEST_ANSWER);
             let retry = match error.code {
-                // Wrong arguments, or a tool that the server does not have.
+                // Wrong arguments, or an unknown tool.
                 ErrorCode::INVALID_PARAMS => " Correct the request, then retry it.",
                 _ => "",
             };
@@ -138,7 +138,7 @@ fn not_sent(server: &str, reason: &NotSentReason) -> String {
     }
 }
 
-/// What became of a request that is not repeated.
+/// What is known about the first attempt, if the request is not retried.
 fn of_first(known: Known) -> &'static str {
     match known {
         Known::NotSent | Known::Refused => "The request did not run.",
@@ -151,7 +151,7 @@ fn cause(fault: &Fault) -> String {
     format!(": {}", short(&fault.message, LONGEST_CAUSE))
 }
 
-/// A text on one line, cut if it is too long, and without a full stop of its own.
+/// A text on one line, truncated to the limit and without a trailing full stop.
 fn short(text: &str, limit: usize) -> String {
     let words: Vec<&str> = super::start(text, 4 * limit).split_whitespace().collect();
     let mut text = words.join(" ");

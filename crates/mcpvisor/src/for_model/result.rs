@@ -1,12 +1,12 @@
-//! The result of a tool as text.
+//! Tool results as text.
 
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 
 use super::{Bounded, ModelText};
 
-/// Text as it came; images, audio and binary resources in one line each, with type and size. The
-/// structured content is used where there is no text. A result that the tool marked as an error begins
-/// with a line that says so.
+/// Text is unmodified; images, audio and binary resources become one line each, with type and size.
+/// The structured content is used if there is no text. A result that the tool marked as an error
+/// starts with a line that says so.
 ///
 /// ```
 /// use mcpvisor::for_model::ModelText;
@@ -104,7 +104,7 @@ fn push_link(text: &mut Bounded, link: &Resource) {
     text.push("]");
 }
 
-/// The size of what is encoded, without decoding it.
+/// The decoded size, computed without decoding.
 fn decoded_size(base64: &str) -> usize {
     let padding = base64
         .bytes()

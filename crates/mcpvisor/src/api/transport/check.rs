@@ -1,7 +1,7 @@
-//! What can be told of a transport without opening it.
+//! Validates a transport without opening it.
 //!
-//! A config file and a config in code are held to the same. Whether a program or an address is there
-//! is for the connection to find out.
+//! The same rules apply to config files and to configs in code. Whether the program or the URL
+//! exists is left to the connection.
 
 #![cfg_attr(
     not(all(feature = "stdio", feature = "http", feature = "config-files")),
@@ -12,33 +12,33 @@ use mcpvisor_core::InvalidSetting;
 
 use super::{Transport, TransportKind};
 
-/// Why a name of a variable is refused.
+/// The problem with an invalid variable name.
 pub(crate) const VARIABLE: &str = "holds a name that is empty or contains '='; remove it";
 
-/// Why a name of a header is refused.
+/// The problem with an invalid header name.
 pub(crate) const HEADER: &str =
     "holds a name that is no header; write letters, digits and \"-\" alone";
 
-/// Why an address is refused.
+/// The problem with an invalid URL.
 pub(crate) const ADDRESS: &str = "must be an address that begins with http:// or https://";
 
-/// Why a value of a header, or of a variable, is refused.
+/// The problem with an invalid value of a header or a variable.
 pub(crate) const VALUE: &str = "holds a line break or a NUL, which cannot be sent; remove it";
 
-/// Why a program is refused.
+/// The problem with an empty command.
 const PROGRAM: &str = "must be the program to start";
 
-/// Why a part of a command is refused.
+/// The problem with a NUL in a command.
 const NUL: &str = "holds a NUL, which no program can be given; remove it";
 
-/// What no value of a variable can hold.
+/// Characters that are invalid in a variable's value.
 pub(crate) const NOT_IN_VARIABLES: &[char] = &['\0'];
 
-/// What no value of a header can hold.
+/// Characters that are invalid in a header's value.
 pub(crate) const NOT_IN_HEADERS: &[char] = &['\0', '\n', '\r'];
 
 impl Transport {
-    /// Refuses what could not be started or reached, whatever is there.
+    /// Rejects settings that can never work.
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         match &self.0 {
             #[cfg(feature = "stdio")]
@@ -61,7 +61,7 @@ impl super::StdioCommand {
         self.check_given()
     }
 
-    /// Refuses what no program could be given, whichever it is.
+    /// Rejects values that cannot be passed to any program.
     pub(crate) fn check_given(&self) -> Result<(), InvalidSetting> {
         let nul = |part: &std::ffi::OsStr| part.as_encoded_bytes().contains(&0);
         let text = |part: &std::ffi::OsStr| part.to_string_lossy().into_owned();
@@ -95,23 +95,23 @@ fn refuse(name: &'static str, problem: &'static str, is_wrong: bool) -> Result<(
     }
 }
 
-/// Whether a text names a program.
+/// Whether this is a valid program name.
 pub(crate) fn is_program(program: &str) -> bool {
     !program.trim().is_empty()
 }
 
-/// Whether a variable can have this name.
+/// Whether this is a valid variable name.
 pub(crate) fn is_variable(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
-/// Whether a header can have this name.
+/// Whether this is a valid header name.
 pub(crate) fn is_header(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     !name.is_empty() && name.chars().all(allowed)
 }
 
-/// Whether a text is an address, as far as it can be told without asking anyone.
+/// Whether this is a valid HTTP URL, without resolving it.
 pub(crate) fn is_address(url: &str) -> bool {
     let scheme = |scheme: &str| {
         let begin = url.get(..scheme.len());

@@ -1,5 +1,5 @@
-//! Whatever stands in a config file, reading it neither panics, nor forgets a server silently, nor
-//! shows what a variable held.
+//! Property tests of the config reader: no input makes it panic, drop a server silently, or show
+//! the value of a variable.
 
 use std::collections::BTreeSet;
 
@@ -29,14 +29,14 @@ const SEEDS: &[&str] = &[
     "[mcp_servers.a]\ncommand = \"x\" # a comment\nargs = [\"${SECRET}\"]\nenv = { K = '''a\nb''' }\n[mcp_servers.b]\nurl = \"https://example.com\"\ntool_timeout_sec = 1.5\n",
 ];
 
-/// What every variable holds. Nothing else in these tests contains it.
+/// The value of every variable. Nothing else in these tests contains it.
 const SECRET: &str = "s3cr3t-c4n4ry";
 
 fn lookup(name: &str) -> Option<String> {
     name.len().is_multiple_of(2).then(|| SECRET.to_owned())
 }
 
-/// What holds of every text.
+/// The properties that hold for every text.
 fn check(text: &str) -> Result<(), TestCaseError> {
     checked(Config::from_json(text, lookup))?;
     checked(Config::from_toml(text, lookup))
@@ -58,7 +58,7 @@ fn checked(read: Result<Config, ConfigError>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Texts in which variables may stand.
+/// Texts that may contain variables.
 fn value_text() -> impl Strategy<Value = Value> {
     let parts = select(
         &[
@@ -79,7 +79,7 @@ fn value_text() -> impl Strategy<Value = Value> {
     vec(parts, 0..4).prop_map(|parts| Value::from(parts.concat()))
 }
 
-/// An entry with known keys, and values that may or may not fit.
+/// An entry with known keys and values that may be invalid.
 fn entry() -> impl Strategy<Value = Value> {
     let key = select(
         &[
@@ -135,7 +135,7 @@ fn entry() -> impl Strategy<Value = Value> {
     })
 }
 
-/// White space, as JSON with comments has it.
+/// White space and comments of JSON with comments.
 fn space() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => Just(String::new()),
@@ -185,7 +185,7 @@ fn commented(value: &Value, spaces: &mut impl Iterator<Item = String>, comma: bo
     format!("{text}{within}{close}{after}")
 }
 
-/// Whether two trees say the same, wherever it stands.
+/// Whether two trees are equal, ignoring positions.
 fn same(one: &Node, other: &Node) -> bool {
     match (&one.value, &other.value) {
         (Tree::List(one), Tree::List(other)) => {
@@ -231,7 +231,7 @@ proptest! {
         let text = commented(&value, &mut spaces.into_iter(), comma);
         let read = parser::parse(&text)
             .map_err(|error| TestCaseError::fail(format!("{}: {text}", error.problem)))?;
-        // Numbers are read as they are read without comments: not every digit of a float survives.
+        // Compare with the parse of the plain text: floats do not keep every digit.
         let plain = parser::parse(&value.to_string())
             .map_err(|error| TestCaseError::fail(error.problem))?;
         prop_assert!(same(&read, &plain), "{text}");

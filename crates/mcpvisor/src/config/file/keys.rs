@@ -24,7 +24,7 @@ pub(super) const SERVERS: [&str; 5] = [
     "mcp",
 ];
 
-/// Other keys at the top.
+/// Other top-level keys.
 pub(super) const DEFAULTS: &str = "defaults";
 pub(super) const STATE_DIR: &str = "stateDir";
 pub(super) const FLEET_CONNECTS: &str = "connects";
@@ -53,7 +53,7 @@ pub(super) struct Key {
     pub(super) name: &'static str,
     /// The description in the JSON Schema.
     pub(super) about: &'static str,
-    /// Our name of another client's key; empty for our own keys.
+    /// Our name for another client's key; empty for our own keys.
     pub(super) means: &'static str,
     pub(super) kind: Kind,
 }
@@ -161,7 +161,7 @@ pub(super) fn is_measure(key: &str) -> bool {
     MEASURES.contains(key)
 }
 
-/// Whether a word is a known word of configs, and so not a secret.
+/// Whether a word is part of the config vocabulary, and so not a secret.
 pub(super) fn is_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
         let choices = STDIO.iter().chain(&HTTP).chain(&PROTOCOLS).chain(&SERVERS);

@@ -1,4 +1,4 @@
-//! What is written down and read back with its variables is the same fleet.
+//! Writing a config and reading it back, with its variables, gives the same fleet.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::fuzz::budget;
 use crate::secret::Secret;
 use crate::server::active_config::ActiveConfig;
 
-/// Part of every value that is a secret, and of nothing else.
+/// Part of every secret value, and of nothing else.
 const CANARY: &str = "c4n4ry";
 
 fn secret() -> impl Strategy<Value = String> {
     "[a-zA-Z0-9 /=+:@?{}$-]{0,8}".prop_map(|text| format!("{CANARY}{text}").replace("${", "$"))
 }
 
-/// Texts that a file would not take for a variable.
+/// Texts without variable syntax.
 fn plain() -> impl Strategy<Value = String> {
     "[a-z0-9/ äß._-]{1,12}".prop_map(|text| format!("x{text}"))
 }
@@ -40,7 +40,8 @@ fn duration() -> impl Strategy<Value = Duration> {
     ]
 }
 
-/// Variables that a server reads itself. A secret of a server `a` could well be called so.
+/// Variables that a server reads itself. The generated variable for a secret of a server `a` may
+/// have the same name.
 fn own_variable() -> impl Strategy<Value = String> {
     "[ABC]_[AB]|[A-Z]{1,4}"
 }
@@ -191,7 +192,7 @@ proptest! {
         for name in config.servers.iter().flat_map(own_variables) {
             prop_assert!(!values.contains_key(&name), "{name} has two meanings: {written}");
         }
-        // An object of JSON has no order.
+        // JSON objects are unordered.
         config.servers.sort_by(|one, other| one.name.cmp(&other.name));
         let mut read = again.servers;
         read.sort_by(|one, other| one.name.cmp(&other.name));
@@ -207,7 +208,7 @@ proptest! {
     }
 }
 
-/// The settings as the runtime takes them.
+/// The effective settings in the runtime.
 fn obeyed(server: &ServerConfig) -> ServerSettings {
     ActiveConfig::new(server.clone(), None).machine_settings()
 }
@@ -254,8 +255,8 @@ fn a_variable_that_stands_for_a_secret_means_nothing_else() {
     assert_eq!(alone["env"]["TOKEN"], "${FILES_TOKEN_2}");
 }
 
-/// The transport with everything exposed, but for what is marked as secret in it: after reading,
-/// everything that came from a variable is.
+/// The transport with all its values, but without secret marks: after reading, every value from a
+/// variable has one.
 fn unmarked(server: &ServerConfig) -> String {
     use crate::api::transport::TransportKind;
     match &server.transport.0 {
@@ -283,7 +284,7 @@ fn unmarked(server: &ServerConfig) -> String {
     }
 }
 
-/// The last value of a name counts.
+/// The last value of each name wins.
 fn env(pairs: &[(String, String)]) -> std::collections::BTreeMap<&str, &str> {
     pairs
         .iter()

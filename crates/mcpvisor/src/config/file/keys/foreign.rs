@@ -2,10 +2,10 @@
 
 use super::{Key, Kind};
 
-/// The alternative to the authorization keys of other clients.
+/// The alternative to other clients' authorization keys.
 const AUTH: &str = "signing in is not supported; write \"headers\" or \"bearerTokenEnvVar\"";
 
-/// Old spellings of our own keys, per server or in \"defaults\".
+/// Old spellings of our own keys, per server or in "defaults".
 pub(in super::super) const OLD_SPELLINGS: &[Key] = &[Key {
     about: "The old spelling of \"sleepAfter\".",
     ..Key::alias(

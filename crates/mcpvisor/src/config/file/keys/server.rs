@@ -1,11 +1,11 @@
-//! Our own keys: how a server is reached, and how it is supervised.
+//! Our own keys: the transport and the supervision of a server.
 
 use mcpvisor_core::GovernorSettings;
 use mcpvisor_core::settings::MessageSettings;
 
 use super::{Key, Kind};
 
-/// How a server is reached. These have no fleet-wide default.
+/// Transport keys. They have no fleet-wide default.
 pub(in super::super) const TRANSPORT: &[Key] = &[
     Key::new(
         "type",
@@ -54,7 +54,7 @@ pub(in super::super) const TRANSPORT: &[Key] = &[
     ),
 ];
 
-/// How a server is supervised, per server or in \"defaults\".
+/// Supervision keys, per server or in "defaults".
 pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new(
         "enabled",
