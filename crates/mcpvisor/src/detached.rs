@@ -1,7 +1,7 @@
 //! Runs blocking work that may never end on a new thread.
 //!
-//! Tokio's blocking pool belongs to the embedding program: work that hangs there occupies its threads,
-//! and a runtime that is dropped waits for it.
+//! Tokio's blocking pool belongs to the embedding program: work that hangs there occupies its
+//! threads, and a runtime that is dropped waits for it.
 
 use std::io;
 use std::thread;

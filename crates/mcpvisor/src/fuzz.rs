@@ -1,7 +1,7 @@
 //! Input generators for the fuzz tests of the parsers.
 //!
-//! Random bytes rarely get past the first brace, so most inputs are mutated seeds, or JSON with known
-//! keys in wrong places. The tests are next to the parsers, in files named `fuzz.rs`.
+//! Random bytes rarely get past the first brace, so most inputs are mutated seeds, or JSON with
+//! known keys in wrong places. The tests are next to the parsers, in files named `fuzz.rs`.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,6 +1,7 @@
 //! Rate-limits log lines that a server can trigger.
 //!
-//! Lines about states and connections are not limited here, because the reconnect budget limits them.
+//! Lines about states and connections are not limited here, because the reconnect budget limits
+//! them.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -18,8 +18,8 @@ const REDACTED: &str = "***";
 /// Marks the end of a truncated text.
 const ELLIPSIS: char = '…';
 
-/// Values with fewer characters are not redacted in texts of a server: replacing every `1` or `true`
-/// would make them unreadable.
+/// Values with fewer characters are not redacted in texts of a server: replacing every `1` or
+/// `true` would make them unreadable.
 pub(crate) const MIN_REDACTED_CHARS: usize = 6;
 
 /// A longer name without `_` may be a token of capital letters.
@@ -40,8 +40,8 @@ pub(crate) fn is_env_var_name(name: &str) -> bool {
 #[cfg(any(feature = "stdio", feature = "http"))]
 const PROXIES: &[&str] = &["http_proxy", "https_proxy", "all_proxy"];
 
-/// The credentials in the proxy variables. Children inherit these variables, and connection errors may
-/// repeat them.
+/// The credentials in the proxy variables. Children inherit these variables, and connection errors
+/// may repeat them.
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn proxy_credentials(variable: impl Fn(&OsStr) -> Option<OsString>) -> Vec<String> {
     let names = PROXIES
@@ -53,8 +53,8 @@ pub(crate) fn proxy_credentials(variable: impl Fn(&OsStr) -> Option<OsString>) -
         .collect()
 }
 
-/// The credentials in a URL, with or without a scheme: as a whole, user and password alone, decoded,
-/// and in the form of basic authentication.
+/// The credentials in a URL, with or without a scheme: as a whole, user and password alone,
+/// decoded, and in the form of basic authentication.
 #[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn url_credentials(url: &str) -> Vec<String> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);

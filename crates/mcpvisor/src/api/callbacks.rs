@@ -1,9 +1,9 @@
-//! What servers may request of the program that embeds the runtime, and what they notify it of.
+//! Requests and notifications of servers to the embedding program.
 //!
-//! Sampling, elicitation and roots are requests: a server waits for the answer. Log messages and custom
-//! notifications have none. Only implemented callbacks are advertised; other requests are declined, as
-//! the protocol says. The connection task decides when and on which connection a request is answered,
-//! and never waits for an answer itself.
+//! Sampling, elicitation and roots are requests: a server waits for the answer. Log messages and
+//! custom notifications have none. Only implemented callbacks are advertised; other requests are
+//! declined, as the protocol requires. The connection task decides when and on which connection a
+//! request is answered, and never waits for an answer itself.
 
 mod answer;
 mod elicitation;
@@ -64,17 +64,19 @@ type Listening<P> = Arc<dyn Fn(Ask<P>) -> BoxFuture<'static, ()> + Send + Sync>;
 /// How the embedding program handles requests and notifications of servers.
 ///
 /// Each callback is an async function. The server gets its result, or the error that it returns.
-/// Callbacks run in separate tasks, with a limit and a timeout, so that a slow one blocks neither its
-/// connection nor another server. A callback that needs the runtime holds a
-/// [`WeakRuntime`](crate::WeakRuntime): a [`Runtime`](crate::Runtime) or a handle would keep the runtime
-/// alive forever.
+/// Callbacks run in separate tasks, with a limit and a timeout, so that a slow one blocks neither
+/// its connection nor another server. A callback that needs the runtime holds a
+/// [`WeakRuntime`](crate::WeakRuntime): a [`Runtime`](crate::Runtime) or a handle would keep the
+/// runtime alive forever.
 ///
 /// Some servers that support protocol 2026-07-28 and an older version can send requests only in the
-/// older one: see [`ServerConfig::prefer_older_protocol`](crate::ServerConfig::prefer_older_protocol).
+/// older one: see
+/// [`ServerConfig::prefer_older_protocol`](crate::ServerConfig::prefer_older_protocol).
 ///
-/// The protocol deprecates sampling, roots and log messages, and rmcp marks their types accordingly. A
-/// program that names `CreateMessageResult`, `SamplingMessage`, `Root` or `LoggingLevel` needs
-/// `#[allow(deprecated)]` there; elicitation does not. See [`rmcp`](crate::rmcp).
+/// The protocol deprecates sampling, roots and log messages, and rmcp marks their types
+/// accordingly. A program that names `CreateMessageResult`, `SamplingMessage`, `Root` or
+/// `LoggingLevel` needs `#[allow(deprecated)]` there; elicitation does not. See
+/// [`rmcp`](crate::rmcp).
 ///
 /// ```
 /// use mcpvisor::rmcp::model::{ElicitResult, ElicitationAction};
@@ -125,8 +127,8 @@ impl Callbacks {
         }
     }
 
-    /// Handles requests for a model's answer (`sampling/createMessage`). Its types are deprecated: see
-    /// [`rmcp`](crate::rmcp).
+    /// Handles requests for a model's answer (`sampling/createMessage`). Its types are deprecated:
+    /// see [`rmcp`](crate::rmcp).
     #[must_use]
     pub fn sampling<F, Fut>(mut self, callback: F) -> Self
     where
@@ -148,7 +150,7 @@ impl Callbacks {
         self
     }
 
-    /// Handles requests that a person opens an address (`elicitation/create` in URL mode).
+    /// Handles requests that a person opens a URL (`elicitation/create` in URL mode).
     #[must_use]
     pub fn elicitation_url<F, Fut>(mut self, callback: F) -> Self
     where
@@ -171,8 +173,8 @@ impl Callbacks {
         self
     }
 
-    /// Receives the log messages of all servers, in order. A slow callback misses some, like a reader
-    /// of [`crate::Events`].
+    /// Receives the log messages of all servers, in order. A slow callback misses some, like a
+    /// reader of [`crate::Events`].
     #[must_use]
     pub fn logs<F, Fut>(mut self, callback: F) -> Self
     where
@@ -183,8 +185,8 @@ impl Callbacks {
         self
     }
 
-    /// Receives notifications that the protocol does not define, in order. A slow callback misses some,
-    /// like a reader of [`crate::Events`].
+    /// Receives notifications that the protocol does not define, in order. A slow callback misses
+    /// some, like a reader of [`crate::Events`].
     #[must_use]
     pub fn notifications<F, Fut>(mut self, callback: F) -> Self
     where

@@ -36,8 +36,8 @@ impl ClientBuilder {
         }
     }
 
-    /// Limits the agent's concurrent requests. Further ones wait within their deadlines, in order of
-    /// arrival, whatever their [priority](crate::Request::priority).
+    /// Limits the agent's concurrent requests. Further ones wait within their deadlines, in order
+    /// of arrival, whatever their [priority](crate::Request::priority).
     #[must_use]
     pub fn quota(mut self, requests: usize) -> Self {
         self.quota = Some(requests.max(1));
@@ -120,8 +120,9 @@ impl Client {
         }
     }
 
-    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or null
-    /// for none. One that the agent's filter hides is not sent, and the outcome says so.
+    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or
+    /// null for none. A call of a tool that the agent's filter hides is not sent, and its error
+    /// says so.
     pub fn call(
         &self,
         exposed: &str,
@@ -132,8 +133,9 @@ impl Client {
     }
 }
 
-/// The server and the tool behind an exposed name. A server that has not listed its tools yet is
-/// found by the name alone, where it was not altered; the call waits for the connection then.
+/// Resolves an exposed name to its server and tool. Until a server has listed its tools, it is
+/// found by the prefix of the name, unless the name was altered; the call then waits for the
+/// connection.
 pub(crate) fn resolve(
     runtime: &Runtime,
     exposed: &str,

@@ -36,10 +36,10 @@ pub struct Event {
 pub enum EventKind {
     /// The server's state changed.
     ///
-    /// The changes of one server form a chain without gaps, also across a restart of its actor: `from`
-    /// is the `to` of the change before it. The chain begins with the state that the status shows when
-    /// the runtime has started: connecting, sleeping or disabled. A server that is added at run time
-    /// begins a new chain with [`EventKind::Added`]; [`EventKind::Removed`] ends one.
+    /// The changes of one server form a chain without gaps, also across a restart of its actor:
+    /// `from` is the `to` of the change before it. The chain begins with the state that the status
+    /// shows when the runtime has started: connecting, sleeping or disabled. A server that is added
+    /// at run time begins a new chain with [`EventKind::Added`]; [`EventKind::Removed`] ends one.
     StateChanged {
         /// The previous state.
         from: StateName,
@@ -48,8 +48,8 @@ pub enum EventKind {
         /// What caused the change, if something went wrong.
         fault: Option<Fault>,
     },
-    /// An attempt to connect failed. A server that exits during protocol detection has not failed: the
-    /// attempt continues with `initialize`.
+    /// An attempt to connect failed. A server that exits during protocol detection has not failed:
+    /// the attempt continues with `initialize`.
     AttemptFailed {
         /// The number of this attempt since the last proven connection.
         attempt: u32,
@@ -92,8 +92,8 @@ pub enum EventKind {
         /// Tools that were not held back before, or whose held definition changed.
         tools: Vec<String>,
     },
-    /// Approvals cannot be read, so the server's tools are held back; or they cannot be saved, so they
-    /// last for this run only. Emitted once while the problem lasts.
+    /// Approvals cannot be read, so the server's tools are held back; or they cannot be saved, so
+    /// they last for this run only. Emitted once while the problem lasts.
     ApprovalsUnavailable {
         /// Which file, what is wrong with it, and what to do.
         problem: String,

@@ -1,4 +1,4 @@
-//! What an embedding program uses: the runtime, its handles and clients, requests, errors, events.
+//! The API for embedding programs: the runtime, its handles and clients, requests, errors, events.
 
 pub(crate) mod callbacks;
 pub(crate) mod client;

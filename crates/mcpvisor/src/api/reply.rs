@@ -61,8 +61,8 @@ pub(crate) struct Reply {
     written: bool,
     /// What is known about earlier attempts of the request.
     before: Known,
-    /// The call's admission permit; released before the answer, so that a caller that calls again at
-    /// once finds it free.
+    /// The call's admission permit; released before the answer, so that a caller that calls again
+    /// at once finds it free.
     open: Option<OpenCall>,
 }
 

@@ -1,7 +1,7 @@
 //! A request: its options, and the future that waits for its outcome.
 //!
-//! The future runs in the caller's task. Dropping it notifies the actor, which cancels the request at
-//! the server.
+//! The future runs in the caller's task. Dropping it notifies the actor, which cancels the request
+//! at the server.
 
 mod from_result;
 mod submission;
@@ -40,8 +40,8 @@ const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// # }
 /// ```
 ///
-/// It is a future, so `join_all`, `tokio::join!`, `select!`, `JoinSet::spawn` and `timeout` take it as
-/// it is. Dropping it cancels the request at the server.
+/// It is a future: `join_all`, `tokio::join!`, `select!`, `JoinSet::spawn` and `timeout` accept it
+/// directly. Dropping it cancels the request at the server.
 ///
 /// ```no_run
 /// # async fn example(files: mcpvisor::ServerHandle) {

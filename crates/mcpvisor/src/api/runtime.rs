@@ -1,7 +1,7 @@
 //! The runtime: a fleet of servers under one supervisor.
 //!
-//! There is no global state: two runtimes in one process are independent. Handles only send messages
-//! and read snapshots.
+//! There is no global state: two runtimes in one process are independent. Handles only send
+//! messages and read snapshots.
 
 mod builder;
 mod drivers;
@@ -52,11 +52,11 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 /// A supervised fleet of MCP servers. Cheap to clone.
 ///
 /// It needs a tokio runtime with the time and the I/O driver, as with `#[tokio::main]` or
-/// `enable_all()`. [`RuntimeBuilder::start`] fails without the time driver, and for servers over stdio or
-/// HTTP without the I/O driver.
+/// `enable_all()`. [`RuntimeBuilder::start`] fails without the time driver, and for servers over
+/// stdio or HTTP without the I/O driver.
 ///
-/// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle starts a shutdown
-/// in the background; [`Runtime::downgrade`] gives a weak reference.
+/// Await [`Runtime::shutdown`] before the tokio runtime ends. Dropping the last handle starts a
+/// shutdown in the background; [`Runtime::downgrade`] gives a weak reference.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     lifeline: Arc<Lifeline>,
@@ -230,8 +230,8 @@ impl Runtime {
         self.lifeline.catalogs.changes()
     }
 
-    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or null
-    /// for none.
+    /// Calls a tool by its exposed name, such as `github__search`. `arguments` is an object, or
+    /// null for none.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -260,12 +260,12 @@ impl Runtime {
         ClientBuilder::new(self.clone(), name.into(), id)
     }
 
-    /// Waits until the required servers are connected and listed; if none is marked as required, all
-    /// enabled ones. It keeps waiting for the others if a server failed permanently or is disabled. The
-    /// error names each server that is not ready, and why.
+    /// Waits until the required servers are connected and listed; if none is marked as required,
+    /// all enabled ones. It keeps waiting for the others if a server failed permanently or is
+    /// disabled. The error names each server that is not ready, and why.
     ///
-    /// It waits for the retries of a failing server until the timeout; [`settled`](Self::settled) does
-    /// not.
+    /// It waits for the retries of a failing server until the timeout; [`settled`](Self::settled)
+    /// does not.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let any_required = slots.iter().any(|slot| slot.config().required);
@@ -309,9 +309,9 @@ impl Runtime {
         }
     }
 
-    /// Waits until every server is connected and listed, has failed, or is disabled. Returns the status
-    /// of each, ordered by name, with its [`ServerStatus::verdict`]: [`Verdict::Pending`] if it had none
-    /// before the timeout.
+    /// Waits until every server is connected and listed, has failed, or is disabled. Returns the
+    /// status of each, ordered by name, with its [`ServerStatus::verdict`]: [`Verdict::Pending`] if
+    /// it had none before the timeout.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) {
@@ -386,8 +386,8 @@ impl Runtime {
         }
     }
 
-    /// The tools of a server that are held back until a person approves them, with their differences
-    /// from the approved definitions.
+    /// The tools of a server that are held back until a person approves them, with their
+    /// differences from the approved definitions.
     pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
         Ok(self
             .slot(server.as_ref())?
@@ -397,8 +397,8 @@ impl Runtime {
             .to_vec())
     }
 
-    /// Approves one held tool, or all of them, as [`held`](Self::held) shows them now. Returns the names
-    /// of the approved tools once they are saved.
+    /// Approves one held tool, or all of them, as [`held`](Self::held) shows them now. Returns the
+    /// names of the approved tools once they are saved.
     pub async fn approve(
         &self,
         server: impl AsRef<str>,
@@ -493,9 +493,10 @@ impl Runtime {
         answer.await.unwrap_or(Err(ControlError::RuntimeGone))
     }
 
-    /// Ends the runtime within the limit: no new calls are accepted, those in flight may finish, then
-    /// all servers are closed concurrently. A limit shorter than the servers' close timeouts shrinks
-    /// every step in proportion; time that the drain does not use is left to the later steps.
+    /// Ends the runtime within the limit: no new calls are accepted, those in flight may finish,
+    /// then all servers are closed concurrently. A limit shorter than the servers' close timeouts
+    /// shrinks every step in proportion; time that the drain does not use is left to the later
+    /// steps.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
         let due = Instant::now() + limit.min(MAX_SHUTDOWN);

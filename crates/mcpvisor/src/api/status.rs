@@ -114,8 +114,8 @@ pub enum Verdict {
     Pending,
     /// It is connected and its lists are fetched, or it sleeps until the next call.
     Ready,
-    /// A connect or a listing failed, or the connection was lost; `last_error` has the reason. It is
-    /// retried unless its state is [`StateName::PermanentlyFailed`].
+    /// A connect or a listing failed, or the connection was lost; `last_error` has the reason. It
+    /// is retried unless its state is [`StateName::PermanentlyFailed`].
     Failed,
     /// It is disabled.
     Disabled,

@@ -1,7 +1,7 @@
 //! Waits for changes of a catalog.
 //!
-//! Writers only send a signal. Whether a reader sees a difference is computed by the waiting reader,
-//! so that a fleet without readers pays for the signal alone.
+//! Writers only send a signal. The waiting reader computes whether it sees a difference, so that a
+//! fleet without readers pays only for the signal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::sync::watch;
 use super::fleet::FleetCatalog;
 use super::server::ServerCatalog;
 
-/// Waits for changes of a catalog: of the fleet ([`Runtime::catalog_changes`]), of what one agent sees
-/// ([`Client::catalog_changes`]), or of one server ([`ServerHandle::catalog_changes`]).
+/// Waits for changes of a catalog: of the fleet ([`Runtime::catalog_changes`]), of what one agent
+/// sees ([`Client::catalog_changes`]), or of one server ([`ServerHandle::catalog_changes`]).
 ///
-/// A change is a tool, prompt, resource or template that was added, changed or removed, or a tool that
-/// is held back. A reconnect with the same lists is not a change; the
+/// A change is a tool, prompt, resource or template that was added, changed or removed, or a tool
+/// that is held back. A reconnect with the same lists is not a change; the
 /// [`status`](crate::ServerHandle::watch) reports it. Changes may be coalesced, but the last one is
 /// never missed. It does not keep the runtime alive.
 ///

@@ -1,4 +1,4 @@
-//! What one client sees of the fleet: the tools that pass its filter.
+//! One client's view of the fleet: the tools that pass its filter.
 //!
 //! A view is computed when its client reads, so that no other reader or server pays for it.
 

@@ -1,7 +1,7 @@
 //! The catalog of a fleet, as one immutable snapshot.
 //!
-//! It has one view per server. A change replaces the view of its server and shares the others, so its
-//! cost depends on that server alone.
+//! It has one view per server. A change replaces the view of its server and shares the others, so
+//! its cost depends on that server alone.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -155,8 +155,8 @@ impl FleetCatalog {
         self.revision
     }
 
-    /// The views of all servers, in the order of their names. A server that publishes nothing at the
-    /// moment has an empty view.
+    /// The views of all servers, in the order of their names. A server that publishes nothing at
+    /// the moment has an empty view.
     pub fn servers(&self) -> impl ExactSizeIterator<Item = &ServerView> {
         self.servers.iter().map(|view| &**view)
     }
@@ -193,7 +193,7 @@ impl FleetCatalog {
         self.items(|catalog| &catalog.resources)
     }
 
-    /// Every template of resources, with its server.
+    /// Every resource template, with its server.
     pub fn resource_templates(&self) -> impl Iterator<Item = (&ServerName, &ResourceTemplate)> {
         self.items(|catalog| &catalog.resource_templates)
     }

@@ -350,8 +350,8 @@ mod tests {
         assert!(rounds.iter().any(cheap), "{rounds:?}");
     }
 
-    /// 200 servers of 200 tools: the merge after a change of one, and a read. The figures are those of
-    /// a release build; without optimization only the order of magnitude is asserted.
+    /// 200 servers of 200 tools: the merge after a change of one, and a read. The figures are those
+    /// of a release build; without optimization only the order of magnitude is asserted.
     #[test]
     fn a_large_fleet_is_published_in_milliseconds_and_read_in_nanoseconds() {
         let merger = Arc::new(CatalogMerger::default());

@@ -1,4 +1,5 @@
-//! Catalogs: immutable snapshots of the tools, prompts and resources of each server and of the fleet.
+//! Catalogs: immutable snapshots of the tools, prompts and resources of each server and of the
+//! fleet.
 //!
 //! A read costs one pointer load. The server's actor fetches the lists and decides when they are
 //! published.

@@ -89,7 +89,7 @@ impl ServerCatalog {
         !self.is_empty() || !self.held.is_empty()
     }
 
-    /// Whether both offer the same, stale or not.
+    /// Whether both offer the same items, ignoring staleness.
     pub(super) fn offers_same(&self, other: &Self) -> bool {
         same(&self.tools, &other.tools)
             && same(&self.prompts, &other.prompts)

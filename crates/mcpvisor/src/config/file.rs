@@ -1,8 +1,8 @@
 //! Reads a fleet from the config files that MCP clients share: JSON with comments, or TOML.
 //!
-//! One bad entry costs that server, not the fleet. [`json`] and [`toml`] parse the text into a
-//! [`syntax_tree`], [`document`] finds its parts, [`keys`] has the tables of known keys, and [`entry`]
-//! makes a server of an entry.
+//! An invalid entry excludes only its own server. [`json`] and [`toml`] parse the text into a
+//! [`syntax_tree`], [`document`] finds its parts, [`keys`] has the tables of known keys, and
+//! [`entry`] turns an entry into a server.
 
 mod document;
 mod duration;

@@ -25,8 +25,8 @@ pub struct Config {
     pub servers: Vec<ServerConfig>,
     /// Errors of unusable entries, and warnings.
     pub problems: Vec<ConfigProblem>,
-    /// Where the runtime saves protocol eras, catalogs and approved tools for the next run. Without it
-    /// nothing is saved.
+    /// Where the runtime saves protocol eras, catalogs and approved tools for the next run. Without
+    /// it nothing is saved.
     pub state_dir: Option<PathBuf>,
     /// Limits of concurrent connects. The default depends on the machine.
     pub connects: Option<GovernorSettings>,
@@ -47,8 +47,8 @@ impl Config {
         self
     }
 
-    /// The entries that cannot be used, each once, as servers that need a person. An entry that a later
-    /// one of the same name replaces is not among them.
+    /// The entries that cannot be used, each once, as servers that need a person. An entry that a
+    /// later one of the same name replaces is not among them.
     pub fn unusable_servers(&self) -> Vec<ServerStatus> {
         let mut found: Vec<ServerStatus> = Vec::new();
         for problem in &self.problems {

@@ -50,8 +50,8 @@ impl FoundConfig {
         }
     }
 
-    /// Whether the path exists, even as a dangling link: an unreadable config is an error, and must not
-    /// be skipped in favour of another.
+    /// Whether the path exists, even as a dangling link: an unreadable config is an error, and must
+    /// not be skipped in favour of another.
     pub fn exists(&self) -> bool {
         let path = self.path.clone();
         let look = move || path.symlink_metadata();
@@ -93,7 +93,8 @@ impl UserFolders {
         Self::of(|name| std::env::var_os(name))
     }
 
-    /// The folders by these variables. A relative path is ignored, as the XDG specification requires.
+    /// The folders by these variables. A relative path is ignored, as the XDG specification
+    /// requires.
     pub fn of(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let absolute = |name| {
             let path = variable(name).map(PathBuf::from);
@@ -146,8 +147,9 @@ fn same(one: &Path, other: &Path) -> bool {
 
 impl Config {
     /// Finds the default config: `mcpvisor.json`, `mcpvisor.toml` or `.mcp.json` in this folder, or
-    /// else `mcpvisor.json` or `mcpvisor.toml` in the user's config folder. It does not read the file;
-    /// [`FoundConfig::needs_trust`] tells whether a person must trust it before its commands may run.
+    /// else `mcpvisor.json` or `mcpvisor.toml` in the user's config folder. It does not read the
+    /// file; [`FoundConfig::needs_trust`] tells whether a person must trust it before its commands
+    /// may run.
     pub fn find(working_folder: impl AsRef<Path>) -> Option<FoundConfig> {
         let places = places(working_folder.as_ref(), &UserFolders::of_environment());
         places.into_iter().find(FoundConfig::exists)

@@ -6,7 +6,8 @@
 /// Replaces a redacted value.
 pub(super) const HIDDEN: &str = "***";
 
-/// Parts of the names of options, variables, headers and query parameters whose value is a credential.
+/// Parts of the names of options, variables, headers and query parameters whose value is a
+/// credential.
 const SECRET_WORDS: &[&str] = &[
     "token",
     "secret",
@@ -132,8 +133,8 @@ fn names_a_secret(name: &str) -> bool {
     !name.ends_with("tokens") && SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Whether the value of a credential is the credential itself, and not a path, an address, a reference
-/// to a variable or a script.
+/// Whether the value of a credential is the credential itself, and not a path, an address, a
+/// reference to a variable or a script.
 fn is_value(text: &str) -> bool {
     let is_path = ["/", "./", "../", "~/"]
         .iter()

@@ -1,4 +1,4 @@
-//! Problems of a config as a person reads them: the message, and the line with what is meant.
+//! Renders config problems for people: the message and the marked source line.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
@@ -6,8 +6,8 @@ use super::location::{Location, harmless};
 use super::{ConfigError, ConfigProblem, Severity};
 
 impl ConfigProblem {
-    /// The problem with the line that it is about, without colours. Values that could be secrets
-    /// are `***`, and what a terminal would obey is `\u{fffd}`.
+    /// The problem with its source line, without colours. Possible secrets are `***`, and
+    /// characters that a terminal would interpret are `\u{fffd}`.
     ///
     /// ```
     /// use mcpvisor::Config;
@@ -21,7 +21,7 @@ impl ConfigProblem {
         self.render_by(&Renderer::plain())
     }
 
-    /// The same, with colours for a terminal.
+    /// Like [`render`](Self::render), with colours for a terminal.
     pub fn render_colored(&self) -> String {
         self.render_by(&Renderer::styled())
     }
@@ -36,8 +36,8 @@ impl ConfigProblem {
 }
 
 impl ConfigError {
-    /// The error with the line that it is about, without colours. Values that could be secrets are
-    /// `***`, and what a terminal would obey is `\u{fffd}`.
+    /// The error with its source line, without colours. Possible secrets are `***`, and characters
+    /// that a terminal would interpret are `\u{fffd}`.
     pub fn render(&self) -> String {
         render(
             &Renderer::plain(),
@@ -47,7 +47,7 @@ impl ConfigError {
         )
     }
 
-    /// The same, with colours for a terminal.
+    /// Like [`render`](Self::render), with colours for a terminal.
     pub fn render_colored(&self) -> String {
         render(
             &Renderer::styled(),
@@ -59,14 +59,14 @@ impl ConfigError {
 }
 
 fn render(renderer: &Renderer, level: Level<'_>, title: &str, place: Option<&Location>) -> String {
-    // Keys and names of the file are in it, and a file may be a stranger's.
+    // It contains keys and names of the file, which may be untrusted.
     let title = harmless(title);
     let title = level.primary_title(&title);
     let Some(place) = place else {
         return renderer.render(&[Group::with_title(title)]);
     };
-    // The line differs from that of the file in what is hidden, so the title says where it is, and
-    // not the snippet, which would count columns in this one.
+    // Redaction shifts the columns of the line, so the title states the position instead of the
+    // snippet.
     let snippet = Snippet::source(place.source.as_str())
         .line_start(place.line)
         .annotation(AnnotationKind::Primary.span(place.mark.clone()));

@@ -70,10 +70,10 @@ pub struct ReviewedServer {
     pub facts: Vec<Fact>,
     /// A hash of the whole entry: two entries with the same facts may differ in hidden values.
     pub fingerprint: String,
-    /// A hash of every hidden or redacted value. The key is the label of its fact and the name of the
-    /// variable or header (`sets PATH`), or the label alone for the rest of a line. Short secrets can
-    /// be guessed from a hash: keep it as private as the config. Empty in a review that an earlier
-    /// version saved.
+    /// A hash of every hidden or redacted value. The key is the label of its fact and the name of
+    /// the variable or header (`sets PATH`), or the label alone for the rest of a line. Short
+    /// secrets can be guessed from a hash: keep it as private as the config. Empty in a review that
+    /// an earlier version saved.
     #[serde(default)]
     pub hidden: BTreeMap<String, String>,
 }
@@ -120,8 +120,8 @@ impl ReviewedServer {
         Some(&fact.value)
     }
 
-    /// Hidden values that changed: the keys of [`hidden`](Self::hidden) that both reviews have, with
-    /// different hashes.
+    /// Hidden values that changed: the keys of [`hidden`](Self::hidden) that both reviews have,
+    /// with different hashes.
     pub fn changed_unseen<'s>(&'s self, before: &'s Self) -> impl Iterator<Item = &'s str> {
         let changed = self.hidden.iter().filter(|(key, hash)| {
             let old = before.hidden.get(*key);

@@ -173,12 +173,13 @@ impl ServerConfig {
 
     /// Sets whether a version before 2026-07-28 is preferred if the server supports both.
     ///
-    /// Set it for a server whose tools request input (elicitation, sampling, roots) and cannot do so in
-    /// 2026-07-28, where such a request is part of a reply. Servers of FastMCP 4 and of the Python SDK 2
-    /// that call `ctx.elicit()` or `ctx.sample()` behave so: they support both versions, advertise only
-    /// the newer one, and fail the call there ("elicitation via server-initiated requests is unavailable
-    /// on 2026-07-28 connections"). The runtime logs a warning then. A server that supports only
-    /// 2026-07-28 still uses it; [`ServerConfig::protocol`] pins one version instead.
+    /// Set it for a server whose tools request input (elicitation, sampling, roots) and cannot do
+    /// so in 2026-07-28, where such a request is part of a reply. Servers of FastMCP 4 and of the
+    /// Python SDK 2 that call `ctx.elicit()` or `ctx.sample()` behave so: they support both
+    /// versions, advertise only the newer one, and fail the call there ("elicitation via
+    /// server-initiated requests is unavailable on 2026-07-28 connections"). The runtime logs a
+    /// warning then. A server that supports only 2026-07-28 still uses it;
+    /// [`ServerConfig::protocol`] pins one version instead.
     ///
     /// ```
     /// use mcpvisor::{ServerConfig, Transport};
@@ -203,8 +204,9 @@ impl ServerConfig {
     }
 
     /// Applies the checks of a config file: rejects settings that would make the runtime misbehave,
-    /// commands that cannot be started, and invalid addresses and headers. A runtime rejects a server
-    /// with invalid settings; one with an invalid transport fails permanently when it is started.
+    /// commands that cannot be started, and invalid addresses and headers. A runtime rejects a
+    /// server with invalid settings; one with an invalid transport fails permanently when it is
+    /// started.
     ///
     /// ```
     /// use mcpvisor::{ServerConfig, Transport};

@@ -1,7 +1,7 @@
 //! The text of a config file and its path.
 //!
-//! The file is read once, so that the text that was reviewed and trusted is the text that is run, even
-//! if the file changes meanwhile.
+//! The file is read once, so that the text that was reviewed and trusted is the text that is run,
+//! even if the file changes meanwhile.
 
 use std::fmt;
 use std::fs::File;
@@ -24,8 +24,8 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
-    /// Reads a file of up to [`MAX_CONFIG_BYTES`]. A regular file that does not respond within 2 s is
-    /// an error; for a pipe it waits for the writer.
+    /// Reads a file of up to [`MAX_CONFIG_BYTES`]. A regular file that does not respond within 2 s
+    /// is an error; for a pipe it waits for the writer.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
         let path = path.into();
         let failed = |source| ConfigError::Read {
@@ -45,7 +45,8 @@ impl ConfigSource {
         Ok(Self { path, text })
     }
 
-    /// Reads a file; a pipe or a device is an error. May block forever: called within a file operation.
+    /// Reads a file; a pipe or a device is an error. May block forever: called within a file
+    /// operation.
     pub(crate) fn read_regular(path: PathBuf) -> Result<Self, ConfigError> {
         let opened = open_regular(&path).map_err(|source| ConfigError::Read {
             path: path.clone(),

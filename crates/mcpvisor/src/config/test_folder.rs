@@ -9,7 +9,7 @@ impl TestFolder {
     pub(crate) fn new(test: &str) -> Self {
         let name = format!("mcpvisor-config-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left behind by a killed process with the same id.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder.canonicalize().unwrap())

@@ -1,4 +1,4 @@
-//! Eras and versions: what is remembered of a server, and what its errors show.
+//! Eras and versions: the known era of a server, and what its errors imply.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) const LEGACY: [ProtocolVersion; 4] = [
     ProtocolVersion::V_2024_11_05,
 ];
 
-/// All versions that we speak, newest first.
+/// All supported versions, newest first.
 pub(super) fn our_versions() -> Vec<ProtocolVersion> {
     std::iter::once(MODERN).chain(LEGACY).collect()
 }

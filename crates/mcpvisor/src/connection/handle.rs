@@ -1,4 +1,4 @@
-//! What the server actor holds of a connection: its command queue.
+//! The server actor's handle to a connection: its command queue.
 
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@ use crate::api::events::EventKind;
 use crate::server::connection_lock::is_taken;
 use crate::server::slot::{Mailbox, ServerSlot};
 
-/// Pause before the restart of an actor whose server has no budget left, so that one that crashes on
-/// every message does not spin.
+/// Pause before the restart of an actor whose server has no budget left, so that one that crashes
+/// on every message does not spin.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 impl SupervisorState {
@@ -112,8 +112,8 @@ impl SupervisorState {
         }
     }
 
-    /// The connection of a crashed actor closes by itself and may outlive its server. A new server of
-    /// the same name waits for it.
+    /// The connection of a crashed actor closes by itself and may outlive its server. A new server
+    /// of the same name waits for it.
     fn note_closing(&mut self, name: &ServerName, slot: &ServerSlot) {
         self.closing.retain(|_, locks| {
             locks.retain(is_taken);

@@ -18,7 +18,7 @@ pub enum ServerChange {
     Added,
     /// It is gone from the config: calls in flight may finish, then it is closed.
     Removed,
-    /// It is reached in another way: its connection is replaced after calls in flight have finished.
+    /// Its transport changed: the connection is replaced after calls in flight have finished.
     Restarted {
         /// The differences that cause the restart; others are applied with it.
         why: Vec<&'static str>,

@@ -61,6 +61,7 @@ pub(crate) enum SupervisorMessage {
     Crash,
 }
 
-/// With ractor's cluster feature every message type states whether it is serializable; this one is not.
+/// With ractor's cluster feature every message type states whether it is serializable; this one is
+/// not.
 #[cfg(feature = "cluster")]
 impl ractor::Message for SupervisorMessage {}

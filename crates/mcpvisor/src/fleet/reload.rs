@@ -1,7 +1,7 @@
 //! Reloads the config of a running fleet. Servers whose entries did not change are not touched.
 //!
-//! [`super::config_diff`] decides what changes. The supervisor adds and removes servers; the actor of
-//! a server adjusts and restarts it.
+//! [`super::config_diff`] decides what changes. The supervisor adds and removes servers; the actor
+//! of a server adjusts and restarts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -117,17 +117,17 @@ enum Step {
 }
 
 impl Runtime {
-    /// Applies a new config: adds new servers, removes missing ones, restarts those that are reached
-    /// in another way, and adjusts all other settings in place. New headers of a server over HTTP
-    /// are sent from the next request on. Servers whose entries did not change are not affected. A
-    /// config that is invalid as a whole changes nothing.
+    /// Applies a new config: adds new servers, removes missing ones, restarts those whose transport
+    /// changed, and adjusts all other settings in place. New headers of a server over HTTP are sent
+    /// from the next request on. Servers whose entries did not change are not affected. A config
+    /// that is invalid as a whole changes nothing.
     ///
     /// The limits on connects are applied too, unless [`crate::RuntimeBuilder::governor`] set them.
     ///
-    /// Handles stay valid: those of a restarted server use its new connection. A server that was added
-    /// with [`Runtime::add`] is removed if the config does not name it. The state folder
-    /// (`state_dir`) stays the one of the start. A reload that has begun runs to its end, even if its
-    /// future is dropped.
+    /// Handles stay valid: those of a restarted server use its new connection. A server that was
+    /// added with [`Runtime::add`] is removed if the config does not name it. The state folder
+    /// (`state_dir`) stays the one of the start. A reload that has begun runs to its end, even if
+    /// its future is dropped.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) -> Result<(), Box<dyn std::error::Error>> {
@@ -150,8 +150,8 @@ impl Runtime {
         reload.await.unwrap_or(Err(ReloadError::RuntimeGone))
     }
 
-    /// Enabled servers whose new entries are invalid but say that they are disabled: they are disabled,
-    /// with their old settings.
+    /// Enabled servers whose new entries are invalid but say that they are disabled: they are
+    /// disabled, with their old settings.
     fn disabled_entries(&self, problems: &[ConfigProblem]) -> BTreeMap<ServerName, ServerConfig> {
         let off = problems.iter().filter(|it| it.severity == Severity::Off);
         let slots = off.filter_map(|it| self.slot(it.server.as_deref()?).ok());
@@ -201,7 +201,7 @@ impl Runtime {
             .into_iter()
             .map(|(name, new)| (name, ServerChange::Added, Step::Add(new)));
         steps.extend(added);
-        // All at once: a server that is slow to close delays no other.
+        // Concurrently, so that a server that closes slowly does not delay the others.
         let done = steps.into_iter().map(|step| self.perform(step));
         let mut servers = join_all(done).await;
         if servers.iter().any(|(_, gone)| *gone) {
@@ -242,8 +242,8 @@ impl Runtime {
         (reload, gone)
     }
 
-    /// The new config is in the slot before the actor is notified, so an actor that crashes now restarts
-    /// with it.
+    /// The new config is in the slot before the actor is notified, so an actor that crashes now
+    /// restarts with it.
     async fn change(
         &self,
         slot: &Arc<ServerSlot>,

@@ -1,7 +1,7 @@
 //! Watches a config file and reloads the fleet when it changes.
 //!
-//! The file is polled, at the cost of one `stat`. File notifications would miss a swapped symlink, a
-//! file that is replaced by a rename or deleted and written again, and file systems without them.
+//! The file is polled, at the cost of one `stat`. File notifications would miss a swapped symlink,
+//! a file that is replaced by a rename or deleted and written again, and file systems without them.
 
 use std::fs::Metadata;
 use std::io;

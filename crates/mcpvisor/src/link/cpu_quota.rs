@@ -1,7 +1,8 @@
 //! Limits the CPU time that unsolicited input of a server can take.
 //!
-//! The cost of input depends on its kind, the machine and the build, so it is measured. A stream that
-//! exceeds the quota is not read for a while; the system's buffers fill up and the server blocks.
+//! The cost of input depends on its kind, the machine and the build, so it is measured. A stream
+//! that exceeds the quota is not read for a while; the system's buffers fill up and the server
+//! blocks.
 
 use std::future::Future as _;
 use std::pin::Pin;

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The last bytes that a server wrote on stderr, up to the configured capacity. The output of an
-/// earlier connection stays until the current one writes something, so that a server in a crash loop
-/// does not lose the output that explains the crash.
+/// earlier connection stays until the current one writes something, so that a server in a crash
+/// loop does not lose the output that explains the crash.
 #[derive(Debug)]
 pub(crate) struct StderrRing(Mutex<Ring>);
 

@@ -40,9 +40,9 @@ pub(crate) trait Link: Send {
         position < self.sent()
     }
 
-    /// Discards unsent messages at this position and after. Their callers were told that the
-    /// messages were not sent, so they must not be sent later. The default is right only for a link
-    /// that keeps no queue of its own.
+    /// Discards unsent messages at this position and after. Their callers were answered that
+    /// nothing was sent, so they must not be sent later. The default is right only for a link
+    /// without a queue.
     fn withdraw(&mut self, _from: u64) {}
 
     /// Whether another request can be queued now.
@@ -57,7 +57,7 @@ pub(crate) trait Link: Send {
     #[cfg(feature = "http")]
     fn update_endpoint(&mut self, _endpoint: &super::http::HttpEndpoint) {}
 
-    /// Stops waiting for the reply to a request, without telling the server.
+    /// Stops waiting for the reply to a request, without notifying the server.
     fn forget(&mut self, _id: CallId) {}
 
     /// Cancels a pending request at the server, which may have answered it already. Returns whether
@@ -70,7 +70,8 @@ pub(crate) trait Link: Send {
 
     /// Writes queued messages and waits for the next inbound one.
     ///
-    /// Cancel-safe: all state lives in `self`. After an error, every further call returns that error.
+    /// Cancel-safe: all state lives in `self`. After an error, every further call returns that
+    /// error.
     fn next(
         &mut self,
         pending: &impl PendingRequests,

@@ -68,7 +68,7 @@ impl ActiveConfig {
         self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Redacts these too from now on.
+    /// Also redacts these secrets from now on.
     pub(super) fn add_secrets(&self, read: Secrets) {
         let mut renewed = self.renewed();
         if read != self.secrets && !renewed.contains(&read) {

@@ -1,7 +1,8 @@
-//! The actor of one server: translates messages into inputs of the machine and performs its effects.
+//! The actor of one server: translates messages into inputs of the machine and performs its
+//! effects.
 //!
-//! No handler waits. Slow work runs in a task that reports back with a message: the connection task,
-//! a fetch of a list, a check, a timer. All decisions are the machine's.
+//! No handler waits. Slow work runs in a task that reports back with a message: the connection
+//! task, a fetch of a list, a check, a timer. All decisions are the machine's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -54,9 +54,9 @@ impl ServerSlot {
         (Arc::clone(&lists.fetched), Arc::clone(&lists.fetched_with))
     }
 
-    /// Approves the fetched tools of a server that was never seen before; not those of the cache of
-    /// an earlier run, nor those of a server that is reached in another way. Blocks, so it runs within
-    /// a file operation.
+    /// Approves the fetched tools of a server that was never seen before; not those cached by an
+    /// earlier run, nor those of a server whose transport changed. Blocks, so it runs within a file
+    /// operation.
     fn approve_fetched_if_new(&self) {
         let config = self.config();
         if !config.pin || self.pins.is_established() {
@@ -148,8 +148,8 @@ impl ServerSlot {
         }
     }
 
-    /// Updates the approvals before fetched tools are published. The tools are approved if no process
-    /// ever saw the server, unless the config by now reaches it in another way.
+    /// Updates the approvals before fetched tools are published. The tools are approved if no
+    /// process ever saw the server, unless its transport changed meanwhile.
     pub(super) async fn update_approvals(self: &Arc<Self>, tools: &[Tool], with: &ActiveConfig) {
         let config = self.config();
         if !config.pin {

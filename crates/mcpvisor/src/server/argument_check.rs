@@ -172,8 +172,8 @@ fn compile(schema: &JsonObject) -> Option<Validator> {
         .ok()
 }
 
-/// The problems of the arguments. To check takes no memory; to collect details may take as much memory
-/// as time, so a slow check reports none.
+/// The problems of the arguments. To check takes no memory; to collect details may take as much
+/// memory as time, so a slow check reports none.
 fn problems(validator: &Validator, arguments: &Value, limit: Duration) -> Vec<ArgumentProblem> {
     if validator.is_valid(arguments) {
         return Vec::new();

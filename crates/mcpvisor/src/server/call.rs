@@ -18,7 +18,7 @@ use crate::catalog::ServerCatalog;
 pub(crate) struct Call {
     pub(crate) id: CallId,
     pub(crate) client: ClientId,
-    /// None once a transport took it; otherwise it is there for a retry.
+    /// `None` once a transport has taken it; otherwise it is available for a retry.
     pub(crate) request: Option<ClientRequest>,
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) priority: Priority,
@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) idle: Duration,
     pub(crate) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
     pub(crate) reply: Reply,
-    /// Rounds in which the server asked for input.
+    /// Rounds in which the server requested input.
     pub(crate) rounds: u32,
     /// The tools were listed again because the server rejected its headers.
     pub(crate) relisted: bool,
@@ -65,7 +65,7 @@ impl Call {
         }
     }
 
-    /// Keeps the error of a refused retry: the caller gets it.
+    /// Stores the error of a refused retry, which the caller gets.
     pub(crate) fn note_refusal(&mut self, error: Option<ErrorData>) {
         self.refusal = error.filter(|_| self.reply.is_retry());
     }

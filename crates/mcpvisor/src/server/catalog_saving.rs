@@ -7,9 +7,9 @@ use crate::state::catalog_cache::{CatalogCache, SAVE_DELAY};
 use crate::state::file_ops::{READ_TIMEOUT, WRITE_TIMEOUT, was_already_hung};
 
 impl ServerSlot {
-    /// Loads the cached catalog of the run before. Nothing of a pinned server is approved until the
-    /// approvals are loaded. A catalog that is read too late is dropped, since the server may have
-    /// listed its own by then.
+    /// Loads the cached catalog of the previous run. No tool of a pinned server is approved until
+    /// the approvals are loaded. A catalog that is read too late is dropped, since the server may
+    /// have listed its own by then.
     pub(crate) async fn load_cached_catalog(self: &Arc<Self>, publish: bool) {
         let config = self.config();
         if config.pin {

@@ -15,7 +15,7 @@ use crate::api::events::EventKind;
 use crate::catalog::{ListItems, ServerCatalog};
 use crate::log_limit::log_limited;
 
-/// What the actor knows of the fetched lists.
+/// The actor's records about fetched lists.
 #[derive(Debug, Default)]
 pub(super) struct ListProgress {
     /// The connection on which the tools were last fetched.

@@ -31,7 +31,7 @@ impl ServerState {
     }
 
     fn inbound(&mut self, generation: Generation, summary: InboundSummary) {
-        // Confirmations count while the connection drains or closes: their callers know of them.
+        // Confirmations count while the connection drains or closes: their callers were answered.
         let current = self.machine.current_generation() == Some(generation);
         self.draft
             .count_dropped(summary.strays, summary.dropped_flood);
@@ -99,7 +99,7 @@ impl ServerState {
         self.report_subscriptions();
     }
 
-    /// Tells the machine whether there are subscriptions: a server with some does not sleep.
+    /// Reports to the machine whether there are subscriptions: a server with some does not sleep.
     pub(super) fn report_subscriptions(&mut self) {
         let active = !self.slot.restart_state().session.subscriptions.is_empty();
         self.step(Input::SubscriptionsChanged { active });

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// The connection lock of one server. A connection task holds it from before opening to the end of
-/// closing, so a new generation never opens beside an old one, not even across a crash of the actor.
+/// closing, so a new generation never opens beside an old one, not even across a crash of the
+/// actor.
 #[derive(Debug)]
 pub(crate) struct ConnectionLock {
     own: Arc<Semaphore>,

@@ -219,8 +219,8 @@ impl ServerState {
             .map(|fault| fault.message.clone())
     }
 
-    /// Arms the one timer for the machine's next deadline. A timer that fires early does no harm, so
-    /// it is replaced only by an earlier one.
+    /// Arms the one timer for the machine's next deadline. A timer that fires early does no harm,
+    /// so it is replaced only by an earlier one.
     pub(super) fn arm_timer(&mut self) {
         let Some(deadline) = self.machine.next_deadline() else {
             return;

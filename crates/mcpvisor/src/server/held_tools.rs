@@ -32,8 +32,8 @@ impl ApprovalResult {
 }
 
 impl ServerState {
-    /// Approves the tools of a server that was never seen before. Usually that is done when they are
-    /// fetched; this is for tools that were fetched before they were pinned.
+    /// Approves the tools of a server that was never seen before. Usually that is done when they
+    /// are fetched; this is for tools that were fetched before they were pinned.
     pub(super) fn approve_first_tools(&mut self) {
         if self.slot.config().pin && !self.slot.pins.is_established() {
             self.slot.spawn_first_approval();
@@ -54,7 +54,7 @@ impl ServerState {
             let outcome = slot.approve(published, tool, hash).await;
             let result = Some(ApprovalResult { reply, outcome });
             let sent = actor.send_message(ServerMessage::ApprovalsChanged { result });
-            // Without an actor the approval is saved all the same.
+            // Without an actor the approval is still saved.
             if let Err(ractor::MessagingErr::SendErr(ServerMessage::ApprovalsChanged {
                 result: Some(result),
             })) = sent

@@ -1,7 +1,7 @@
 //! The runtime's own requests: listings with all their pages, checks, restored session settings.
 //!
-//! Each runs as a task and reports to the actor with a message. None keeps the connection open: they
-//! end with it.
+//! Each runs as a task and reports to the actor with a message. None keeps the connection open:
+//! they end with it.
 
 mod weight;
 
@@ -214,8 +214,8 @@ fn append(list: &mut ListItems, page: ServerResult) -> Result<Option<String>, Fe
     }
 }
 
-/// Restores subscriptions and the log level on a new connection, one by one. A setting that the server
-/// refuses is logged, and tried again on the next connection.
+/// Restores subscriptions and the log level on a new connection, one by one. A setting that the
+/// server refuses is logged, and tried again on the next connection.
 pub(crate) async fn restore(
     connection: InternalRequestSender,
     slot: Arc<ServerSlot>,

@@ -1,8 +1,8 @@
 //! Turns a fetched list into the catalog that callers see.
 //!
 //! The cost grows with the list: it is compared, scanned, and hashed where tools are pinned. So a
-//! large list is processed on a blocking thread. The actor applies the result if its inputs (config,
-//! approvals, other lists) have not changed meanwhile.
+//! large list is processed on a blocking thread. The actor applies the result if its inputs
+//! (config, approvals, other lists) have not changed meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl ReplyWhenPublished {
 }
 
 impl Inputs {
-    /// Whether a result of these inputs is one of the others too.
+    /// Whether both inputs give the same result.
     fn is_same(&self, other: &Self) -> bool {
         self.approvals_revision == other.approvals_revision
             && self.held_announced == other.held_announced
@@ -205,8 +205,8 @@ impl ServerState {
         }
     }
 
-    /// Filters the tools again after a change of the rules, and replies when the result is published.
-    /// Until then the old rules hold. Large lists are filtered on a blocking thread.
+    /// Filters the tools again after a change of the rules, and replies when the result is
+    /// published. Until then the old rules hold. Large lists are filtered on a blocking thread.
     pub(super) fn refilter_tools(&mut self, reply: ReplyWhenPublished) {
         if self.slot.restart_state().lists.fetched.is_large() {
             self.refilter_off_thread(reply, 0);

@@ -108,18 +108,19 @@ pub(crate) enum ServerMessage {
     Crash,
 }
 
-/// With ractor's cluster feature every message type states whether it is serializable; this one is not.
+/// With ractor's cluster feature every message type states whether it is serializable; this one is
+/// not.
 #[cfg(feature = "cluster")]
 impl ractor::Message for ServerMessage {}
 
 /// What a changed config requires of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionUpdate {
-    /// Nothing: it stays.
+    /// No change.
     None,
     /// Send new headers.
     Headers,
-    /// Connect again: the server is reached in another way.
+    /// Connect again: the transport changed.
     Reconnect,
     /// Only forget the era of the server: the connection is closed anyway.
     ForgetEra,
@@ -142,7 +143,7 @@ pub(crate) enum ConnectionEvent {
     },
     /// A batch of messages arrived.
     Inbound(InboundSummary),
-    /// The connection broke or was closed; its unanswered calls come back.
+    /// The connection broke or was closed; its unanswered calls are returned.
     Lost {
         /// Why.
         fault: Fault,
@@ -158,7 +159,7 @@ pub(crate) enum ConnectionEvent {
 pub(crate) struct InboundSummary {
     /// Answered calls.
     pub(crate) ended: Vec<(CallId, CallEnd)>,
-    /// Failed calls, which come back.
+    /// Failed calls, which are returned.
     pub(crate) failed: Vec<FailedCall>,
     /// The server reports that the session is lost, or that it no longer speaks its version.
     pub(crate) session_lost: Option<Fault>,
@@ -168,9 +169,9 @@ pub(crate) struct InboundSummary {
     pub(crate) changed: Vec<ListKind>,
     /// Subscriptions and log levels that the server confirmed.
     pub(crate) confirmed: Vec<ConfirmedSetting>,
-    /// Messages that made no sense.
+    /// Invalid or unexpected messages.
     pub(crate) strays: u64,
-    /// Messages that were dropped unread because too many came at once.
+    /// Messages dropped unread because they exceeded the rate or size limit.
     pub(crate) dropped_flood: u64,
     /// Anything was received.
     pub(crate) received: bool,

@@ -1,7 +1,7 @@
-//! What readers see of a server: the snapshots of its status and of its catalog.
+//! The published snapshots of a server: its status and its catalog.
 //!
-//! To publish is to replace such a snapshot. The actor publishes while it runs; the supervisor
-//! publishes the end of a server.
+//! Publishing replaces a snapshot. The actor publishes while it runs; the supervisor publishes the
+//! end of a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ pub(crate) struct Published {
     name: ServerName,
     status: watch::Sender<ServerStatus>,
     readiness: watch::Sender<Readiness>,
-    /// The calls in flight and waiting, which change without a new status.
+    /// The calls in flight and queued, which change without a new status.
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
     /// From the handshake of the last connection that came up.
@@ -34,7 +34,7 @@ pub(crate) struct Published {
     fleet: Arc<CatalogMerger>,
 }
 
-/// Whether a server can be used, for those that wait for it.
+/// Whether a server can be used, for tasks that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readiness {
     /// It may become ready.
@@ -80,7 +80,7 @@ impl Published {
         self.status.send_modify(|status| status.instance = instance);
     }
 
-    /// Publishes a status. Readiness changes rarely, so it has a channel of its own: tasks that wait
+    /// Publishes a status. Readiness changes rarely, so it has a separate channel: tasks that wait
     /// for the server are not woken by every status.
     pub(crate) fn publish_status(&self, status: ServerStatus) {
         let readiness = Readiness::of(&status);
@@ -135,7 +135,7 @@ impl Published {
         self.catalog.load_full()
     }
 
-    /// Wakes those that wait for another catalog of this server.
+    /// The signal that wakes readers when this server's catalog changes.
     pub(crate) fn catalog_changed(&self) -> &ChangeSignal {
         &self.catalog_changed
     }

@@ -10,8 +10,8 @@ use super::active_config::ActiveConfig;
 use crate::catalog::ServerCatalog;
 use crate::fleet::CloseOutcome;
 
-/// What a restarted actor resumes from. Every change is one assignment, so that a panic never leaves
-/// it half-written.
+/// What a restarted actor resumes from. Every change is one assignment, so that a panic never
+/// leaves it half-written.
 #[derive(Debug)]
 pub(crate) struct RestartState {
     pub(crate) durable: Durable,
@@ -47,7 +47,7 @@ pub(crate) struct SessionSettings {
     pub(crate) subscriptions: BTreeSet<String>,
 }
 
-/// The protocol era that the server speaks, as far as it is known.
+/// The known protocol era of the server.
 #[derive(Debug)]
 pub(crate) struct EraKnowledge {
     pub(crate) known: KnownEra,

@@ -1,7 +1,7 @@
 //! Restores subscriptions and the log level on a new connection.
 //!
-//! The requests are sent one by one, beside the calls. A caller's request for the same thing is more
-//! recent than the stored setting, so a setting that was not yet restored by then is skipped.
+//! The requests are sent one by one, alongside the calls. A caller's request for the same setting
+//! is more recent than the stored one, so a setting that was not restored by then is skipped.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,7 +28,8 @@ pub(super) struct Restore {
 pub(super) struct PendingRestore(Mutex<SessionSettings>);
 
 impl PendingRestore {
-    /// Sends the request for the next setting; returns its method. It is sent before any later call.
+    /// Sends the request for the next setting; returns its method. It is sent before any later
+    /// call.
     pub(super) fn send_next<'a>(
         &self,
         connection: &'a InternalRequestSender,

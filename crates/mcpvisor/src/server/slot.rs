@@ -1,4 +1,4 @@
-//! What belongs to a configured server for as long as it is configured.
+//! The state of a server that lasts as long as it is configured.
 //!
 //! The supervisor's child spec owns the slot, handles read it, and the actor works with it. What
 //! must survive a crash of the actor lives here: generation, budget, catalog. Approvals are in
@@ -41,15 +41,15 @@ pub(crate) struct ServerSlot {
     events: Arc<EventBus>,
     /// Where messages to the actor go.
     pub(crate) mailbox: watch::Sender<Mailbox>,
-    /// What readers see.
+    /// The published snapshots.
     pub(crate) published: Published,
     pub(super) list_expiry: ListExpiry,
     pub(crate) calls: Arc<CallAdmission>,
     pub(crate) connection_lock: ConnectionLock,
     pub(crate) stderr: Arc<StderrRing>,
-    /// MessageLimits the log lines that the server can cause.
+    /// Limits the log lines that the server can cause.
     pub(crate) log_limit: LogLimit,
-    /// MessageLimits the size of its messages.
+    /// Limits the size of its messages.
     pub(crate) message_limits: MessageLimits,
     /// The compiled schemas of its tools.
     #[cfg(feature = "schema-check")]
@@ -112,8 +112,8 @@ impl ServerSlot {
         }
     }
 
-    /// Marks the slot as one of a server that is added at run time. The instance number tells it
-    /// apart from an earlier server of the same name.
+    /// Marks the slot as one of a server that is added at run time. The instance number
+    /// distinguishes it from an earlier server of the same name.
     pub(crate) fn added_at_run_time(mut self) -> Self {
         self.id.instance = self.host.next_instance();
         self.published.set_instance(self.id.instance);
@@ -139,7 +139,8 @@ impl ServerSlot {
         self.config.store(Arc::new(next));
     }
 
-    /// Another server is reached from now on, so its era has to be learned or read from the cache.
+    /// The transport now reaches another server, so its era has to be negotiated or read from the
+    /// cache.
     pub(crate) fn forget_era(&self) {
         self.restart_state().era = EraKnowledge::UNKNOWN;
     }

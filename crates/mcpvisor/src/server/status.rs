@@ -13,9 +13,9 @@ use crate::api::status::{ListState, ServerStatus};
 pub(super) struct StatusDraft {
     /// When the present state began.
     pub(super) since: SystemTime,
-    /// Messages of the server that made no sense.
+    /// Invalid or unexpected messages of the server.
     strays: u64,
-    /// Messages that were dropped unread because too many came at once.
+    /// Messages dropped unread because they exceeded the rate or size limit.
     dropped_flood: u64,
     changed: bool,
     events: Vec<(Generation, EventKind)>,
@@ -126,8 +126,8 @@ impl ServerState {
         present.or(self.machine.last_fault()).cloned()
     }
 
-    /// The state of a list on the present connection. A failed list stays failed while it is fetched
-    /// again.
+    /// The state of a list on the present connection. A failed list stays failed while it is
+    /// fetched again.
     fn list_state(&self, list: ListKind) -> ListState {
         if self.machine.state().name() != StateName::Connected {
             return ListState::Unlisted;

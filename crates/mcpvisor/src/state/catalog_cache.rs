@@ -1,7 +1,7 @@
 //! The cached catalog of a server.
 //!
-//! It serves readers from the start, marked stale, until the server is listed. A file that cannot be
-//! read, or that belongs to another transport, is ignored.
+//! It serves readers from the start, marked stale, until the server is listed. A file that cannot
+//! be read, or that belongs to another transport, is ignored.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

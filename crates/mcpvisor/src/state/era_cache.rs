@@ -14,8 +14,8 @@ use crate::server::slot::ServerSlot;
 use crate::state::file_ops::{WRITE_TIMEOUT, was_already_hung};
 use crate::state::state_dir::StateDir;
 
-/// Timeout of a read. It is short because the connection task handles no message meanwhile, not even
-/// a close.
+/// Timeout of a read. It is short because the connection task handles no message meanwhile, not
+/// even a close.
 const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The contents of a file.
@@ -119,8 +119,8 @@ impl From<CacheFile> for KnownEra {
     }
 }
 
-/// The folder and the file of a server's era; `None` without a state folder, and for a server in this
-/// process.
+/// The folder and the file of a server's era; `None` without a state folder, and for a server in
+/// this process.
 fn cache_file(slot: &ServerSlot) -> Option<(StateDir, String)> {
     let state = slot.host.state.clone()?;
     let config = slot.config();

@@ -1,9 +1,10 @@
 //! File operations with a timeout.
 //!
-//! A file system may stop responding: a dead network mount, a failing disk. Its system calls cannot be
-//! cancelled then. So every operation runs on a detached thread, and its caller waits with a timeout.
-//! Threads of tokio's blocking pool would keep a runtime from ending. A path has one operation at a
-//! time; while one hangs, further ones on this path fail at once, so threads do not pile up.
+//! A file system may stop responding: a dead network mount, a failing disk. Its system calls cannot
+//! be cancelled then. So every operation runs on a detached thread, and its caller waits with a
+//! timeout. Threads of tokio's blocking pool would keep a runtime from ending. A path has one
+//! operation at a time; while one hangs, further ones on this path fail at once, so threads do not
+//! pile up.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 /// Timeout of a read.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Timeout of a write. Flushing to a busy disk takes seconds, and another process may hold the lock of
-/// the folder.
+/// Timeout of a write. Flushing to a busy disk takes seconds, and another process may hold the lock
+/// of the folder.
 pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Threads per registry. Hung operations keep theirs.
@@ -137,8 +138,8 @@ impl FileOps {
         Self::new(self.0.hook.clone())
     }
 
-    /// Runs an operation on a path. After the timeout it continues in the background, and its result is
-    /// dropped.
+    /// Runs an operation on a path. After the timeout it continues in the background, and its
+    /// result is dropped.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         path: &Path,
@@ -184,7 +185,8 @@ impl FileOps {
             .unwrap_or_else(|_| Err(timed_out(path, within)))
     }
 
-    /// Runs an operation on a path and blocks this thread meanwhile. For callers that are not async.
+    /// Runs an operation on a path and blocks this thread meanwhile. For callers that are not
+    /// async.
     #[cfg(any(test, feature = "config-files", feature = "stdio"))]
     pub(crate) fn run_blocking<T: Send + 'static>(
         &self,

@@ -8,8 +8,8 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// The SHA-256 of some parts, as `sha256:` and 64 digits. Each part is hashed with its length, so that
-/// different parts never give the same input.
+/// The SHA-256 of some parts, as `sha256:` and 64 digits. Each part is hashed with its length, so
+/// that different parts never give the same input.
 pub(crate) fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -25,8 +25,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause between two attempts to lock a folder.
 const LOCK_POLL: Duration = Duration::from_millis(5);
 
-/// The state folder. [`read`](Self::read), [`write`](Self::write) and [`lock`](Self::lock) may block
-/// forever: they are called within an operation of [`ops`](Self::ops).
+/// The state folder. [`read`](Self::read), [`write`](Self::write) and [`lock`](Self::lock) may
+/// block forever: they are called within an operation of [`ops`](Self::ops).
 #[derive(Debug, Clone)]
 pub(crate) struct StateDir {
     root: PathBuf,
@@ -69,8 +69,9 @@ impl StateDir {
         }
     }
 
-    /// Replaces a file atomically. A process that dies meanwhile leaves the old file, and a temporary
-    /// one that the next run removes. File and folder are flushed, so that a power cut loses neither.
+    /// Replaces a file atomically. A process that dies meanwhile leaves the old file, and a
+    /// temporary one that the next run removes. File and folder are flushed, so that a power cut
+    /// loses neither.
     pub(crate) fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
         let path = self.path(file);
         let folder = path.parent().unwrap_or(&self.root);

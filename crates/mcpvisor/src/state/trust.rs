@@ -1,7 +1,7 @@
 //! Which configs a person trusts.
 //!
-//! Trust is bound to the path of a file and the hash of its text: an edited file, or the same text at
-//! another path, must be trusted again. There is one small file per config, so that concurrent
+//! Trust is bound to the path of a file and the hash of its text: an edited file, or the same text
+//! at another path, must be trusted again. There is one small file per config, so that concurrent
 //! changes lose nothing. A config whose record cannot be read is not trusted.
 
 use std::fs;
@@ -153,8 +153,8 @@ impl TrustStore {
         self.state.write(&file_of(&path), &contents)
     }
 
-    /// The review of the config at this path from when it was trusted, to compare it with the current
-    /// one. `None` if it was never trusted, or by a version that saved no review.
+    /// The review of the config at this path from when it was trusted, to compare it with the
+    /// current one. `None` if it was never trusted, or by a version that saved no review.
     pub fn reviewed(&self, path: impl AsRef<Path>) -> Option<Review> {
         let owned = path.as_ref().to_owned();
         let reviewed = self.run_within(READ_TIMEOUT, path.as_ref(), move |store| {
@@ -216,8 +216,8 @@ impl Record {
     }
 }
 
-/// The absolute path of a file, with links in its folder resolved. A file that is itself a link keeps
-/// its own path: its relative paths start from where the link is.
+/// The absolute path of a file, with links in its folder resolved. A file that is itself a link
+/// keeps its own path: its relative paths start from where the link is.
 fn absolute(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());

@@ -38,15 +38,15 @@ impl Form {
     }
 }
 
-/// An address that a server asks a person to open.
+/// A URL that a server asks a person to open.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct OpenUrl {
     /// The server's message to the person. Do not trust it.
     pub message: String,
-    /// The address. Show it first, and open it only when the person agrees.
+    /// The URL. Show it first, and open it only if the person agrees.
     pub url: String,
-    /// The server's name for this request.
+    /// The server's id of this request.
     pub elicitation_id: String,
 }
 

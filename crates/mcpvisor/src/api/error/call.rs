@@ -53,7 +53,7 @@ pub enum CallError {
         method: &'static str,
         /// What happened to the connection.
         cause: String,
-        /// The end of what the server wrote on stderr: [`CallError::stderr`].
+        /// The tail of the server's stderr: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
     },
     /// The server rejected the request before running it.
@@ -67,7 +67,7 @@ pub enum CallError {
         class: FaultClass,
         /// The server's reason.
         cause: String,
-        /// The end of what the server wrote on stderr: [`CallError::stderr`].
+        /// The tail of the server's stderr: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
     },
     /// The deadline or the idle timeout passed. If the request was sent, it was cancelled at the
@@ -86,7 +86,7 @@ pub enum CallError {
         idle: bool,
         /// Why it was not sent, if known.
         cause: Option<String>,
-        /// The end of what the server wrote on stderr, if it was not sent: [`CallError::stderr`].
+        /// The tail of the server's stderr, if it was not sent: [`CallError::stderr`].
         stderr: Option<Arc<str>>,
     },
     /// The caller cancelled it.
@@ -237,7 +237,7 @@ pub enum NotSentReason {
         fault: String,
         /// What to do about it.
         action: Action,
-        /// The end of what the server wrote to stderr.
+        /// The tail of the server's stderr.
         stderr: Option<Arc<str>>,
     },
     /// The reconnect budget is spent, and the last attempt failed too.
@@ -251,7 +251,7 @@ pub enum NotSentReason {
 }
 
 impl NotSentReason {
-    /// What happened, without what to do about it.
+    /// The cause, without advice.
     pub fn cause(&self) -> String {
         match self {
             Self::Disabled => "the server is disabled".to_owned(),
@@ -399,8 +399,8 @@ impl CallError {
         }
     }
 
-    /// The end of what the server wrote on stderr before it failed: at most 2 KiB, with the secrets of
-    /// its config redacted. `None` if stderr is unrelated to the error. The error's text repeats the
+    /// The tail of the server's stderr before it failed: at most 2 KiB, with the secrets of its
+    /// config redacted. `None` if stderr is unrelated to the error. The error's text repeats the
     /// last lines; [`ServerHandle::stderr_tail`](crate::ServerHandle::stderr_tail) has more.
     pub fn stderr(&self) -> Option<&str> {
         let stderr = match self {

@@ -55,7 +55,8 @@ impl Submission<'_> {
             refusal: None,
             catalog_at_send: None,
         });
-        // From here on the actor may know the call, so it is notified when the caller leaves.
+        // From here on the actor may have the call, so it is notified if the caller drops the
+        // future.
         let guard = CancelGuard {
             slot: self.slot,
             call: id,
@@ -67,8 +68,8 @@ impl Submission<'_> {
         answer.unwrap_or(Err(Failure::ActorGone))
     }
 
-    /// Waits for the client's quota, within the deadline. A server that rejects requests at once needs
-    /// no permit.
+    /// Waits for the client's quota, within the deadline. A server that rejects requests at once
+    /// needs no permit.
     async fn take_quota(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
         let Some(quota) = &self.quota else {
             return Ok(None);
@@ -111,7 +112,7 @@ pub(super) async fn check_arguments(
     }
 }
 
-/// Waits until a server cannot become ready by itself.
+/// Waits until the server cannot become ready unless a person acts.
 async fn until_unavailable(slot: &ServerSlot) {
     let mut readiness = slot.published.subscribe_readiness();
     // The sender lives in the slot, so this ends only with the condition.
@@ -125,7 +126,7 @@ fn deadline_before_send() -> Failure {
     })
 }
 
-/// Only requests that may take long ask for progress.
+/// Only requests that may take long request progress.
 fn reports_progress(request: &ClientRequest) -> bool {
     matches!(
         request,
@@ -144,7 +145,7 @@ async fn submit(slot: &ServerSlot, mut call: Box<Call>, deadline: Instant) -> Re
             None => return Ok(()),
             Some(returned) => call = returned,
         }
-        // The first attempt may have met an actor that is gone. The receiver sees every change after
+        // The first attempt may have reached a stopped actor. The receiver sees every change after
         // its creation, so the second attempt comes before the first wait.
         match &mut mailbox {
             None => mailbox = Some(slot.mailbox.subscribe()),

@@ -100,7 +100,8 @@ impl RuntimeBuilder {
         self.events.subscribe()
     }
 
-    /// Calls this with the path on the thread of every file operation. For tests of hung file systems.
+    /// Calls this with the path on the thread of every file operation. For tests of hung file
+    /// systems.
     #[doc(hidden)]
     #[must_use]
     pub fn file_hook(mut self, hook: FileHook) -> Self {
@@ -170,8 +171,8 @@ impl RuntimeBuilder {
     }
 }
 
-/// Loads the cached catalogs before the runtime is visible to callers. Concurrently, so that a slow file
-/// delays no other.
+/// Loads the cached catalogs before the runtime is visible to callers. Concurrently, so that a slow
+/// file delays no other.
 pub(super) async fn load_cached_catalogs(slots: Vec<Arc<ServerSlot>>, host: &Host, show: bool) {
     if host.state.is_none() {
         return;

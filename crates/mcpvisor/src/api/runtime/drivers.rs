@@ -1,8 +1,8 @@
 //! Checks that the tokio runtime has the required drivers.
 //!
-//! Tokio has no query for its drivers: using a missing one panics. So a timer and a socket are created
-//! as a probe, and the panic is caught. The program's panic hook still reports a failed probe, which
-//! happens only when the start fails.
+//! Tokio has no query for its drivers: using a missing one panics. So a timer and a socket are
+//! created as a probe, and the panic is caught. The program's panic hook still reports a failed
+//! probe, which happens only when the start fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

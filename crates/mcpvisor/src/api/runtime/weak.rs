@@ -6,8 +6,8 @@ use super::{Lifeline, Runtime};
 
 /// A reference to a [`Runtime`] that does not keep it running.
 ///
-/// The runtime owns its [`Callbacks`](crate::Callbacks). A callback that held the runtime, a handle or a
-/// client would keep it alive forever; one with a weak reference does not.
+/// The runtime owns its [`Callbacks`](crate::Callbacks). A callback that held the runtime, a handle
+/// or a client would keep it alive forever; one with a weak reference does not.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};

@@ -1,4 +1,4 @@
-//! The parts of a config file, and what each becomes.
+//! Splits a config file into its parts and reads each of them.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -131,8 +131,8 @@ fn null_entry(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
     }
 }
 
-/// For each name, the index of its last entry and the number of entries. The last entry is used, as in
-/// other JSON parsers, even if it is unusable.
+/// For each name, the index of its last entry and the number of entries. The last entry is used, as
+/// in other JSON parsers, even if it is unusable.
 fn count_by_name(servers: &[Member]) -> HashMap<&str, (usize, usize)> {
     let mut by_name = HashMap::new();
     let there = |(_, entry): &(usize, &Member)| !entry.node.is_null();
@@ -247,8 +247,8 @@ fn is_entry(node: &Node) -> bool {
     !members.is_empty() && members.iter().any(scalar)
 }
 
-/// Warns about duplicates and misspellings of our keys at the top. Other keys are ignored: a config may
-/// be part of an editor's settings.
+/// Warns about duplicates and misspellings of our keys at the top. Other keys are ignored: a config
+/// may be part of an editor's settings.
 fn warn_top_keys<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProblem> {
     let ours = [keys::DEFAULTS, keys::STATE_DIR, keys::FLEET_CONNECTS];
     let known = |key: &str| ours.contains(&key) || keys::SERVERS.contains(&key);

@@ -1,6 +1,7 @@
 //! Decodes the bytes of a file.
 //!
-//! Files are UTF-8. Errors name the position and the fix, which those of the standard library do not.
+//! Files are UTF-8. Errors name the position and the fix, which those of the standard library do
+//! not.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ pub(in crate::config) fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, 
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        // Up to there the lossy text is identical, so the replacement character is at the same offset.
+        // Up to there the lossy text is identical, so the replacement character is at the same
+        // offset.
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
         let problem = "invalid byte (Latin-1 or Windows-1252?); save the file as UTF-8";
         let end = at + char::REPLACEMENT_CHARACTER.len_utf8();
@@ -35,8 +37,8 @@ fn invalid_encoding(path: &Path, text: &str, problem: &str, span: Span) -> Confi
     }
 }
 
-/// How to decode the code units of a UTF-16 file. A config starts with an ASCII character, which has
-/// one zero byte in UTF-16, or with a byte order mark.
+/// How to decode the code units of a UTF-16 file. A config starts with an ASCII character, which
+/// has one zero byte in UTF-16, or with a byte order mark.
 fn utf_16(bytes: &[u8]) -> Option<fn([u8; 2]) -> u16> {
     match bytes {
         [0xff, 0xfe, ..] | [(1..), 0, ..] => Some(u16::from_le_bytes),

@@ -1,7 +1,7 @@
-//! Makes a server of an entry.
+//! Turns an entry into a server.
 //!
-//! [`super::keys`] has its keys and [`super::entry_reader`] reads them; this module decides what they
-//! mean together.
+//! [`super::keys`] has its keys and [`super::entry_reader`] reads them; this module decides what
+//! they mean together.
 
 use mcpvisor_core::{InvalidSetting, ServerName};
 
@@ -41,8 +41,8 @@ pub(super) fn read(
             let warn = |diagnostic| problem(Severity::Warning, diagnostic);
             (Some(server), warnings.map(warn).collect())
         }
-        // Other warnings matter only once the entry can be used, except for an unknown key that may be
-        // the missing one.
+        // Other warnings matter only once the entry can be used, except for an unknown key that may
+        // be the missing one.
         Err(diagnostic) => {
             let mut parts = vec![diagnostic.message];
             parts.extend(reader.unknown.drain(..).take(MAX_HINTS));
@@ -236,7 +236,7 @@ impl TransportType {
     }
 }
 
-/// The address with its key. Keys that only one client uses take precedence.
+/// The URL with its key. Keys that only one client uses take precedence.
 fn address(raw: &RawEntry) -> Option<(&'static str, &str)> {
     let addresses = [
         ("httpUrl", &raw.http_url),

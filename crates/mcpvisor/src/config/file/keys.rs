@@ -1,7 +1,8 @@
 //! The tables of keys: their names, value types and descriptions.
 //!
-//! The reader, the JSON Schema, the writer and the redaction of diagnostics all use these tables, so
-//! that they know the same keys. Our own keys are in [`server`], those of other clients in [`foreign`].
+//! The reader, the JSON Schema, the writer and the redaction of diagnostics all use these tables,
+//! so that they know the same keys. Our own keys are in [`server`], those of other clients in
+//! [`foreign`].
 
 mod foreign;
 mod server;

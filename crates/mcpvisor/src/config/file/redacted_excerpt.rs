@@ -1,8 +1,9 @@
 //! Excerpts of a config for diagnostics, with secrets redacted.
 //!
-//! A line of a config may hold a token, so it is never shown unchanged. After parsing, keys, flags, and
-//! the numbers and durations of settings are shown, and every other value is redacted. If the text
-//! cannot be parsed, values cannot be told from keys: only the known words of configs are shown.
+//! A line of a config may hold a token, so it is never shown unchanged. After parsing, keys, flags,
+//! and the numbers and durations of settings are shown, and every other value is redacted. If the
+//! text cannot be parsed, values cannot be told from keys: only the known words of configs are
+//! shown.
 
 use std::path::Path;
 
@@ -137,8 +138,8 @@ impl<'a> SourceText<'a> {
         }
     }
 
-    /// Shows one structural character or one known word, and redacts any other word. Returns the next
-    /// offset.
+    /// Shows one structural character or one known word, and redacts any other word. Returns the
+    /// next offset.
     fn show_word(&self, at: usize, end: usize, excerpt: &mut Excerpt) -> usize {
         let rest = &self.text[at..end];
         let length = rest.find(is_structure).unwrap_or(rest.len());

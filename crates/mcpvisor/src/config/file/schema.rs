@@ -11,8 +11,8 @@ use super::to_json::duration_text;
 
 /// The JSON Schema of a config file, for editors. A copy is in `docs/config.schema.json`.
 ///
-/// It rejects unknown keys, about which the reader only warns. At the top it allows any key: a config
-/// may be part of an editor's settings.
+/// It rejects unknown keys, about which the reader only warns. At the top it allows any key: a
+/// config may be part of an editor's settings.
 pub fn schema() -> Value {
     let servers = json!({
         "type": "object",

@@ -139,7 +139,7 @@ fn connect_limits_are_set_at_the_top() {
     expected.burst_window = Duration::from_secs(1);
     assert_eq!(connects(all).unwrap().connects, Some(expected));
     assert_eq!(read(r#"{ "mcpServers": {} }"#).connects, None);
-    // What is not said is as it would be without the section.
+    // Unset keys have the same defaults as without the section.
     let usual = crate::api::runtime::default_governor();
     assert_eq!(connects("{}").unwrap().connects, Some(usual));
     for (wrong, named) in [

@@ -27,10 +27,10 @@ pub enum Arguments {
 impl Config {
     /// The config as JSON in the format of config files, with its secrets replaced by variables.
     ///
-    /// Values of environment variables and headers, user info and query of addresses, and everything
-    /// that came from a `${VAR}` become variables, named after the server and their purpose. Read back
-    /// with those set, it is the same fleet. In-process and channel servers are left out, and so are
-    /// comments.
+    /// Values of environment variables and headers, user info and query of addresses, and
+    /// everything that came from a `${VAR}` become variables, named after the server and their
+    /// purpose. Read back with those set, it is the same fleet. In-process and channel servers are
+    /// left out, and so are comments.
     ///
     /// ```
     /// use mcpvisor::config::Arguments;

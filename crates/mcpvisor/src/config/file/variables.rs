@@ -1,4 +1,5 @@
-//! Expands `${VAR}` and `${VAR:-default}` in the values of a config, in the spellings of editors too.
+//! Expands `${VAR}` and `${VAR:-default}` in the values of a config, in the spellings of editors
+//! too.
 //!
 //! Anything else between `${` and `}` is unchanged: it may be meant for a shell. The value of a
 //! variable is treated as a secret; a default is not, since it is in the file.
@@ -72,8 +73,8 @@ pub(super) enum Missing {
     Unset(String),
     #[error("needs the variable {0}, whose value is not valid UTF-8")]
     NotUtf8(String),
-    /// The user may have written the value in place of the name, so only a text that looks like a name
-    /// is shown.
+    /// The user may have written the value in place of the name, so only a text that looks like a
+    /// name is shown.
     #[error("names the variable {0}, which is not set")]
     UnsetName(String),
     #[error("must be the name of a variable that is set; write a value under \"headers\" instead")]

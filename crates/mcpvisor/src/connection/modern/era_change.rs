@@ -38,7 +38,7 @@ impl<L: Link> Session<'_, L> {
             || self.is_discover(request) && era::denies_discovery(error)
     }
 
-    /// Likewise for a request that was refused with a status alone.
+    /// The same for a request that was refused with a status alone.
     pub(crate) fn is_era_change_status(
         &self,
         request: &PendingRequest,
@@ -72,13 +72,13 @@ impl<L: Link> Session<'_, L> {
             Requester::Caller(call) => self.batch.finish(call, Err(Failure::Error(error))),
             Requester::Listen => self.on_listen_request_ended(id, &Err(error)),
             Requester::SessionCheck => self.end_session_check(),
-            // To an internal request the connection has ended.
+            // For an internal request, the connection counts as ended.
             Requester::Internal(_) => self.on_listing_failed(request.reply_kind),
         }
     }
 
-    /// Sends a ping that shows whether the server still speaks the modern era. Called after an error
-    /// that a legacy server would give to every modern request.
+    /// Sends a ping that shows whether the server still speaks the modern era. Called after an
+    /// error that a legacy server would give to every modern request.
     pub(crate) fn check_era(&mut self) {
         let at = now();
         let Some(modern) = &mut self.modern else {

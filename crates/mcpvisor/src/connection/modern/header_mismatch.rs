@@ -69,8 +69,8 @@ impl<L: Link> Session<'_, L> {
         }
     }
 
-    /// A page of an internal listing arrived. After the last page of tools, calls with wrong headers
-    /// are sent again if their tool has not changed.
+    /// A page of an internal listing arrived. After the last page of tools, calls with wrong
+    /// headers are sent again if their tool has not changed.
     pub(crate) fn on_page_listed(&mut self, result: &mut ServerResult) {
         let ServerResult::ListToolsResult(page) = result else {
             return;

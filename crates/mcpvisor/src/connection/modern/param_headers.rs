@@ -32,8 +32,8 @@ struct HeaderParam {
 }
 
 impl ParamHeaders {
-    /// Learns the header parameters of the listed tools. Removes tools with invalid ones and returns
-    /// their names and problems.
+    /// Learns the header parameters of the listed tools. Removes tools with invalid ones and
+    /// returns their names and problems.
     pub(super) fn update(&mut self, tools: &mut Vec<Tool>) -> Vec<(String, String)> {
         let mut removed = Vec::new();
         tools.retain(|tool| match header_params(&tool.input_schema) {

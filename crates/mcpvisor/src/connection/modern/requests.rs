@@ -155,7 +155,8 @@ fn renew_progress_token(request: &mut ClientRequest, id: CallId) {
     }
 }
 
-/// Whether the server may require input for a request. If so, the request is retained to be sent again.
+/// Whether the server may require input for a request. If so, the request is retained to be sent
+/// again.
 pub(crate) fn may_require_input(request: Option<&ClientRequest>) -> bool {
     matches!(
         request,

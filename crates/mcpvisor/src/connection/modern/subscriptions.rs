@@ -199,8 +199,8 @@ impl Subscriptions {
         if self.unsupported || backs_off {
             return;
         }
-        // Over HTTP each request is a stream, so keep at most two: an acknowledged one, and one that
-        // the server has not acknowledged yet.
+        // Over HTTP each request is a stream, so keep at most two: an acknowledged one, and one
+        // that the server has not acknowledged yet.
         let interval = match &self.current {
             Some(current) if current.acknowledged_at.is_none() => ACKNOWLEDGE_TIMEOUT,
             Some(_) | None => MIN_INTERVAL,

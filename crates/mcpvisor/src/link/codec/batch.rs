@@ -12,8 +12,8 @@ use crate::link::flood_gate::round_up_to_tokens;
 /// Messages per batch; a larger batch is dropped as noise.
 pub(crate) const MAX_MESSAGES: usize = 1_024;
 
-/// Decodes each message of a batch as if it came alone. An array without messages is noise, and so is
-/// one with too many messages or without its end.
+/// Decodes each message of a batch as if it came alone. An array without messages is noise, and so
+/// is one with too many messages or without its end.
 pub(super) fn decode_batch(
     line: &str,
     pending: &impl PendingRequests,

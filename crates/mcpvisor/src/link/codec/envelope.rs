@@ -107,7 +107,8 @@ impl<'a> Visitor<'a> for Fill<'_, 'a> {
                 continue;
             }
             let value = Some(map.next_value()?);
-            // A member counts only once the next token is read: a truncated number is a different one.
+            // A member counts only once the next token is read: a truncated number is a different
+            // one.
             next = map.next_key()?;
             match member {
                 Member::JsonRpc => self.0.version = value,

@@ -1,9 +1,9 @@
 //! Encodes messages as lines of JSON and decodes them.
 //!
-//! Decoding is as lenient as rmcp. A reply is decoded as the kind of result that its request expects;
-//! rmcp's untagged union, which tries every kind of result in turn, is only the fallback. Limits are
-//! checked before a line is decoded. Reading and writing the lines is up to the link, and so is the
-//! rate limit of unsolicited messages.
+//! Decoding is as lenient as rmcp. A reply is decoded as the kind of result that its request
+//! expects; rmcp's untagged union, which tries every kind of result in turn, is only the fallback.
+//! Limits are checked before a line is decoded. Reading and writing the lines is up to the link,
+//! and so is the rate limit of unsolicited messages.
 
 mod batch;
 mod decode;

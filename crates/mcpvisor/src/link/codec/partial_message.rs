@@ -1,7 +1,7 @@
 //! Identifies a message that cannot be decoded as a whole, by the head and tail of its line.
 //!
-//! The members that identify a message (id, method) are short, and one member between them is large.
-//! So the id is in the head or the tail of the line, wherever the server writes it.
+//! The members that identify a message (id, method) are short, and one member between them is
+//! large. So the id is in the head or the tail of the line, wherever the server writes it.
 
 use mcpvisor_core::{CallId, ListKind};
 use rmcp::model::RequestId;

@@ -15,9 +15,9 @@ use serde_json::Value;
 use super::weigh::LARGE_LINE;
 use crate::link::ReplyKind;
 
-/// Decodes a result as the expected kind, and as any kind that rmcp knows if that fails: a request for
-/// input, a task, a custom result. Those are small. A large result is decoded only as the expected
-/// kind, because rmcp would hold it in memory twice while it tries the kinds.
+/// Decodes a result as the expected kind, and as any kind that rmcp knows if that fails: a request
+/// for input, a task, a custom result. Those are small. A large result is decoded only as the
+/// expected kind, because rmcp would hold it in memory twice while it tries the kinds.
 pub(super) fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<ServerResult> {
     let expected = match kind {
         ReplyKind::CallTool => typed::<CallToolResult>(text),
@@ -35,7 +35,8 @@ pub(super) fn decode_result(kind: ReplyKind, text: &str) -> serde_json::Result<S
             return serde_json::from_str(text);
         }
     };
-    // The first error names a field; the error of the untagged union only says that nothing matched.
+    // The first error names a field; the error of the untagged union only says that nothing
+    // matched.
     expected.or_else(|problem| match text.len() {
         ..=LARGE_LINE => serde_json::from_str(text).map_err(|_| problem),
         _ => Err(problem),
@@ -46,8 +47,8 @@ fn typed<R: DeserializeOwned + Into<ServerResult>>(text: &str) -> serde_json::Re
     serde_json::from_str::<R>(text).map(Into::into)
 }
 
-/// Decodes an error leniently: some servers omit the code or the message, write the code as a string,
-/// or send a string instead of an error object.
+/// Decodes an error leniently: some servers omit the code or the message, write the code as a
+/// string, or send a string instead of an error object.
 pub(super) fn decode_error(text: &str) -> serde_json::Result<ErrorData> {
     #[derive(Deserialize)]
     struct Lenient {

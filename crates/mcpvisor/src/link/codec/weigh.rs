@@ -13,8 +13,8 @@ use crate::link::limits::format_bytes;
 /// Shorter lines need no estimate: they cannot take much memory.
 pub(crate) const LARGE_LINE: usize = 64 * 1024;
 
-/// The most memory that one byte of a line can take. The worst case is `{},`, an object and its place
-/// in a list, with a reserve for nested objects.
+/// The most memory that one byte of a line can take. The worst case is `{},`, an object and its
+/// place in a list, with a reserve for nested objects.
 const MAX_MEMORY_PER_BYTE: usize = 300;
 
 /// Longer lines are checked and decoded on a blocking thread.
@@ -83,7 +83,8 @@ pub(crate) fn check_limits_inline(line: &[u8], limits: &MessageSettings) -> Opti
     }
 }
 
-/// A line up to this length can exceed only the depth limit, since each value takes at least a byte.
+/// A line up to this length can exceed only the depth limit, since each value takes at least a
+/// byte.
 fn unweighed_bytes(limits: &MessageSettings) -> usize {
     let by_memory = limits.max_memory() / MAX_MEMORY_PER_BYTE;
     LARGE_LINE.min(by_memory).min(limits.max_values)
@@ -109,7 +110,8 @@ pub(crate) fn estimate_memory(line: &[u8]) -> usize {
     })
 }
 
-/// Checks the depth. Nearly every line has too few brackets to exceed it, so counting them is enough.
+/// Checks the depth. Nearly every line has too few brackets to exceed it, so counting them is
+/// enough.
 fn check_depth(line: &[u8], limits: &MessageSettings) -> LimitCheck {
     let opens = |byte: &&u8| matches!(**byte, b'{' | b'[');
     // Each level takes an opening and a closing bracket.

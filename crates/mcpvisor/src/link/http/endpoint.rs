@@ -1,4 +1,4 @@
-//! How a server is reached over HTTP: its address, headers and certificates.
+//! The endpoint of a server over HTTP: its URL, headers and certificates.
 //!
 //! Sending requests is left to the link.
 
@@ -17,8 +17,8 @@ use crate::secret::{
 
 /// The address, headers and certificates of a server that speaks Streamable HTTP.
 ///
-/// `Display` and `Debug` hide header values and the user info and query of the address, because they
-/// may be secrets. Redirects to another origin are refused, so nothing is sent there.
+/// `Display` and `Debug` hide header values and the user info and query of the address, because
+/// they may be secrets. Redirects to another origin are refused, so nothing is sent there.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpEndpoint {
     pub(super) url: Secret<String>,
@@ -94,14 +94,14 @@ impl HttpEndpoint {
         marked.redact(part.as_ref().to_string_lossy()).into_owned()
     }
 
-    /// The name of the token variable, if it is set or looks like a variable name. Otherwise it may be
-    /// the token itself, pasted by mistake.
+    /// The name of the token variable, if it is set or looks like a variable name. Otherwise it may
+    /// be the token itself, pasted by mistake.
     pub(crate) fn shown_bearer_env(&self) -> Option<&str> {
         let is_name = |name: &&str| is_env_var_name(name) || std::env::var_os(name).is_some();
         self.bearer_env.as_deref().filter(is_name)
     }
 
-    /// What differs from another endpoint in how it is reached, as a config names it.
+    /// The config keys whose differences require a new connection.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         let certificates = self.root_certificates != other.root_certificates
             || self.client_certificate != other.client_certificate;
@@ -147,8 +147,8 @@ impl HttpEndpoint {
         self.url.expose()
     }
 
-    /// What must not be shown: header values, the token, user info and query of the address, and the
-    /// texts marked as secret.
+    /// What must not be shown: header values, the token, user info and query of the address, and
+    /// the texts marked as secret.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let token = self.bearer_env.as_ref();
         let token = token.and_then(|name| variable(OsStr::new(name)));

@@ -1,7 +1,6 @@
 //! One HTTP request and its response, as a stream of events.
 //!
-//! An exchange knows HTTP, and nothing of the protocol above it: what a response means, and which
-//! call waits for it, is left to the link.
+//! An exchange handles HTTP only. The link decides what a response means and which call it answers.
 
 pub(crate) mod body;
 pub(crate) mod event;
@@ -236,7 +235,7 @@ impl Exchange {
         }))
     }
 
-    /// Where the stream stands that this one was to resume and did not.
+    /// The resume point of the stream that this one failed to resume.
     fn take_resume_point(&mut self) -> Option<ResumePoint> {
         self.resume_from.take().map(|cursor| ResumePoint {
             cursor,

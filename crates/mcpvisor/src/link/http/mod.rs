@@ -1,9 +1,9 @@
 //! The link to a server over Streamable HTTP.
 //!
-//! Each message is an HTTP request of its own, answered by a body or an event stream. The task that
+//! Each message is a separate HTTP request, answered by a body or an event stream. The task that
 //! owns the link polls them all, on connections that belong to the link, so nothing outlives it.
-//! Whether a session is replaced or a request retried is decided by the machine; the link only
-//! reports what happened.
+//! The machine decides whether a session is replaced or a request retried; the link only reports
+//! what happened.
 
 mod context;
 mod endpoint;

@@ -1,4 +1,4 @@
-//! Servers that are reached without a proxy, whatever the proxy variables say.
+//! Servers that bypass the proxy, regardless of the proxy variables.
 //!
 //! The proxy matcher of hyper-util handles names, domains and networks in `NO_PROXY`. This file
 //! handles what it lacks: `*`, a host with a port, and loopback addresses.

@@ -17,7 +17,7 @@ pub(super) enum RedirectRefusal {
 
 /// The path that a redirect leads to, or `None` if it leaves the origin of the target.
 ///
-/// Requests go to the target whatever the location says; only the path is taken from it.
+/// Requests always go to the target; only the path is taken from the location.
 pub(super) fn resolve_redirect(
     target: &Target,
     from: &PathAndQuery,

@@ -1,7 +1,7 @@
 //! What a refusal by HTTP status means for the request.
 //!
-//! [`SessionEvidence`] decides how strongly a reply indicates a lost session. This file extracts the
-//! status and the text for it, and only where there is a session.
+//! [`SessionEvidence`] decides how strongly a reply indicates a lost session. This file extracts
+//! the status and the text for it, and only where there is a session.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,8 @@ pub(super) fn may_mean_lost_session(error: &ErrorData) -> bool {
     SessionEvidence::of(StatusCode::OK.as_u16(), Some(&error.message)) == SessionEvidence::Doubtful
 }
 
-/// Whether a refusal means that the session is lost. `in_session`: the request carried a session id.
+/// Whether a refusal means that the session is lost. `in_session`: the request carried a session
+/// id.
 pub(super) fn is_session_lost(refusal: &HttpRefusal, in_session: bool) -> bool {
     let text = text_of(refusal);
     in_session

@@ -198,8 +198,8 @@ fn percent_encode_non_ascii(path: &PathAndQuery) -> Option<PathAndQuery> {
     text.parse().ok()
 }
 
-/// The port of an authority without user info. `None` if it is not a valid port: falling back to the
-/// default would reach another server.
+/// The port of an authority without user info. `None` if it is not a valid port: falling back to
+/// the default would reach another server.
 pub(super) fn port_of(authority: &Authority, scheme: &Scheme) -> Option<u16> {
     let given = authority.as_str().strip_prefix(authority.host())?;
     match given.strip_prefix(':').unwrap_or_default() {

@@ -249,7 +249,8 @@ mod with_rmcp {
         request(id, CallToolRequest::new(CallToolRequestParams::new(tool)))
     }
 
-    /// A link to a server that is past its handshake, and the sign of the service's life.
+    /// A link to a server after its handshake, and a weak reference that lives as long as the
+    /// service.
     async fn connected() -> (ChannelLink, Weak<()>) {
         let alive = Arc::new(());
         let watched = Arc::downgrade(&alive);

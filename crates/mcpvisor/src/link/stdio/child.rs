@@ -34,8 +34,8 @@ pub(super) struct Pipes {
 }
 
 impl ChildProcess {
-    /// Starts the command. Must be called within a tokio runtime. Cancel-safe: a dropped call leaves
-    /// no process behind.
+    /// Starts the command. Must be called within a tokio runtime. Cancel-safe: a dropped call
+    /// leaves no process behind.
     pub(super) async fn start(command: &StdioCommand) -> Result<(Self, Pipes), OpenFailure> {
         let transient = |message: String| OpenFailure {
             class: OpenFailureClass::Transient,

@@ -42,17 +42,17 @@ const INHERITED_ANY_CASE: &[&str] = &["http_proxy", "https_proxy", "no_proxy", "
 /// [`StdioCommand::inherit_env`]. [`StdioCommand::env`] sets further ones.
 ///
 /// The child leads its own process group, which is killed when the connection ends. If the host is
-/// killed, Linux kills the child as well, unless the child gained privileges when it started (setuid and
-/// the like). The rest of the group, and children on other systems, then end only if they exit on the
-/// end of their stdin. A grandchild that leaves the group (`setsid`) and processes in a container that
-/// the child started are never killed.
+/// killed, Linux kills the child as well, unless the child gained privileges when it started
+/// (setuid and the like). The rest of the group, and children on other systems, then end only if
+/// they exit on the end of their stdin. A grandchild that leaves the group (`setsid`) and processes
+/// in a container that the child started are never killed.
 ///
 /// The host must not reap children that it did not start, and must leave SIGPIPE ignored, as Rust's
-/// runtime does: otherwise a child that closes its stdin would kill the host. Requires a Unix system;
-/// only Linux is tested.
+/// runtime does: otherwise a child that closes its stdin would kill the host. Requires a Unix
+/// system; only Linux is tested.
 ///
-/// `Debug` and `Display` show neither arguments nor values, because they may be secrets. The values of
-/// [`StdioCommand::env`] and [`StdioCommand::inherit_env`], and texts marked with
+/// `Debug` and `Display` show neither arguments nor values, because they may be secrets. The values
+/// of [`StdioCommand::env`] and [`StdioCommand::inherit_env`], and texts marked with
 /// [`StdioCommand::secret`], are also redacted in errors, logs and the child's stderr.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StdioCommand {
@@ -119,8 +119,8 @@ impl StdioCommand {
         self.cwd.as_deref()
     }
 
-    /// Marks a text as secret wherever it occurs, for example a token within an argument. It is shown
-    /// as `***`.
+    /// Marks a text as secret wherever it occurs, for example a token within an argument. It is
+    /// shown as `***`.
     #[must_use]
     pub fn secret(mut self, text: impl Into<OsString>) -> Self {
         self.secrets.push(Secret::new(text.into()));
@@ -176,8 +176,8 @@ impl StdioCommand {
         environment
     }
 
-    /// Everything to redact: the values of its variables, credentials in them and in inherited proxy
-    /// variables, and texts marked as secret.
+    /// Everything to redact: the values of its variables, credentials in them and in inherited
+    /// proxy variables, and texts marked as secret.
     pub(crate) fn secrets(&self, variable: impl Fn(&OsStr) -> Option<OsString>) -> Secrets {
         let mut credentials = proxy_credentials(&variable);
         let inherited: Vec<OsString> = self.inherit.iter().filter_map(|n| variable(n)).collect();

@@ -112,8 +112,8 @@ impl LineBuffer {
         }
     }
 
-    /// Reads once, at most `max_read` bytes, and returns the number of bytes; 0 means the end of the
-    /// stream.
+    /// Reads once, at most `max_read` bytes, and returns the number of bytes; 0 means the end of
+    /// the stream.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,

@@ -57,7 +57,7 @@ pub(crate) struct StdioLink {
     pub(super) meter: CpuMeter,
     /// Input was consumed since the last measurement.
     pub(super) consumed: bool,
-    /// The last input was no reply, so the CPU time of the next input is measured.
+    /// The last input was not a reply, so the CPU time of the next input is measured.
     pub(super) measuring: bool,
     pub(super) state: LinkState,
 }

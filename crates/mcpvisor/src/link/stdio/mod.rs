@@ -1,7 +1,7 @@
 //! The transport to a server that runs as a child process.
 //!
-//! [`StdioLink`] exchanges JSON lines over the child's stdin and stdout. [`StdioCommand`] says how
-//! to start the child.
+//! [`StdioLink`] exchanges JSON lines over the child's stdin and stdout. [`StdioCommand`] describes
+//! how to start the child.
 
 mod blocking_decode;
 mod child;

@@ -62,8 +62,8 @@ fn spawn_closing(spec: &ProcessSpec, close_fds: CloseFds) -> io::Result<SpawnedP
     })
 }
 
-/// Moves a pipe above descriptor 2, so that it is not overwritten when the child duplicates its pipes
-/// to 0, 1 and 2. Pipes get such low numbers only in a host that closed its own.
+/// Moves a pipe above descriptor 2, so that it is not overwritten when the child duplicates its
+/// pipes to 0, 1 and 2. Pipes get such low numbers only in a host that closed its own.
 fn above_stderr(pipe: OwnedFd) -> io::Result<OwnedFd> {
     if pipe.as_raw_fd() > 2 {
         return Ok(pipe);
@@ -156,8 +156,8 @@ impl ChildSetup {
     ///
     /// # Safety
     ///
-    /// Must run in a process that shares only memory with its parent, while the parent is suspended.
-    /// It must not allocate, lock or panic.
+    /// Must run in a process that shares only memory with its parent, while the parent is
+    /// suspended. It must not allocate, lock or panic.
     unsafe fn exec(&self) -> c_int {
         // SAFETY: system calls with pointers into `self`, which outlives them. The strings and the
         // lists are null-terminated.
@@ -215,7 +215,8 @@ unsafe fn close_inherited(how: CloseFds) {
     }
 }
 
-/// Marks all descriptors that `/proc` lists as close-on-exec. Returns whether the list could be read.
+/// Marks all descriptors that `/proc` lists as close-on-exec. Returns whether the list could be
+/// read.
 ///
 /// # Safety
 ///
@@ -255,7 +256,8 @@ unsafe fn close_listed() -> bool {
     }
 }
 
-/// Parses the first directory entry. Returns its name if that is a number, and the remaining entries.
+/// Parses the first directory entry. Returns its name if that is a number, and the remaining
+/// entries.
 fn next_listed(entries: &[u8]) -> Option<(Option<RawFd>, &[u8])> {
     /// Offsets of the length and the name in an entry.
     const LENGTH: usize = 16;
@@ -287,8 +289,8 @@ fn last_error() -> c_int {
         .unwrap_or(libc::EIO)
 }
 
-/// Resets every signal that has a handler to its default action. Ignored signals stay ignored, except
-/// SIGPIPE, which Rust programs ignore and other programs do not expect to be ignored.
+/// Resets every signal that has a handler to its default action. Ignored signals stay ignored,
+/// except SIGPIPE, which Rust programs ignore and other programs do not expect to be ignored.
 ///
 /// # Safety
 ///

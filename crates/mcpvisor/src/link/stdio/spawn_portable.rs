@@ -1,7 +1,7 @@
 //! Spawns a process with the standard library, for Unix systems other than Linux.
 //!
-//! There is no parent-death signal: if the host is killed, a child that ignores the end of its stdin
-//! survives it.
+//! There is no parent-death signal: if the host is killed, a child that ignores the end of its
+//! stdin survives it.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -89,8 +89,8 @@ impl Spawner {
         }
     }
 
-    /// Runs a closure on the spawner thread. If the future is dropped, a closure that has not started
-    /// never runs, and the result of one that has is dropped.
+    /// Runs a closure on the spawner thread. If the future is dropped, a closure that has not
+    /// started never runs, and the result of one that has is dropped.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

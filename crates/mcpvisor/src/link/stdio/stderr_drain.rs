@@ -14,8 +14,8 @@ use crate::link::StderrRing;
 /// Bytes per read. The buffer is part of every child's task, so it is small.
 const CHUNK_BYTES: usize = 2 * 1024;
 
-/// Bytes between pauses, the capacity of a pipe. During a pause a flooding child blocks and leaves the
-/// CPU to other servers.
+/// Bytes between pauses, the capacity of a pipe. During a pause a flooding child blocks and leaves
+/// the CPU to other servers.
 const PAUSE_AFTER: usize = 64 * 1024;
 
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,7 +1,8 @@
 //! Estimates the memory of a page of a listing.
 //!
-//! One page is bounded by the limit of one message; a hundred pages are not. The estimate is the upper
-//! bound that the codec uses: a few bytes of JSON can cost a hundred times as much as parsed values.
+//! One page is bounded by the limit of one message; a hundred pages are not. The estimate is the
+//! upper bound that the codec uses: a few bytes of JSON can cost a hundred times as much as parsed
+//! values.
 
 use std::io::{self, Write};
 
@@ -20,7 +21,8 @@ const OBJECT: usize = 640;
 pub(super) fn weigh(page: &ServerResult) -> usize {
     let mut texts = Count(0);
     let mut values = Values(0);
-    // It was parsed from JSON, so it serializes; on an error the estimate is that of the written part.
+    // It was parsed from JSON, so it serializes; on an error the estimate is that of the written
+    // part.
     let _ = page.serialize(&mut Serializer::with_formatter(&mut texts, &mut values));
     texts.0.saturating_add(values.0)
 }

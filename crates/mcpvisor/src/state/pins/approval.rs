@@ -24,8 +24,8 @@ pub struct HeldTool {
 
 impl HeldTool {
     /// The hash of the offered definition, as in the lock file: `sha256:` and 64 digits.
-    /// [`Runtime::approve_definition`](crate::Runtime::approve_definition) takes it to approve exactly
-    /// this definition.
+    /// [`Runtime::approve_definition`](crate::Runtime::approve_definition) takes it to approve
+    /// exactly this definition.
     pub fn hash(&self) -> String {
         lock::hash(&self.offered)
     }

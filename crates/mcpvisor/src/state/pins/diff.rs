@@ -164,8 +164,8 @@ impl Part {
         self.changes
     }
 
-    /// The path is one buffer that grows and shrinks, because most differences of a hostile definition
-    /// are never listed.
+    /// The path is one buffer that grows and shrinks, because most differences of a hostile
+    /// definition are never listed.
     fn walk(&mut self, path: &mut String, approved: Option<&Value>, offered: Option<&Value>) {
         if approved == offered {
             return;

@@ -31,7 +31,8 @@ pub(crate) struct Approved {
     pub(crate) transport: String,
     /// For a person to read, and to show what changed.
     pub(crate) definition: Value,
-    /// Earlier approvals for other transports, the newest first: two configs may use one server name.
+    /// Earlier approvals for other transports, the newest first: two configs may use one server
+    /// name.
     #[serde(default, rename = "elsewhere", skip_serializing_if = "Vec::is_empty")]
     other_transports: Vec<Approved>,
 }
@@ -57,8 +58,8 @@ impl LockFile {
         }
     }
 
-    /// Approves all tools that a server lists. Of two tools with one name the first is approved, since
-    /// callers see only that one.
+    /// Approves all tools that a server lists. Of two tools with one name the first is approved,
+    /// since callers see only that one.
     pub(crate) fn of(server: &str, tools: &[Tool], transport: &str) -> Self {
         let mut lock = Self::new(server);
         for tool in tools {
@@ -92,8 +93,8 @@ impl LockFile {
         serde_json::to_vec_pretty(self)
     }
 
-    /// Parses a file, if it is a lock file of this server. If any definition does not match its hash,
-    /// the file was edited by hand and is rejected.
+    /// Parses a file, if it is a lock file of this server. If any definition does not match its
+    /// hash, the file was edited by hand and is rejected.
     pub(crate) fn read(server: &str, contents: &[u8]) -> Option<Self> {
         let lock: Self = serde_json::from_slice(contents).ok()?;
         let sound = lock
@@ -150,8 +151,8 @@ mod tests {
         assert!(text.contains("\"description\": \"finds\""), "{text}");
     }
 
-    /// The numbers of a schema are hashed as written, so reading must not change them. The test checks
-    /// the workspace manifest, because in a test build other crates enable the feature too.
+    /// The numbers of a schema are hashed as written, so reading must not change them. The test
+    /// checks the workspace manifest, because in a test build other crates enable the feature too.
     #[test]
     fn a_number_of_any_length_round_trips() {
         let schema = json!({ "maximum": 3.402_823_466_385_288_6e38, "minimum": 5e-324 });

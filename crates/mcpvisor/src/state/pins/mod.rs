@@ -1,4 +1,5 @@
-//! Pinned tools: definitions that a person approved, and tools that are held back until one does (I4).
+//! Pinned tools: definitions that a person approved, and tools that are held back until one does
+//! (I4).
 //!
 //! [`approval`] decides what is held back; it is pure. The approved definitions live in a lock file
 //! that a person can read and that processes with the same state folder share. It is never read or

@@ -1,7 +1,7 @@
 //! The approvals of one server, in memory and in its lock file.
 //!
-//! Other processes may share the state folder. So the file is read again, under a lock, before it is
-//! written, and whenever an approval by another process matters.
+//! Other processes may share the state folder. So the file is read again, under a lock, before it
+//! is written, and whenever an approval by another process matters.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use crate::state::state_dir::{FolderLock, StateDir};
 /// The folder of the lock files, within the state folder.
 const FOLDER: &str = "pins";
 
-/// The folder of the markers: an empty file per server that has, or had, a lock file. A missing lock
-/// file with a marker was lost; without one the server was never listed.
+/// The folder of the markers: an empty file per server that has, or had, a lock file. A missing
+/// lock file with a marker was lost; without one the server was never listed.
 const MARKERS: &str = "pinned";
 
 /// The approvals of one server. Methods that access the file may block forever: they are called
@@ -30,7 +30,8 @@ pub(crate) struct PinStore {
     server: ServerName,
     folder: Option<StateDir>,
     approval: Mutex<Approval>,
-    /// Locked during every file access, so that approvals change in the order in which the file did.
+    /// Locked during every file access, so that approvals change in the order in which the file
+    /// did.
     version: Mutex<FileVersion>,
     /// The marker exists, or cannot be written.
     marked: AtomicBool,
@@ -118,8 +119,8 @@ impl PinStore {
         done
     }
 
-    /// Handles a file system that does not respond. Known approvals stay. Nothing else is approved, not
-    /// even a first listing, since it could not be saved.
+    /// Handles a file system that does not respond. Known approvals stay. Nothing else is approved,
+    /// not even a first listing, since it could not be saved.
     fn mark_unresponsive(&self, problem: &io::Error) {
         let mut approval = self.approval();
         match *approval {
@@ -304,8 +305,8 @@ impl PinStore {
         folder.map(|folder| folder.lock(FOLDER)).transpose()
     }
 
-    /// Applies and writes a lock file. It is written only under the folder lock, so that no write of
-    /// another process is lost.
+    /// Applies and writes a lock file. It is written only under the folder lock, so that no write
+    /// of another process is lost.
     fn save(
         &self,
         lock: LockFile,

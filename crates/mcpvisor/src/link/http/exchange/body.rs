@@ -1,7 +1,7 @@
 //! Reads the body of a response as messages.
 //!
-//! Memory is bounded while the body arrives: each message has a limit, and only one message per link
-//! may grow large at a time.
+//! Memory is bounded while the body arrives: each message has a limit, and only one message per
+//! link may grow large at a time.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -54,7 +54,8 @@ pub(crate) struct BodyMessage {
 /// What a body contains, and what has been read of it.
 #[derive(Debug)]
 pub(super) enum BodyKind {
-    /// One message: its first frame, or all frames once there are more. A single frame is not copied.
+    /// One message: its first frame, or all frames once there are more. A single frame is not
+    /// copied.
     Json(Bytes, Vec<u8>),
     /// A stream of messages.
     Events(EventParser),

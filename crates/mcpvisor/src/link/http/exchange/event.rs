@@ -13,7 +13,8 @@ use crate::link::http::redirect::RedirectRefusal;
 /// Something that an exchange reports.
 #[derive(Debug)]
 pub(crate) enum ExchangeEvent {
-    /// The head of a successful response, if it was requested; with the session id, if there is one.
+    /// The head of a successful response, if it was requested; with the session id, if there is
+    /// one.
     Head(Option<HeaderValue>),
     /// A message: the body, or an event in it.
     Message(BodyMessage),

@@ -62,7 +62,8 @@ impl EventParser {
         }
     }
 
-    /// Parses the next message of a chunk and removes what was parsed. `None`: the chunk is used up.
+    /// Parses the next message of a chunk and removes what was parsed. `None`: the chunk is used
+    /// up.
     pub(crate) fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, EventTooLong> {
         if !self.started && !chunk.is_empty() {
             self.started = true;
@@ -117,7 +118,7 @@ impl EventParser {
         self.buffered() > self.limit
     }
 
-    /// Where the stream stands.
+    /// The current position in the stream.
     pub(crate) fn cursor(&self) -> EventCursor {
         EventCursor {
             last_id: self.last_id.clone(),

@@ -196,8 +196,8 @@ impl HttpLink {
         None
     }
 
-    /// Opens an event stream after a delay, behind the last event received. The connection is opened
-    /// at once, so that an unreachable server is noticed without the delay.
+    /// Opens an event stream after a delay, behind the last event received. The connection is
+    /// opened at once, so that an unreachable server is noticed without the delay.
     fn open_stream(&mut self, purpose: Purpose, cursor: EventCursor, delay: Duration) {
         let mut outgoing = self.outgoing(Method::GET, Vec::new());
         outgoing.not_before = Some(Instant::now() + delay);

@@ -114,7 +114,8 @@ impl Exchanges {
         self.subscription = Some(id);
     }
 
-    /// A request was answered. Its stream usually ends by itself; the number of open ones is limited.
+    /// A request was answered. Its stream usually ends by itself; the number of open ones is
+    /// limited.
     pub(super) fn request_answered(&mut self, id: CallId) {
         self.answered.push_back(id);
         if self.answered.len() > MIN_ANSWERED.max(2 * self.peak)
@@ -199,7 +200,7 @@ impl Exchanges {
         self.pool.poll_evict(cx);
     }
 
-    /// Drops all exchanges but those that tell the server something.
+    /// Drops all exchanges except those that send messages to the server.
     pub(super) fn keep_messages(&mut self) {
         let all = std::mem::take(&mut self.active);
         let is_message =

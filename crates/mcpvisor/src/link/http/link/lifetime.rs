@@ -11,8 +11,8 @@ pub(super) enum Lifetime {
     /// The server cannot be reached.
     Down {
         reason: LinkDown,
-        /// Requests that were not sent because of that. The connection task takes them back with
-        /// the others.
+        /// Requests that were not sent because of that. The connection task collects them with the
+        /// others.
         unsent: Vec<CallId>,
     },
 }

@@ -1,7 +1,7 @@
 //! Requests that are held back until it is known whether they would arrive.
 //!
-//! They wait for the end of the handshake, and for a short time while the server stream is opened or
-//! the session is in doubt.
+//! They wait for the end of the handshake, and for a short time while the server stream is opened
+//! or the session is in doubt.
 
 use std::collections::VecDeque;
 use std::future::Future as _;

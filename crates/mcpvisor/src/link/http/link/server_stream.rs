@@ -46,8 +46,8 @@ impl ServerStream {
         self.is_enabled = true;
     }
 
-    /// The server has no stream, or no longer. Returns the accepted requests, which can no longer be
-    /// answered.
+    /// The server has no stream, or no longer. Returns the accepted requests, which can no longer
+    /// be answered.
     pub(super) fn disable(&mut self) -> Vec<CallId> {
         self.is_enabled = false;
         self.take_accepted()

@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Whether requests carry a session id, be the session lost or not.
+    /// Whether requests carry a session id, whether or not the session is lost.
     pub(super) fn has_id(&self) -> bool {
         self.state != State::None
     }

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to the server.
 //!
-//! Its owner drives it: the exchange that runs on it, or the pool while it is idle. So no background
-//! task outlives the link, and no lock sits between a call and its socket.
+//! Its owner drives it: the exchange that runs on it, or the pool while it is idle. So no
+//! background task outlives the link, and no lock sits between a call and its socket.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

@@ -1,7 +1,7 @@
 //! The pool of idle connections, and how long each may be reused.
 //!
-//! Idle connections are polled, so that a close by the server is seen when it happens. When a server
-//! closes one early, the others are reused for a shorter time.
+//! Idle connections are polled, so that a close by the server is seen when it happens. When a
+//! server closes one early, the others are reused for a shorter time.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! The byte stream of one connection, plain or encrypted.
 //!
-//! A server that writes its response in two small parts with Nagle's algorithm enabled waits for our
-//! acknowledgement of the first part, which the kernel delays by 40 ms. So a reader that has to wait
-//! for more acknowledges what it has read at once.
+//! A server that writes its response in two small parts with Nagle's algorithm enabled waits for
+//! our acknowledgement of the first part, which the kernel delays by 40 ms. So a reader that has to
+//! wait for more acknowledges what it has read at once.
 //!
 //! tokio's readiness of a socket dates from its last poll of the reactor. Before an idle connection
 //! is reused, the kernel is queried directly: the server may have closed it a moment ago.
@@ -88,7 +88,8 @@ impl Socket {
         }
     }
 
-    /// Sets quick acknowledgement. The kernel resets it with the next write, so it is set every time.
+    /// Sets quick acknowledgement. The kernel resets it with the next write, so it is set every
+    /// time.
     fn acknowledge(&mut self) {
         if std::mem::take(&mut self.unacknowledged) {
             #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -1,8 +1,8 @@
 //! A TCP connection that coalesces tiny reads.
 //!
-//! Each segment that arrives wakes tokio's reactor, whether or not anything reads it. So a connection
-//! with very many tiny reads is detached from the reactor for a moment after each, while the bytes
-//! collect in the kernel.
+//! Each segment that arrives wakes tokio's reactor, whether or not anything reads it. So a
+//! connection with very many tiny reads is detached from the reactor for a moment after each, while
+//! the bytes collect in the kernel.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -88,8 +88,8 @@ impl CoalescingTcp {
         }
     }
 
-    /// Like [`Self::registered`], for a write. A write resets the count of tiny reads, because short
-    /// responses to many requests are normal.
+    /// Like [`Self::registered`], for a write. A write resets the count of tiny reads, because
+    /// short responses to many requests are normal.
     fn for_write(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         self.registered()?;
         self.tiny_reads = 0;

@@ -68,8 +68,8 @@ impl TrustStore {
         }
     }
 
-    /// What the system trusts, read again if it is too old. Reading may hang with the disk, so it is
-    /// bounded in time, and falls back to what was read before.
+    /// What the system trusts, read again if it is too old. Reading may hang with the disk, so it
+    /// is bounded in time, and falls back to what was read before.
     async fn system(&self) -> Result<SystemTrust, OpenFailure> {
         let mut system = self.system.lock().await;
         if let Some(known) = &*system
@@ -86,8 +86,8 @@ impl TrustStore {
         });
         let read_at = Instant::now();
         let fresh = match (read, &mut *system) {
-            // A store that cannot be read, or is empty because it is just being replaced, revokes no
-            // trust. An unchanged one keeps its config with the cached sessions.
+            // A store that cannot be read, or is empty because it is just being replaced, revokes
+            // no trust. An unchanged one keeps its config with the cached sessions.
             (read, Some(known))
                 if read
                     .as_ref()

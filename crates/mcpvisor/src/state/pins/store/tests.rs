@@ -144,7 +144,8 @@ fn nothing_is_written_while_another_process_writes() {
 #[cfg(unix)]
 const BUSY: Duration = Duration::from_millis(200);
 
-/// A lost lock file must not look like a new server: removing it would approve all tools as they are.
+/// A lost lock file must not look like a new server: removing it would approve all tools as they
+/// are.
 #[test]
 fn a_lock_that_is_lost_approves_nothing_until_a_person_does() {
     let folder = Folder::new("lost");
