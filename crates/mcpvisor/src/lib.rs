@@ -52,7 +52,7 @@ pub use mcpvisor_core::{
 /// | [`ServerHandle::set_log_level`], [`Callbacks::logs`], [`EventKind::Log`] | `LoggingLevel`, `LoggingMessageNotificationParam` | `#[allow(deprecated)]` where they are named |
 /// | [`Callbacks::sampling`] | `CreateMessageRequestParams`, `CreateMessageResult`, `SamplingMessage` | likewise |
 /// | [`Callbacks::roots`] | `Root` | likewise |
-/// | [`ServerHandle::info`] | `ServerInfo`, which is the older handshake's answer | name `ServerPeerInfo` instead |
+/// | [`ServerHandle::info`] | `ServerInfo`, the result of the older handshake | name `ServerPeerInfo` instead |
 /// | [`ServerHandle::subscribe`] | none: the method does what the server's version needs | nothing |
 ///
 /// Using a value without naming its type, as in a closure of [`Callbacks::logs`], causes no

@@ -1,8 +1,8 @@
 //! Merges the catalogs of all servers into that of the fleet.
 //!
-//! Each server's actor queues its change, at the cost of its own catalog. The first reader after
-//! that merges all queued changes, so that a starting fleet is not copied once for every change of
-//! every server; further readers load a pointer.
+//! Each server's actor queues its change; the cost depends only on its own catalog. The first
+//! reader after that merges all queued changes, so that a starting fleet is not copied once for
+//! every change of every server; further readers load a pointer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

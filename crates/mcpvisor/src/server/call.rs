@@ -39,7 +39,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Describes the call to the machine, and decides whether the request is kept for a retry.
+    /// Describes the call to the machine, and decides whether the request is retained for a retry.
     pub(crate) fn admit(&mut self, settings: &RetrySettings, catalog: &ServerCatalog) -> NewCall {
         let tool = self.tool_name();
         let is_tool = tool.is_some();

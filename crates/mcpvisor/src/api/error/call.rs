@@ -242,7 +242,7 @@ pub enum NotSentReason {
     },
     /// The reconnect budget is spent, and the last attempt failed too.
     Parked(Option<Fault>),
-    /// The connection did not come back in time.
+    /// The connection was not restored in time.
     NoConnection(Option<Fault>),
     /// The server does not read its input, and the send buffer is full.
     NotRead,

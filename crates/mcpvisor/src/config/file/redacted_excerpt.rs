@@ -2,8 +2,8 @@
 //!
 //! A line of a config may hold a token, so it is never shown unchanged. After parsing, keys, flags,
 //! and the numbers and durations of settings are shown, and every other value is redacted. If the
-//! text cannot be parsed, values cannot be told from keys: only the known words of configs are
-//! shown.
+//! text cannot be parsed, values cannot be distinguished from keys: only the known words of configs
+//! are shown.
 
 use std::path::Path;
 

@@ -271,7 +271,7 @@ impl HttpLink {
             ExchangeOutcome::Refused(refusal) if self.is_session_lost_with_stream(&refusal) => {
                 let message = refusal::lost_session_message(&refusal);
                 if self.is_in_flight(pending) {
-                    // The stream may come back while requests are in flight.
+                    // The server may reopen the stream while requests are in flight.
                     let delay = self.stream.ended(resume, now);
                     self.reopen_stream(delay);
                     self.resume_requests();

@@ -56,7 +56,7 @@ enum PauseReason {
 pub(super) struct HeldRequest {
     pub(super) id: CallId,
     pub(super) outgoing: Outgoing,
-    /// The server may send a request of its own before it replies.
+    /// The server may send a request to the client before it replies.
     pub(super) may_call_back: bool,
 }
 
