@@ -1,4 +1,4 @@
-//! The side to compare with: rmcp's own client, used as its documentation shows.
+//! The baseline: rmcp's own client, used as documented.
 
 use rmcp::model::{CallToolRequestParams, CallToolResult, JsonObject};
 use rmcp::service::RunningService;
@@ -11,10 +11,10 @@ use crate::Outcome;
 use crate::caller::Caller;
 use crate::service::BenchServer;
 
-/// How much a duplex stream holds before its writer waits, in bytes.
+/// Capacity of a duplex stream, in bytes.
 const DUPLEX_BUFFER: usize = 64 * 1024;
 
-/// A connected client; the connection ends with it.
+/// A connected client. Dropping it closes the connection.
 pub(crate) type BareClient = RunningService<RoleClient, ()>;
 
 impl Caller for Peer<RoleClient> {
@@ -33,13 +33,12 @@ pub(crate) async fn stdio() -> Outcome<BareClient> {
 
 /// Both ends of a connection inside this process.
 pub(crate) struct InProcess {
-    /// The end that calls.
     pub(crate) client: BareClient,
     server: RunningService<RoleServer, BenchServer>,
 }
 
 impl InProcess {
-    /// Joins a client and a bench server by a duplex stream and does the handshake.
+    /// Connects a client and a bench server through a duplex stream and does the handshake.
     pub(crate) async fn connect() -> Outcome<Self> {
         let (here, there) = tokio::io::duplex(DUPLEX_BUFFER);
         let server = tokio::spawn(BenchServer.serve(there));
@@ -50,7 +49,7 @@ impl InProcess {
         })
     }
 
-    /// Ends both ends and waits for them.
+    /// Closes both ends and waits for them.
     pub(crate) async fn close(self) -> Outcome<()> {
         self.client.cancel().await?;
         self.server.waiting().await?;
@@ -58,7 +57,7 @@ impl InProcess {
     }
 }
 
-/// Connects many at once and gives them when all are there.
+/// Opens many connections concurrently and returns them once all are up.
 pub(crate) async fn fleet<C, F>(servers: usize, connect: impl Fn() -> F) -> Outcome<Vec<C>>
 where
     C: Send + 'static,

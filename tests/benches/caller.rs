@@ -1,4 +1,4 @@
-//! What a measurement needs of either side: calling the tools of the bench server.
+//! The interface that a measurement needs from either side: calling the tools of the bench server.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::Outcome;
 
-/// Something that calls tools of the bench server: bare rmcp, or the runtime.
+/// Calls tools of the bench server: bare rmcp, or the runtime.
 pub(crate) trait Caller: Clone + Send + Sync + 'static {
     /// Calls one tool and waits for its result.
     fn call(
@@ -18,18 +18,18 @@ pub(crate) trait Caller: Clone + Send + Sync + 'static {
         arguments: JsonObject,
     ) -> impl Future<Output = Outcome<CallToolResult>> + Send;
 
-    /// The call that everything is measured with.
+    /// The call used by most measurements.
     fn echo(&self) -> impl Future<Output = Outcome<CallToolResult>> + Send {
         self.call("echo", object(json!({ "text": "hello" })))
     }
 
-    /// A call that the server answers after a while.
+    /// A call that the server answers after this time.
     fn sleep(&self, time: Duration) -> impl Future<Output = Outcome<CallToolResult>> + Send {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.call("sleep", object(json!({ "ms": millis })))
     }
 
-    /// Which process answers.
+    /// The process id of the server.
     fn pid(&self) -> impl Future<Output = Outcome<i32>> + Send {
         async move {
             let result = self.call("pid", JsonObject::new()).await?;
@@ -46,18 +46,18 @@ fn object(value: Value) -> JsonObject {
     }
 }
 
-/// Who calls.
+/// The kind of caller.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Callers {
-    /// So many tasks at the same time.
+    /// This many concurrent tasks.
     Tasks(usize),
-    /// The main function itself, whose thread is none of the scheduler's: each answer has to wake
-    /// another thread, which hides much of what a call costs.
+    /// The main function itself. Its thread does not belong to the scheduler: each reply has to
+    /// wake another thread, which hides much of the cost of a call.
     Main,
 }
 
 impl Callers {
-    /// How many call at the same time.
+    /// The number of concurrent callers.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Tasks(count) => count,
@@ -76,14 +76,14 @@ impl fmt::Display for Callers {
     }
 }
 
-/// One burst of calls: how many callers at once, how many calls each makes, of which tool.
+/// One burst of calls: how many concurrent callers, how many calls each makes, and of which tool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    /// Who calls.
+    /// The callers.
     pub(crate) callers: Callers,
-    /// Calls of each, one after the other.
+    /// Sequential calls per caller.
     pub(crate) calls: usize,
-    /// How long the tool takes; `None` is `echo`.
+    /// How long the tool takes; `None` means `echo`.
     pub(crate) tool_time: Option<Duration>,
 }
 
@@ -97,12 +97,12 @@ impl Load {
         }
     }
 
-    /// How many calls that is.
+    /// The total number of calls.
     pub(crate) fn total(self) -> usize {
         self.callers.count() * self.calls
     }
 
-    /// Runs the burst and says how long it took.
+    /// Runs the burst and returns how long it took.
     pub(crate) async fn run(self, caller: &impl Caller) -> Outcome<Duration> {
         let start = Instant::now();
         match self.callers {

@@ -1,4 +1,5 @@
-//! The catalog over a large fleet: from one server's change to the first read of it, and a read.
+//! The catalog of a large fleet: from a server's change to the first read that shows it, and a
+//! plain read.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -15,16 +16,16 @@ const SERVERS: usize = 200;
 
 const TOOLS: usize = 200;
 
-/// Reads that are timed together.
+/// Reads timed together.
 const READS: u32 = 1_000_000;
 
-/// No change takes longer to be seen unless something is broken.
+/// Upper bound for a change to become visible, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Refreshes of one list are at least so far apart, so a change waits for that before it is timed.
+/// Minimum interval between refreshes of one list. A change waits this long before it is timed.
 const APART: Duration = Duration::from_millis(120);
 
-/// Changes one server of many, and reads.
+/// Changes one of many servers, then reads the catalog.
 pub(crate) async fn rows(plan: &Plan, merge: f64, read: f64) -> Outcome<[Row; 3]> {
     let servers: Vec<ScriptedServer> = (0..SERVERS)
         .map(|_| ScriptedServer::new(Script::bare().tools(tools(0))))
@@ -57,17 +58,18 @@ pub(crate) async fn rows(plan: &Plan, merge: f64, read: f64) -> Outcome<[Row; 3]
     Ok([
         Row::amount(measure("a read"), "ns", per_read, Some(read)),
         Row::amount(measure("the first read of a change"), "ms", merged, None),
-        // With the listing it is more than the gate is about, and no part of it is overlooked.
+        // Includes the listing, which the gate does not cover, so that no part of the delay goes
+        // unreported.
         Row::amount(measure("a change is seen"), "ms", seen, Some(merge)),
     ])
 }
 
 /// One change, in milliseconds.
 struct Change {
-    /// From the server's word that its tools changed to the event that says what differs, which is
-    /// sent when they are published: its list was asked for and looked through.
+    /// From the server's change notification to the event with the difference, which is sent when
+    /// the new tools are published. Includes requesting and processing the list.
     listed: f64,
-    /// The first read after that, which merges them into the catalog of the fleet.
+    /// The first read after that, which merges the tools into the fleet's catalog.
     merged: f64,
 }
 

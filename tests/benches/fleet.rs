@@ -1,4 +1,4 @@
-//! A thousand servers at once: how soon they are ready, and what that costs.
+//! A thousand servers at once: time until they are ready, and the cost.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::report::{Both, Row};
 use crate::side::{Side, Way};
 use crate::{Outcome, bare, instructions, ours};
 
-/// Counts the instructions of a process that starts a fleet and ends as soon as it is ready.
+/// Counts the instructions of a process that starts a fleet and exits as soon as it is ready.
 pub(crate) fn instructions(gate: Option<f64>) -> Outcome<Row> {
     let count = |side: Side| -> Outcome<f64> {
         let total = instructions::of_run(&["weigh", side.word(), Way::InProcess.word()])?;
@@ -24,14 +24,14 @@ pub(crate) fn instructions(gate: Option<f64>) -> Outcome<Row> {
 /// What the bare side does before its fleet counts as ready.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum BareDoes {
-    /// The handshake, and the listing of the tools: what ours does.
+    /// The handshake and the tool listing, as on our side.
     TheSame,
     /// The handshake alone.
     Less,
 }
 
-/// Starts fleets of in-process servers, turn by turn, until every server has listed its tools; the
-/// second row is beside a bare side that does not list them.
+/// Starts fleets of in-process servers, alternating between the sides, until every server has
+/// listed its tools. The bare side of the second row does not list them.
 pub(crate) async fn ready(plan: &Plan, gate: f64) -> Outcome<[Row; 2]> {
     let less = compare(plan, BareDoes::Less, None).await?;
     Ok([less, compare(plan, BareDoes::TheSame, Some(gate)).await?])
@@ -49,7 +49,7 @@ async fn compare(plan: &Plan, bare: BareDoes, gate: Option<f64>) -> Outcome<Row>
             bare_time = bare_ready(bare).await?;
             ours_time = ours_ready().await?;
         }
-        // The first of each pays for memory that the others find mapped.
+        // The first round of each side pays for mapping memory that later rounds reuse.
         if round > 0 {
             rounds.push((millis(ours_time), millis(bare_time)));
         }

@@ -1,7 +1,8 @@
-//! Instructions per call, counted by callgrind: the one measure that repeats on a busy machine.
+//! Instructions per call, counted by callgrind: the only measure that is reproducible on a busy
+//! machine.
 //!
-//! The program runs itself under valgrind as a client that makes many calls and then one that makes
-//! few; the difference is free of start-up. A server in a child process is not counted.
+//! The program runs itself under valgrind as a client that makes many calls, then as one that makes
+//! few; the difference excludes start-up. A server in a child process is not counted.
 
 use std::process::Command;
 
@@ -14,7 +15,7 @@ use crate::side::{Side, Way};
 const MANY: usize = 3_000;
 const FEW: usize = 1_000;
 
-/// Whether valgrind can be run here.
+/// Whether valgrind is available.
 pub(crate) fn available() -> bool {
     Command::new("valgrind")
         .arg("--version")
@@ -49,7 +50,7 @@ fn per_call(side: Side, way: Way, callers: Callers) -> Outcome<f64> {
     Ok(difference as f64 / ((many - few) * callers.count()) as f64)
 }
 
-/// The instructions of one whole run of this program with these arguments.
+/// The instruction count of one run of this program with these arguments.
 pub(crate) fn of_run(args: &[&str]) -> Outcome<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--trace-children=no"])
@@ -64,7 +65,7 @@ pub(crate) fn of_run(args: &[&str]) -> Outcome<u64> {
     collected(&text).ok_or_else(|| format!("callgrind gave no total: {text}").into())
 }
 
-/// The total in callgrind's closing lines: `Collected : 123456`.
+/// The total in callgrind's summary: `Collected : 123456`.
 fn collected(text: &str) -> Option<u64> {
     let (_, rest) = text.rsplit_once("Collected :")?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,12 +1,12 @@
-//! The benchmark: this runtime beside rmcp's own client, in one run.
+//! The benchmark: compares this runtime with rmcp's own client in one run.
 //!
-//! `bench [--quick] [--gate] [PART]` prints one table. Instructions are counted under valgrind where
-//! it is installed; wall times of both sides are taken turn by turn. `--gate` exits with 1 when a
-//! gate does not hold; `--quick` keeps to the instructions and a short look at wall time; a part
+//! `bench [--quick] [--gate] [PART]` prints one table. Instructions are counted under valgrind if
+//! it is installed; wall times alternate between the sides. `--gate` exits with 1 when a gate
+//! fails. `--quick` measures only instructions and a short sample of wall time. A part
 //! (`instructions`, `calls`, `ready`, `catalog`, `memory`, `recovery`) is measured alone.
 //!
 //! The program runs itself as the server (`server`, `http-server PACKETS`), as a counted client
-//! (`client SIDE WAY CALLERS CALLS`) and as a weighed fleet (`weigh SIDE WAY`).
+//! (`client SIDE WAY CALLERS CALLS`) and as a fleet whose memory is measured (`weigh SIDE WAY`).
 
 mod bare;
 mod caller;
@@ -32,14 +32,14 @@ use plan::{MANY, ONE, Part, Plan, gates};
 use report::Table;
 use side::Way;
 
-/// What a step gives, or why the benchmark cannot go on.
+/// The result of a step, or why the benchmark cannot continue.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     run(&words).unwrap_or_else(|error| {
-        // Nothing is left to do when even this cannot be written.
+        // A failed write to stderr cannot be reported.
         let _ = writeln!(io::stderr(), "bench: {error}");
         ExitCode::FAILURE
     })
@@ -63,7 +63,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
             let runtime = one_thread.build()?;
             let kib = runtime.block_on(memory::weigh(side.parse()?, way.parse()?))?;
             writeln!(io::stdout(), "{kib}")?;
-            // Taking the fleet down is no part of what is weighed or counted.
+            // Skips the teardown of the fleet, which is not part of the measurement.
             std::process::exit(0);
         }
         options => {
@@ -77,7 +77,7 @@ fn run(words: &[&str]) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything in its order; gives how many gates did not hold.
+/// Measures everything in order. Returns how many gates failed.
 async fn measure(plan: &Plan) -> Outcome<usize> {
     let mut table = Table::new(io::stdout())?;
     if plan.has(Part::Instructions) {

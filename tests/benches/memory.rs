@@ -1,4 +1,4 @@
-//! What an idle server weighs in the process that calls it.
+//! Memory per idle server in the process that calls it.
 
 use std::process::Command;
 
@@ -6,21 +6,21 @@ use crate::report::{Row, Verdict, median};
 use crate::side::{Side, Way};
 use crate::{Outcome, bare, ours};
 
-/// Servers of a weighed fleet in one process.
+/// Servers of a measured in-process fleet.
 pub(crate) const IN_PROCESS_SERVERS: usize = 1_000;
 
-/// Servers of a weighed fleet of child processes.
+/// Servers of a measured fleet of child processes.
 const STDIO_SERVERS: usize = 100;
 
-/// Servers that are started before the scales are set to zero: the program's own pages that come in
-/// with the first of them are no part of what one more server weighs.
+/// Servers started before the baseline is taken. The first ones load pages of the program itself,
+/// which are not part of the cost of one more server.
 const SERVERS_BEFORE: usize = 5;
 
-/// How many processes are weighed on each side.
+/// Measured processes per side.
 const WEIGHINGS: usize = 5;
 
-/// Weighs idle fleets in processes of their own; the difference is what the runtime adds. In-process
-/// servers have both ends in the weighed process, on both sides.
+/// Measures idle fleets in separate processes; the difference is what the runtime adds. In-process
+/// servers have both ends in the measured process, on both sides.
 pub(crate) fn added(way: Way, gate: f64) -> Outcome<Row> {
     let mut weights = Vec::with_capacity(WEIGHINGS);
     for _ in 0..WEIGHINGS {
@@ -51,8 +51,8 @@ fn weigh_process(side: Side, way: Way) -> Outcome<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// What a weighed process does: builds a fleet and gives the KiB that each server added. The fleet
-/// is not closed: the process ends with the figure, and its children with it.
+/// The main function of a measured process: builds a fleet and returns the KiB added per server. It
+/// does not close the fleet: the process exits with the figure, and its children end with it.
 pub(crate) async fn weigh(side: Side, way: Way) -> Outcome<f64> {
     let servers = match way {
         Way::Stdio => STDIO_SERVERS,
@@ -77,7 +77,7 @@ async fn start_and_keep(side: Side, way: Way, servers: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// The memory of this process that is really in use, from the kernel.
+/// Resident memory of this process, from the kernel.
 fn resident_kib() -> Outcome<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,5 @@
-//! Our side: the runtime with its defaults but for the version of the protocol, used as a program would.
+//! Our side: the runtime with default settings except for the protocol version, used as a program
+//! would.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::caller::Caller;
 use crate::service::BenchServer;
 use crate::side::Way;
 
-/// No fleet takes longer to come up or to close unless something is broken.
+/// Upper bound for a fleet to start or close, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connects that the server which is killed over and over may use.
+/// Connection attempts for the server that is killed repeatedly.
 pub(crate) const ATTEMPTS: u32 = 100_000;
 
 impl Caller for ServerHandle {
@@ -37,14 +38,14 @@ impl Ours {
         Ok(self.0.server("bench")?)
     }
 
-    /// Closes every server and waits for it.
+    /// Closes every server and waits until they are closed.
     pub(crate) async fn close(self) {
         self.0.shutdown(PATIENCE).await;
     }
 }
 
-/// One stdio server. It may be killed as often as a measurement likes: the budget and the governor
-/// are wide, and the retry after a proven connection is always immediate.
+/// One stdio server. A measurement may kill it any number of times: the budget and the governor are
+/// wide, and the retry after a proven connection is always immediate.
 pub(crate) async fn stdio() -> Outcome<Ours> {
     let mut settings = ServerSettings::default();
     settings.budget.attempts = ATTEMPTS;
@@ -55,7 +56,7 @@ pub(crate) async fn stdio() -> Outcome<Ours> {
     Ours::start(Runtime::builder().governor(governor).server(server)).await
 }
 
-/// One server in this process.
+/// One in-process server.
 pub(crate) async fn in_process() -> Outcome<Ours> {
     let server = server("bench", Way::InProcess)?;
     Ours::start(Runtime::builder().server(server)).await
@@ -70,7 +71,7 @@ pub(crate) async fn fleet(way: Way, servers: usize) -> Outcome<Ours> {
     Ours::start(runtime).await
 }
 
-/// Speaks what rmcp's own client speaks unless it is told otherwise, so that both sides do the same.
+/// Uses the default protocol version of rmcp's own client, so that both sides do the same work.
 fn server(name: &str, way: Way) -> Outcome<ServerConfig> {
     let mut server = ServerConfig::new(name, transport(way)?)?;
     server.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);

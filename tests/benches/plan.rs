@@ -1,10 +1,10 @@
-//! How much is measured, how often, and the gates that the figures must pass.
+//! What is measured, how often, and the gates that the figures must pass.
 
 use crate::Outcome;
 use crate::caller::{Callers, Load};
 use crate::report::Row;
 
-/// The most that each measure may be; ratios are ours ÷ bare.
+/// The maximum for each measure; ratios are ours ÷ bare.
 pub(crate) mod gates {
     /// Client instructions of a call over stdio.
     pub(crate) const STDIO_INSTRUCTIONS: f64 = 0.75;
@@ -12,68 +12,70 @@ pub(crate) mod gates {
     pub(crate) const STDIO_ONE: f64 = 1.05;
     /// Wall time of a call over stdio, many callers.
     pub(crate) const STDIO_MANY: f64 = 0.95;
-    /// A call to a server in this process, in instructions of both ends and in wall time.
+    /// A call to an in-process server, in instructions of both ends and in wall time.
     pub(crate) const IN_PROCESS: f64 = 0.7;
-    /// Client instructions of a call over HTTP, beside bare rmcp with the same pooled client.
+    /// Client instructions of a call over HTTP, compared with bare rmcp with the same pooled
+    /// client.
     pub(crate) const HTTP_INSTRUCTIONS: f64 = 1.05;
-    /// Wall time of a call over HTTP beside rmcp's default client, one caller.
+    /// Wall time of a call over HTTP, one caller, compared with rmcp's default client.
     pub(crate) const HTTP_ONE: f64 = 0.75;
-    /// Wall time of a call over HTTP beside rmcp's default client, many callers.
+    /// Wall time of a call over HTTP, many callers, compared with rmcp's default client.
     pub(crate) const HTTP_MANY: f64 = 0.6;
-    /// Milliseconds of a call to a server without TCP_NODELAY, which stalls for 40 when nothing is
-    /// done about it.
+    /// Milliseconds of a call to a server without TCP_NODELAY. Without a workaround it stalls for
+    /// 40.
     pub(crate) const HTTP_STALL_MS: f64 = 10.0;
-    /// The slowest hundredth of calls to a Node server beside rmcp's default client, many callers.
+    /// 99th percentile of calls to a Node server, many callers, compared with rmcp's default
+    /// client.
     pub(crate) const NODE_P99: f64 = 2.0;
-    /// A large fleet over HTTP is ready, beside rmcp's default client.
+    /// A large fleet over HTTP becomes ready, compared with rmcp's default client.
     pub(crate) const HTTP_READY: f64 = 0.4;
     /// Many callers on a slow tool.
     pub(crate) const SLOW_TOOL: f64 = 1.05;
-    /// A large fleet is ready.
+    /// A large fleet becomes ready.
     pub(crate) const READY: f64 = 1.2;
-    /// Milliseconds from a change of one server of a large fleet to the first read of it.
+    /// Milliseconds from the change of one server in a large fleet to the first read that shows it.
     pub(crate) const CATALOG_CHANGE_MS: f64 = 2.0;
-    /// Nanoseconds of a read of the catalog of a large fleet.
+    /// Nanoseconds per read of a large fleet's catalog.
     pub(crate) const CATALOG_READ_NS: f64 = 100.0;
-    /// KiB that the runtime adds to an idle server.
+    /// KiB that the runtime adds per idle server.
     pub(crate) const ADDED_KIB: f64 = 15.0;
-    /// From a kill to the next answer, against spawn, handshake and call.
+    /// From a kill to the next reply, compared with spawn, handshake and call.
     pub(crate) const RECOVERY: f64 = 1.25;
-    /// Milliseconds from a kill to the outcome of calls in flight.
+    /// Milliseconds from a kill to the outcome of the calls in flight.
     pub(crate) const IN_FLIGHT_MS: f64 = 5.0;
 }
 
-/// One task that calls.
+/// One calling task.
 pub(crate) const ONE: Callers = Callers::Tasks(1);
 
-/// As many tasks as call at once.
+/// Many concurrent tasks.
 pub(crate) const MANY: Callers = Callers::Tasks(64);
 
-/// How often a wall time may be taken before its gate counts as broken: machines are noisy.
+/// Attempts to measure a wall time before its gate counts as failed: machines are noisy.
 const TRIES: usize = 3;
 
-/// By how much a short look at wall time may miss a gate: it is there to find a blunder.
+/// The factor by which a quick wall time may exceed its gate: it only detects gross regressions.
 const SANITY: f64 = 1.5;
 
-/// What can be measured alone.
+/// The parts that can be measured alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Part {
     /// Instructions of a call and of a start.
     Instructions,
     /// Wall time of a call.
     Calls,
-    /// A large fleet is ready.
+    /// A large fleet becomes ready.
     Ready,
     /// The catalog of a large fleet.
     Catalog,
-    /// What an idle server weighs.
+    /// Memory per idle server.
     Memory,
     /// A server dies and comes back.
     Recovery,
 }
 
 impl Part {
-    /// Each with its name on the command line.
+    /// All parts with their names on the command line.
     const ALL: [(&str, Self); 6] = [
         ("instructions", Self::Instructions),
         ("calls", Self::Calls),
@@ -84,25 +86,25 @@ impl Part {
     ];
 }
 
-/// How much of everything is measured.
+/// How much is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
-    /// Turns of both sides whose median counts.
+    /// Rounds, of which the median counts.
     pub(crate) rounds: usize,
-    /// Kills that time the next answer.
+    /// Kills for timing the next reply.
     pub(crate) kills: usize,
     /// Calls in one burst, over all callers.
     pub(crate) calls: usize,
     /// Whether only the short measures run.
     quick: bool,
-    /// The one part that is wanted, where not all are.
+    /// The only part to measure; `None` measures all.
     only: Option<Part>,
-    /// Whether a broken gate fails the program.
+    /// Whether a failed gate fails the program.
     pub(crate) gate: bool,
 }
 
 impl Plan {
-    /// Reads the options of the command line.
+    /// Parses the command line.
     pub(crate) fn from_args(args: &[&str]) -> Outcome<Self> {
         let mut plan = Self {
             rounds: 21,
@@ -137,12 +139,12 @@ impl Plan {
         (short || !self.quick) && self.only.is_none_or(|only| only == part)
     }
 
-    /// Whether the measures that take long are left out.
+    /// Whether the slow measures are skipped.
     pub(crate) fn is_quick(&self) -> bool {
         self.quick
     }
 
-    /// The burst of `echo` calls that this many callers make together.
+    /// A burst of `echo` calls, shared among this many callers.
     pub(crate) fn burst(&self, callers: Callers) -> Load {
         Load::echo(callers, self.calls / callers.count())
     }
@@ -152,8 +154,8 @@ impl Plan {
         Some(if self.quick { gate * SANITY } else { gate })
     }
 
-    /// Takes a measure, and repeats it while a gate of its rows fails and tries are left. Returns the
-    /// try whose last row is best; each row lists the values of all tries.
+    /// Measures, and repeats while a gate of its rows fails and attempts are left. Returns the
+    /// attempt with the best last row; each row lists the values of all attempts.
     pub(crate) async fn best<const N: usize>(
         &self,
         measure: impl AsyncFn() -> Outcome<[Row; N]>,

@@ -1,5 +1,5 @@
-//! A stdio server dies by SIGKILL: how soon the next call is answered, and how soon the calls in
-//! flight know.
+//! A stdio server is killed with SIGKILL: time until the next call is answered, and until calls in
+//! flight fail.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,16 @@ use crate::{Outcome, bare, ours};
 /// Calls in flight when the server is killed.
 const IN_FLIGHT: usize = 16;
 
-/// How often the server is killed to time the calls in flight.
+/// Kills for timing the calls in flight.
 const KILLS: usize = 60;
 
-/// How long a call in flight would run if its server were not killed.
+/// How long a call in flight would run if its server survived.
 const LONG: Duration = Duration::from_secs(60);
 
-/// No step of a measurement takes longer unless something is broken.
+/// Upper bound for each step, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// From the kill to the next answer, against a spawn, handshake and call by hand.
+/// From the kill to the next reply, compared with a manual spawn, handshake and call.
 pub(crate) async fn next_answer(plan: &Plan, gate: f64) -> Outcome<Row> {
     let ours = ours::stdio().await?;
     let caller = ours.caller()?;
@@ -44,8 +44,7 @@ async fn kill_and_call(caller: &impl Caller) -> Outcome<Duration> {
     let pid = caller.pid().await?;
     let start = Instant::now();
     kill(pid)?;
-    // A call that was written before the death was noticed has an unknown outcome: call again, as
-    // a user would.
+    // A call written before the death was noticed has an unknown outcome. Retry, as a user would.
     while caller.echo().await.is_err() {
         tokio::task::yield_now().await;
     }
@@ -93,7 +92,8 @@ async fn kill_with_calls(caller: &ServerHandle) -> Outcome<Vec<Duration>> {
     while caller.status().in_flight < IN_FLIGHT {
         tokio::task::yield_now().await;
     }
-    // Requests are written in order: once this one is answered, those before it are at the server.
+    // Requests are written in order: once this one is answered, the server has received the earlier
+    // ones.
     answered(caller).await?;
 
     let start = Instant::now();
@@ -109,7 +109,7 @@ async fn kill_with_calls(caller: &ServerHandle) -> Outcome<Vec<Duration>> {
     Ok(times)
 }
 
-/// The pid in the first answer, after as many attempts as it takes.
+/// The pid in the first reply, after any number of attempts.
 async fn answered(caller: &impl Caller) -> Outcome<i32> {
     loop {
         match caller.pid().await {

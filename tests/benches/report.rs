@@ -1,38 +1,35 @@
-//! Measured figures, the gates that they must pass, and the table that shows both.
+//! Measured figures, their gates, and the table that shows both.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// What the gate of a row looks at.
+/// The value that a row's gate applies to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Verdict {
     /// Ours divided by bare.
     Ratio(f64),
-    /// Ours alone, or what ours adds to bare, in the row's unit.
+    /// Ours alone, or ours minus bare, in the row's unit.
     Amount(f64),
 }
 
 /// One measure of both sides.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// What was measured.
     pub(crate) measure: String,
-    /// The unit of the figures.
     pub(crate) unit: &'static str,
-    /// Our figure.
     pub(crate) ours: f64,
-    /// Bare rmcp's figure, where it has one.
+    /// Bare rmcp's figure, if there is one.
     pub(crate) bare: Option<f64>,
-    /// What the gate is held against.
+    /// The value that the gate applies to.
     pub(crate) verdict: Verdict,
-    /// The most that the verdict may be; `None` is for information.
+    /// The maximum; `None` makes the row informational.
     pub(crate) gate: Option<f64>,
-    /// What every try gave, in order, where there was more than one.
+    /// The values of all attempts in order, if there was more than one.
     pub(crate) tries: Vec<f64>,
 }
 
 impl Row {
-    /// A row that is gated on the ratio of both sides.
+    /// A row gated on the ratio of both sides.
     pub(crate) fn ratio(
         measure: impl Into<String>,
         unit: &'static str,
@@ -50,14 +47,14 @@ impl Row {
         }
     }
 
-    /// What the gate is held against, as a number; less is better.
+    /// The value that the gate applies to; lower is better.
     pub(crate) fn value(&self) -> f64 {
         match self.verdict {
             Verdict::Ratio(value) | Verdict::Amount(value) => value,
         }
     }
 
-    /// A row that is gated on our figure alone.
+    /// A row gated on our figure alone.
     pub(crate) fn amount(
         measure: impl Into<String>,
         unit: &'static str,
@@ -75,7 +72,7 @@ impl Row {
         }
     }
 
-    /// Whether the gate holds; a row without one always passes.
+    /// Whether the gate passes; a row without one always does.
     pub(crate) fn passes(&self) -> bool {
         self.gate.is_none_or(|gate| self.value() <= gate)
     }
@@ -88,8 +85,8 @@ impl Row {
     }
 }
 
-/// The figures of both sides and the ratio between them, which is the median of the rounds' ratios
-/// and so need not be the ratio of the figures.
+/// The figures of both sides and their ratio. The ratio is the median over the rounds, so it can
+/// differ from the ratio of the figures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Both {
     /// Our median.
@@ -101,7 +98,7 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// Two figures that were taken once.
+    /// Two figures from a single measurement.
     pub(crate) fn of_figures(ours: f64, bare: f64) -> Self {
         Self {
             ours,
@@ -110,7 +107,7 @@ impl Both {
         }
     }
 
-    /// Sums up rounds of (ours, bare).
+    /// Summarizes rounds of (ours, bare).
     pub(crate) fn of_rounds(rounds: &[(f64, f64)]) -> Self {
         Self {
             ours: median(rounds.iter().map(|round| round.0)),
@@ -120,12 +117,12 @@ impl Both {
     }
 }
 
-/// The middle value; 0 of nothing.
+/// The median; 0 if empty.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     percentile(values, 0.5)
 }
 
-/// The value that this share of the values does not exceed; 0 of nothing.
+/// The value that this share of the values does not exceed; 0 if empty.
 pub(crate) fn percentile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -136,7 +133,7 @@ pub(crate) fn percentile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
         .unwrap_or(0.0)
 }
 
-/// Prints rows as they come, under one heading.
+/// Prints rows as they arrive, under one heading.
 pub(crate) struct Table<W> {
     out: W,
     failed: usize,
@@ -158,7 +155,7 @@ impl<W: Write> Table<W> {
         Ok(Self { out, failed: 0 })
     }
 
-    /// Prints one row and remembers whether its gate held.
+    /// Prints one row and records whether its gate passed.
     pub(crate) fn row(&mut self, row: &Row) -> io::Result<()> {
         let dash = || "–".to_owned();
         let figure = |value: f64| format!("{} {}", Figure(value), row.unit);
@@ -194,18 +191,18 @@ impl<W: Write> Table<W> {
         rows.iter().try_for_each(|row| self.row(row))
     }
 
-    /// Prints a remark in place of a row.
+    /// Prints a note in place of a row.
     pub(crate) fn note(&mut self, text: &str) -> io::Result<()> {
         writeln!(self.out, "{text}")
     }
 
-    /// How many gates did not hold.
+    /// How many gates failed.
     pub(crate) fn failed(&self) -> usize {
         self.failed
     }
 }
 
-/// A number with as many decimals as its size deserves.
+/// A number formatted with decimals according to its size.
 struct Figure(f64);
 
 impl fmt::Display for Figure {

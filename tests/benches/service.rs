@@ -1,6 +1,6 @@
 //! The server that both sides call: three small tools, the same type over a pipe and in-process.
 //!
-//! Which client calls it is not its business.
+//! Independent of the client.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl ServerHandler for BenchServer {
     }
 }
 
-/// Serves on stdin and stdout until the client leaves.
+/// Serves on stdin and stdout until the client disconnects.
 pub(crate) async fn serve_stdio() -> Outcome<()> {
     BenchServer.serve(stdio_pipes()).await?.waiting().await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What is compared: which client, and which way to the bench server.
+//! What is compared: the client, and its transport to the bench server.
 //!
 //! Helper processes get both as words on their command line.
 
@@ -16,12 +16,12 @@ pub(crate) enum Side {
     Bare,
 }
 
-/// How a client reaches the bench server.
+/// The transport to the bench server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Way {
     /// A child process over its pipes.
     Stdio,
-    /// The same process: typed channels on our side, a duplex stream on the other.
+    /// In-process: typed channels on our side, a duplex stream on the other.
     InProcess,
     /// Streamable HTTP on loopback.
     Http,
@@ -70,7 +70,7 @@ impl FromStr for Way {
     }
 }
 
-/// What a helper process that is a client does: connect, call, close.
+/// The main function of a client process: connect, call, close.
 pub(crate) async fn client(side: Side, way: Way, load: Load) -> Outcome<()> {
     match (side, way) {
         (Side::Bare, Way::Stdio) => {

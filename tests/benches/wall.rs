@@ -1,4 +1,4 @@
-//! Wall time of calls, both sides in one run and turn by turn, so that drift meets both alike.
+//! Wall time of calls. Both sides alternate in one run, so that drift affects both equally.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) async fn stdio(plan: &Plan, callers: Callers, gate: Option<f64>) -> O
     Ok(Row::ratio(measure, "µs", both, gate))
 }
 
-/// Calls to a server in this process: typed channels against a duplex stream.
+/// Calls to an in-process server: typed channels against a duplex stream.
 pub(crate) async fn in_process(plan: &Plan, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
     let (bare, ours) = (bare::InProcess::connect().await?, ours::in_process().await?);
     let load = plan.burst(callers);
@@ -32,7 +32,7 @@ pub(crate) async fn in_process(plan: &Plan, callers: Callers, gate: Option<f64>)
     Ok(Row::ratio(measure, "µs", both, gate))
 }
 
-/// Many callers on a slow tool: serialized calls show here.
+/// Many callers of a slow tool, which exposes serialized calls.
 pub(crate) async fn slow_tool(plan: &Plan, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
     let (bare, ours) = (bare::stdio().await?, ours::stdio().await?);
     let load = Load {
@@ -47,7 +47,7 @@ pub(crate) async fn slow_tool(plan: &Plan, callers: Callers, gate: Option<f64>) 
     Ok(Row::ratio(measure, "µs", both, gate))
 }
 
-/// Runs the same burst on both sides, in changing order, and gives microseconds per call.
+/// Runs the same burst on both sides, in alternating order. Returns microseconds per call.
 pub(crate) async fn rounds(
     plan: &Plan,
     load: Load,
@@ -55,7 +55,7 @@ pub(crate) async fn rounds(
     bare: &impl Caller,
 ) -> Outcome<Both> {
     let per_call = |time: Duration| time.as_secs_f64() * 1e6 / load.total() as f64;
-    // One unmeasured burst of each warms caches and branch predictors.
+    // One unmeasured burst per side warms caches and branch predictors.
     load.run(ours).await?;
     load.run(bare).await?;
 

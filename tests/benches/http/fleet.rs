@@ -1,4 +1,4 @@
-//! A thousand servers over HTTP: how soon they are ready.
+//! A thousand servers over HTTP: time until they are ready.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use super::bare;
 use super::ours;
 use super::server::{Packets, Server};
 
-/// Sessions that are opened at once.
+/// Sessions opened concurrently.
 const SERVERS: usize = 1_000;
 
-/// Turns of both sides.
+/// Rounds per side.
 const ROUNDS: usize = 5;
 
-/// Starts fleets, turn by turn, until every server has answered.
+/// Starts fleets, alternating between the sides, until every server has answered.
 pub(crate) async fn ready(_: &Plan, gate: f64) -> Outcome<Row> {
     let millis = |time: Duration| time.as_secs_f64() * 1e3;
     let mut rounds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
-        // A fresh process for each, so that no side finds the sessions of the other.
+        // A fresh process for each side, so that neither shares sessions with the other.
         let ours_time = ours_ready(&Server::start(Packets::AtOnce).await?).await?;
         let bare_time = bare_ready(&Server::start(Packets::AtOnce).await?).await?;
         rounds.push((millis(ours_time), millis(bare_time)));

@@ -1,6 +1,6 @@
-//! Servers over Streamable HTTP: calls, fleets, and what happens when one dies.
+//! Servers over Streamable HTTP: calls, fleets, and recovery after a server dies.
 //!
-//! The bench server is rmcp's own, on axum, in a process of its own. Both sides speak the newest
+//! The bench server is rmcp's own, on axum, in its own process. Both sides speak the newest
 //! revision with sessions, so that they do the same work.
 
 mod bare;
@@ -22,11 +22,11 @@ use crate::side::{Side, Way};
 
 pub(crate) use server::serve;
 
-/// What a helper process that is a client does: connect, call, close.
+/// The main function of a client process: connect, call, close.
 pub(crate) async fn client(side: Side, load: Load) -> Outcome<()> {
     let server = server::Server::start(server::Packets::AtOnce).await?;
     match side {
-        // The same kind of client as ours, so that only what is around it differs.
+        // The same kind of HTTP client as ours, so that only the code around it differs.
         Side::Bare => {
             let client = bare::connect_with(bare::pooled()?, server.url()).await?;
             load.run(client.peer()).await?;

@@ -8,8 +8,8 @@ use rmcp::model::ProtocolVersion;
 use crate::Outcome;
 use crate::ours::{ATTEMPTS, Ours};
 
-/// One server. It may die as often as a measurement likes: the budget and the governor are wide, and
-/// the retry after a proven connection is always immediate.
+/// One server. A measurement may kill it any number of times: the budget and the governor are wide,
+/// and the retry after a proven connection is always immediate.
 pub(crate) async fn connect(url: &str) -> Outcome<Ours> {
     let mut settings = ServerSettings::default();
     settings.budget.attempts = ATTEMPTS;

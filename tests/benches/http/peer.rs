@@ -1,4 +1,4 @@
-//! A server over HTTP that others wrote: server-everything, on Node.
+//! A third-party HTTP server: server-everything, on Node.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use super::ours;
 /// How long it may take to start.
 const START: Duration = Duration::from_secs(60);
 
-/// Where the servers of others are installed, if they are.
+/// Where the third-party servers are installed, if they are.
 pub(crate) fn installed() -> Option<PathBuf> {
     std::env::var_os("MCPVISOR_PEERS").map(PathBuf::from)
 }
 
-/// The slowest hundredth of calls, beside rmcp's default client.
+/// The 99th percentile of calls, compared with rmcp's default client.
 pub(crate) async fn slowest(
     plan: &Plan,
     peers: &Path,
@@ -40,7 +40,7 @@ pub(crate) async fn slowest(
     for round in 0..=plan.rounds / 3 {
         let ours = p99(plan, callers, &ours.caller()?).await?;
         let bare = p99(plan, callers, bare.peer()).await?;
-        // The first one opens the connections of both.
+        // The first round opens the connections of both sides.
         if round > 0 {
             rounds.push((ours, bare));
         }
@@ -51,7 +51,7 @@ pub(crate) async fn slowest(
     Ok(Row::ratio(measure, "ms", Both::of_rounds(&rounds), gate))
 }
 
-/// The slowest hundredth of one burst, in milliseconds.
+/// The 99th percentile of one burst, in milliseconds.
 async fn p99(plan: &Plan, callers: Callers, caller: &impl Caller) -> Outcome<f64> {
     let calls = plan.burst(callers).calls;
     let mut tasks = JoinSet::new();

@@ -1,5 +1,5 @@
-//! A server over HTTP dies and comes back on its port: how soon the next call is answered, and how
-//! soon the calls in flight know.
+//! An HTTP server dies and restarts on its port: time until the next call is answered, and until
+//! calls in flight fail.
 
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,17 @@ use super::ours;
 /// Calls in flight when the server dies.
 const IN_FLIGHT: usize = 16;
 
-/// How often the server dies to time the calls in flight.
+/// Deaths for timing the calls in flight.
 const DEATHS: usize = 40;
 
-/// How long a call in flight would run if its server lived.
+/// How long a call in flight would run if its server survived.
 const LONG_MS: u64 = 60_000;
 
-/// No step of a measurement takes longer unless something is broken.
+/// Upper bound for each step, unless something is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// From the open port to the next answer, against connect, handshake and call by hand, with a client
-/// that is there already.
+/// From the open port to the next reply, compared with a manual connect, handshake and call by an
+/// existing client.
 pub(crate) async fn next_answer(plan: &Plan, gate: f64) -> Outcome<Row> {
     let server = HttpServer::start(HttpOptions::sse()).await;
     let ours = ours::connect(&server.url()).await?;
@@ -53,8 +53,7 @@ async fn restart_and_call(server: &HttpServer, caller: &ServerHandle) -> Outcome
     caller.echo().await?;
     server.restart().await;
     let start = Instant::now();
-    // A call that was written before the death was noticed has an unknown outcome: call again, as
-    // a user would.
+    // A call written before the death was noticed has an unknown outcome. Retry, as a user would.
     while caller.echo().await.is_err() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! The bench server over HTTP, and the process that it is.
+//! The bench server over HTTP, and its process.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -15,12 +15,13 @@ use tokio::process::{Child, Command};
 use crate::Outcome;
 use crate::service::BenchServer;
 
-/// When small packets leave the server.
+/// When the server sends small packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Packets {
-    /// At once.
+    /// Immediately.
     AtOnce,
-    /// When the client has acknowledged the one before, as with a server that does not think of it.
+    /// Once the client has acknowledged the previous one, as with a server that leaves Nagle's
+    /// algorithm on.
     Delayed,
 }
 
@@ -33,7 +34,7 @@ impl Packets {
     }
 }
 
-/// Serves until its stdin is closed, so that it ends with the client even if that crashes. The first
+/// Serves until its stdin is closed, so that it ends with the client even after a crash. The first
 /// line of its output is its address.
 pub(crate) async fn serve(packets: &str) -> Outcome<()> {
     let service = StreamableHttpService::new(

@@ -10,10 +10,10 @@ use super::bare;
 use super::ours;
 use super::server::{Packets, Server};
 
-/// Calls that are enough to see a stall of every one of them.
+/// Enough calls to show a stall that affects each of them.
 const STALLS: usize = 50;
 
-/// Beside rmcp's default client.
+/// Compared with rmcp's default client.
 pub(crate) async fn calls(plan: &Plan, callers: Callers, gate: Option<f64>) -> Outcome<Row> {
     let server = Server::start(Packets::AtOnce).await?;
     let bare = bare::connect(server.url()).await?;
@@ -26,8 +26,8 @@ pub(crate) async fn calls(plan: &Plan, callers: Callers, gate: Option<f64>) -> O
     Ok(Row::ratio(measure, "µs", both, gate))
 }
 
-/// A server whose small packets wait for an acknowledgement: what each call takes, in the mean.
-/// Beside it a client that keeps its connections and does nothing about that.
+/// The mean time of calls to a server whose small packets wait for an acknowledgement. The other
+/// side is a client that reuses connections and has no workaround.
 pub(crate) async fn without_nodelay(_: &Plan, gate: f64) -> Outcome<Row> {
     let server = Server::start(Packets::Delayed).await?;
     let bare = bare::connect_with(bare::pooled()?, server.url()).await?;

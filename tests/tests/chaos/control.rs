@@ -133,7 +133,7 @@ impl Control {
         issue(&self.record, "", "reload", reload).await;
     }
 
-    /// The config that all servers began with, but for a few of them.
+    /// The initial config with a few servers changed.
     fn changed_config(&mut self) -> Config {
         let mut config = Config::new();
         for server in &self.fleet.servers {
@@ -165,7 +165,7 @@ impl Control {
     }
 }
 
-/// Another config of a server.
+/// A changed config for a server.
 fn changed(server: &Server, chance: &mut Rng) -> ServerConfig {
     let mut config = server.config.clone();
     match chance.u32(..8) {
@@ -191,7 +191,7 @@ fn changed(server: &Server, chance: &mut Rng) -> ServerConfig {
     }
 }
 
-/// Another way to the same server; for a child sometimes one that leads nowhere.
+/// A different transport to the same server. For a child, sometimes a command that does not exist.
 fn reached_otherwise(server: &Server, chance: &mut Rng) -> Transport {
     let variant = chance.u32(..1_000).to_string();
     match &server.peer {
@@ -209,7 +209,7 @@ fn reached_otherwise(server: &Server, chance: &mut Rng) -> Transport {
     }
 }
 
-/// Issues a control request and writes down how it ended.
+/// Issues a control request and records how it ended.
 pub(crate) async fn issue(
     record: &Record,
     server: &str,

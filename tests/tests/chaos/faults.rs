@@ -1,4 +1,4 @@
-//! Faults: crashes of actors, signals to children, lost sessions, restarts, hostile answers.
+//! Faults: actor crashes, signals to children, lost sessions, restarts, hostile replies.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::load::{ended, issue, report};
 use crate::record::Record;
 use crate::servers::{Peer, Server, newest_process};
 
-/// Faults of a call that a child performs on request. None of them runs a tool without saying so.
+/// Call faults that a child performs on request. None of them runs a tool without recording it.
 const OF_CHILDREN: &[&str] = &[
     "exit-on-call",
     "kill-on-call",
@@ -42,7 +42,7 @@ const OF_CHILDREN: &[&str] = &[
     "endless-cursor",
 ];
 
-/// Faults of an HTTP server that strike a call instead of running it.
+/// HTTP faults that replace a call instead of running it.
 const OF_CALLS: &[&str] = &[
     "http-404",
     "http-close",
@@ -61,10 +61,10 @@ const OF_CALLS: &[&str] = &[
     "http-400-null-id",
 ];
 
-/// Faults of the same, of a server that knows sessions.
+/// The same, for servers with sessions.
 const OF_SESSIONS: &[&str] = &["http-session-400", "http-session-410", "http-session-error"];
 
-/// Faults that strike a handshake, a listing, the end of a session or a notification.
+/// Faults of handshakes, listings, session ends and notifications.
 const OF_OTHERS: &[(&str, &str)] = &[
     ("http-503", "initialize"),
     ("http-close", "initialize"),
@@ -80,7 +80,7 @@ const OF_OTHERS: &[(&str, &str)] = &[
     ("http-close", "ping"),
 ];
 
-/// Causes one fault.
+/// Injects one fault at a time.
 pub(crate) struct Faults<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) record: &'a Record,
@@ -126,7 +126,7 @@ impl Faults<'_> {
         }
     }
 
-    /// Kills the child of a server, or stops it for a while.
+    /// Kills the child of a server, or suspends it for a while.
     async fn signal(&mut self, server: &Server) {
         let Some(pid) = newest_process(&server.journal) else {
             return;
@@ -172,7 +172,7 @@ impl Faults<'_> {
         }
     }
 
-    /// Calls a tool that makes its server misbehave. The outcome counts like any other.
+    /// Calls a tool that makes its server misbehave. The outcome is recorded like any other.
     async fn provoke(&self, server: &Server, tool: &'static str, arguments: Value) {
         let Ok(handle) = self.runtime.server(&server.name) else {
             return;
@@ -185,7 +185,7 @@ impl Faults<'_> {
     }
 }
 
-/// Sends a signal, unless the process is gone or is no child of this run.
+/// Sends a signal, unless the process has exited or is not a child of this run.
 pub(crate) fn send(pid: u32, signal: Signal, marker: &Marker) {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let wanted = format!("{MARKER}={}", marker.value());
@@ -193,7 +193,7 @@ pub(crate) fn send(pid: u32, signal: Signal, marker: &Marker) {
     if variables.any(|variable| variable == wanted.as_bytes())
         && let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw)
     {
-        // It may have ended meanwhile.
+        // The process may have exited meanwhile.
         let _ = kill_process(pid, signal);
     }
 }

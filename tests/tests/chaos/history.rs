@@ -1,13 +1,13 @@
-//! What was recorded during a run: plain data, which the checker reads and the sabotage corrupts.
+//! The record of a run as plain data. The checker reads it, and the sabotage corrupts it.
 
 use std::time::Duration;
 
 use mcpvisor::StateName;
 
-/// One run, from several independent witnesses.
+/// One run, recorded by several independent sources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
-    /// The servers of the start, and their states then.
+    /// The initial servers and their initial states.
     pub(crate) first: Vec<(String, StateName)>,
     /// The event stream of the runtime, complete and in order.
     pub(crate) events: Vec<Seen>,
@@ -21,15 +21,15 @@ pub(crate) struct History {
     pub(crate) connections: Vec<Connection>,
     /// The control requests that were issued.
     pub(crate) requests: Vec<Request>,
-    /// Status reads, in the order of each reader; only those that differ from the read before.
+    /// Status reads in the order of each reader, without repeated values.
     pub(crate) reads: Vec<StatusRead>,
-    /// Each server once the chaos had stopped and the fleet had time to recover.
+    /// Each server after the chaos stopped and the fleet had time to recover.
     pub(crate) recovered: Vec<Recovered>,
-    /// Each server after the shutdown, as its status says.
+    /// The status of each server after the shutdown.
     pub(crate) ended: Vec<Ended>,
-    /// When the shutdown was asked for.
+    /// When the shutdown was requested.
     pub(crate) shutdown_at: Option<Duration>,
-    /// Processes, tasks and descriptors that were left after the shutdown.
+    /// Processes, tasks and descriptors left over after the shutdown.
     pub(crate) leftovers: Vec<String>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
     pub(crate) what: What,
 }
 
-/// The part of an event that the checker judges.
+/// The part of an event that the checker uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     State { from: StateName, to: StateName },
@@ -59,9 +59,9 @@ pub(crate) struct Call {
     pub(crate) id: u64,
     pub(crate) server: String,
     pub(crate) deadline: Duration,
-    /// The caller allowed the runtime to repeat it.
+    /// The caller allowed the runtime to repeat the call.
     pub(crate) repeatable: bool,
-    /// The server records an effect when it runs.
+    /// The server records an effect when the call runs.
     pub(crate) counted: bool,
 }
 
@@ -70,12 +70,12 @@ pub(crate) struct Call {
 pub(crate) enum Told {
     /// A result.
     Result,
-    /// An error that the server answered, or an answer that could not be read.
+    /// An error from the server, or an unreadable reply.
     Answered,
     Refused,
     Unknown,
     NotSent,
-    /// The runtime has shut down, so nothing was sent.
+    /// The runtime had shut down, so nothing was sent.
     RuntimeGone,
     /// The caller dropped the call before it had an outcome.
     Abandoned,
@@ -87,7 +87,7 @@ pub(crate) struct Outcome {
     pub(crate) id: u64,
     pub(crate) told: Told,
     pub(crate) took: Duration,
-    /// When it ended, since the start of the run.
+    /// End time, since the start of the run.
     pub(crate) at: Duration,
     /// The error, for the report of a violation.
     pub(crate) detail: String,
@@ -100,27 +100,27 @@ pub(crate) struct Effect {
     pub(crate) server: String,
 }
 
-/// What a server saw of its connections, in order.
+/// The connections of a server in the order it saw them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Connection {
     pub(crate) server: String,
     pub(crate) what: Link,
 }
 
-/// One sighting of a connection.
+/// One observation of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// In process: the connection of this generation began.
+    /// In process: the connection of this generation opened.
     Opened { generation: u64 },
-    /// In process: it ended.
+    /// In process: the connection closed.
     Closed { generation: u64 },
-    /// A child process started, and no other of its server was alive.
+    /// A child process started while no other process of its server was alive.
     Started { pid: u32 },
-    /// A child process started while another of its server was alive.
+    /// A child process started while another process of its server was alive.
     StartedBeside { pid: u32 },
     /// HTTP: a handshake was received.
     Handshake,
-    /// HTTP: requests of this session were received within this time.
+    /// HTTP: requests of this session were received in this interval.
     Session {
         id: String,
         first: Duration,
@@ -134,7 +134,7 @@ pub(crate) struct Request {
     pub(crate) server: String,
     pub(crate) what: &'static str,
     pub(crate) took: Duration,
-    /// When it ended, since the start of the run.
+    /// End time, since the start of the run.
     pub(crate) at: Duration,
     pub(crate) end: RequestEnd,
 }
@@ -142,11 +142,11 @@ pub(crate) struct Request {
 /// How a control request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestEnd {
-    /// It was carried out, or refused with a reason.
+    /// Carried out, or refused with a reason.
     Answered,
-    /// It was answered with the end of the runtime.
+    /// Failed because the runtime had ended.
     RuntimeGone,
-    /// It had no answer within its bound.
+    /// No reply within its bound.
     None,
 }
 
@@ -159,17 +159,17 @@ pub(crate) struct StatusRead {
     pub(crate) generation: u64,
 }
 
-/// A server after the chaos.
+/// A server after the chaos stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Recovered {
     pub(crate) server: String,
-    /// It was enabled when the chaos stopped, and healthy.
+    /// Enabled and healthy when the chaos stopped.
     pub(crate) wanted: bool,
     pub(crate) state: StateName,
     pub(crate) generation: u64,
     /// A call was answered with a result.
     pub(crate) answers: bool,
-    /// The version of the last event before this was recorded.
+    /// The version of the last event before this record was taken.
     pub(crate) version: u64,
 }
 

@@ -82,8 +82,8 @@ fn served(scripted: &ScriptedServer) -> Vec<Link> {
     entries.into_iter().filter_map(link).collect()
 }
 
-/// Handshakes and sessions. The modern era has neither: what begins a connection there is also what
-/// checks one.
+/// Handshakes and sessions. The modern era has neither: the same request opens a connection and
+/// checks it.
 fn sessions(http: &HttpServer) -> Vec<Link> {
     let mut links = Vec::new();
     let received = http.received();

@@ -15,10 +15,10 @@ use crate::history::{Call, Outcome, Told};
 use crate::record::Record;
 use crate::servers::{EFFECT, Fleet, Server};
 
-/// Callers that run side by side.
+/// Concurrent callers.
 const CALLERS: usize = 10;
 
-/// The calls of a burst.
+/// Calls per burst.
 const BURST: usize = 24;
 
 /// How one caller reaches the fleet.
@@ -72,7 +72,7 @@ struct Caller {
     fleet: Arc<Fleet>,
     record: Arc<Record>,
     chance: Rng,
-    /// A handle that is used for long, across everything that happens to its server.
+    /// A handle that is reused across restarts, removals and additions of its server.
     kept: Option<(usize, ServerHandle)>,
 }
 
@@ -131,7 +131,7 @@ impl Caller {
         }
     }
 
-    /// Many calls of one client to one server at once.
+    /// Sends many concurrent calls from one client to one server.
     async fn burst(&mut self) {
         let number = self.chance.usize(..self.fleet.servers.len());
         let mut calls = JoinSet::new();
@@ -145,7 +145,7 @@ impl Caller {
         }
     }
 
-    /// A request without an effect, of another kind.
+    /// Sends a request of another kind, without an effect.
     async fn read(&mut self) {
         let number = self.chance.usize(..self.fleet.servers.len());
         let server = self.fleet.servers[number].name.clone();
@@ -171,12 +171,12 @@ impl Caller {
     }
 }
 
-/// A call of the counted tool that is about to be made.
+/// A call of the counted tool, about to be sent.
 struct OneCall {
     record: Arc<Record>,
     server: Server,
     handle: ServerHandle,
-    /// How long the tool takes once it has run.
+    /// How long the tool takes after its effect.
     ms: u64,
     deadline: Duration,
     wish: RetryPolicy,
@@ -206,7 +206,7 @@ impl OneCall {
     }
 }
 
-/// One call after the chaos: whether it was answered with a result.
+/// Sends one call after the chaos and returns whether it got a result.
 pub(crate) async fn answers(record: &Record, handle: &ServerHandle, server: &Server) -> bool {
     let deadline = Duration::from_secs(5);
     let id = issue(record, &server.name, deadline, false, true);
@@ -219,7 +219,7 @@ pub(crate) async fn answers(record: &Record, handle: &ServerHandle, server: &Ser
     answers
 }
 
-/// Writes down that a call is issued, before it is.
+/// Records a call before it is issued.
 pub(crate) fn issue(
     record: &Record,
     server: &str,
@@ -238,7 +238,7 @@ pub(crate) fn issue(
     id
 }
 
-/// What a request ended with; nothing if it has no outcome long after its deadline.
+/// The outcome of a request, or nothing if it has none long after its deadline.
 pub(crate) async fn ended<R>(
     request: impl IntoFuture<Output = Result<R, CallError>>,
     deadline: Duration,

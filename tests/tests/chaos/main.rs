@@ -33,7 +33,7 @@ use run::Chaos;
 /// The length of a run in the test suite, in seconds.
 const BRIEF: u64 = 8;
 
-/// The choices of a run in the test suite. A run of a chosen length makes new ones.
+/// The seed in the test suite. A run with a configured length uses a new one.
 const SEED: u64 = 4711;
 
 /// The longest pause of a task, in milliseconds.

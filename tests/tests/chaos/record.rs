@@ -1,4 +1,4 @@
-//! The record of what the tasks of a run issued and which outcomes they received.
+//! Records what the tasks of a run issued and the outcomes they received.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ impl Record {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Asks every task to end, or allows the next ones to go on.
+    /// Tells every task to end, or allows new ones to run.
     pub(crate) fn stop(&self, stopped: bool) {
         self.stopped.store(stopped, Ordering::Relaxed);
     }
@@ -61,19 +61,19 @@ impl Record {
         lock(&self.history).reads.push(read);
     }
 
-    /// Counts something for the report of the run.
+    /// Increments a counter for the report of the run.
     pub(crate) fn count(&self, what: &'static str) {
         *lock(&self.counts).entry(what).or_default() += 1;
     }
 
-    /// How often each thing was counted.
+    /// All counters, as text.
     pub(crate) fn counts(&self) -> String {
         let counts = lock(&self.counts);
         let counts = counts.iter().map(|(what, count)| format!("{what} {count}"));
         counts.collect::<Vec<_>>().join(", ")
     }
 
-    /// What was recorded so far.
+    /// Takes the history recorded so far.
     pub(crate) fn take(&self) -> History {
         std::mem::take(&mut lock(&self.history))
     }

@@ -1,4 +1,4 @@
-//! One run: start the fleet, let chaos reign, watch it recover, shut it down under load.
+//! One run: start the fleet, inject chaos, let it recover, shut it down under load.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use crate::record::Record;
 use crate::servers::{Fleet, Peer, Server, newest_process};
 use crate::watcher::Watcher;
 
-/// How long a healthy server may take to come back.
+/// How long a healthy server may take to recover.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// The limit of the shutdown.
+/// The shutdown deadline.
 const SHUTDOWN: Duration = Duration::from_secs(10);
 
-/// What a run is made of.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chaos {
     pub(crate) seed: u64,
     pub(crate) lasts: Duration,
     /// The longest pause of a task between two requests or faults, in milliseconds.
     pub(crate) pause: u64,
-    /// The control: servers lie, and something is left behind.
+    /// The control: servers misbehave on purpose, and something is leaked.
     pub(crate) sabotaged: bool,
 }
 
 impl Chaos {
-    /// Runs, and gives what was recorded.
+    /// Runs, and returns the history.
     pub(crate) async fn run(self) -> History {
         let before = Snapshot::take();
         let record = Record::new();
@@ -78,7 +78,7 @@ impl Chaos {
         history
     }
 
-    /// Lets load, control requests and faults run for a while.
+    /// Runs load, control requests and faults for a while.
     async fn unleash(
         &self,
         runtime: &Runtime,
@@ -95,7 +95,7 @@ impl Chaos {
         record.stop(false);
     }
 
-    /// Heals what the faults broke outside of the runtime, and sees what the runtime makes of it.
+    /// Repairs what the faults broke outside of the runtime, then waits for the runtime to recover.
     async fn recover(
         &self,
         runtime: &Runtime,
@@ -122,7 +122,7 @@ impl Chaos {
         recovered
     }
 
-    /// Shuts down in the middle of everything.
+    /// Shuts down under load.
     async fn shut_down(
         &self,
         runtime: &Runtime,
@@ -155,7 +155,7 @@ async fn joined(mut tasks: JoinSet<()>) {
     }
 }
 
-/// Enables or disables a server, or leaves it alone. Gives whether it is to be up.
+/// Enables, disables or ignores a server. Returns whether it should be up.
 async fn last_wish(runtime: &Runtime, record: &Record, server: &Server, chance: &mut Rng) -> bool {
     let name = &server.name;
     match chance.u32(..4) {
@@ -182,7 +182,7 @@ async fn last_wish(runtime: &Runtime, record: &Record, server: &Server, chance: 
     }
 }
 
-/// Waits until a server is as it should be, for a while.
+/// Waits for a server to reach its expected state, up to a limit.
 async fn recovery(
     runtime: &Runtime,
     record: &Record,
@@ -197,13 +197,13 @@ async fn recovery(
         StateName::Disabled => !wanted,
         _ => false,
     };
-    // First by itself, without a call that would wake it.
+    // First without a call, which would wake the server.
     while !well(handle.status().state) && Instant::now() < until {
         sleep(millis(10)).await;
     }
     let mut answers = false;
     while wanted && !answers && Instant::now() < until {
-        // A tool that changed is held back until it is approved.
+        // A changed tool is blocked until it is approved.
         let _ = runtime.approve(&server.name, None).await;
         answers = load::answers(record, &handle, server).await;
         sleep(millis(20)).await;
@@ -226,8 +226,8 @@ async fn recovery(
     }
 }
 
-/// Lets servers break their own word: one runs what it refuses, and answers without running; one has
-/// two processes at once.
+/// Makes servers violate the guarantees: one runs calls that it refuses and answers without
+/// running, another has two processes at once.
 async fn lie(runtime: &Runtime, fleet: &Fleet, record: &Record) {
     let server = |name: &str| fleet.servers.iter().find(|server| server.name == name);
     let liar = server("h-json").unwrap();
@@ -261,7 +261,7 @@ async fn lie(runtime: &Runtime, fleet: &Fleet, record: &Record) {
     }
 }
 
-/// What a careless program leaves behind, for as long as it takes to see it.
+/// Resources leaked on purpose, held until the check has seen them.
 struct Leak {
     child: std::process::Child,
     _file: std::fs::File,
@@ -287,14 +287,14 @@ impl Drop for Leak {
     }
 }
 
-/// What is still there of a run once all of it was dropped.
+/// What is left of a run after everything was dropped.
 async fn leftovers(fleet: Arc<Fleet>, before: &Snapshot, patience: Duration) -> Vec<String> {
     let until = Instant::now() + patience;
     let fleet = Arc::into_inner(fleet).unwrap();
     let marker = fleet.marker.clone();
     drop(fleet);
     let slack = Slack {
-        // Tokio keeps some for signals once it has had a child.
+        // Tokio keeps some descriptors for signals after the first child.
         descriptors: 8,
         ..Slack::NONE
     };

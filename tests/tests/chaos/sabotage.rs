@@ -1,4 +1,4 @@
-//! Corrupted histories: for each kind of violation, one that the checker has to report.
+//! Corrupted histories: one for each kind of violation, which the checker must report.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use mcpvisor::StateName::{self, *};
 use crate::checker::{CONTROL, Kind, LATE, check, last_change, lives};
 use crate::history::*;
 
-/// Corrupts a history, if it has what it takes.
+/// Corrupts a history, if the history has the entries that this needs.
 type Sabotage = fn(&mut History) -> Option<()>;
 
-/// Each kind of violation, with a corruption that is of this kind alone.
+/// Each kind of violation, with a corruption that causes only this kind.
 const SABOTAGES: &[(Kind, Sabotage)] = &[
     (Kind::VersionGap, drop_an_event),
     (Kind::VersionGap, miss_the_beginning),
@@ -50,7 +50,7 @@ const SABOTAGES: &[(Kind, Sabotage)] = &[
     (Kind::Leftover, leave_a_connection_open),
 ];
 
-/// A recorded run without violations is corrupted in every way that it has room for, and each is
+/// Applies every applicable corruption to a run without violations, and checks that each is
 /// reported.
 pub(crate) fn is_seen_in(history: &History) {
     let mut applied = 0;
@@ -89,14 +89,13 @@ fn effect_of(history: &mut History, id: u64) -> Effect {
     Effect { id, server }
 }
 
-/// A server that was there at the end, with a state change since it was added.
+/// A server that existed at the end, with a state change since it was added.
 fn changed(history: &History) -> Option<Ended> {
     let mut ended = history.ended.iter();
     let found = ended.find(|ended| last_change(&history.events, &ended.server).is_some());
     found.cloned()
 }
 
-/// The status of a server after the shutdown.
 fn status<'a>(history: &'a mut History, server: &str) -> Option<&'a mut Ended> {
     history
         .ended
@@ -108,7 +107,7 @@ fn change(from: StateName, to: StateName) -> What {
     What::State { from, to }
 }
 
-/// Adds an event at the end.
+/// Appends an event.
 fn push(history: &mut History, server: &str, generation: u64, what: What) {
     let version = history.events.last().map_or(1, |last| last.version + 1);
     history.events.push(Seen {
@@ -245,7 +244,7 @@ fn connect_twice_in_one_generation(history: &mut History) -> Option<()> {
         .iter()
         .filter(|it| it.version > event.version);
     let mut later = later.filter(|it| it.server == event.server);
-    // A later life would begin with generations of its own.
+    // A later life would have its own generations.
     if generation != event.generation || later.any(|it| it.what == What::Added) {
         return None;
     }
@@ -261,7 +260,8 @@ fn connect_twice_in_one_generation(history: &mut History) -> Option<()> {
     Some(())
 }
 
-/// More often than the server had lives, each of which begins with the first generation.
+/// Repeats a generation more often than the server had lives: each life starts with the first
+/// generation.
 fn serve_one_generation_twice(history: &mut History) -> Option<()> {
     let opened = |link: &&Connection| matches!(link.what, Link::Opened { .. });
     let last = history.connections.iter().rfind(opened)?.clone();
@@ -278,7 +278,7 @@ fn serve_one_generation_twice(history: &mut History) -> Option<()> {
     Some(())
 }
 
-/// More processes than there were generations.
+/// Records more processes than there were generations.
 fn start_a_process_too_many(history: &mut History) -> Option<()> {
     let started = |link: &&Connection| matches!(link.what, Link::Started { .. });
     let one = history.connections.iter().find(started)?.clone();
@@ -464,7 +464,7 @@ fn leave_a_connection_open(history: &mut History) -> Option<()> {
     Some(())
 }
 
-/// A short run in which nothing is wrong and every sabotage has room.
+/// A short run without violations, to which every corruption is applicable.
 fn good() -> History {
     let second = Duration::from_secs(1);
     let servers = ["child", "http", "inside"];
@@ -570,7 +570,7 @@ fn connections() -> Vec<Connection> {
 
 fn add_call(history: &mut History, id: u64, told: Told) {
     let server = "child".to_owned();
-    // The last one may be repeated, and was.
+    // The last call may be repeated, and was.
     let repeatable = id == 7;
     history.calls.push(Call {
         id,
@@ -616,7 +616,7 @@ fn every_sabotage_is_reported_as_its_kind_alone() {
 
 #[test]
 fn every_kind_has_a_sabotage() {
-    // A new kind is a compile error here until it has one.
+    // A new kind does not compile here until it is listed.
     let listed = |kind: Kind| match kind {
         Kind::VersionGap
         | Kind::ChainGap

@@ -1,4 +1,5 @@
-//! The fleet: children, HTTP servers and servers in this process, each with a character of its own.
+//! The fleet: children, HTTP servers and in-process servers, each with different settings and
+//! faults.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::fleet::{bad_server, eager, fixture, millis, secs, server};
 /// The tool whose runs are counted.
 pub(crate) const EFFECT: &str = "append";
 
-/// What is behind a server's name.
+/// What a server name stands for.
 #[derive(Debug, Clone)]
 pub(crate) enum Peer {
     /// A child process that behaves well.
@@ -32,13 +33,13 @@ pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) peer: Peer,
     pub(crate) config: ServerConfig,
-    /// Where its child processes write that they started.
+    /// Where its child processes record that they started.
     pub(crate) journal: PathBuf,
     /// Where its effects are written.
     pub(crate) effects: PathBuf,
 }
 
-/// All servers, and the folder of what they write.
+/// All servers, and the folder they write to.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) servers: Vec<Server>,
@@ -52,7 +53,7 @@ impl Drop for Fleet {
     }
 }
 
-/// Settings under which servers recover within a second or two.
+/// Settings with which servers recover within a second or two.
 fn brisk() -> ServerSettings {
     let mut settings = eager();
     settings.backoff.initial = millis(5);
@@ -75,7 +76,7 @@ fn brisk() -> ServerSettings {
     settings
 }
 
-/// Gives up after a few connects.
+/// Gives up after a few connection attempts.
 fn poor() -> ServerSettings {
     let mut settings = brisk();
     settings.budget.attempts = 3;
@@ -83,7 +84,7 @@ fn poor() -> ServerSettings {
     settings
 }
 
-/// Few calls at once, and a short queue.
+/// Low concurrency and a short queue.
 fn narrow() -> ServerSettings {
     let mut settings = brisk();
     settings.admission.in_flight = 2;
@@ -91,7 +92,7 @@ fn narrow() -> ServerSettings {
     settings
 }
 
-/// A server in this process: its effects are the calls that it recorded.
+/// An in-process server. Its effects are the calls it recorded.
 fn scripted() -> ScriptedServer {
     let effect = Behaviour::choose(|call| {
         let ms = call.params["arguments"]["ms"].as_u64().unwrap_or(0);
@@ -214,13 +215,13 @@ impl Fleet {
         });
     }
 
-    /// The config that all servers began with.
+    /// The initial config of all servers.
     pub(crate) fn config(&self) -> Config {
         let servers = self.servers.iter().map(|server| server.config.clone());
         servers.fold(Config::new(), Config::server)
     }
 
-    /// The states in which the servers begin.
+    /// The initial states of the servers.
     pub(crate) fn first_states(&self) -> Vec<(String, StateName)> {
         let first = |server: &Server| {
             let state = match (server.config.enabled, server.config.settings.rest.lazy) {
@@ -233,14 +234,14 @@ impl Fleet {
         self.servers.iter().map(first).collect()
     }
 
-    /// Where the runtime keeps its state.
+    /// The state folder of the runtime.
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 }
 
-/// A server on a port that the system gives to no outgoing connection, so that the port stays free
-/// while the server is stopped.
+/// Starts a server outside of the ephemeral port range, so that its port stays free while the
+/// server is stopped.
 async fn listening(options: HttpOptions) -> HttpServer {
     loop {
         let address = SocketAddr::from(([127, 0, 0, 1], fastrand::u16(15_000..30_000)));

@@ -1,4 +1,4 @@
-//! Reads the whole event stream, on a thread of its own so that a busy runtime cannot starve it.
+//! Reads the whole event stream on its own thread, so that a busy runtime cannot starve it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use mcpvisor::{Event, EventKind, Events, EventsError, StateName};
 use crate::checker::last_change;
 use crate::history::{Seen, What};
 
-/// The reader, and what it has read so far.
+/// The reader and the events read so far.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -23,7 +23,7 @@ impl Watcher {
         Self { seen, thread }
     }
 
-    /// The last event, and the last state change of a server.
+    /// The version of the last event, and the last state change of a server.
     pub(crate) fn last(&self, server: &str) -> (u64, Option<(StateName, u64)>) {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let version = seen.last().map_or(0, |event| event.version);
@@ -31,7 +31,7 @@ impl Watcher {
         (version, change)
     }
 
-    /// Everything, once the runtime has ended.
+    /// All events, once the runtime has ended.
     pub(crate) fn end(self) -> Vec<Seen> {
         self.thread.join().unwrap();
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A bad server and a good neighbour in one fleet, and what must hold of both.
+//! A bad server and a good neighbour in one fleet, and the checks for both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use crate::fleet::*;
 pub(crate) struct Arena {
     pub(crate) runtime: Runtime,
     pub(crate) bad: ServerHandle,
-    /// On all processes of the bad server.
+    /// Set on all processes of the bad server.
     pub(crate) marker: Marker,
     neighbour: Neighbour,
 }
 
 impl Arena {
-    /// Both ready.
+    /// Starts a fleet with both servers ready.
     pub(crate) async fn new(faults: &[&str]) -> Self {
         let arena = Self::start(faults, quick()).await;
         arena.runtime.ready(DEADLINE).await.unwrap();
         arena
     }
 
-    /// The good one ready.
+    /// Starts a fleet with the good server ready.
     pub(crate) async fn start(faults: &[&str], settings: ServerSettings) -> Self {
         let marker = Marker::new("bad");
         let of_neighbour = Marker::new("neighbour");
@@ -47,7 +47,7 @@ impl Arena {
         }
     }
 
-    /// Lets a fault strike a call.
+    /// Injects a fault into a call.
     pub(crate) async fn inject(
         &self,
         fault: &str,
@@ -57,18 +57,18 @@ impl Arena {
         timed(call.deadline(deadline).idle_timeout(deadline)).await
     }
 
-    /// The outcome of a call that is answered in spite of a fault.
+    /// Makes a call that returns a result despite a fault.
     pub(crate) async fn answered(&self, fault: &str) -> CallToolResult {
         self.inject(fault, DEADLINE).await.0.unwrap()
     }
 
-    /// The outcome of a call that is never answered: at its deadline, and the server may have it.
+    /// Makes a call that is never answered: it fails at its deadline, with an unknown outcome.
     pub(crate) async fn at_its_deadline(&self, fault: &str) {
         let (outcome, took) = self.inject(fault, SHORT).await;
         assert_sent_and_late(outcome, took, fault);
     }
 
-    /// The outcome of a call that need not wait for its deadline.
+    /// Makes a call that must fail before its deadline.
     pub(crate) async fn at_once(&self, fault: &str) -> CallError {
         let (outcome, took) = self.inject(fault, DEADLINE).await;
         let error = outcome.unwrap_err();
@@ -76,7 +76,7 @@ impl Arena {
         error
     }
 
-    /// The next call works, on the connection of this generation.
+    /// Checks that the next call works, on the connection of this generation.
     pub(crate) async fn recovers(&self, generation: u64) {
         let call = self.bad.call_tool("echo", json!({ "a": 1 }));
         let echoed = structured(call.deadline(DEADLINE).await);
@@ -84,7 +84,8 @@ impl Arena {
         assert_eq!(self.bad.status().generation.get(), generation);
     }
 
-    /// The neighbour noticed nothing, the end takes no longer than it may, and nothing is left.
+    /// Checks that the neighbour was not affected, that the shutdown is in time, and that nothing
+    /// is left.
     pub(crate) async fn end(self) -> ShutdownReport {
         self.neighbour.noticed_nothing().await;
         let (report, took) = timed(self.runtime.shutdown(secs(20))).await;
@@ -96,12 +97,12 @@ impl Arena {
     }
 }
 
-/// A good server that is called all the time.
+/// A good server that is called continuously.
 struct Neighbour {
     handle: ServerHandle,
     marker: Marker,
     stop: Arc<AtomicBool>,
-    /// The longest of its calls.
+    /// Returns the duration of its slowest call.
     caller: tokio::sync::Mutex<JoinHandle<Duration>>,
 }
 

@@ -1,6 +1,6 @@
-//! The control: rmcp's own client, used as its documentation shows, with the same bad server.
+//! The control: rmcp's own client, used as documented, with the same bad server.
 //!
-//! It is held to the same promises and must break them: a check that it passes would check nothing.
+//! It must fail the same checks: a check that it passed would prove nothing.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use rmcp::{ClientHandler, RoleClient, ServiceExt};
 use serde_json::json;
 use tokio::process::Command;
 
-/// Long enough to call it a hang: what is promised takes a few hundred milliseconds.
+/// Counts as a hang: a guaranteed outcome takes a few hundred milliseconds.
 pub(crate) const HANG: Duration = Duration::from_secs(4);
 
 /// A connected client.
 pub(crate) struct Bare<H: ClientHandler = ()> {
     pub(crate) client: RunningService<RoleClient, H>,
-    /// Whatever it leaves behind is killed in the end.
+    /// Leaked processes are killed on drop.
     pub(crate) left: Left,
 }
 
-/// The processes of a test, which are killed when this is dropped.
+/// The processes of a test. They are killed on drop.
 pub(crate) struct Left(pub(crate) Marker);
 
 impl Drop for Left {
@@ -32,12 +32,12 @@ impl Drop for Left {
     }
 }
 
-/// A marker whose processes do not outlive the test.
+/// Creates a marker whose processes do not outlive the test.
 pub(crate) fn left() -> Left {
     Left(Marker::new("bare"))
 }
 
-/// Starts the bad server and shakes hands.
+/// Starts the bad server and does the handshake.
 pub(crate) async fn serve<H: ClientHandler>(
     handler: H,
     left: &Left,
@@ -64,7 +64,7 @@ impl<H: ClientHandler> Bare<H> {
         Self { client, left }
     }
 
-    /// Lets a fault strike a call.
+    /// Injects a fault into a call.
     pub(crate) async fn inject(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
         let arguments = json!({ "fault": fault }).as_object().cloned();
         let mut request = CallToolRequestParams::new("misbehave");
@@ -72,13 +72,13 @@ impl<H: ClientHandler> Bare<H> {
         self.client.call_tool(request).await
     }
 
-    /// Whether a call that a fault strikes has no outcome, however long one waits.
+    /// Whether a call with this fault never gets an outcome.
     pub(crate) async fn hangs(&self, fault: &str) -> bool {
         hangs(self.inject(fault)).await
     }
 }
 
-/// Whether something does not end.
+/// Whether a future does not complete.
 pub(crate) async fn hangs(what: impl IntoFuture) -> bool {
     tokio::time::timeout(HANG, what.into_future())
         .await

@@ -1,5 +1,5 @@
-//! Servers that are closed with calls at hand: what was said not to be sent is not sent, and every
-//! removal is answered.
+//! Servers that are closed with pending calls: a call reported as not sent is never sent, and every
+//! removal gets a reply.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::shell_server::*;
 
-/// A server that is being closed for as long as a call is in flight.
+/// A server whose close lasts as long as a call is in flight.
 async fn closing_slowly() -> Runtime {
     let mut config = server("slow", sh(&script(":", "")));
     config.settings.close.drain = Duration::from_secs(3);
@@ -65,11 +65,11 @@ async fn a_call_that_was_taken_back_is_not_written_by_the_close() {
     let _ = std::fs::remove_file(&read);
     for round in 0..10 {
         let fleet = Fleet::start(&on_call).await;
-        // The actor hands the call over and is gone before anything of it could be written.
+        // The actor hands the call over and stops before any of it can be written.
         let call = fleet.hostile.call_tool("once", json!({ "round": round }));
         let crash = async { fleet.hostile.crash_actor() };
         let (outcome, ()) = tokio::join!(call.deadline(DEADLINE).into_future(), crash);
-        // The child that had the connection has read all that it will ever read.
+        // After the shutdown, the child that had the connection reads nothing more.
         fleet.runtime.shutdown(Duration::from_secs(2)).await;
         let ran = std::fs::read_to_string(&read).unwrap_or_default();
         let ran = ran.contains(&format!(r#""round":{round}"#));

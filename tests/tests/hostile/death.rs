@@ -1,4 +1,4 @@
-//! Servers that die, stop or cut themselves off in the middle of a call.
+//! Servers that die, stop or close their pipes in the middle of a call.
 
 use mcpvisor::for_model::ModelText;
 use mcpvisor::{CallError, FaultClass, Known, NotSentReason, StateName, Transport};
@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::fleet::*;
 use crate::shell_server;
 
-/// A fault that ends the connection: the call fails at once with an unknown outcome, and the
+/// A fault that ends the connection: the call fails immediately with an unknown outcome, and the
 /// next one works on a new connection.
 async fn ends_the_connection(fault: &str, said: &[&str]) {
     let arena = Arena::new(&[]).await;
@@ -69,7 +69,7 @@ async fn half_an_answer_is_none() {
 async fn a_call_that_a_closed_stdin_does_not_take_is_sent_to_the_next_connection() {
     let arena = Arena::new(&[]).await;
     arena.answered("close-stdin-on-call").await;
-    // Nothing of the next call is taken, so it is sent to the next connection.
+    // None of the next call was written, so it is sent on the next connection.
     arena.recovers(2).await;
     arena.end().await;
 }
@@ -79,7 +79,7 @@ async fn a_call_to_a_stopped_server_ends_at_its_deadline() {
     let arena = Arena::new(&[]).await;
     arena.at_its_deadline("sigstop-on-call").await;
     assert_eq!(arena.marker.processes()[0].state, 'T', "it did stop");
-    // It ends though it can obey nothing but SIGKILL.
+    // The server stops although it only reacts to SIGKILL.
     let report = arena.end().await;
     assert!(!report.is_clean(), "{report:?}");
 }
@@ -114,7 +114,7 @@ async fn a_server_that_exits_in_every_handshake_is_parked_and_says_why() {
     let call = arena.bad.call_tool("echo", json!({})).deadline(DEADLINE);
     let (outcome, took) = timed(call).await;
     let error = outcome.unwrap_err();
-    // A call wakes it once more, a second after the last connect at the soonest.
+    // A call wakes the server once more, but not within a second of the last attempt.
     assert!(took < secs(1) + tolerance(), "{took:?}");
     let parked = matches!(
         error,
@@ -128,7 +128,8 @@ async fn a_server_that_exits_in_every_handshake_is_parked_and_says_why() {
     arena.end().await;
 }
 
-/// People see the last lines of stderr in the error and the rest beside it; a model sees nothing of it.
+/// The error text shows the last lines of stderr and `stderr()` returns more of it; `model_text()`
+/// shows none.
 #[tokio::test]
 async fn the_stderr_of_a_child_is_beside_its_error() {
     let script = "for i in $(seq 50); do echo \"  at frame $i\" >&2; done; echo 'Error: no database' >&2; exit 3";

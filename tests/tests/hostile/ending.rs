@@ -1,4 +1,4 @@
-//! Servers that do not want to end, and what they leave behind. (Figures 4 and 5.)
+//! Servers that resist shutdown, and the processes they leave behind. (Figures 4 and 5.)
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::arena::*;
 use crate::bare::{Bare, hangs};
 use crate::fleet::*;
 
-/// More than any pipe holds.
+/// Larger than any pipe buffer.
 const FILLING: usize = 4 * 1024 * 1024;
 
-/// Shuts down a fleet of one whose server was made stubborn.
+/// Shuts down a fleet whose only server was prepared to resist.
 async fn shut_down(faults: &[&str], prepare: impl AsyncFn(&Arena)) -> Duration {
     let arena = Arena::new(faults).await;
     prepare(&arena).await;
@@ -23,7 +23,7 @@ async fn shut_down(faults: &[&str], prepare: impl AsyncFn(&Arena)) -> Duration {
     took
 }
 
-/// Fills the pipe to a server that does not read it.
+/// Fills the pipe to a server that does not read.
 async fn fill(arena: &Arena) {
     arena.at_its_deadline("stop-reading-stdin").await;
     let filling = json!({ "text": "x".repeat(FILLING) });
@@ -59,7 +59,7 @@ async fn control_figure_4_bare_rmcp_does_not_end_while_nobody_reads() {
     call.abort();
 }
 
-/// A server with three processes that it started.
+/// A server with three child processes.
 async fn with_grandchildren() -> Arena {
     let arena = Arena::new(&[]).await;
     arena.answered("spawn-grandchildren=3").await;
@@ -67,14 +67,14 @@ async fn with_grandchildren() -> Arena {
     arena
 }
 
-/// Who carries the marker. Anything but the number of a process changes when its parent dies.
+/// The marked processes, by pid: all other fields change when the parent dies.
 fn pids(marker: &Marker) -> BTreeSet<u32> {
     let processes = marker.processes().into_iter();
     processes.map(|process| process.pid).collect()
 }
 
 async fn four(marker: &Marker) {
-    // Until they have started their program, they look like their parent.
+    // Until they exec, they look like their parent.
     eventually(DEADLINE, "three grandchildren", || {
         marker.processes().len() == 4
     })
@@ -86,7 +86,7 @@ async fn figure_5_grandchildren_end_with_their_server() {
     for round in 0..size(1, 20) {
         let arena = with_grandchildren().await;
         let children = pids(&arena.marker);
-        // It dies: what it left in its group is gone before the next one is there.
+        // The server dies: the rest of its group is gone before the next process starts.
         arena.at_once("kill-on-call").await;
         arena.recovers(2).await;
         let now = pids(&arena.marker);
@@ -110,7 +110,7 @@ async fn control_figure_5_bare_rmcp_leaves_grandchildren_behind() {
     bare.inject("spawn-grandchildren=3").await.unwrap();
     four(&bare.left.0).await;
     bare.client.cancel().await.unwrap();
-    // The server itself may be on its way out still.
+    // The server itself may still be exiting.
     eventually(DEADLINE, "the three alone", || {
         bare.left.0.processes().len() == 3
     })

@@ -1,4 +1,4 @@
-//! Children inherit the listed variables of the environment and those that the config names.
+//! Children inherit only the listed environment variables and those that the config names.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use mcpvisor::Runtime;
 
 use crate::shell_server::*;
 
-/// Tells the second process that it is the host.
+/// Marks the second process as the host.
 const HOST: &str = "MCPVISOR_TEST_HOST";
 
-/// The secret in the environment of the host, under names of every kind.
+/// The secret in the environment of the host, under names of several kinds.
 const CANARY: &str = "canary-in-the-environment";
 
 #[test]
@@ -63,7 +63,7 @@ fn nothing_of_the_environment_reaches_a_child_but_what_is_listed_or_named() {
     assert!(!said.contains(CANARY), "{said}");
 }
 
-/// Not a test: the host that the test above starts.
+/// Not a test: the host started by the test above.
 #[test]
 fn a_host_with_secrets() {
     if std::env::var_os(HOST).is_none() {

@@ -1,4 +1,4 @@
-//! Servers that say too much. (Figure 18.)
+//! Servers that flood the client. (Figure 18.)
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const MIB: u64 = 1024 * 1024;
 /// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Tasks that come and go in peace: a listing, a check.
+/// Tasks of normal operation, such as a listing or a check.
 const A_FEW: usize = 8;
 
-/// A flood that ends in an answer, with a reader of events who does not read.
+/// A flood that ends with a reply, while an event subscriber does not read.
 async fn flood(fault: &str, dropped: bool) {
     let arena = Arena::new(&[]).await;
     let slow_reader = arena.runtime.events();
@@ -101,7 +101,7 @@ async fn a_flood_drops_no_reply_and_no_changed_list_and_is_counted() {
     fleet.end().await;
 }
 
-/// A handler that takes its time, as one that writes to a terminal or a database does.
+/// A slow handler, such as one that writes to a terminal or a database.
 struct Slow;
 
 impl ClientHandler for Slow {

@@ -1,5 +1,5 @@
-//! Figure 27: a file system that stops answering, at every file that the runtime uses. A hook stands
-//! for it, which blocks the thread of the operation as a dead network mount would.
+//! Figure 27: a file system that hangs, at every file that the runtime uses. A hook simulates it by
+//! blocking the thread of the operation, as a dead network mount would.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use serde_json::json;
 use crate::shell_server::*;
 use crate::slow_state_dir::Folder;
 
-/// The kinds of files in a state folder, as operations on them are named.
+/// The folders in a state folder, by which operations are matched.
 const FILES: [&str; 3] = ["catalogs", "eras", "pins"];
 
-/// Calls in a row at a file that hangs.
+/// Consecutive calls while a file hangs.
 const REPEATED: usize = 50;
 
-/// File systems that hang where a path has one of these parts.
+/// Simulated file systems that hang on paths with one of these parts.
 #[derive(Default)]
 struct Mount {
     dead: Mutex<BTreeSet<String>>,
@@ -40,7 +40,7 @@ impl Mount {
         self.changed.notify_all();
     }
 
-    /// The operation on this path begins, once it may.
+    /// Blocks while the path hangs.
     fn access(&self, path: &Path) {
         self.used.lock().unwrap().insert(path.to_owned());
         let path = path.to_string_lossy();
@@ -56,7 +56,7 @@ impl Mount {
     }
 }
 
-/// A file system comes back with the test, so that no thread is left.
+/// Releases the file system on drop, so that no thread stays blocked.
 struct Alive(Arc<Mount>);
 
 impl Drop for Alive {
@@ -65,7 +65,7 @@ impl Drop for Alive {
     }
 }
 
-/// A server whose one tool always has the same definition.
+/// A server whose only tool always has the same definition.
 fn steady(name: &str) -> ServerConfig {
     let steady = script(r#"answer "$id" '{"content":[]}'"#, "");
     let steady = steady.replace("tool-$((lists += 1))", "fine");
@@ -82,7 +82,7 @@ fn config() -> Config {
     Config::new().server(pinned()).server(steady("plain"))
 }
 
-/// What the runtime itself takes is bounded by its own deadlines; this is for the test to fail.
+/// Fails the test if the work hangs. The runtime's own deadlines are shorter.
 async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(DEADLINE, work).await;
     done.unwrap_or_else(|_| panic!("{what} hangs"))
@@ -124,7 +124,7 @@ async fn event<T>(events: &mut Events, wanted: impl Fn(&Event) -> Option<T>) -> 
     bounded("an event", found).await
 }
 
-/// All that can be asked of a runtime ends, and is right for what hangs.
+/// Checks that every operation of a runtime completes with the correct result while files hang.
 async fn check(runtime: &Runtime, folder: &Folder, hangs: &str, knows_pins: bool) {
     bounded("ready", runtime.ready(DEADLINE)).await.unwrap();
     call(runtime, "plain").await.unwrap();
@@ -168,7 +168,7 @@ async fn check(runtime: &Runtime, folder: &Folder, hangs: &str, knows_pins: bool
     call(runtime, "plain").await.unwrap();
 }
 
-/// `hangs` is part of the paths that hang, from the start of a run on or in the middle of it.
+/// `hangs` is the part of the paths that hang, from the start or in the middle of a run.
 async fn survives(name: &str, hangs: &str, from_start: bool) {
     let folder = Folder::new(name);
     let mount = Arc::new(Mount::default());
@@ -219,7 +219,7 @@ async fn every_file_that_is_used_is_one_that_these_tests_let_hang() {
     };
     let used: BTreeSet<_> = mount.used("").iter().map(kind).collect();
     assert_eq!(used, FILES.map(str::to_owned).into());
-    // The marker is written in the same operation as the lock beside it.
+    // The same operation writes the marker and the lock beside it.
     let mut kept: Vec<_> = std::fs::read_dir(&folder.0).unwrap().flatten().collect();
     kept.retain(|it| !FILES.contains(&&*it.file_name().to_string_lossy()));
     assert_eq!(kept.len(), 1);
@@ -281,7 +281,7 @@ async fn tools_are_shown_once_the_file_answers_again() {
     assert!(folder.0.join("pins/pinned__lock.json").is_file());
 }
 
-/// The control: without a bound an operation at such a file does not end.
+/// The control: without a timeout, an operation on such a file never completes.
 #[test]
 fn control_a_dead_mount_blocks_plain_operations() {
     let mount = Arc::new(Mount::default());
@@ -297,7 +297,7 @@ fn control_a_dead_mount_blocks_plain_operations() {
     user.join().unwrap();
 }
 
-/// A pipe whose writer never comes. It is refused, not waited for.
+/// A pipe without a writer is refused instead of blocking the reader.
 #[tokio::test]
 async fn a_pipe_in_place_of_the_approvals_is_named_at_once() {
     let folder = Folder::new("pipe");
@@ -316,7 +316,7 @@ async fn a_pipe_in_place_of_the_approvals_is_named_at_once() {
     assert!(error.contains(lock.to_str().unwrap()), "{error}");
     assert!(error.contains("not a regular file"), "{error}");
     call(&runtime, "plain").await.unwrap();
-    // An approval puts a file in its place.
+    // An approval replaces the pipe with a file.
     let approved = runtime.approve("pinned", None).await.unwrap();
     assert_eq!(approved, ["fine"]);
     assert!(lock.is_file());
@@ -324,7 +324,7 @@ async fn a_pipe_in_place_of_the_approvals_is_named_at_once() {
     runtime.shutdown(DEADLINE).await;
 }
 
-/// The catalog of the earlier run already has the tools as held back when they are listed.
+/// The catalog of the earlier run already lists the tools as blocked.
 #[tokio::test]
 async fn lost_approvals_are_announced_once_in_every_run() {
     let folder = Folder::new("announced");
@@ -367,7 +367,7 @@ async fn lost_approvals_are_announced_once_in_every_run() {
     }
 }
 
-/// A link to nowhere can be neither read nor written, not even by root.
+/// A dangling link can be neither read nor written, not even by root.
 #[tokio::test]
 async fn approvals_that_cannot_be_saved_are_announced_and_calls_go_on() {
     let folder = Folder::new("unsaved");
@@ -418,7 +418,7 @@ async fn a_watched_config_that_hangs_is_reported_once_and_followed_when_it_answe
     assert!(said.contains("network mount"), "{said}");
     call(&runtime, "plain").await.unwrap();
     mount.come_back();
-    // Whatever it answers first is what it was; what is written next is a change.
+    // The first read is the baseline; the next write is a change.
     let follows = async {
         for port in 1.. {
             let text = format!(r#"{{ "mcpServers": {{}}, "connects": {{ "http": {port} }} }}"#);

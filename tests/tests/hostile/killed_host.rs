@@ -8,11 +8,11 @@ use mcpvisor::{Config, Runtime};
 
 use crate::shell_server::*;
 
-/// Tells the second process that it is the host.
+/// Marks the second process as the host.
 const HOST: &str = "MCPVISOR_TEST_HOST";
 
-/// Starts a host that is the named test in a process of its own, kills it when it has three
-/// children, and waits for these to end. Returns how long they lived, if no longer than `limit`.
+/// Starts the named test as a host in its own process, kills it when it has three children, and
+/// waits for the children to end. Returns how long they lived, unless longer than `limit`.
 fn outlive_a_killed_host(test: &str, limit: Duration) -> (Option<Duration>, Vec<u32>) {
     let mut host = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
@@ -98,7 +98,7 @@ fn a_host_that_is_killed() {
         for name in names {
             println!("\nchild {}", group_of(&runtime.server(name).unwrap()));
         }
-        // Idle threads of tokio's end after a while; the children must not end with them.
+        // Idle tokio threads end after a while. The children must not end with them.
         tokio::time::sleep(Duration::from_secs(60)).await;
     });
 }

@@ -1,4 +1,4 @@
-//! The host is killed, at whatever moment: its children end too. (Figure 6.)
+//! Children of a host end when the host is killed, at any moment of its start. (Figure 6.)
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use crate::arena::quick;
 use crate::bare::left;
 use crate::fleet::*;
 
-/// Says to a second process that it is the host, and what its children carry.
+/// Marks a second process as the host, and holds the marker of its children.
 const HOST: &str = "MCPVISOR_TEST_MARKED_HOST";
 
-/// The children of a host.
+/// Children per host.
 const CHILDREN: usize = 5;
 
-/// So long they may live on.
+/// How long the children may outlive their host.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// A child that was just begun carries no marker yet, and does so soon after.
+/// How long a new child may take until its marker is visible.
 const UNBORN: Duration = Duration::from_millis(20);
 
 /// Not a test: the host, whose children ignore the end of stdin and SIGTERM.
@@ -49,7 +49,7 @@ fn start_host(marker: &Marker) -> Child {
         .unwrap()
 }
 
-/// Kills a host as soon as it has this many children. Returns how long these outlived it.
+/// Kills a host as soon as it has this many children. Returns how long the children outlived it.
 async fn kill_host_with(children: usize) -> Duration {
     let left = left();
     let marker = &left.0;
@@ -73,7 +73,7 @@ async fn figure_6_the_children_of_a_host_that_is_killed_end_at_whatever_moment()
     let rounds = size(CHILDREN, 200);
     let mut longest = Duration::ZERO;
     for round in 0..rounds {
-        // With fewer than all of them, the others are just being started.
+        // With fewer than all children, the others are still starting.
         longest = longest.max(kill_host_with(1 + round % CHILDREN).await);
     }
     println!("figure 6: {rounds} hosts killed, their children gone after at most {longest:?}");

@@ -1,4 +1,4 @@
-//! After every fault: no descriptor, no task, no process, no zombie more than before.
+//! No fault leaks a descriptor, task, process or zombie.
 
 use mcpvisor_testkit::in_own_process;
 use mcpvisor_testkit::leaks::{Slack, Snapshot, assert_returns_to};
@@ -7,7 +7,7 @@ use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
 
-/// Faults that are there from the start.
+/// Faults that are active from the start.
 const OF_SERVERS: &[&str] = &[
     "exit-on-initialize",
     "sigstop-on-initialize",
@@ -21,7 +21,7 @@ const OF_SERVERS: &[&str] = &[
     "ignore-sigterm",
 ];
 
-/// One fleet with one fault, from start to end.
+/// Runs one fleet with one fault, from start to end.
 async fn round(armed: &[&str], strike: Option<&str>) {
     let arena = Arena::start(armed, quick()).await;
     let _ = match strike {
@@ -38,7 +38,7 @@ async fn round(armed: &[&str], strike: Option<&str>) {
 fn nothing_is_left_behind_by_any_fault() {
     let name = "leftovers::nothing_is_left_behind_by_any_fault";
     in_own_process(name, secs(size(240, 600) as u64), async || {
-        // Tokio keeps some descriptors for signals once it has had a child.
+        // Tokio keeps some descriptors for signals after the first child.
         round(&[], Some("kill-on-call")).await;
         let before = Snapshot::take();
         for _ in 0..size(1, 5) {
@@ -62,7 +62,7 @@ fn control_bare_rmcp_leaves_processes_behind() {
         let bare = Bare::connect(&[]).await;
         bare.inject("spawn-grandchildren=2").await.unwrap();
         bare.client.cancel().await.unwrap();
-        // They moved to another parent, so only their marker shows them.
+        // They have been reparented, so only their marker identifies them.
         assert!(!bare.left.0.processes().is_empty(), "{before:?}");
     });
 }

@@ -1,5 +1,5 @@
-//! Whatever a line of a server is made of, reading it takes no more than three times the longest
-//! line in memory.
+//! Reading a line takes at most three times the maximum line length in memory, whatever the line
+//! contains.
 //!
 //! Each kind of line is read in its own process, so that measurements do not mix.
 
@@ -12,11 +12,11 @@ use serde_json::json;
 
 const MIB: usize = 1024 * 1024;
 
-/// The longest line, as it is usually and as one that is called small is configured.
+/// The maximum line length: the default, and the configured one for names with "small".
 const LONGEST: usize = 16 * MIB;
 const SMALL: usize = 4 * MIB;
 
-/// What a thread more and the allocator's own pages may add.
+/// Allowance for an extra thread and the allocator's own pages.
 const SLACK: usize = 4 * MIB;
 
 fn longest(name: &str) -> usize {
@@ -28,11 +28,11 @@ fn longest(name: &str) -> usize {
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Says to the second process which line to read.
+/// Tells the second process which line to read.
 const LINE: &str = "MCPVISOR_TEST_LINE";
 
-/// The lines: a name, whether it can be read, and the shell command that says the result of a call,
-/// or of reading a resource, where the name begins so.
+/// The lines: name, whether it can be read, and the shell command that prints the result of a call
+/// (or of a resource read, according to the prefix of the name).
 fn lines() -> Vec<(&'static str, bool, String)> {
     let many = |count: usize, text: &str| format!("yes '{text}' | head -n {count} | tr -d '\\n'");
     let fill = |bytes: usize, byte: &str| format!("head -c {bytes} /dev/zero | tr '\\0' '{byte}'");
@@ -99,7 +99,7 @@ fn lines() -> Vec<(&'static str, bool, String)> {
             true,
             structured(many(11_000, r#"{"a":0},"#)),
         ),
-        // A notification that is let in, before the reply.
+        // An accepted notification before the reply.
         (
             "notification",
             true,
@@ -142,7 +142,7 @@ fn no_line_takes_more_than_three_times_the_longest_one() {
     assert!(beyond.is_empty(), "{beyond:?} take too much");
 }
 
-/// Not a test: the process that the test above starts.
+/// Not a test: the process started by the test above.
 #[test]
 fn a_host_that_reads_one_line() {
     let Ok(wanted) = std::env::var(LINE) else {
@@ -204,7 +204,7 @@ fn outcome(read: &Result<(), CallError>) -> bool {
     }
 }
 
-/// Forgets the peak so far; what is resident now counts from here on.
+/// Resets the peak; returns the memory that is resident now.
 fn begin_to_measure() -> usize {
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     resident("VmRSS:")

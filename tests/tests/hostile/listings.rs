@@ -1,4 +1,4 @@
-//! Servers whose list of tools never ends, is too long, or keeps changing. (Figure 19.)
+//! Servers whose tool list never ends, is too long, or keeps changing. (Figure 19.)
 
 use mcpvisor::{CallError, FaultClass, Known, RetryPolicy, ServerStatus};
 use mcpvisor_testkit::{eventually, eventually_in};
@@ -8,7 +8,7 @@ use crate::arena::*;
 use crate::bare::{self, Bare};
 use crate::fleet::*;
 
-/// A listing that goes beyond a bound: the last good one stays, and calls go on.
+/// A listing that exceeds a limit: the last good one stays in use, and calls still work.
 async fn last_good_is_kept(fault: &str, said: &str) {
     let arena = Arena::new(&[]).await;
     let good = arena.bad.catalog();

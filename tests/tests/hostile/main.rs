@@ -1,8 +1,8 @@
-//! Nothing that a server process does hangs, starves or leaks anything, or outlives the runtime.
+//! A server process cannot hang, starve or leak anything in the runtime, nor outlive it.
 //!
-//! Each module is a class of misbehaviour, struck by the test kit's bad server beside a good one.
-//! Every promise has its control: the same fault against rmcp's own client, which breaks it. The
-//! figures among them run at full size with `MCPVISOR_FULL=1`.
+//! Each module covers a class of misbehaviour, injected by the test kit's bad server beside a good
+//! one. Every guarantee has a control: the same fault breaks rmcp's own client. The figures among
+//! them run at full size with `MCPVISOR_FULL=1`.
 
 #![allow(
     clippy::unwrap_used,

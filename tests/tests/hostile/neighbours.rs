@@ -1,4 +1,4 @@
-//! What a flood or a huge line of one server costs the calls of another.
+//! The effect of a flood or a huge line from one server on the calls to another.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::fleet::*;
 /// Deadline of this test in its own process.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How much longer the slowest hundredth of the calls may take.
+/// The allowed ratio of 99th percentiles, with and without a fault.
 const MOST: f64 = 1.5;
 
-/// On a machine that others use too a hundredth of anything takes this long. A call that waits for
-/// the end of a flood takes longer.
+/// On a shared machine, the 99th percentile of any call reaches this. A call that waits for the end
+/// of a flood takes longer.
 const BUSY: Duration = Duration::from_millis(250);
 
-/// Calls that are timed in peace, in each round.
+/// Calls timed without a fault, per round.
 const IN_PEACE: usize = 500;
 
-/// The times of calls, in peace and while a fault strikes another server.
+/// Durations of calls without a fault and during one.
 #[derive(Default)]
 struct Times {
     peace: Vec<Duration>,
@@ -30,7 +30,7 @@ struct Times {
 }
 
 impl Times {
-    /// The slowest hundredth takes no longer in trouble than it may.
+    /// Checks that the 99th percentile during the fault stays within its limit.
     fn judge(mut self, what: &str) {
         let (peace, trouble) = (p99(&mut self.peace), p99(&mut self.trouble));
         let ratio = trouble.as_secs_f64() / peace.as_secs_f64();
@@ -47,7 +47,8 @@ fn p99(times: &mut [Duration]) -> Duration {
     times[times.len() * 99 / 100]
 }
 
-/// Times the calls of a good server, in peace and while a fault strikes its neighbour, in turns.
+/// Times the calls to a good server, alternating between rounds without and with a fault next to
+/// it.
 async fn trouble(fault: &str, rounds: usize) -> Times {
     let marker = Marker::new("p99");
     let bad = server("bad", bad_server(&marker, &[])).settings(quick());

@@ -1,4 +1,4 @@
-//! Servers that say something else than they should. (Figure 8.)
+//! Servers that send invalid messages. (Figure 8.)
 
 use mcpvisor::{CallError, FaultClass, Known, NotSentReason, StateName};
 use mcpvisor_testkit::eventually;
@@ -8,8 +8,8 @@ use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
 
-/// An unreadable answer of a known request: its call fails at once, and the
-/// connection goes on.
+/// An unreadable reply to a known request: the call fails immediately, and the connection stays
+/// open.
 async fn unreadable(fault: &str, said: &[&str]) {
     let arena = Arena::new(&[]).await;
     let error = arena.at_once(fault).await;
@@ -21,7 +21,7 @@ async fn unreadable(fault: &str, said: &[&str]) {
     arena.end().await;
 }
 
-/// A line that matches no request: it is counted, and answers no call.
+/// A line that matches no request: it is counted and completes no call.
 async fn passed_over(fault: &str) {
     let arena = Arena::new(&[]).await;
     arena.at_its_deadline(fault).await;

@@ -1,4 +1,4 @@
-//! Servers that answer with more than anyone can hold. (Figure 8.)
+//! Servers that send oversized replies. (Figure 8.)
 
 use mcpvisor::{CallError, Known};
 use mcpvisor_testkit::in_own_process;
@@ -12,13 +12,13 @@ use crate::shell_server;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The cap of one line.
+/// The maximum line length.
 const CAP: u64 = 16 * MIB;
 
 /// Deadline of one test in its own process.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
 
-/// An answer beyond a limit: its call fails with that limit, and the connection goes on.
+/// A reply that exceeds a limit: the call fails and names the limit, and the connection stays open.
 async fn refused(arena: &Arena, fault: &str, said: &str) {
     let (outcome, took) = arena.inject(fault, DEADLINE).await;
     let error = outcome.unwrap_err();
@@ -29,7 +29,7 @@ async fn refused(arena: &Arena, fault: &str, said: &str) {
     arena.recovers(1).await;
 }
 
-/// What the memory of this process may grow to while something is read.
+/// Checks that reading has grown the memory of this process by at most three times the line limit.
 fn within_three_caps(what: &str, before: u64) {
     let grown = peak_memory().saturating_sub(before);
     println!("figure 8: {what}: memory +{} MiB at the most", grown / MIB);
@@ -43,7 +43,7 @@ fn figure_8_an_answer_that_is_nested_too_deep_is_refused() {
         let arena = Arena::new(&[]).await;
         let before = Snapshot::take().memory;
         refused(&arena, "nesting=200", "nested deeper than 128").await;
-        // Deep enough to end a process whose parser recurses.
+        // Deep enough to overflow the stack of a recursive parser.
         refused(&arena, "nesting=4000000", "nested deeper than 128").await;
         within_three_caps("nesting", before);
         arena.end().await;
@@ -57,7 +57,7 @@ fn figure_8_a_line_beyond_the_cap_is_refused() {
         let arena = Arena::new(&[]).await;
         let before = Snapshot::take().memory;
         refused(&arena, &format!("line={}", 17 * MIB), "longer than 16 MiB").await;
-        // The end of this one is not awaited.
+        // Does not wait for the end of this line.
         let endless = format!("line={}", size(100, 400) as u64 * MIB);
         let (outcome, took) = arena.inject(&endless, DEADLINE).await;
         let error = outcome.unwrap_err();
@@ -106,7 +106,7 @@ fn control_figure_8_bare_rmcp_reads_all_values_into_memory() {
     in_own_process(name, LIMIT, async || {
         let bare = Bare::connect(&[]).await;
         let before = Snapshot::take().memory;
-        // Less than the cap by far.
+        // Far below the line limit.
         let values = size(2_000_000, 8_000_000);
         let _ = bare.inject(&format!("values={values}")).await;
         let grown = peak_memory() - before;
@@ -121,7 +121,7 @@ async fn control_figure_8_bare_rmcp_gives_no_outcome_of_a_long_line() {
     assert!(bare.hangs(&format!("line={}", 17 * MIB)).await);
 }
 
-/// What the server gets for a request that comes after `before` and is as large as `size` says.
+/// The error that the server gets for a request of this size, sent after `before`.
 async fn refusal(before: &str, size: &str) -> String {
     let ask = r#"BEFORE
         printf '{"jsonrpc":"2.0","id":"theirs","method":"roots/list","params":{"x":"'; SIZE; say '"}}'
@@ -142,7 +142,7 @@ async fn a_request_that_is_not_read_is_answered_all_the_same() {
     let large = "the request is too large for this client";
     assert_eq!(refusal("", "mib 2 x").await, large);
     assert_eq!(refusal("", "mib 20 x").await, large);
-    // Behind as many messages as there is room for, unless the machine was slow.
+    // Behind a full queue of messages, unless the machine was slow.
     let log =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     let burst = format!("yes '{log}' | head -n 10000");

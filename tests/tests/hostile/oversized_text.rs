@@ -1,4 +1,4 @@
-//! Descriptions and errors of a server are truncated before they are stored or shown.
+//! Descriptions and errors from a server are truncated before they are stored or shown.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use serde_json::json;
 
 use crate::shell_server::*;
 
-/// What the script of a decent server answers to `initialize`.
+/// How the script of a good server answers `initialize`.
 const WELCOME: &str = r#"answer "$id" '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}'"#;
 
-/// What the script of a decent server answers to `tools/list`.
+/// How the script of a good server answers `tools/list`.
 const TOOLS: &str = r#"answer "$id" '{"tools":[{"name":"'"tool-$((lists += 1))"'","inputSchema":{"type":"object"}}]}'"#;
 
-/// A script that does something else where a decent one has this.
+/// The script of a good server with one part replaced.
 fn instead(of: &str, what: &str) -> String {
     let decent = script("", "");
     assert!(decent.contains(of));
     decent.replace(of, what)
 }
 
-/// A line with 15 MiB of text between these two.
+/// Prints a line with 15 MiB of text between these two parts.
 fn long(before: &str, after: &str) -> String {
     format!(
         r#"printf '{{"jsonrpc":"2.0","id":%s,{before}' "$id"; mib 15 x; printf '%s\n' '{after}}}'"#
@@ -39,7 +39,7 @@ async fn runtime(script: &str) -> (Runtime, ServerHandle) {
 async fn a_huge_refusal_is_truncated_in_the_status_and_for_every_caller() {
     let refuse = long(r#""error":{"code":-32000,"message":""#, r#""}"#);
     let mut config = server("hostile", sh(&instead(WELCOME, &refuse)));
-    // It is asked for this version alone, so that its refusal is the last word.
+    // Only this version is tried, so the refusal is final.
     config.protocol = Some(ProtocolVersion::LATEST_WITH_INITIALIZE);
     let runtime = Runtime::builder().server(config).start().await.unwrap();
     let hostile = runtime.server("hostile").unwrap();
@@ -102,7 +102,7 @@ async fn the_description_of_a_server_is_truncated() {
 
 #[tokio::test]
 async fn a_listing_of_huge_pages_stops_at_the_bound_and_the_last_good_one_stays() {
-    // The first listing is decent, those after it are not.
+    // The first listing is good, the later ones are not.
     let page = long(
         r#""result":{"tools":[{"name":"t","inputSchema":{"type":"object"},"description":""#,
         r#""}],"nextCursor":"'"$((lists += 1))"'"}"#,
@@ -128,7 +128,7 @@ async fn a_listing_of_huge_pages_stops_at_the_bound_and_the_last_good_one_stays(
 
 #[tokio::test]
 async fn a_call_beyond_the_write_buffer_is_reported_as_not_sent() {
-    // More than the pipe and the room behind it take.
+    // Larger than the pipe and the queue behind it.
     let fleet = Fleet::start("sleep 100").await;
     let text = "x".repeat(4 * 1024 * 1024);
     let calls: Vec<_> = (0..20)

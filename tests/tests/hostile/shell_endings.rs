@@ -1,4 +1,4 @@
-//! Servers in shell that do not want to end, and what they leave behind.
+//! Shell servers that resist shutdown, and the processes they leave behind.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Servers written as shell scripts, so that a fault stands beside the outcome it must lead to.
+//! Servers written as shell scripts, so that each fault is next to its expected outcome.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use mcpvisor::{
 };
 use serde_json::json;
 
-/// Nothing in these tests takes longer, unless it hangs.
+/// Upper bound for every step. Only a hang takes longer.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Extra time that a busy machine may need.
 pub(crate) const BUSY: Duration = Duration::from_secs(2);
 
-/// The calls' own deadline, where the server never answers.
+/// The call deadline for servers that never answer.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_000);
 
-/// A server in shell. `on_call` is run for each call of a tool, with its id in `$id`; `at_end` when
-/// stdin has ended.
+/// A shell server. It runs `on_call` for each tool call, with the id in `$id`, and `at_end` at the
+/// end of stdin.
 pub(crate) fn script(on_call: &str, at_end: &str) -> String {
     const TEMPLATE: &str = r#"
         say() { printf '%s\n' "$1"; }
@@ -53,7 +53,7 @@ pub(crate) fn server(name: &str, command: StdioCommand) -> ServerConfig {
     ServerConfig::new(name, command).unwrap().settings(settings)
 }
 
-/// A fleet of the server under test and a decent one.
+/// A fleet of the server under test and a good one.
 pub(crate) struct Fleet {
     pub(crate) runtime: Runtime,
     pub(crate) hostile: ServerHandle,
@@ -79,7 +79,7 @@ impl Fleet {
         }
     }
 
-    /// Calls the tool that does its worst, and says how it failed and how long that took.
+    /// Calls the faulty tool. Returns the error and how long the call took.
     pub(crate) async fn fails(&self) -> (CallError, Duration) {
         let called = Instant::now();
         let call = self
@@ -92,7 +92,7 @@ impl Fleet {
         (error, took)
     }
 
-    /// Shuts down within the steps of a close, and leaves no process behind.
+    /// Shuts down within the time limits of a close, and checks that no process is left.
     pub(crate) async fn end(self) {
         let group = group_of(&self.hostile);
         let begun = Instant::now();
@@ -102,7 +102,7 @@ impl Fleet {
     }
 }
 
-/// The process of a server, as it says itself.
+/// The process group of a server, from the pid that it prints.
 pub(crate) fn group_of(server: &ServerHandle) -> u32 {
     let said = server.stderr_tail();
     let pid = said.lines().find_map(|line| line.strip_prefix("pid "));
@@ -111,7 +111,7 @@ pub(crate) fn group_of(server: &ServerHandle) -> u32 {
         .unwrap()
 }
 
-/// The living members of a process group.
+/// The live members of a process group.
 pub(crate) fn members(group: u32) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let stats =

@@ -1,4 +1,4 @@
-//! Servers that do not answer, or not in time. (Figure 7.)
+//! Servers that never answer, or answer too late. (Figure 7.)
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::arena::*;
 use crate::bare::{self, Bare};
 use crate::fleet::*;
 
-/// More than any pipe holds.
+/// Larger than any pipe buffer.
 const FILLING: usize = 4 * 1024 * 1024;
 
-/// A handshake that is not answered: the call ends at its deadline and was not sent.
+/// An unanswered handshake: the call fails at its deadline and was not sent.
 async fn never_connects(fault: &str) -> Duration {
     let arena = Arena::start(&[fault], quick()).await;
     let call = arena.bad.call_tool("echo", json!({})).deadline(SHORT);
@@ -25,8 +25,7 @@ async fn never_connects(fault: &str) -> Duration {
     late
 }
 
-/// A call that is not answered: it ends at its deadline, and the next one is answered on the same
-/// connection.
+/// An unanswered call fails at its deadline, and the next one works on the same connection.
 async fn goes_on(fault: &str) -> Duration {
     let arena = Arena::new(&[]).await;
     let (outcome, took) = arena.inject(fault, SHORT).await;
@@ -36,7 +35,7 @@ async fn goes_on(fault: &str) -> Duration {
     late
 }
 
-/// A call to a server that does nothing more.
+/// A call to a server that has stopped responding.
 async fn says_no_more(fault: &str) -> Duration {
     let arena = Arena::new(&[]).await;
     let (outcome, took) = arena.inject(fault, SHORT).await;
@@ -89,7 +88,7 @@ async fn a_full_pipe_that_nobody_reads_holds_up_no_call_beyond_its_deadline() {
         let call = arena.bad.call_tool("echo", arguments.clone());
         let (outcome, took) = timed(call.deadline(SHORT)).await;
         if number == 0 {
-            // A part of it is in the pipe, so the server may have it.
+            // Part of the call is in the pipe, so the server may have received it.
             assert_sent_and_late(outcome, took, "the call that fills the pipe");
             continue;
         }
@@ -104,7 +103,7 @@ async fn a_full_pipe_that_nobody_reads_holds_up_no_call_beyond_its_deadline() {
 async fn a_late_answer_reaches_no_other_call() {
     let arena = Arena::new(&[]).await;
     arena.at_its_deadline("late-answer=600").await;
-    // Calls go on while it arrives, and each gets its own answer.
+    // Other calls work while it arrives, and each gets its own reply.
     for number in 0..100 {
         let call = arena
             .bad

@@ -1,4 +1,5 @@
-//! A pipe in place of a file of the state folder. Its writer says nothing: a plain read would wait.
+//! A named pipe replaces a file in the state folder. Its writer never writes, so a plain read
+//! blocks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,7 @@ use mcpvisor::{Runtime, ServerConfig};
 
 use crate::shell_server::*;
 
-/// A folder of its own, removed in the end.
+/// A unique folder, removed on drop.
 pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
@@ -30,8 +31,8 @@ impl Drop for Folder {
     }
 }
 
-/// A file that does not answer, until this is dropped. Its writer is here from the beginning: whoever
-/// reads waits for its end, also after the runtime has put another file in its place.
+/// A file whose reads block until this is dropped. The writer is open from the start, so a reader
+/// blocks even after the runtime has replaced the file.
 struct Stuck {
     path: PathBuf,
     writer: Option<std::fs::File>,
@@ -52,7 +53,7 @@ impl Stuck {
 
 impl Drop for Stuck {
     fn drop(&mut self) {
-        // New readers find no pipe, and waiting ones see its end.
+        // New readers find no pipe; blocked readers get end-of-file.
         let _ = std::fs::remove_file(&self.path);
         self.writer = None;
     }
@@ -72,7 +73,7 @@ async fn start(folder: &Folder) -> Runtime {
     started.unwrap()
 }
 
-/// One run that keeps all that there is to keep.
+/// A first run, which stores every kind of file.
 async fn first_run(folder: &Folder) {
     let runtime = start(folder).await;
     runtime.ready(DEADLINE).await.unwrap();

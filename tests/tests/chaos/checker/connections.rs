@@ -1,4 +1,4 @@
-//! Connections as the servers saw them: one at a time, each with a generation of its own.
+//! Checks the connections that the servers recorded: one at a time, each with its own generation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use mcpvisor::StateName;
 use super::{Kind, Report};
 use crate::history::{Connection, History, Link, What};
 
-/// How long a request of a session may be on its way when the next session begins.
+/// How long a request of the old session may be in flight after the next session starts.
 const ON_ITS_WAY: Duration = Duration::from_secs(3);
 
 pub(super) fn check(history: &History, report: &mut Report) {
@@ -25,8 +25,9 @@ pub(super) fn check(history: &History, report: &mut Report) {
 
 fn one_at_a_time(history: &History, server: &str, links: &[&Link], report: &mut Report) {
     let (mut open, mut newest) = (BTreeSet::new(), 0);
-    // Generations begin anew with each life of the server, which the server itself does not see. So
-    // this finds reuse only beyond the number of lives; within a life the events show it exactly.
+    // Generations restart with each life of the server, and the server does not see its lives. So
+    // this check finds reuse only beyond the number of lives; within a life, the events show it
+    // exactly.
     let mut lives = lives(history, server).len();
     for link in links {
         match link {
@@ -76,7 +77,7 @@ fn sessions_in_turn(server: &str, links: &[&Link], report: &mut Report) {
     }
 }
 
-/// The newest generation of each life of a server: from its start or addition to its removal.
+/// The newest generation of each life of a server. A life lasts from start or addition to removal.
 pub(crate) fn lives(history: &History, server: &str) -> Vec<u64> {
     let mut lives = vec![0];
     for event in history.events.iter().filter(|event| event.server == server) {
@@ -93,9 +94,9 @@ pub(crate) fn lives(history: &History, server: &str) -> Vec<u64> {
     lives
 }
 
-/// No more connections were reported than the server saw, and the server saw no more than there were
-/// generations. A bound, since children and HTTP servers do not learn their generation, and a
-/// generation that fails early is no connection to them.
+/// Checks that the runtime reported no more connections than the server saw, and that the server
+/// saw no more than there were generations. This is only a bound: children and HTTP servers do not
+/// learn their generation, and never see one that fails early.
 fn generations_match(history: &History, server: &str, links: &[&Link], report: &mut Report) {
     let opened = links.iter().filter(|link| match link {
         Link::Opened { .. } | Link::Started { .. } => true,

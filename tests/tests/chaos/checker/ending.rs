@@ -1,4 +1,4 @@
-//! How a run ended: recovery, agreement of status and events, leftovers.
+//! Checks the end of a run: recovery, agreement of status and events, leftovers.
 
 use mcpvisor::StateName;
 

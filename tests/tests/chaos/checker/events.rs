@@ -1,5 +1,5 @@
-//! The event stream and status reads. The test kit's own checker follows versions and chains; here its
-//! findings get their kinds, and generations are followed in what readers of the status saw.
+//! Checks the event stream and status reads. The test kit's `event_chain` checks versions and
+//! chains; this module maps its violations to kinds and checks the generations in status reads.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn kind(wrong: &ViolationKind) -> Kind {
     }
 }
 
-/// To one reader, instances rise, and so do the generations of an instance.
+/// Checks that each reader sees instances and their generations only increase.
 fn check_reads(history: &History, report: &mut Report) {
     let mut newest = BTreeMap::new();
     for read in &history.reads {

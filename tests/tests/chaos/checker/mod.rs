@@ -1,4 +1,4 @@
-//! Judges a recorded run by the documented promises. Knows nothing of how the runtime works.
+//! Checks a recorded run against the documented guarantees. Independent of the runtime's internals.
 
 mod connections;
 mod ending;
@@ -13,28 +13,28 @@ pub(crate) use ending::last_change;
 
 use crate::history::History;
 
-/// How much later than its deadline an outcome may come on a machine that is busy.
+/// How late an outcome may arrive after its deadline on a busy machine.
 pub(crate) const LATE: Duration = Duration::from_secs(5);
 
-/// The longest that a control request may take: the slowest close, and a busy machine.
+/// Upper bound for a control request: the slowest close, plus time for a busy machine.
 pub(crate) const CONTROL: Duration = Duration::from_secs(20);
 
 /// The kinds of violations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// Event versions do not rise by one.
+    /// Event versions do not increase by one.
     VersionGap,
-    /// A state change does not start from the state where the one before ended.
+    /// A state change does not start from the state in which the previous one ended.
     ChainGap,
-    /// A state change that the table in docs/semantics.md does not have.
+    /// A state change that is not in the table in docs/semantics.md.
     IllegalTransition,
     /// A failed attempt in a state without attempts, or one that the states do not show.
     MisplacedAttempt,
-    /// An event of a server that does not exist, or one that is added twice.
+    /// An event of a server that does not exist, or a server that is added twice.
     OutsideOfLife,
-    /// A generation that is lower than one seen before in the same life of a server.
+    /// A generation lower than an earlier one in the same life of a server.
     GenerationBackwards,
-    /// Two connections with one generation, or a connection that no server saw.
+    /// Two connections with the same generation, or a connection that no server saw.
     GenerationReused,
     /// Two connections of one server at the same time.
     Overlap,
@@ -44,29 +44,29 @@ pub(crate) enum Kind {
     SecondOutcome,
     /// An outcome after the deadline.
     LateOutcome,
-    /// A call that was not sent, but ran.
+    /// A call that was reported as not sent, but ran.
     NotSentRan,
     /// A call that the server refused, but ran.
     RefusedRan,
-    /// A call with a result that never ran.
+    /// A call that returned a result, but never ran.
     ResultNotRun,
     /// A call that ran more often than its caller allowed.
     RanTwice,
-    /// A call that ran on another server, or was never issued.
+    /// A call that ran on the wrong server, or was never issued.
     RanElsewhere,
-    /// A control request without an answer in time.
+    /// A control request without a reply in time.
     RequestHung,
     /// The runtime ended before it was shut down.
     RuntimeGone,
-    /// An enabled, healthy server that did not come back, or a disabled one that did.
+    /// An enabled, healthy server that did not recover, or a disabled one that came up.
     NotRecovered,
     /// A status that disagrees with the last event.
     StatusDiffers,
-    /// Something was left after the shutdown.
+    /// A process, task or descriptor left over after the shutdown.
     Leftover,
 }
 
-/// One broken promise.
+/// One violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) kind: Kind,
@@ -96,7 +96,7 @@ impl Report {
     }
 }
 
-/// Everything that is wrong with a run.
+/// Returns all violations of a run.
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut report = Report::default();
     events::check(history, &mut report);

@@ -1,4 +1,4 @@
-//! Calls, their outcomes and their effects; control requests and their answers.
+//! Checks calls, their outcomes and effects, and the replies to control requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
