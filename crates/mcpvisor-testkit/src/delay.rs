@@ -1,7 +1,7 @@
 //! A TCP proxy on loopback that adds latency, as a network does, and counts connections.
 //!
-//! Bytes and the end of a stream arrive later by the same time, in order, and never in fewer packets
-//! than they were sent. So a close that travels meets a request that travels the other way.
+//! Bytes and the end of a stream are delayed by the same time, stay in order, and are never merged
+//! into fewer packets. So a close can cross a request that travels in the opposite direction.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ pub struct DelayProxy {
 }
 
 impl DelayProxy {
-    /// Starts a proxy to an address, which adds this time each way.
+    /// Starts a proxy to an address. It adds this delay in each direction.
     pub async fn start(to: SocketAddr, each_way: Duration) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -46,12 +46,12 @@ impl DelayProxy {
         })
     }
 
-    /// The address that it listens at.
+    /// The address that the proxy listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Connections that were accepted.
+    /// The number of accepted connections.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -70,14 +70,14 @@ async fn pass(client: TcpStream, to: SocketAddr, each_way: Duration) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // A side that closed takes nothing more, so the other direction ends with it.
+    // A closed side receives nothing more, so the other direction ends with it.
     tokio::select! {
         () = direction(from_client, to_server, each_way) => {}
         () = direction(from_server, to_client, each_way) => {}
     }
 }
 
-/// Passes one direction on, until its end has arrived.
+/// Forwards one direction until its end has arrived.
 async fn direction(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, each_way: Duration) {
     let (sent, mut travelling) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     let reading = async move {

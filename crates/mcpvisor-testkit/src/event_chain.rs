@@ -1,24 +1,24 @@
-//! Follows the events of a runtime and reports what cannot be true: a gap in the chain of a server's
-//! states, a change that does not exist, a generation that goes back, a version out of order.
+//! Follows the events of a runtime and reports violations: a gap in the chain of a server's states,
+//! an undocumented transition, a generation that decreases, a version out of order.
 //!
-//! It knows the documented table of changes and nothing of how the runtime decides.
+//! It knows only the documented table of transitions, nothing of the runtime's internals.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use mcpvisor::{Event, EventKind, Generation, ServerName, ServerStatus, StateName};
 
-/// What an event says, as far as the chain is concerned.
+/// The part of an event that the chain needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fact {
     /// The state changed.
     Changed {
-        /// What it was.
+        /// The old state.
         from: StateName,
-        /// What it is.
+        /// The new state.
         to: StateName,
     },
-    /// An attempt to connect failed.
+    /// A connection attempt failed.
     AttemptFailed,
     /// The actor crashed.
     Restarted,
@@ -46,61 +46,61 @@ impl From<&EventKind> for Fact {
     }
 }
 
-/// Something that cannot be true.
+/// A violation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The version of the event that showed it.
+    /// The version of the event that revealed it.
     pub version: u64,
-    /// The server, if it is about one.
+    /// The server, if the violation is about one.
     pub server: Option<ServerName>,
-    /// What is wrong.
+    /// The kind of violation.
     pub what: ViolationKind,
 }
 
 /// The kinds of violations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ViolationKind {
-    /// A version is not the one after the last.
+    /// A version does not follow the previous one.
     Version {
-        /// The version before it.
+        /// The previous version.
         after: u64,
     },
-    /// A change does not begin where the last one ended.
+    /// A transition does not start in the state in which the last one ended.
     Gap {
-        /// Where the last one ended.
+        /// The state in which the last one ended.
         expected: StateName,
-        /// Where this one begins.
+        /// The state in which this one starts.
         from: StateName,
     },
-    /// A new chain begins in a state in which no server begins.
+    /// A new chain starts in a state that is not an initial state.
     Beginning(StateName),
-    /// There is no such change.
+    /// An undocumented transition.
     Transition {
-        /// What it was.
+        /// The old state.
         from: StateName,
-        /// What it is.
+        /// The new state.
         to: StateName,
     },
-    /// A generation is smaller than one before it, or a connection has that of an earlier one.
+    /// A generation decreased, or a connection reused one.
     Generation {
-        /// The one before it.
+        /// The previous generation.
         after: Generation,
-        /// This one.
+        /// This generation.
         generation: Generation,
     },
     /// An attempt failed in a state without attempts.
     Attempt(StateName),
     /// A server that connects for the first time has failed before.
     FailedFirst,
-    /// A server that is not there has an event, or one that is there was added.
+    /// An event of an unknown server, or the addition of a known one.
     Membership,
     /// A server was removed before it was disabled.
     RemovedIn(StateName),
-    /// The status shows another state than the chain ends with.
+    /// The status shows a different state than the end of the chain.
     Status {
-        /// Where the chain ends.
+        /// The state at the end of the chain.
         chain: StateName,
-        /// What the status shows.
+        /// The state in the status.
         status: StateName,
     },
 }
@@ -115,16 +115,16 @@ impl fmt::Display for Violation {
 /// The chain of one server.
 #[derive(Debug, Clone, Default)]
 struct Chain {
-    /// The state, unless it is not known yet.
+    /// The state, if known.
     state: Option<StateName>,
     generation: Generation,
     /// The last generation that connected.
     connected: Generation,
-    /// The actor crashed since the last change.
+    /// The actor crashed after the last change.
     restarted: bool,
-    /// An attempt failed since the last change.
+    /// An attempt failed after the last change.
     failed: bool,
-    /// The chain began with [`Fact::Added`], and has no change yet.
+    /// The chain started with [`Fact::Added`] and has no change yet.
     added: bool,
 }
 
@@ -132,13 +132,13 @@ struct Chain {
 #[derive(Debug, Clone, Default)]
 pub struct EventChains {
     chains: BTreeMap<ServerName, Chain>,
-    /// The last version; none before the first event.
+    /// The last version; `None` before the first event.
     version: Option<u64>,
     violations: Vec<Violation>,
 }
 
 impl EventChains {
-    /// Chains that begin with these states, such as those that `status()` shows after the start.
+    /// Chains with these initial states, such as those that `status()` shows after the start.
     pub fn new(first: impl IntoIterator<Item = (ServerName, StateName)>) -> Self {
         let chain = |state| Chain {
             state: Some(state),
@@ -151,7 +151,7 @@ impl EventChains {
         }
     }
 
-    /// Takes the next event.
+    /// Checks the next event.
     pub fn observe(&mut self, event: &Event) {
         let fact = Fact::from(&event.kind);
         self.take(
@@ -162,7 +162,7 @@ impl EventChains {
         );
     }
 
-    /// The reader was too slow: what it missed is not held against the runtime.
+    /// The reader lagged and missed events. Gaps from this are not reported as violations.
     pub fn missed(&mut self) {
         self.version = None;
         for chain in self.chains.values_mut() {
@@ -171,7 +171,7 @@ impl EventChains {
         }
     }
 
-    /// Takes the next fact.
+    /// Checks the next fact.
     pub fn take(
         &mut self,
         version: u64,
@@ -206,7 +206,7 @@ impl EventChains {
         wrong: &mut Vec<ViolationKind>,
     ) {
         if *fact == Fact::Other {
-            // What a connection reports may come while the next one is being opened.
+            // Events of a connection may arrive while the next one is being opened.
             return;
         }
         if *fact == Fact::Added {
@@ -244,7 +244,7 @@ impl EventChains {
         }
     }
 
-    /// Compares the ends of the chains with what the status shows, once nothing happens any more.
+    /// Compares the ends of the chains with the status, once the runtime is quiet.
     pub fn finish(&mut self, status: &[ServerStatus]) {
         for shown in status {
             let chain = self.chains.get(&shown.name);
@@ -264,7 +264,7 @@ impl EventChains {
         }
     }
 
-    /// What could not be true so far.
+    /// The violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
@@ -317,7 +317,7 @@ impl Chain {
     }
 }
 
-/// The states in which a server begins.
+/// The initial states of a server.
 fn begins(state: StateName) -> bool {
     matches!(
         state,
@@ -325,7 +325,7 @@ fn begins(state: StateName) -> bool {
     )
 }
 
-/// The changes that `docs/semantics.md` has.
+/// The transitions in `docs/semantics.md`.
 fn may_follow(from: StateName, to: StateName) -> bool {
     use StateName::{
         Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,
@@ -363,7 +363,7 @@ fn may_follow(from: StateName, to: StateName) -> bool {
     next.contains(&to)
 }
 
-/// The changes that the restart of an actor may cause besides.
+/// The additional transitions that an actor restart may cause.
 fn may_follow_restart(from: StateName, to: StateName) -> bool {
     use StateName::{
         Connected, Connecting, Disabled, Disabling, Disconnected, PermanentlyFailed, Reconnecting,
@@ -388,7 +388,7 @@ mod tests {
         Fact::Changed { from, to }
     }
 
-    /// What is wrong about facts of a server that is connecting, with their generations.
+    /// The violations for these facts, with their generations, of a connecting server.
     fn wrong(facts: &[(u64, Fact)]) -> Vec<ViolationKind> {
         let mut chains = EventChains::new([(name(), Connecting)]);
         for (version, (generation, fact)) in (1..).zip(facts) {

@@ -1,9 +1,9 @@
-//! Waiting for something to become true, with a deadline and a panic that says what was seen.
+//! Waits for a condition, with a deadline and a panic that describes the last observation.
 //!
-//! [`eventually_in`] waits for the changes of a `watch` channel and wakes with each of them; where
-//! there is no such channel, [`eventually`] and [`eventually_async`] look again at a short
-//! interval. All of them use tokio's clock, so they work under paused time. What to look at, and
-//! how long to wait, is the caller's.
+//! [`eventually_in`] waits for changes of a `watch` channel and wakes on each of them. Without such
+//! a channel, [`eventually`] and [`eventually_async`] poll at a short interval. All of them use
+//! tokio's clock, so they work under paused time. The caller chooses the condition and the
+//! deadline.
 
 use std::fmt::{Debug, Display};
 use std::future::Future;
@@ -16,15 +16,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// Polling interval of a condition without events.
 pub const INTERVAL: Duration = Duration::from_millis(2);
 
-/// What one look can see: found, or not yet with what was seen instead.
+/// The result of one poll: found, or not yet, with a description of the observation.
 ///
-/// `bool`, `Option` and `Result` can be looked at. A `Result` says most when the wait is in vain:
-/// its last `Err` is in the panic.
+/// Implemented for `bool`, `Option` and `Result`. A `Result` gives the best diagnostics: if the
+/// wait fails, the panic contains its last `Err`.
 pub trait Probe {
     /// What the wait returns.
     type Found;
 
-    /// The value that ends the wait, or a description of what was seen instead.
+    /// The value that ends the wait, or a description of the observation.
     fn found(self) -> Result<Self::Found, String>;
 }
 
@@ -52,11 +52,11 @@ impl<T, E: Debug> Probe for Result<T, E> {
     }
 }
 
-/// Looks until something is found.
+/// Polls until a value is found.
 ///
 /// # Panics
 ///
-/// When `deadline` has passed, with `what` was awaited and what was seen last.
+/// After `deadline`, with `what` was awaited and the last observation.
 #[track_caller]
 pub fn eventually<L: Probe>(
     deadline: Duration,
@@ -66,12 +66,12 @@ pub fn eventually<L: Probe>(
     poll_until(deadline, what, async move || look(), Location::caller())
 }
 
-/// Looks until something is found, where a look has to await.
+/// Polls until a value is found, with an asynchronous probe.
 ///
 /// # Panics
 ///
-/// When `deadline` has passed, with `what` was awaited and what was seen last. A look that does
-/// not come back counts as the last one.
+/// After `deadline`, with `what` was awaited and the last observation. A probe that does not return
+/// counts as the last one.
 #[track_caller]
 pub fn eventually_async<L: Probe>(
     deadline: Duration,
@@ -85,7 +85,7 @@ pub fn eventually_async<L: Probe>(
 ///
 /// # Panics
 ///
-/// When `deadline` has passed or the sender is gone, with `what` was awaited and the last value.
+/// After `deadline`, or when the sender is dropped, with `what` was awaited and the last value.
 #[track_caller]
 pub fn eventually_in<V: Debug, L: Probe>(
     deadline: Duration,

@@ -1,28 +1,28 @@
-//! Running one test in its own process.
+//! Runs one test in its own process.
 //!
-//! `cargo test` runs the tests of one file side by side in one process, so descriptors, children
-//! and memory that one test counts may be another's. [`in_own_process`] starts the test binary
-//! again for a single test. What is counted there is [`crate::leaks`]' business.
+//! `cargo test` runs the tests of one file concurrently in one process, so descriptors, children
+//! and memory that one test counts may belong to another. [`in_own_process`] starts the test binary
+//! again for a single test. The counting itself is in [`crate::leaks`].
 
 use std::future::Future;
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Says to the second process which test it is for.
+/// Tells the second process which test it runs.
 const VARIABLE: &str = "MCPVISOR_TEST_ISOLATED";
 
-/// The exit code of a test that ran out of time.
+/// The exit code of a test that timed out.
 const OUT_OF_TIME: i32 = 124;
 
-/// Runs `test` on a tokio runtime with two workers in its own process, and fails as it fails.
+/// Runs `test` in its own process, on a tokio runtime with two workers. Fails if the test fails.
 ///
-/// `name` is the path of the calling test inside its binary, as `cargo test -- --list` shows it.
+/// `name` is the path of the calling test inside its binary, as shown by `cargo test -- --list`.
 /// The caller is a plain `#[test]`.
 ///
 /// # Panics
 ///
-/// When the test fails there, does not exist under that name, or takes longer than `deadline`.
+/// When the test fails, does not exist under that name, or takes longer than `deadline`.
 #[track_caller]
 pub fn in_own_process<F: Future>(name: &str, deadline: Duration, test: impl FnOnce() -> F) {
     if std::env::var(VARIABLE).is_ok_and(|wanted| wanted == name) {
@@ -36,7 +36,7 @@ pub fn in_own_process<F: Future>(name: &str, deadline: Duration, test: impl FnOn
         status.success(),
         "{name} failed in its own process:\n{output}"
     );
-    // A misspelt name would run nothing, and succeed.
+    // A misspelt name would run no test and succeed.
     assert!(
         output.contains("1 passed"),
         "there is no test {name}:\n{output}"
@@ -62,11 +62,11 @@ fn run_here<F: Future>(deadline: Duration, test: impl FnOnce() -> F) {
     drop(done);
 }
 
-/// Prints here what the test printed there, without what the harness added.
+/// Prints the output of the test, without the lines of the harness.
 #[allow(clippy::print_stdout, reason = "what a test prints is for its reader")]
 fn show(name: &str, output: &str) {
     for line in output.lines() {
-        // The first line of a test stands behind its name.
+        // The first line that a test prints follows its name.
         let said = line.strip_prefix(&format!("test {name} ... "));
         let said = said.unwrap_or(line);
         let added = ["", "ok", "running 1 test"].contains(&said);

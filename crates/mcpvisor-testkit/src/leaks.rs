@@ -1,11 +1,11 @@
-//! What this process holds, before and after.
+//! Compares the resources of this process before and after.
 //!
-//! Two [`Snapshot`]s tell whether descriptors, children, zombies, memory or tasks have grown.
-//! Children that moved to another parent are not seen here but in [`crate::processes`]. All of it
-//! is read from `/proc`; on a system without it the lists are empty and check nothing.
+//! Two [`Snapshot`]s show whether descriptors, children, zombies, memory or tasks have grown.
+//! Reparented children are not counted here; see [`crate::processes`]. Everything is read from
+//! `/proc`; on a system without it the lists are empty and the checks always pass.
 //!
-//! Descriptors, children and memory belong to the whole process, so a test that compares them runs
-//! in one of its own: [`crate::isolated`].
+//! Descriptors, children and memory belong to the whole process, so a test that compares them needs
+//! its own process: [`crate::isolated`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,23 +18,23 @@ use tokio::runtime::Handle;
 use crate::eventually::eventually;
 use crate::processes::{Process, descendants};
 
-/// What this process holds at one moment.
+/// The resources of this process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Open descriptors with what they lead to.
+    /// Open descriptors and their targets.
     pub descriptors: BTreeMap<u32, PathBuf>,
     /// Live descendants.
     pub children: Vec<Process>,
-    /// Descendants that ended and were not reaped.
+    /// Descendants that have exited and were not reaped.
     pub zombies: Vec<Process>,
     /// Resident memory in bytes.
     pub memory: u64,
-    /// Live tasks of the tokio runtime that the snapshot was taken in, 0 outside of one.
+    /// Live tasks of the current tokio runtime, 0 outside of one.
     pub tasks: usize,
 }
 
 impl Snapshot {
-    /// Looks now.
+    /// Takes a snapshot now.
     pub fn take() -> Self {
         let (zombies, children) = descendants().into_iter().partition(Process::is_zombie);
         Self {
@@ -46,7 +46,7 @@ impl Snapshot {
         }
     }
 
-    /// What has grown beyond `slack` between this one and `after`.
+    /// What has grown by more than `slack` from this snapshot to `after`.
     pub fn growth(&self, after: &Self, slack: Slack) -> Result<(), Growth> {
         let mut found = Vec::new();
         if after.descriptors.len() > self.descriptors.len() + slack.descriptors {
@@ -84,7 +84,7 @@ impl Snapshot {
     }
 }
 
-/// How much may be there in addition afterwards. Zombies never.
+/// How much each resource may grow. Zombies may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slack {
     /// Open descriptors.
@@ -98,7 +98,7 @@ pub struct Slack {
 }
 
 impl Slack {
-    /// Nothing at all but memory, whose allocator keeps what it likes.
+    /// No growth, except for memory, because the allocator may retain some.
     pub const NONE: Self = Self {
         descriptors: 0,
         children: 0,
@@ -106,7 +106,7 @@ impl Slack {
         tasks: 0,
     };
 
-    /// The same with a bound on memory.
+    /// The same with a limit for memory.
     #[must_use]
     pub const fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
@@ -114,7 +114,7 @@ impl Slack {
     }
 }
 
-/// What has grown, for people to read.
+/// What has grown, in readable form.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Growth(Vec<String>);
 
@@ -128,7 +128,7 @@ impl fmt::Debug for Growth {
 ///
 /// # Panics
 ///
-/// When something has grown by more than `slack`, saying what.
+/// When something has grown by more than `slack`, with a description.
 #[track_caller]
 pub fn assert_no_growth(before: &Snapshot, after: &Snapshot, slack: Slack) {
     if let Err(growth) = before.growth(after, slack) {
@@ -136,11 +136,12 @@ pub fn assert_no_growth(before: &Snapshot, after: &Snapshot, slack: Slack) {
     }
 }
 
-/// Waits until the process holds no more than before, as tasks and children need a moment to end.
+/// Waits until the process holds no more than before, because tasks and children need a moment to
+/// end.
 ///
 /// # Panics
 ///
-/// When something is still there after `deadline`, saying what.
+/// When something is still there after `deadline`, with a description.
 pub async fn assert_returns_to(before: &Snapshot, slack: Slack, deadline: Duration) {
     eventually(deadline, "nothing left behind", || {
         before.growth(&Snapshot::take(), slack)
@@ -156,14 +157,14 @@ fn descriptors() -> BTreeMap<u32, PathBuf> {
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let number = entry.file_name().to_str()?.parse().ok()?;
-            // The descriptor of this very listing is gone by the time it is followed.
+            // The descriptor of this directory listing is already closed when its link is read.
             Some((number, fs::read_link(entry.path()).ok()?))
         })
         .filter(|(_, target)| !target.starts_with("/proc"))
         .collect()
 }
 
-/// The most memory that this process ever had resident, in bytes.
+/// Peak resident memory of this process, in bytes.
 pub fn peak_memory() -> u64 {
     memory("VmHWM:")
 }
@@ -217,7 +218,7 @@ mod tests {
                 .unwrap();
             let pid = child.id();
             let pids = |of: Vec<Process>| of.iter().map(|it| it.pid).collect::<Vec<_>>();
-            // Until it has started its program, it has the environment of this process.
+            // Until the child calls exec, it has the environment of this process.
             eventually(DEADLINE, "the marked child", || {
                 pids(marker.processes()) == [pid]
             })

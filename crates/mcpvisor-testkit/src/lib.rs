@@ -1,26 +1,26 @@
-//! What mcpvisor's tests are made of: waiting with a deadline, leak checks, scripted connections.
+//! Tools for mcpvisor's tests: waiting with a deadline, leak checks, scripted servers.
 //!
-//! Each tool is usable alone:
+//! Each tool can be used alone:
 //!
-//! - [`mod@eventually`]: wait for an event or a condition, with a deadline and a useful panic,
-//!   instead of sleeping for luck.
-//! - [`event_chain`]: follows the events of a runtime and reports what cannot be true.
+//! - [`mod@eventually`]: waits for an event or a condition, with a deadline and a useful panic,
+//!   instead of a fixed sleep.
+//! - [`event_chain`]: follows the events of a runtime and reports violations.
 //! - [`delay`]: a TCP proxy that adds latency and counts connections.
 //! - [`isolated`]: runs one test in its own process, so that it counts only its own resources.
-//! - [`leaks`]: what this process holds (descriptors, children, zombies, memory, tasks), before and
-//!   after.
-//! - [`processes`]: who is left of the processes that a test started, wherever they moved.
+//! - [`leaks`]: compares the resources of this process (descriptors, children, zombies, memory,
+//!   tasks) before and after.
+//! - [`processes`]: finds the processes that a test started, even after reparenting.
 //! - [`raw_client`]: a client on plain pipes, to inspect the bytes of a server.
-//! - [`scripted`]: an MCP server on typed messages that follows a script, does what it is told in
-//!   mid-flight, and keeps a record of all it received.
-//! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, which is told to
-//!   misbehave while it runs, and counts.
+//! - [`scripted`]: an MCP server on typed messages that follows a script, can be controlled while it
+//!   runs, and records everything it receives.
+//! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, with faults that
+//!   can be injected while it runs, and counters.
 //! - [`stub_server`]: an HTTP server whose replies are given by the test, byte for byte.
-//! - [`badserver`]: the program `mcpvisor-badserver`, every fault a named switch.
-//! - [`tasks`]: how many tasks there are while something happens.
+//! - [`badserver`]: the program `mcpvisor-badserver`; every fault is a named switch.
+//! - [`tasks`]: counts the tasks that exist while a future runs.
 //! - [`stdio_server`]: an MCP server over stdio, to build binaries from.
 
-// A test kit reports by panicking: its callers are tests.
+// The callers are tests, so the test kit reports by panicking.
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
 
 pub mod badserver;

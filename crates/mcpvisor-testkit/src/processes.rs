@@ -1,8 +1,8 @@
-//! Who runs on this machine, and who of them belongs to a test.
+//! Finds the processes of a test.
 //!
-//! Descendants are found by their parents; those that moved to another parent by their process
-//! group or by a [`Marker`] in their environment. All of it is read from `/proc`; on a system
-//! without it the lists are empty. Comparing before and after is [`crate::leaks`].
+//! Descendants are found by their parent; reparented processes by their process group or by a
+//! [`Marker`] in their environment. Everything is read from `/proc`; on a system without it the
+//! lists are empty. [`crate::leaks`] compares before and after.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,25 +20,25 @@ pub const MARKER: &str = "MCPVISOR_TEST_MARKER";
 pub struct Process {
     /// Its id.
     pub pid: u32,
-    /// Its parent's id: 1, or that of a reaper, once the parent is gone.
+    /// Its parent's id: 1, or that of a subreaper, once the parent has exited.
     pub parent: u32,
     /// Its process group.
     pub group: u32,
     /// One letter: `R`, `S`, `D`, `T`, `Z` and so on.
     pub state: char,
-    /// The short name of what it runs.
+    /// The short name of its program.
     pub command: String,
 }
 
 impl Process {
-    /// Ended, but not reaped by its parent.
+    /// Whether it has exited but was not reaped by its parent.
     pub fn is_zombie(&self) -> bool {
         self.state == 'Z'
     }
 
-    /// Reads one process; `None` when there is none (any more).
+    /// Reads one process; `None` if it does not exist (any more).
     pub fn read(pid: u32) -> Option<Self> {
-        // `pid (command) state ppid pgrp …`, where the command may hold spaces and parentheses.
+        // `pid (command) state ppid pgrp …`, where the command may contain spaces and parentheses.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (head, tail) = stat.rsplit_once(") ")?;
         let mut fields = tail.split(' ');
@@ -56,7 +56,7 @@ impl Process {
 ///
 /// # Panics
 ///
-/// When there is no such process, which would make the test prove nothing.
+/// When there is no such process, because the test would then prove nothing.
 #[track_caller]
 pub fn kill(pid: u32) {
     let known = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -66,7 +66,7 @@ pub fn kill(pid: u32) {
     }
 }
 
-/// Every process that `/proc` shows.
+/// Every process in `/proc`.
 pub fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -77,7 +77,7 @@ pub fn processes() -> Vec<Process> {
         .collect()
 }
 
-/// All descendants of this process, zombies included.
+/// All descendants of this process, including zombies.
 pub fn descendants() -> Vec<Process> {
     let mut rest = processes();
     let mut found = Vec::<Process>::new();
@@ -100,27 +100,27 @@ pub fn group(id: u32) -> Vec<Process> {
         .collect()
 }
 
-/// A value that the processes of one test carry in their environment, wherever they end up.
+/// A value in the environment of all processes of one test, which survives reparenting.
 ///
-/// Give it to a child with `.env(MARKER, marker.value())`; grandchildren inherit it.
+/// Pass it to a child with `.env(MARKER, marker.value())`; grandchildren inherit it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker(String);
 
 impl Marker {
-    /// A value that no other test uses.
+    /// Creates a unique value.
     pub fn new(test: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(format!("{test}-{}-{number}", std::process::id()))
     }
 
-    /// What belongs into the variable [`MARKER`].
+    /// The value for the variable [`MARKER`].
     pub fn value(&self) -> &str {
         &self.0
     }
 
-    /// The live processes that carry the marker. A zombie has no environment: [`descendants`]
-    /// shows those.
+    /// The live processes with the marker. A zombie has no environment; use [`descendants`] for
+    /// those.
     pub fn processes(&self) -> Vec<Process> {
         let wanted = format!("{MARKER}={}", self.0);
         processes()
@@ -139,17 +139,17 @@ impl Marker {
     pub fn kill_all(&self) {
         for process in self.processes() {
             if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
-                // It may be gone by now.
+                // The process may have exited by now.
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
     }
 
-    /// Waits until no live process carries the marker.
+    /// Waits until no live process has the marker.
     ///
     /// # Panics
     ///
-    /// When some still do after `deadline`, naming them.
+    /// When some still do after `deadline`, with a list of them.
     pub async fn assert_none_left(&self, deadline: Duration) {
         eventually(
             deadline,

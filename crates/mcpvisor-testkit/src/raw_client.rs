@@ -1,6 +1,6 @@
 //! A client on plain pipes, to inspect the bytes of a server process.
 //!
-//! It blocks and keeps no promises; whether a server is well treated is not its business.
+//! It is blocking and has no timeouts.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,12 +12,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 
 use serde_json::{Value, json};
 
-/// A running server and the pipes to it. It is killed when this is dropped.
+/// A running server and the pipes to it. The server is killed on drop.
 #[derive(Debug)]
 pub struct RawClient {
     /// The process.
     pub child: Child,
-    /// Until it is closed.
+    /// `None` once it is closed.
     pub stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     next_id: u64,
@@ -48,12 +48,12 @@ impl RawClient {
     ///
     /// # Panics
     ///
-    /// When the server does not take it.
+    /// When it cannot be written.
     pub fn send(&mut self, message: Value) {
         writeln!(self.stdin.as_ref().unwrap(), "{message}").unwrap();
     }
 
-    /// Sends a request, and says under which id.
+    /// Sends a request and returns its id.
     pub fn ask(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
@@ -61,7 +61,7 @@ impl RawClient {
         id
     }
 
-    /// Calls a tool, and says under which id.
+    /// Calls a tool and returns the request id.
     pub fn call(&mut self, tool: &str, arguments: Value) -> u64 {
         self.ask(
             "tools/call",
@@ -74,7 +74,7 @@ impl RawClient {
         self.send(json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
-    /// The next line as it was written, its end included; nothing at the end of the output.
+    /// The next line verbatim, including its line end; `None` at the end of the output.
     ///
     /// # Panics
     ///
@@ -99,12 +99,12 @@ impl RawClient {
     ///
     /// # Panics
     ///
-    /// When there is none, or it is no JSON.
+    /// When there is none, or it is not JSON.
     pub fn message(&mut self) -> Value {
         serde_json::from_str(&self.line().unwrap()).unwrap()
     }
 
-    /// Calls a tool whose answer is the next message, and gives what it answers.
+    /// Calls a tool whose reply is the next message, and returns the result.
     ///
     /// # Panics
     ///
@@ -116,11 +116,11 @@ impl RawClient {
         answer["result"]["structuredContent"].clone()
     }
 
-    /// Closes the server's input and waits for its end.
+    /// Closes the server's input and waits for it to exit.
     ///
     /// # Panics
     ///
-    /// When it cannot be waited for.
+    /// When waiting fails.
     pub fn end(mut self) -> ExitStatus {
         drop(self.stdin.take());
         self.child.wait().unwrap()

@@ -1,8 +1,9 @@
-//! An HTTP server without behaviour of its own: a handler of the test gives the bytes of each reply.
+//! An HTTP server without built-in behaviour: a handler of the test returns the bytes of each
+//! reply.
 //!
-//! [`crate::http_server`] is an MCP server that can be told to misbehave. This one is for tests of
-//! replies that no server should send: parts with pauses between them, wrong lengths, held replies,
-//! and connections that close in the middle. [`default_reply`] answers what a test leaves alone.
+//! [`crate::http_server`] is an MCP server with named faults. This one is for replies that no
+//! server should send: parts with pauses between them, wrong lengths, held replies, and connections
+//! that close in the middle. [`default_reply`] handles the other requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,13 +60,13 @@ impl StubRequest {
 pub enum StubReply {
     /// Each part after its pause.
     Parts(Vec<(Duration, String)>),
-    /// All of it once the test releases it.
+    /// The whole reply, once the test releases it.
     Held(watch::Receiver<bool>, String),
     /// Nothing, until the client closes the connection.
     Hang,
     /// These bytes, then the connection is closed.
     Close(String),
-    /// The first text, and the second once the condition holds.
+    /// The first text, then the second once the condition holds.
     Paused(String, Condition, String),
     /// As [`StubReply::Paused`], then the connection is closed.
     PausedThenClose(String, Condition, String),
@@ -117,7 +118,7 @@ impl StubReply {
         Self::Held(released.clone(), text)
     }
 
-    /// These bytes at once.
+    /// These bytes, immediately.
     pub fn raw(text: String) -> Self {
         Self::Parts(vec![(Duration::ZERO, text)])
     }
@@ -166,7 +167,7 @@ type Handler = dyn Fn(&StubRequest) -> StubReply + Send + Sync;
 /// A running server on loopback. Dropping it closes all its sockets.
 #[derive(Debug)]
 pub struct StubServer {
-    /// The port that it listens on.
+    /// The port it listens on.
     pub port: u16,
     requests: Arc<Mutex<Vec<StubRequest>>>,
     accepted: Arc<AtomicUsize>,
@@ -273,7 +274,7 @@ impl StubServer {
 
 fn listen(port: u16) -> std::io::Result<(TcpListener, u16)> {
     let socket = TcpSocket::new_v4()?;
-    // The port of a stopped server can be used again at once.
+    // Lets the port of a stopped server be reused immediately.
     socket.set_reuseaddr(true)?;
     socket.bind(([127, 0, 0, 1], port).into())?;
     let listener = socket.listen(BACKLOG)?;
@@ -300,7 +301,7 @@ async fn connection(
     }
 }
 
-/// Writes a reply. Nothing when the connection is to be closed.
+/// Writes a reply. Returns `None` when the connection is to be closed.
 async fn write_reply(stream: &mut TcpStream, reply: StubReply) -> Option<()> {
     match reply {
         StubReply::Parts(parts) => {
@@ -383,7 +384,7 @@ pub fn initialize_reply(request: &StubRequest, session: Option<&str>) -> StubRep
     StubReply::status("200 OK", &headers, &body.to_string())
 }
 
-/// The replies of a well-behaved server with a session, one tool, and no stream of its own.
+/// The replies of a well-behaved server with a session, one tool, and no server stream.
 pub fn default_reply(request: &StubRequest) -> StubReply {
     match request.operation() {
         "initialize" => initialize_reply(request, Some("session-1")),
@@ -401,7 +402,7 @@ pub fn one_tool() -> Value {
     json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]})
 }
 
-/// The result of a tool that is this text.
+/// The result of a tool with this text.
 pub fn text_result(text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}]})
 }

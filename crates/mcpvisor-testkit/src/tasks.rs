@@ -1,4 +1,4 @@
-//! How many tasks of tokio's there are.
+//! Counts tokio tasks.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::runtime::Handle;
 /// Interval at which the live tasks of the current runtime are counted.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// The most tasks that there were in addition while something happened, and what came of it.
+/// Runs a future. Returns the peak number of additional tasks, and the output.
 pub async fn most_tasks<T>(during: impl Future<Output = T>) -> (T, usize) {
     let alive = || Handle::current().metrics().num_alive_tasks();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
-    // Without the task that counts.
+    // Includes the counting task.
     let before = alive() + 1;
     let counting = tokio::spawn(async move {
         let mut most = 0;

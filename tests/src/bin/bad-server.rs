@@ -1,4 +1,4 @@
-//! `mcpvisor-badserver` under another name: a binary of another package cannot be found by tests.
+//! `mcpvisor-badserver` under another name, because tests cannot find a binary of another package.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A server on stdio that floods its client in one way, from the first call of its tool `flood` on.
+//! A stdio server that floods its client, starting with the first call of its tool `flood`.
 //!
 //! The only argument is the kind of flood.
 
@@ -48,7 +48,7 @@ fn answer(id: &Value, result: &Value) {
     send(line.to_string().as_bytes());
 }
 
-/// Writes a line in one piece, so that it is whole though others are written at the same time.
+/// Writes a line in one write, so that concurrent lines do not interleave.
 fn send(line: &[u8]) {
     let mut line = line.to_vec();
     line.push(b'\n');
@@ -80,7 +80,7 @@ fn flood(kind: &str) {
         } else {
             write(piece.as_bytes());
         }
-        // Answers want to be written too.
+        // Leaves room for replies.
         std::thread::sleep(Duration::from_micros(100));
     }
 }

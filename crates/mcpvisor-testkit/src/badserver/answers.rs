@@ -1,4 +1,4 @@
-//! Faults of the answer to a call.
+//! Faults of the reply to a call.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::stdio_server::output::{answer, send, write_bytes, write_line};
 use crate::stdio_server::tools::structured;
 use crate::stdio_server::{Request, Server};
 
-/// An id that no client reaches by counting.
+/// A request id that no client reaches by counting.
 const NOBODYS_ID: u64 = 4_000_000_007;
 
 pub(super) fn inject(fault: Fault, _: &Server, request: &Request) -> Option<AfterFault> {
@@ -58,12 +58,12 @@ pub(super) fn inject(fault: Fault, _: &Server, request: &Request) -> Option<Afte
     Some(AfterFault::Stop)
 }
 
-/// The line of an answer, with the result as it is written.
+/// The line of a reply, with the result verbatim.
 fn line(id: &Value, result: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)
 }
 
-/// A tool's result with something in it, as it is written.
+/// A tool result that contains this JSON verbatim.
 fn result_with(value: &str) -> String {
     format!(r#"{{"content":[],"structuredContent":{{"value":{value}}}}}"#)
 }
@@ -73,7 +73,7 @@ fn bad_utf8(id: &Value) {
     let mut bytes = good.replace('?', "\u{1}").into_bytes();
     for byte in &mut bytes {
         if *byte == 1 {
-            // An é in Latin-1.
+            // `é` in Latin-1.
             *byte = 0xe9;
         }
     }

@@ -1,4 +1,4 @@
-//! Faults that end, stop or cut off the process.
+//! Faults that end or stop the process, or close its pipes.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -20,7 +20,7 @@ pub(super) fn inject(fault: Fault, server: &Server, request: &Request) -> Option
         Kind::CloseStdinOnCall => {
             replace_by_null(rustix::stdio::dup2_stdin);
             server.answer(request, structured(json!({})));
-            // The end of the replaced stdin does not end the server.
+            // End-of-file on the replaced stdin must not end the server.
             std::thread::sleep(LINGER);
         }
         Kind::GrandchildHoldsStdout => {
@@ -50,7 +50,7 @@ pub(super) fn exit(code: u64) -> ! {
     std::process::exit(i32::try_from(code).unwrap_or(1))
 }
 
-/// Stops this process, with all its threads, until someone continues it.
+/// Stops this process with all its threads until SIGCONT.
 pub(super) fn stop() -> AfterFault {
     let _ = kill_process(getpid(), Signal::STOP);
     AfterFault::Serve
@@ -60,7 +60,7 @@ fn die() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// Closes a standard stream, so that the other end sees it closed.
+/// Replaces a standard stream by `/dev/null`, so that the other end sees it closed.
 fn replace_by_null(replace: fn(File) -> rustix::io::Result<()>) {
     if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
         let _ = replace(null);

@@ -1,4 +1,4 @@
-//! The faults: their names, the meaning of their number, and the moment of injection.
+//! The faults: their names, the meaning of their number, and when they are injected.
 
 use std::str::FromStr;
 
@@ -43,7 +43,7 @@ pub(super) enum Kind {
     IgnoreSigterm,
 }
 
-/// When a fault strikes.
+/// When a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
     /// Before anything is read.
@@ -58,7 +58,7 @@ pub(super) enum Moment {
     End,
 }
 
-/// What a fault's number means, and what it is when it is left out.
+/// What a fault's number means, and its default.
 type Number = (&'static str, u64);
 
 /// A line of the list of faults.
@@ -72,7 +72,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// How it is written on the command line.
+    /// The syntax on the command line.
     pub(super) fn usage(&self) -> String {
         match self.number {
             Some((what, default)) => format!("{}[={what}] ({default})", self.name),
@@ -107,7 +107,7 @@ const fn counted(
     }
 }
 
-/// All faults, in the order of a server's life.
+/// All faults, in the order of a server's life cycle.
 #[rustfmt::skip]
 pub(super) const FAULTS: &[Entry] = {
     use Kind::*;
@@ -157,7 +157,7 @@ pub(super) const FAULTS: &[Entry] = {
 pub(super) struct Fault {
     pub(super) kind: Kind,
     pub(super) moment: Moment,
-    /// What its number is, 0 if it takes none.
+    /// The number, 0 if it takes none.
     pub(super) amount: u64,
 }
 

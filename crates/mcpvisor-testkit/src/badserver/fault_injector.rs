@@ -1,4 +1,4 @@
-//! The faults that are armed, and how they reach the server.
+//! Holds the armed faults and injects them into the server.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use crate::stdio_server::{Request, Server, ServerHooks, ignore_sigterm};
 /// The tool that injects a fault once.
 const MISBEHAVE: &str = "misbehave";
 
-/// How a request continues after an injected fault.
+/// How a request continues after a fault.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AfterFault {
-    /// It is served, or the next fault strikes.
+    /// It is served, or the next fault is injected.
     Serve,
-    /// It gets nothing more.
+    /// Nothing more is sent for it.
     Stop,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct FaultInjector(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     faults: Mutex<Vec<Fault>>,
-    /// How often the tools were listed.
+    /// The number of tool listings so far.
     listings: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ impl FaultInjector {
         }))
     }
 
-    /// What strikes before the first message.
+    /// Injects the faults that precede the first message.
     pub(super) fn begin(&self) -> io::Result<()> {
         for fault in self.of(Moment::Start).iter().chain(&self.of(Moment::End)) {
             self.begin_with(*fault)?;
@@ -55,7 +55,7 @@ impl FaultInjector {
         match fault.kind {
             Kind::Banner => write_line("Welcome to mcpvisor-badserver! Listening on stdio…"),
             Kind::IgnoreSigterm => ignore_sigterm()?,
-            // The others are injected at their moment.
+            // The other faults are injected later.
             _ => {}
         }
         Ok(())
@@ -88,7 +88,7 @@ impl FaultInjector {
         }
     }
 
-    /// Performs the tool `misbehave`: a fault of calls strikes this one, any other is armed.
+    /// Runs the tool `misbehave`: a call fault affects this call, any other is armed.
     fn misbehave(&self, server: &Server, request: &Request) {
         let wanted = request.arguments()["fault"].as_str().unwrap_or_default();
         let fault = match wanted.parse::<Fault>() {

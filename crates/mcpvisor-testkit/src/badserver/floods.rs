@@ -1,4 +1,4 @@
-//! Faults of too much.
+//! Floods.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::fault_injector::AfterFault;
 use crate::stdio_server::output::write_bytes;
 use crate::stdio_server::{Request, Server};
 
-/// So much is written at once, in bytes.
+/// Bytes per write.
 const PIECE: usize = 64 * 1024;
 
 pub(super) fn inject(fault: Fault, _: &Server, _: &Request) -> Option<AfterFault> {

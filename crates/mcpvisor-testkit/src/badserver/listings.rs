@@ -1,4 +1,4 @@
-//! Faults of the list of tools.
+//! Faults of the tool list.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::fault_injector::AfterFault;
 use crate::stdio_server::tools::definition;
 use crate::stdio_server::{Request, Server};
 
-/// Strikes the listing of this number.
+/// Injects a fault into the listing with this number.
 pub(super) fn inject(fault: Fault, server: &Server, request: &Request, number: u64) -> AfterFault {
     let result = match fault.kind {
         Kind::EndlessCursor => page(number, format!("page {number}")),
@@ -32,7 +32,7 @@ pub(super) fn inject(fault: Fault, server: &Server, request: &Request, number: u
     AfterFault::Stop
 }
 
-/// A page with one tool of its own, and what comes after it.
+/// A page with one unique tool and the cursor of the next page.
 fn page(number: u64, next: String) -> Value {
     json!({ "tools": [tool(number)], "nextCursor": next })
 }

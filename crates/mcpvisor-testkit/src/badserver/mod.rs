@@ -1,9 +1,9 @@
 //! `mcpvisor-badserver`: an MCP server over stdio or HTTP with injected faults.
 //!
-//! Every fault is a named switch, so that any client can be tested with it; `docs/badserver.md` is
-//! its manual. It lives in the library because two binaries are made of it: the one that is
-//! installed, and the one that the specifications of this workspace start. What it does when no
-//! fault strikes over stdio is [`crate::stdio_server`]; over HTTP it is [`crate::http_server`].
+//! Every fault is a named switch, so that any client can be tested with it; the manual is
+//! `docs/badserver.md`. The code is in the library because two binaries use it: the one that is
+//! installed, and the one that the tests of this workspace start. Without a fault it behaves like
+//! [`crate::stdio_server`] over stdio, and like [`crate::http_server`] over HTTP.
 
 mod answers;
 mod deaths;
@@ -24,7 +24,7 @@ use options::{Http, Options, USAGE};
 use crate::http_server::{HttpServer, list_faults};
 use crate::stdio_server::{LINGER, Server, linger_if_requested};
 
-/// The program: reads the command line, then serves.
+/// The program: parses the command line, then serves.
 pub fn main() -> ExitCode {
     linger_if_requested();
     let done = match Options::parse(std::env::args().skip(1)) {
@@ -53,7 +53,7 @@ fn serve(armed: FaultInjector) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves until it is killed. Where, it says on stderr in its first line.
+/// Serves until it is killed. The first line on stderr is its URL.
 fn serve_http(http: Http) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -72,7 +72,7 @@ fn say(text: &str) -> io::Result<()> {
     io::stdout().write_all(text.as_bytes())
 }
 
-/// One line for each fault.
+/// The list of faults, one per line.
 fn list() -> String {
     let mut list = String::new();
     for entry in FAULTS {

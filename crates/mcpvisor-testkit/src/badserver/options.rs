@@ -14,7 +14,7 @@ An MCP server over stdio, or over Streamable HTTP, that misbehaves as it is told
 `misbehave` takes {\"fault\": \"NAME[=NUMBER]\"} and lets a fault strike that one call.
 ";
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Options {
     Help,
@@ -23,7 +23,7 @@ pub(super) enum Options {
     ServeHttp(Http),
 }
 
-/// A server over HTTP.
+/// Options of a server over HTTP.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Http {
     pub(super) address: SocketAddr,

@@ -1,4 +1,4 @@
-//! The answers of a well-behaved server: the handshake of either era, lists, and a few tools.
+//! The replies of a well-behaved server: the handshake of both eras, lists, and a few tools.
 
 use std::io;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::stdio_server::output::append_line;
 use crate::stdio_server::tools::{ask, definition, structured};
 use crate::stdio_server::{contents, greeting, prompt, resource, template};
 
-/// JSON-RPC: there is no such method.
+/// JSON-RPC: method not found.
 pub(super) const METHOD_NOT_FOUND: i32 = -32601;
-/// JSON-RPC: the parameters are wrong.
+/// JSON-RPC: invalid parameters.
 const INVALID_PARAMS: i32 = -32602;
 
-/// Each tool with what it takes, what it does, and whether it only reads.
+/// Each tool: its name, its parameters and effect, and whether it is read-only.
 const TOOLS: &[(&str, &str, bool)] = &[
     ("echo", "gives back its arguments", true),
     ("sleep", "{ms}: answers after that time", true),
@@ -89,7 +89,7 @@ pub(super) async fn answer(
     reply.result(&rpc.id, result).await
 }
 
-/// What every server of this kit answers in the same way.
+/// The replies that all servers of this kit have in common.
 fn plain(rpc: &RpcRequest) -> Option<Value> {
     let params = &rpc.params;
     Some(match rpc.method.as_str() {
@@ -123,7 +123,7 @@ async fn unknown(reply: Reply<'_>, rpc: &RpcRequest) -> io::Result<()> {
         .await
 }
 
-/// Refuses a request with a status and an error under its id.
+/// Refuses a request with an HTTP status and an error under its id.
 pub(super) async fn refuse_with(
     wire: &mut Wire,
     status: u16,
@@ -170,7 +170,7 @@ fn discovered() -> Value {
     })
 }
 
-/// Does what a tool does, without answering. Gives its result, or why there is none.
+/// Runs a tool without replying. Returns its result or an error.
 pub(super) fn perform(shared: &Shared, rpc: &RpcRequest) -> Result<Value, String> {
     let arguments = rpc.arguments();
     let text = |name: &str| arguments[name].as_str().unwrap_or_default();
@@ -233,7 +233,8 @@ async fn call(mut reply: Reply<'_>, shared: &Arc<Shared>, rpc: &RpcRequest) -> i
     reply.result(&rpc.id, result).await
 }
 
-/// Lets time pass for a call. False when it was cancelled meanwhile; an error when its client left.
+/// Delays a call. Returns false if it was cancelled meanwhile, and an error if the client
+/// disconnected.
 async fn waited(
     reply: &mut Reply<'_>,
     shared: &Shared,

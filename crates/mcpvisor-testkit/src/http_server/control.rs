@@ -1,4 +1,4 @@
-//! The server's handle: a test controls it and reads its record.
+//! The server's handle, with which a test controls it and reads its record.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use super::{HttpOptions, LostSession, other_origin};
 use crate::eventually::INTERVAL;
 use crate::eventually::eventually;
 
-/// The longest that the port of a stopped server may be taken when it resumes.
+/// How long the port of a stopped server may stay taken when it resumes.
 const PORT_TAKEN: Duration = Duration::from_secs(10);
 
-/// Queued commands for open streams; a stream that lags skips the oldest.
+/// Queued commands for open streams; a lagging stream skips the oldest.
 const STREAM_BUFFER: usize = 4_096;
 
-/// A server that runs until it is dropped. Clones are the same server.
+/// A server that runs until it is dropped. Clones refer to the same server.
 #[derive(Debug, Clone)]
 pub struct HttpServer(Arc<Owner>);
 
@@ -31,7 +31,7 @@ pub struct HttpServer(Arc<Owner>);
 struct Owner {
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// Nothing while it is stopped.
+    /// `None` while it is stopped.
     listener: tokio::sync::Mutex<Option<Listener>>,
     other_origin: AbortHandle,
 }
@@ -42,7 +42,7 @@ impl Drop for Owner {
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(super) struct Shared {
     options: Mutex<HttpOptions>,
@@ -50,7 +50,7 @@ pub(super) struct Shared {
     record: Mutex<Record>,
     streams: broadcast::Sender<StreamCommand>,
     frozen: watch::Sender<bool>,
-    /// A call was cancelled.
+    /// Notified when a call is cancelled.
     pub(super) cancellation: Notify,
     made: Instant,
     next: AtomicU64,
@@ -61,21 +61,21 @@ pub(super) struct Shared {
 struct State {
     sessions: HashSet<String>,
     armed: Vec<ArmedFault>,
-    /// Answers that wait for the client to resume their stream.
+    /// Replies that wait for the client to resume their stream.
     parked: HashMap<String, String>,
     cancelled: HashSet<String>,
-    /// In 2026-07-28: the header that the argument of a tool is.
+    /// In 2026-07-28: the header that mirrors a tool's argument.
     param_header: Option<String>,
-    /// In 2026-07-28: how long lists are good.
+    /// In 2026-07-28: the time to live of lists.
     ttl_ms: u64,
 }
 
 #[derive(Debug, Clone)]
 struct ArmedFault {
     fault: HttpFault,
-    /// The method of JSON-RPC, or of HTTP where there is none.
+    /// The JSON-RPC method, or the HTTP method if there is no message.
     on: String,
-    /// How often it strikes; nothing is for ever.
+    /// How many more requests it affects; `None` is unlimited.
     left: Option<u32>,
 }
 
@@ -121,24 +121,24 @@ impl HttpServer {
         })))
     }
 
-    /// Where it is reached.
+    /// The URL of the server.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.0.address)
     }
 
-    /// The address that it listens at.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Closes its port and every connection, as the end of its process would.
+    /// Closes its port and every connection, as if the process had ended.
     pub async fn stop(&self) {
         if let Some(listener) = self.0.listener.lock().await.take() {
             listener.close().await;
         }
     }
 
-    /// Closes its port and keeps its connections, as a server does that drains.
+    /// Closes its port and keeps its connections, like a draining server.
     pub async fn stop_listening(&self) {
         if let Some(listener) = self.0.listener.lock().await.as_ref() {
             listener.refuse();
@@ -147,7 +147,7 @@ impl HttpServer {
         eventually(Duration::from_secs(30), "a closed port", refused).await;
     }
 
-    /// Listens on its port again. Nothing is known of earlier sessions.
+    /// Listens on its port again. Earlier sessions are unknown.
     pub async fn resume(&self) {
         self.forget_sessions();
         let mut listener = self.0.listener.lock().await;
@@ -156,7 +156,7 @@ impl HttpServer {
         }
     }
 
-    /// Opens its port, which may be taken for a moment, as a server that is restarted would.
+    /// Opens its port, like a restarted server. The port may be taken for a moment.
     async fn reopen(&self) -> Listener {
         let until = Instant::now() + PORT_TAKEN;
         loop {
@@ -170,28 +170,28 @@ impl HttpServer {
         }
     }
 
-    /// Ends, and comes back on its port.
+    /// Stops, and resumes on the same port.
     pub async fn restart(&self) {
         self.stop().await;
         self.resume().await;
     }
 
-    /// From now on no session is known. Gives how many were.
+    /// Forgets all sessions. Returns how many there were.
     pub fn forget_sessions(&self) -> usize {
         std::mem::take(&mut self.0.shared.state().sessions).len()
     }
 
-    /// Says in another way that a session is lost.
+    /// Changes how the server reports a lost session.
     pub fn set_lost_session(&self, lost: LostSession) {
         lock(&self.0.shared.options).lost = lost;
     }
 
-    /// Reads and answers nothing while it is frozen, and closes nothing either.
+    /// While frozen, the server reads, answers and closes nothing.
     pub fn freeze(&self, frozen: bool) {
         self.0.shared.frozen.send_replace(frozen);
     }
 
-    /// Begins to arm a fault: `server.fault("http-404").on("tools/list").once()`.
+    /// Builds a fault: `server.fault("http-404").on("tools/list").once()`.
     #[track_caller]
     pub fn fault(&self, fault: &str) -> FaultBuilder<'_> {
         let fault = fault.parse();
@@ -199,7 +199,7 @@ impl HttpServer {
         self.fault_builder(fault)
     }
 
-    /// Begins to arm a fault.
+    /// Builds a fault.
     pub fn fault_builder(&self, fault: HttpFault) -> FaultBuilder<'_> {
         FaultBuilder {
             server: self,
@@ -208,7 +208,7 @@ impl HttpServer {
         }
     }
 
-    /// Takes all faults back, those of every connection too.
+    /// Disarms all faults and unfreezes the server.
     pub fn disarm(&self) {
         self.0.shared.state().armed.clear();
         self.freeze(false);
@@ -235,7 +235,7 @@ impl HttpServer {
         self.0.shared.streams.send(StreamCommand::Cut).unwrap_or(0)
     }
 
-    /// In 2026-07-28: from now on the argument of `marked` is another header.
+    /// In 2026-07-28: changes the header that mirrors the argument of `marked`.
     pub fn rename_param_header(&self, header: &str) {
         self.0.shared.state().param_header = Some(header.to_owned());
     }
@@ -245,42 +245,42 @@ impl HttpServer {
         self.0.shared.state().ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// What was wrong with requests of 2026-07-28: metadata and headers that are missing or differ.
+    /// Protocol errors in requests of 2026-07-28: missing or mismatched metadata and headers.
     pub fn complaints(&self) -> Vec<String> {
         self.0.shared.record().complaints.clone()
     }
 
-    /// Calls at work whose clients left before the answer.
+    /// The number of running calls whose clients disconnected before the reply.
     pub fn abandoned_calls(&self) -> u64 {
         self.0.shared.record().abandoned_calls
     }
 
-    /// The server streams that are open now.
+    /// The number of open server streams.
     pub fn open_streams(&self) -> usize {
         self.0.shared.streams.receiver_count()
     }
 
-    /// The sessions that are open now.
+    /// The number of open sessions.
     pub fn open_sessions(&self) -> usize {
         self.0.shared.state().sessions.len()
     }
 
-    /// Connections that were accepted.
+    /// The number of accepted connections.
     pub fn connects(&self) -> u64 {
         self.0.shared.record().connects
     }
 
-    /// Connections that are open now.
+    /// The number of open connections.
     pub fn open_connections(&self) -> u64 {
         self.0.shared.record().open
     }
 
-    /// Sessions that were ever opened.
+    /// The number of sessions ever opened.
     pub fn sessions_opened(&self) -> u64 {
         self.0.shared.record().sessions_opened
     }
 
-    /// Sessions that a client ended with DELETE.
+    /// The number of sessions that a client ended with DELETE.
     pub fn sessions_deleted(&self) -> u64 {
         self.0.shared.record().sessions_deleted
     }
@@ -298,18 +298,18 @@ impl HttpServer {
         record.injected.get(method).copied().unwrap_or(0)
     }
 
-    /// All HTTP requests, in the order in which they came.
+    /// All HTTP requests, in order of arrival.
     pub fn received(&self) -> Vec<Received> {
         self.0.shared.record().received.clone()
     }
 
-    /// How often the side effect of this key ran.
+    /// How often the side effect with this key ran.
     pub fn runs(&self, key: &str) -> u64 {
         let record = self.0.shared.record();
         record.runs.get(key).copied().unwrap_or(0)
     }
 
-    /// Side effects that ran, of all keys.
+    /// The number of side effects that ran, over all keys.
     pub fn all_runs(&self) -> u64 {
         self.0.shared.record().runs.values().sum()
     }
@@ -321,13 +321,13 @@ impl HttpServer {
         twice.map(|(key, _)| key.clone()).collect()
     }
 
-    /// What clients sent to the other origin, as it came.
+    /// What clients sent to the other origin, verbatim.
     pub fn other_origin_received(&self) -> Vec<String> {
         self.0.shared.record().other_origin.clone()
     }
 }
 
-/// A fault that is about to be armed.
+/// A fault that is not armed yet.
 #[derive(Debug)]
 #[must_use = "a fault strikes once it is armed with `once`, `times` or `for_ever`"]
 pub struct FaultBuilder<'a> {
@@ -337,24 +337,24 @@ pub struct FaultBuilder<'a> {
 }
 
 impl FaultBuilder<'_> {
-    /// Affects requests of this method, of JSON-RPC, or of HTTP where there is no message. Without
-    /// it, tool calls are affected; `*` is every request except the handshake.
+    /// Affects requests of this JSON-RPC method, or of this HTTP method if there is no message. The
+    /// default is tool calls; `*` is every request except the handshake.
     pub fn on(mut self, method: &str) -> Self {
         method.clone_into(&mut self.on);
         self
     }
 
-    /// Strikes the next one.
+    /// Affects the next request.
     pub fn once(self) {
         self.arm(Some(1));
     }
 
-    /// Affects this many of the next requests.
+    /// Affects this many requests.
     pub fn times(self, times: u32) {
         self.arm(Some(times));
     }
 
-    /// Strikes all from now on.
+    /// Affects all requests from now on.
     pub fn for_ever(self) {
         self.arm(None);
     }
@@ -391,7 +391,7 @@ impl Shared {
         &self.frozen
     }
 
-    /// The header that the argument of a tool is.
+    /// The header that mirrors a tool's argument.
     pub(super) fn param_header(&self) -> String {
         let header = self.state().param_header.clone();
         header.unwrap_or_else(|| "Region".to_owned())
@@ -401,18 +401,18 @@ impl Shared {
         self.state().ttl_ms
     }
 
-    /// Waits while nothing is read and answered.
+    /// Waits while the server is frozen.
     pub(super) async fn thawed(&self) {
         let mut frozen = self.frozen.subscribe();
         let _ = frozen.wait_for(|frozen| !frozen).await;
     }
 
-    /// Milliseconds since the server was made.
+    /// Milliseconds since the server was created.
     pub(super) fn at_ms(&self) -> u64 {
         u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A name that was never given before.
+    /// A unique name with this prefix.
     pub(super) fn fresh(&self, prefix: &str) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("{prefix}-{}-{number}", std::process::id())
@@ -429,14 +429,14 @@ impl Shared {
         self.state().sessions.contains(session)
     }
 
-    /// Whether there was such a session.
+    /// Deletes a session. Returns whether it existed.
     pub(super) fn delete_session(&self, session: &str) -> bool {
         let known = self.state().sessions.remove(session);
         self.record().sessions_deleted += u64::from(known);
         known
     }
 
-    /// The fault that strikes a request of this method, if one does.
+    /// The fault for a request of this method, if one is armed.
     pub(super) fn take_fault(&self, method: &str) -> Option<HttpFault> {
         let handshake = matches!(method, "initialize" | "server/discover");
         let mut state = self.state();
@@ -452,7 +452,7 @@ impl Shared {
         Some(fault)
     }
 
-    /// Keeps an answer until its stream is resumed after this event.
+    /// Stores a reply until its stream is resumed after this event.
     pub(super) fn park(&self, event: &str, answer: String) {
         self.state().parked.insert(event.to_owned(), answer);
     }

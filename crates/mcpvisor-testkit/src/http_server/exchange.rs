@@ -1,4 +1,4 @@
-//! One HTTP request and its answer, when nothing goes wrong with it.
+//! One HTTP request and its reply, without faults.
 
 use std::io;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use super::record::Received;
 use super::wire::{Request, Wire};
 use super::{HttpEra, LostSession, ReplyKind, answers, inject, modern, streams};
 
-/// The header that names a session.
+/// The session id header.
 pub(super) const SESSION: &str = "mcp-session-id";
 
 /// The revision without sessions.
 const MODERN: &str = "2026-07-28";
 
-/// A request of JSON-RPC, and the session that it came with.
+/// A JSON-RPC request and its session.
 #[derive(Debug, Clone)]
 pub(super) struct RpcRequest {
     pub(super) id: Value,
     pub(super) method: String,
     pub(super) params: Value,
-    /// Whether it is one of 2026-07-28.
+    /// Whether it uses 2026-07-28.
     pub(super) modern: bool,
     /// The path and all headers of the request, as text.
     pub(super) head: String,
 }
 
 impl RpcRequest {
-    /// The tool that is called; empty if none is.
+    /// The called tool; empty if it is not a call.
     pub(super) fn tool(&self) -> &str {
         match self.method.as_str() {
             "tools/call" => self.params["name"].as_str().unwrap_or_default(),
@@ -81,7 +81,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Takes a notification, or an answer of the client's.
+/// Handles a notification, or a reply from the client.
 async fn notified(
     wire: &mut Wire,
     shared: &Shared,
@@ -140,7 +140,7 @@ async fn delete(wire: &mut Wire, shared: &Shared, request: &Request) -> io::Resu
     wire.answer(status, &[], b"").await
 }
 
-/// How to reject a request whose session is unknown; nothing if the session is known.
+/// How to reject a request with an unknown session; `None` if the session is known.
 pub(super) fn lost(shared: &Shared, request: &Request, method: &str) -> Option<LostSession> {
     let options = shared.options();
     if !options.sessions || method == "initialize" || options.era == HttpEra::Modern {
@@ -149,7 +149,7 @@ pub(super) fn lost(shared: &Shared, request: &Request, method: &str) -> Option<L
     match request.header(SESSION) {
         Some(session) if shared.knows_session(session) => None,
         Some(_) => Some(options.lost),
-        // A client without a session id did not lose a session.
+        // A client without a session id has not lost a session.
         None => Some(LostSession::BadRequest),
     }
 }
@@ -182,14 +182,14 @@ pub(super) async fn reject_lost_session(
     }
 }
 
-/// The answer to a request as it is sent: at once, or as a stream that began before.
+/// The reply to a request: a single body, or a stream that has already started.
 #[derive(Debug)]
 pub(super) struct Reply<'a> {
     wire: &'a mut Wire,
     kind: ReplyKind,
     began: bool,
     session: Option<String>,
-    /// The id that the stream begins with.
+    /// The event id that the stream starts with.
     resume_from: Option<String>,
 }
 
@@ -204,17 +204,17 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Begins the stream with an id to resume it from.
+    /// Starts the stream with an event id, from which it can be resumed.
     pub(super) fn resumable(&mut self, id: String) {
         self.resume_from = Some(id);
     }
 
-    /// Names a new session in the head.
+    /// Adds a new session id to the head.
     pub(super) fn session(&mut self, session: String) {
         self.session = Some(session);
     }
 
-    /// Begins the stream, where there will be one.
+    /// Starts the stream, if the reply is one.
     pub(super) async fn begin(&mut self) -> io::Result<()> {
         if self.kind == ReplyKind::Json || self.began {
             return Ok(());
@@ -231,7 +231,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Sends a notification before the answer, which makes a stream of it.
+    /// Sends a notification before the reply, which turns the reply into a stream.
     pub(super) async fn notify(&mut self, method: &str, params: Value) -> io::Result<()> {
         self.kind = ReplyKind::Sse;
         self.begin().await?;
@@ -256,7 +256,7 @@ impl<'a> Reply<'a> {
         self.body(&message.to_string()).await
     }
 
-    /// Sends the text of a message as the whole answer, or as the last event of it.
+    /// Sends a message as the whole reply, or as the last event of the stream.
     pub(super) async fn body(&mut self, text: &str) -> io::Result<()> {
         self.begin().await?;
         if self.began {
@@ -267,14 +267,14 @@ impl<'a> Reply<'a> {
         self.wire.answer(200, &headers, text.as_bytes()).await
     }
 
-    /// Ends without an answer.
+    /// Ends without a reply.
     pub(super) async fn nothing(mut self) -> io::Result<()> {
         self.kind = ReplyKind::Sse;
         self.begin().await?;
         self.wire.end().await
     }
 
-    /// Waits until the client leaves.
+    /// Waits until the client disconnects.
     pub(super) async fn client_closed(&mut self) {
         self.wire.client_closed().await;
     }

@@ -1,4 +1,4 @@
-//! The faults of HTTP: what they are called and what their number means.
+//! The HTTP faults: their names and the meaning of their number.
 
 use std::str::FromStr;
 
@@ -47,10 +47,10 @@ pub(super) enum Kind {
     FloodRequests,
 }
 
-/// What a fault's number means, and what it is when it is left out.
+/// What a fault's number means, and its default.
 type Number = (&'static str, u64);
 
-/// All faults: kind, name, number, and what it does.
+/// All faults: kind, name, number, and description.
 #[rustfmt::skip]
 const FAULTS: &[(Kind, &str, Option<Number>, &str)] = {
     use Kind::*;
@@ -102,11 +102,11 @@ const FAULTS: &[(Kind, &str, Option<Number>, &str)] = {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpFault {
     pub(super) kind: Kind,
-    /// What its number is, 0 if it takes none.
+    /// The number, 0 if it takes none.
     pub(super) amount: u64,
 }
 
-/// Each fault as it is written on a command line, and what it does.
+/// Each fault in command-line syntax, with its description.
 pub fn list_faults() -> Vec<(String, &'static str)> {
     let faults = FAULTS.iter();
     let usage = |name: &str, number: &Option<Number>| match number {

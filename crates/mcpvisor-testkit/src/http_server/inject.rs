@@ -1,4 +1,4 @@
-//! The faults at work.
+//! Injects the faults.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::modern::HEADER_MISMATCH;
 use super::wire::Wire;
 use crate::stdio_server::tools::structured;
 
-/// An id that no client reaches by counting.
+/// A request id that no client reaches by counting.
 const NOBODYS_ID: u64 = 4_000_000_007;
 
-/// So much is written at once of what has no end, in bytes.
+/// Bytes per write of an endless body.
 const PIECE: usize = 64 * 1024;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const EVENTS: (&str, &str) = ("content-type", "text/event-stream");
 
-/// The connection is at its end.
+/// Ends the connection.
 fn over() -> io::Result<()> {
     Err(io::ErrorKind::ConnectionAborted.into())
 }
 
-/// Performs the tool `misbehave`: a fault strikes this one call.
+/// Runs the tool `misbehave`: injects a fault into this call.
 pub(super) async fn misbehave(
     wire: &mut Wire,
     shared: &Arc<Shared>,
@@ -167,7 +167,7 @@ pub(super) async fn plain(wire: &mut Wire, shared: &Shared, fault: HttpFault) ->
             let status = u16::try_from(fault.amount).unwrap_or(500);
             wire.answer(status, &[], b"something is wrong here").await
         }
-        // The others need a request to answer.
+        // The other faults need a request to answer.
         _ => wire.answer(500, &[], b"this fault needs a request").await,
     }
 }
@@ -177,13 +177,13 @@ fn error(message: &str) -> String {
     json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string()
 }
 
-/// The correct answer to a request with an injected fault.
+/// The correct reply to a request with an injected fault.
 fn good(rpc: &RpcRequest) -> String {
     let result = structured(json!({ "fine": true }));
     json!({ "jsonrpc": "2.0", "id": rpc.id, "result": result }).to_string()
 }
 
-/// An answer that is whole, but odd.
+/// A complete but unusual reply.
 fn odd(fault: HttpFault, rpc: &RpcRequest) -> String {
     let amount = usize::try_from(fault.amount).unwrap_or(usize::MAX);
     let with = |value: &str| {
@@ -199,8 +199,8 @@ fn odd(fault: HttpFault, rpc: &RpcRequest) -> String {
     }
 }
 
-/// An answer with much in it, written piece by piece: a test that looks at the memory of its process
-/// must not find the answer in it because of us.
+/// A large reply, written in pieces. The server must not hold it in memory, because tests measure
+/// the memory of this process.
 async fn large(
     wire: &mut Wire,
     shared: &Shared,
@@ -236,7 +236,7 @@ async fn large(
     wire.write(closing.as_bytes()).await
 }
 
-/// An answer that breaks off, or never ends.
+/// A reply that breaks off, or never ends.
 async fn broken(
     wire: &mut Wire,
     shared: &Arc<Shared>,
@@ -301,7 +301,7 @@ async fn broken(
     }
 }
 
-/// Writes the beginning of an answer, then more of it for as long as anybody reads.
+/// Writes the beginning of a reply, then more of it for as long as the client reads.
 async fn endless(wire: &mut Wire, kind: (&str, &str), prefix: &str) -> io::Result<()> {
     wire.begin(200, &[kind]).await?;
     wire.chunk(format!(r#"{prefix}{{"jsonrpc":"2.0","filling":""#).as_bytes())
@@ -312,7 +312,7 @@ async fn endless(wire: &mut Wire, kind: (&str, &str), prefix: &str) -> io::Resul
     }
 }
 
-/// A flood of unrequested messages, then the answer.
+/// A flood of unsolicited messages, then the reply.
 async fn flood(wire: &mut Wire, fault: HttpFault, rpc: &RpcRequest) -> io::Result<()> {
     wire.begin(200, &[EVENTS]).await?;
     let mut piece = String::with_capacity(PIECE + 1024);

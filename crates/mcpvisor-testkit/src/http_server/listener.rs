@@ -1,4 +1,4 @@
-//! The port of the server and the connections that came in on it.
+//! The server's port and its accepted connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use super::control::Shared;
 use super::exchange;
 use super::wire::Wire;
 
-/// Connections that may wait to be accepted.
+/// Pending connections in the accept queue.
 const BACKLOG: u32 = 1_024;
 
 /// An open port. Dropping it closes the port and all connections.
@@ -28,7 +28,7 @@ pub(super) struct Listener {
 impl Listener {
     pub(super) async fn open(address: SocketAddr, shared: &Arc<Shared>) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
-        // Old connections of a port do not keep its next server from listening.
+        // Old connections of the port must not prevent the next server from listening.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG)?;
@@ -54,7 +54,7 @@ impl Listener {
         self.refuse.notify_one();
     }
 
-    /// Closes the port and every connection, and waits until they are.
+    /// Closes the port and every connection, and waits until they are closed.
     pub(super) async fn close(mut self) {
         drop(self.close.take());
         let _ = (&mut self.task).await;
@@ -91,7 +91,7 @@ async fn accept(
     connections.shutdown().await;
 }
 
-/// The next connection, if the port is open.
+/// The next connection; waits forever if the port is closed.
 async fn next(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
     match listener {
         Some(listener) => listener.accept().await,
@@ -121,7 +121,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// Counts a connection as long as it is open.
+/// Counts a connection while it is open.
 struct Open<'a>(&'a Shared);
 
 impl<'a> Open<'a> {
@@ -139,7 +139,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Waits until nothing more is to be read.
+/// Waits until the server is frozen.
 async fn frozen(shared: &Shared) {
     let mut frozen = shared.frozen().subscribe();
     let _ = frozen.wait_for(|frozen| *frozen).await;

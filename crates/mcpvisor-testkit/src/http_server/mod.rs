@@ -1,10 +1,10 @@
-//! An MCP server over Streamable HTTP with injected faults, for specifications.
+//! An MCP server over Streamable HTTP with injected faults, for tests.
 //!
-//! It runs in the test's own process on a port of its own and is controlled while it serves:
-//! forget its sessions, freeze, stop, come back on its port, inject a fault. It counts what it
-//! saw: connections, sessions, requests, and how often each side effect ran. HTTP is written by hand,
-//! because its faults must be exact: which bytes are sent, which are withheld, and when the socket
-//! closes. `mcpvisor-badserver --http` is the same server as a program.
+//! It runs in the test's own process on its own port. A test controls it while it serves: it can
+//! forget its sessions, freeze, stop, resume on its port, or inject a fault. It counts connections,
+//! sessions, requests, and how often each side effect ran. HTTP is implemented by hand, because the
+//! faults must be exact: which bytes are sent, which are withheld, and when the socket closes.
+//! `mcpvisor-badserver --http` is the same server as a program.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -35,30 +35,30 @@ pub use control::{FaultBuilder, HttpServer};
 pub use fault::{HttpFault, list_faults};
 pub use record::Received;
 
-/// How a server answers when nothing is wrong with it.
+/// How a server without faults replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyKind {
     /// One JSON body.
     Json,
-    /// A stream of events that ends with the answer.
+    /// An event stream that ends with the reply.
     Sse,
 }
 
-/// The revisions of the protocol that a server speaks.
+/// The protocol revisions that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpEra {
-    /// `initialize` alone.
+    /// Only `initialize`.
     Legacy,
-    /// 2026-07-28 alone.
+    /// Only 2026-07-28.
     Modern,
-    /// Both, whichever the client begins with.
+    /// Both; the client's first request decides.
     Both,
 }
 
-/// How a server says that it does not know a session.
+/// How a server reports an unknown session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostSession {
-    /// 404, as the protocol wants it.
+    /// 404, as the protocol requires.
     NotFound,
     /// 400 with a text in a JSON-RPC error without an id, as `server-everything` does.
     BadRequest,
@@ -68,27 +68,27 @@ pub enum LostSession {
     Answer,
 }
 
-/// What kind of server it is.
+/// The options of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpOptions {
-    /// How it answers.
+    /// How it replies.
     pub reply: ReplyKind,
     /// Which revisions it speaks.
     pub era: HttpEra,
-    /// Whether it gives out session ids, in the revisions that have them.
+    /// Whether it assigns session ids, in the revisions that have them.
     pub sessions: bool,
-    /// How it says that it does not know one.
+    /// How it reports an unknown session.
     pub lost: LostSession,
-    /// Whether it offers a server stream (GET), apart from the answers.
+    /// Whether it offers a server stream (GET).
     pub stream: bool,
-    /// Whether streams of events begin with an id from which they could be resumed.
+    /// Whether event streams start with an id from which they can be resumed.
     pub resumable: bool,
-    /// Whether small packets leave at once. Without it answers may wait for the client's
-    /// acknowledgement, as with a server that does not think of it.
+    /// Whether small packets are sent immediately (`TCP_NODELAY`). Without it, replies may wait for
+    /// the client's acknowledgement.
     pub nodelay: bool,
-    /// Keep-alive timeout of idle connections, as exact as that of uvicorn.
+    /// Keep-alive timeout of idle connections, as exact as uvicorn's.
     pub keep_alive: Option<Duration>,
-    /// The seconds that `Keep-Alive: timeout` announces.
+    /// The `Keep-Alive: timeout` that it announces, in seconds.
     pub announced: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl Default for HttpOptions {
 }
 
 impl HttpOptions {
-    /// Answers with streams of events.
+    /// Replies with event streams.
     pub fn sse() -> Self {
         Self {
             reply: ReplyKind::Sse,
@@ -117,7 +117,7 @@ impl HttpOptions {
         }
     }
 
-    /// Answers with streams of events that name an id to resume them from.
+    /// Replies with event streams that can be resumed.
     pub fn resumable() -> Self {
         Self {
             resumable: true,
@@ -125,7 +125,7 @@ impl HttpOptions {
         }
     }
 
-    /// Speaks 2026-07-28 alone, which has no sessions.
+    /// Speaks only 2026-07-28, which has no sessions.
     pub fn modern() -> Self {
         Self {
             era: HttpEra::Modern,
@@ -134,7 +134,7 @@ impl HttpOptions {
         }
     }
 
-    /// Gives out no session ids.
+    /// Assigns no session ids.
     pub fn without_sessions() -> Self {
         Self {
             sessions: false,
@@ -142,7 +142,7 @@ impl HttpOptions {
         }
     }
 
-    /// The same, but it says in this way that a session is lost.
+    /// The same options, but lost sessions are reported in this way.
     #[must_use]
     pub fn lost(mut self, lost: LostSession) -> Self {
         self.lost = lost;

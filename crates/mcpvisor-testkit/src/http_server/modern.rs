@@ -1,5 +1,5 @@
-//! What is different in 2026-07-28: what every request says of itself, the one that listens, lists
-//! with a time to live, and arguments that are headers too.
+//! The differences in 2026-07-28: request metadata, the listening request, lists with a time to
+//! live, and arguments that are mirrored in headers.
 
 use std::io;
 
@@ -16,15 +16,15 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// JSON-RPC: the parameters are wrong.
+/// JSON-RPC: invalid parameters.
 const INVALID_PARAMS: i32 = -32602;
-/// The protocol: what the headers say is not what the body says.
+/// The protocol: headers and body differ.
 pub(super) const HEADER_MISMATCH: i32 = -32020;
 
-/// The tool whose argument is a header too.
+/// The tool whose argument is mirrored in a header.
 pub(super) const HEADER_TOOL: &str = "with_header";
 
-/// The code for what is wrong with a request, and the same for people.
+/// The error code and text for an invalid request.
 pub(super) fn complaint(
     shared: &Shared,
     request: &Request,
@@ -52,7 +52,7 @@ pub(super) fn complaint(
     })
 }
 
-/// What a request is about.
+/// The name of the tool, prompt or resource in a request.
 fn name(rpc: &RpcRequest) -> Option<&str> {
     match rpc.method.as_str() {
         "tools/call" | "prompts/get" => rpc.params["name"].as_str(),
@@ -66,7 +66,7 @@ fn header_argument(rpc: &RpcRequest) -> Option<&str> {
     argument.filter(|_| rpc.tool() == HEADER_TOOL)
 }
 
-/// The tool whose argument is a header of this name too.
+/// A tool whose argument is mirrored in this header.
 fn header_tool(mark: &str) -> Value {
     let mut tool = definition(
         HEADER_TOOL,
@@ -78,7 +78,7 @@ fn header_tool(mark: &str) -> Value {
     tool
 }
 
-/// Gives the result of a list what only this revision has.
+/// Adds the fields of this revision to the result of a list.
 pub(super) fn add_modern_fields(shared: &Shared, rpc: &RpcRequest, result: &mut Value) {
     if !rpc.method.ends_with("/list") {
         return;
@@ -92,7 +92,7 @@ pub(super) fn add_modern_fields(shared: &Shared, rpc: &RpcRequest, result: &mut 
     }
 }
 
-/// Tells of changes until the client leaves or the stream is ended.
+/// Sends change notifications until the client disconnects or the stream is ended.
 pub(super) async fn listen(wire: &mut Wire, shared: &Shared, rpc: &RpcRequest) -> io::Result<()> {
     let mut commands = shared.streams();
     let meta = json!({ SUBSCRIPTION: rpc.id });

@@ -1,4 +1,4 @@
-//! Another origin, to which a redirect may lead: it writes down every byte that it gets.
+//! Another origin as the target of redirects. It records every byte it receives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::task::AbortHandle;
 
 use super::control::Shared;
 
-/// A client that is silent for this long has sent its whole request.
+/// After this silence, the client's request counts as complete.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Opens the other origin, until what it returns is used.
+/// Opens the other origin. It runs until the returned handle aborts it.
 pub(super) async fn open(shared: &Arc<Shared>) -> std::io::Result<AbortHandle> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let _ = shared.other_origin.set(listener.local_addr()?);

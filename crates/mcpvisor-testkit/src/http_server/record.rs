@@ -1,4 +1,4 @@
-//! What the server saw and did.
+//! The server's record of requests and side effects.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct Received {
     pub id: Value,
     /// All headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// When it came, in milliseconds since the server was made.
+    /// Arrival time, in milliseconds since the server was created.
     pub at_ms: u64,
 }
 
@@ -29,23 +29,22 @@ impl Received {
     }
 }
 
-/// Everything since the server was made.
+/// Everything since the server was created.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     pub(super) connects: u64,
-    /// Connections that are open now.
     pub(super) open: u64,
     pub(super) sessions_opened: u64,
     pub(super) sessions_deleted: u64,
     pub(super) received: Vec<Received>,
     /// Faults injected into requests of each method.
     pub(super) injected: BTreeMap<String, u64>,
-    /// What was wrong with requests of 2026-07-28.
+    /// Protocol errors in requests of 2026-07-28.
     pub(super) complaints: Vec<String>,
-    /// Calls whose clients left before the answer.
+    /// Calls whose clients disconnected before the reply.
     pub(super) abandoned_calls: u64,
     /// How often each side effect ran.
     pub(super) runs: BTreeMap<String, u64>,
-    /// What was received at the other origin, as it came.
+    /// What the other origin received, verbatim.
     pub(super) other_origin: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The streams that a client opens with GET: the server's own, and answers that are resumed.
+//! The streams that a client opens with GET: the server's own stream, and resumed replies.
 
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) async fn open(
     wire.end().await
 }
 
-/// Forwards messages until the stream is ended. An error when the client closed the connection.
+/// Forwards messages until the stream is ended. Fails when the client closes the connection.
 pub(super) async fn follow(
     wire: &mut Wire,
     commands: &mut Receiver<StreamCommand>,

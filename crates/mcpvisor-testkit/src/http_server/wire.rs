@@ -1,11 +1,11 @@
-//! HTTP/1.1 as bytes: one request in, one answer out, as exact as a fault needs it.
+//! HTTP/1.1 as bytes: one request in, one reply out, with the precision that faults need.
 
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A request may be this long, head and body together.
+/// Maximum length of a request, head and body together.
 const MAX_REQUEST: usize = 64 * 1024 * 1024;
 
 /// One request of a client.
@@ -13,7 +13,7 @@ const MAX_REQUEST: usize = 64 * 1024 * 1024;
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
-    /// Names in lower case, in the order in which they came.
+    /// Names in lower case, in order of arrival.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
@@ -30,7 +30,7 @@ impl Request {
 pub(super) struct Wire {
     stream: TcpStream,
     read: Vec<u8>,
-    /// The seconds that every head announces.
+    /// The `Keep-Alive: timeout` in every head, in seconds.
     announced: Option<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Wire {
         }
     }
 
-    /// The next request, or nothing when the client left.
+    /// The next request, or `None` when the client has disconnected.
     pub(super) async fn request(&mut self) -> io::Result<Option<Request>> {
         let end = loop {
             if let Some(end) = find(&self.read, b"\r\n\r\n") {
@@ -106,7 +106,7 @@ impl Wire {
         Ok(self.stream.read_buf(&mut self.read).await? > 0)
     }
 
-    /// A whole answer. The connection may be used again.
+    /// Writes a complete reply. The connection can be reused.
     pub(super) async fn answer(
         &mut self,
         status: u16,
@@ -119,7 +119,7 @@ impl Wire {
         self.write(&bytes).await
     }
 
-    /// The head of an answer whose body has this length, whatever is sent of it.
+    /// Writes the head of a reply with this `Content-Length`, however much of the body follows.
     pub(super) async fn announce(
         &mut self,
         status: u16,
@@ -131,7 +131,7 @@ impl Wire {
         self.write(&bytes).await
     }
 
-    /// The head of an answer in chunks.
+    /// Writes the head of a chunked reply.
     pub(super) async fn begin(&mut self, status: u16, headers: &[(&str, &str)]) -> io::Result<()> {
         let bytes = self.head(status, headers, &[("transfer-encoding", "chunked")]);
         self.write(&bytes).await
@@ -141,14 +141,14 @@ impl Wire {
         self.write(&chunk(bytes)).await
     }
 
-    /// The last chunk of an answer and its end, in one piece as most servers send them.
+    /// Writes the last chunk of a reply and its end in one packet, as most servers do.
     pub(super) async fn last_chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut chunk = chunk(bytes);
         chunk.extend_from_slice(LAST);
         self.write(&chunk).await
     }
 
-    /// The end of an answer in chunks.
+    /// Ends a chunked reply.
     pub(super) async fn end(&mut self) -> io::Result<()> {
         self.write(LAST).await
     }
@@ -169,7 +169,7 @@ impl Wire {
         head.into_bytes()
     }
 
-    /// Waits until the client leaves.
+    /// Waits until the client disconnects.
     pub(super) async fn client_closed(&mut self) {
         loop {
             match self.more().await {
@@ -220,7 +220,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted)
 }
 
-/// Ends an answer in chunks.
+/// The end of a chunked reply.
 const LAST: &[u8] = b"0\r\n\r\n";
 
 fn chunk(bytes: &[u8]) -> Vec<u8> {

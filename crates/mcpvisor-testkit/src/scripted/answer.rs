@@ -1,6 +1,6 @@
-//! What an ordinary server would answer to a request, given what its script lists.
+//! The replies of an ordinary server, given the lists of its script.
 //!
-//! Nothing here waits, sends or misbehaves: that is [`super::Behaviour`]'s.
+//! Nothing here waits, sends or misbehaves: that is part of [`super::Behaviour`].
 
 use rmcp::model::{
     CallToolResult, CompleteResult, CompletionInfo, ErrorCode, ErrorData, GetPromptResult,

@@ -1,7 +1,7 @@
 //! What a scripted server does with one message: a list of steps.
 //!
-//! A behaviour is made with a constructor that says how it answers, and refined by methods that say
-//! what comes before and after. Performing the steps is the session's.
+//! A constructor of [`Behaviour`] chooses the reply; methods add steps before and after it. The
+//! session performs the steps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,15 +34,15 @@ impl fmt::Debug for Plan {
 
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    /// Lets time pass.
+    /// Waits for this time.
     Wait(Duration),
-    /// Waits for the control to release one held message.
+    /// Waits until the control releases one held message.
     Hold,
-    /// Sends one progress notification, if the request asked for them.
+    /// Sends one progress notification, if the request has a progress token.
     Progress(f64),
     /// Sends a notification.
     Notify(Box<ServerNotification>),
-    /// Answers, under the id of the request or another one.
+    /// Replies, under the id of the request or another one.
     Reply(Reply, Option<RequestId>),
     /// Ends the connection.
     End,
@@ -50,7 +50,7 @@ pub(super) enum Step {
 
 #[derive(Debug, Clone)]
 pub(super) enum Reply {
-    /// What an ordinary server would answer.
+    /// The reply of an ordinary server.
     Ordinary,
     Result(Box<ServerResult>),
     Error(ErrorData),
@@ -65,42 +65,42 @@ impl Behaviour {
         Self::steps([Step::Reply(reply, None)])
     }
 
-    /// Answers as an ordinary server would: a tool gives back its arguments, a list its items.
+    /// Replies as an ordinary server would: a tool returns its arguments, a list its items.
     pub fn answer() -> Self {
         Self::reply(Reply::Ordinary)
     }
 
-    /// Answers with this result.
+    /// Replies with this result.
     pub fn answer_with(result: impl Into<ServerResult>) -> Self {
         Self::reply(Reply::Result(Box::new(result.into())))
     }
 
-    /// Answers with a result whose `isError` is set.
+    /// Replies with a result whose `isError` is set.
     pub fn tool_error(text: impl Into<String>) -> Self {
         Self::answer_with(CallToolResult::error(vec![ContentBlock::text(text)]))
     }
 
-    /// Answers with a JSON-RPC error.
+    /// Replies with a JSON-RPC error.
     pub fn error(error: ErrorData) -> Self {
         Self::reply(Reply::Error(error))
     }
 
-    /// Does nothing, ever.
+    /// Never replies.
     pub fn silence() -> Self {
         Self::steps([])
     }
 
-    /// Ends the connection without an answer.
+    /// Ends the connection without a reply.
     pub fn end() -> Self {
         Self::steps([Step::End])
     }
 
-    /// Decides when the message arrives, by its number, generation or arguments.
+    /// Chooses when the message arrives, by its number, generation or arguments.
     pub fn choose(choice: impl Fn(&Incoming) -> Self + Send + Sync + 'static) -> Self {
         Self(Plan::Choose(Arc::new(choice)))
     }
 
-    /// The first `times` messages, over all generations, get `first`; the later ones `then`.
+    /// The first `times` messages, over all generations, get `first`; later ones get `then`.
     pub fn first(times: usize, first: Self, then: Self) -> Self {
         Self::choose(move |incoming| {
             if incoming.nth <= times {
@@ -111,20 +111,20 @@ impl Behaviour {
         })
     }
 
-    /// Lets this time pass first.
+    /// Waits for this time first.
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         self.preceded_by([Step::Wait(delay)])
     }
 
-    /// Waits first until [`super::ScriptedControl::release`] lets it go on.
+    /// Waits first until [`super::ScriptedControl::release`] releases it.
     #[must_use]
     pub fn held(self) -> Self {
         self.preceded_by([Step::Hold])
     }
 
-    /// Sends progress first, `times` times, each `every` after the last; then goes on after
-    /// another `every`.
+    /// Sends progress first, `times` times at intervals of `every`; continues after another
+    /// `every`.
     #[must_use]
     pub fn with_progress(self, times: u32, every: Duration) -> Self {
         let mut steps = Vec::new();
@@ -147,13 +147,13 @@ impl Behaviour {
         self.followed_by(|_| vec![Step::End])
     }
 
-    /// Answers a second time.
+    /// Replies a second time.
     #[must_use]
     pub fn twice(self) -> Self {
         self.followed_by(|steps| steps.to_vec())
     }
 
-    /// Answers under this id instead of the request's own.
+    /// Replies under this id instead of the request's own.
     #[must_use]
     pub fn under_id(self, id: RequestId) -> Self {
         self.map(move |steps| {
@@ -174,7 +174,7 @@ impl Behaviour {
         self.map(move |steps| steps.extend(then(steps)))
     }
 
-    /// Changes the steps, now or once they are chosen.
+    /// Changes the steps, now or when they are chosen.
     fn map(self, change: impl Fn(&mut Vec<Step>) + Send + Sync + 'static) -> Self {
         match self.0 {
             Plan::Steps(mut steps) => {

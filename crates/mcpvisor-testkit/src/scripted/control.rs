@@ -1,7 +1,7 @@
-//! What a test tells a scripted server to do in mid-flight.
+//! Controls a running scripted server.
 //!
-//! Orders go to the newest live connection unless they name another. Answers and endings that
-//! follow from a message belong to the script instead.
+//! Commands go to the newest live connection unless they name another. Replies and endings that
+//! follow from a message belong in the script instead.
 
 use std::sync::Arc;
 
@@ -22,30 +22,30 @@ use super::record::Ending;
 use super::script::Script;
 use super::shared::Shared;
 
-/// The handle of a test on its scripted server. Clones control the same server.
+/// A test's handle on its scripted server. Clones control the same server.
 #[derive(Debug, Clone)]
 pub struct ScriptedControl {
     pub(super) shared: Arc<Shared>,
 }
 
 impl ScriptedControl {
-    /// The generations that are connected, oldest first.
+    /// The connected generations, oldest first.
     pub fn live(&self) -> Vec<u64> {
         self.shared.live().keys().copied().collect()
     }
 
-    /// Follows this script from now on, on live and coming connections without one of their own.
+    /// Replaces the script, for live and future connections without their own.
     pub fn set_script(&self, script: Script) {
         self.shared.scripts().common = script;
     }
 
-    /// Changes the script that is followed from now on.
+    /// Changes the current script.
     pub fn update(&self, change: impl FnOnce(&mut Script)) {
         change(&mut self.shared.scripts().common);
     }
 
-    /// Lets `count` held messages go on, those that wait already or the next ones. `key` is the
-    /// tool of a call, the method of anything else.
+    /// Releases `count` held messages: those that are waiting, or the next ones. `key` is the tool
+    /// of a call, or the method of any other message.
     pub fn release(&self, key: &str, count: usize) {
         self.shared.gate(key).add_permits(count);
     }
@@ -67,11 +67,11 @@ impl ScriptedControl {
     ///
     /// # Panics
     ///
-    /// When that connection is over.
+    /// When that connection has ended.
     #[track_caller]
     pub fn send_on(&self, generation: u64, message: ServerJsonRpcMessage) {
         match self.shared.live().get(&generation) {
-            // The client may have just closed its side; that is not an error of the test.
+            // The client may have just closed its side, which is not a test failure.
             Some(live) => drop(live.outgoing.send(message)),
             None => panic!("generation {generation} has no connection to send {message:?} on"),
         }
@@ -83,25 +83,25 @@ impl ScriptedControl {
         self.send(ServerJsonRpcMessage::notification(notification.into()));
     }
 
-    /// Says that the list of tools changed.
+    /// Sends `notifications/tools/list_changed`.
     #[track_caller]
     pub fn tools_changed(&self) {
         self.notify(ToolListChangedNotification::default());
     }
 
-    /// Says that the list of prompts changed.
+    /// Sends `notifications/prompts/list_changed`.
     #[track_caller]
     pub fn prompts_changed(&self) {
         self.notify(PromptListChangedNotification::default());
     }
 
-    /// Says that the list of resources changed.
+    /// Sends `notifications/resources/list_changed`.
     #[track_caller]
     pub fn resources_changed(&self) {
         self.notify(ResourceListChangedNotification::default());
     }
 
-    /// Says that a resource changed.
+    /// Sends `notifications/resources/updated`.
     #[track_caller]
     pub fn resource_updated(&self, uri: &str) {
         let params = ResourceUpdatedNotificationParam::new(uri);
@@ -110,7 +110,7 @@ impl ScriptedControl {
         ));
     }
 
-    /// Logs.
+    /// Sends a log message.
     #[track_caller]
     #[expect(
         deprecated,
@@ -132,7 +132,7 @@ impl ScriptedControl {
         )));
     }
 
-    /// Asks the client something; the record shows what it answered under the returned id.
+    /// Sends a request to the client; the record shows the reply under the returned id.
     #[track_caller]
     pub fn request(&self, request: impl Into<ServerRequest>) -> RequestId {
         let id = self.shared.next_id();
@@ -140,8 +140,8 @@ impl ScriptedControl {
         id
     }
 
-    /// Answers under any id: one of an earlier generation, one that was answered before, or none
-    /// that was ever asked.
+    /// Replies under any id: of an earlier generation, of an answered request, or of one that was
+    /// never sent.
     #[track_caller]
     pub fn answer(&self, id: RequestId, answer: Result<ServerResult, ErrorData>) {
         self.send(match answer {

@@ -1,10 +1,10 @@
 //! An MCP server on typed messages that follows a script.
 //!
-//! A [`ScriptedServer`] serves one connection per generation over a pair of channels, as
-//! [`Script`] says: well-behaved unless told otherwise. What each message does is a [`Behaviour`];
-//! what the test wants in mid-flight it says through [`ScriptedControl`]; all that arrived is in
-//! the [`Record`]. Nothing here reads another clock than tokio's, so everything works under paused
-//! time. Processes, pipes and bytes are not its business.
+//! A [`ScriptedServer`] serves one connection per generation over a pair of channels and follows
+//! its [`Script`], which is well-behaved by default. A [`Behaviour`] defines the reaction to a
+//! message, a [`ScriptedControl`] intervenes while the server runs, and the [`Record`] holds
+//! everything received. All timers use tokio's clock, so everything works under paused time.
+//! Processes, pipes and bytes are out of scope.
 
 mod answer;
 mod behaviour;
@@ -27,21 +27,21 @@ pub use script::{Listing, Script, tool};
 
 use shared::Shared;
 
-/// A server that follows a script. Clones are the same server.
+/// A server that follows a script. Clones refer to the same server.
 #[derive(Debug, Clone)]
 pub struct ScriptedServer {
     shared: Arc<Shared>,
 }
 
 impl ScriptedServer {
-    /// A server that follows this script on every connection.
+    /// Creates a server that follows this script on every connection.
     pub fn new(script: Script) -> Self {
         Self {
             shared: Arc::new(Shared::new(script)),
         }
     }
 
-    /// Follows another script on the connection of this generation.
+    /// Uses another script for the connection of this generation.
     #[must_use]
     pub fn on_generation(self, generation: u64, script: Script) -> Self {
         self.shared
@@ -61,8 +61,7 @@ impl ScriptedServer {
         session::run(self.shared, incoming, outgoing, generation).await;
     }
 
-    /// How a runtime reaches this server: each connection that it opens is served by the script of
-    /// its generation.
+    /// A transport to this server: each new connection follows the script of its generation.
     pub fn transport(&self) -> Transport {
         let server = self.clone();
         Transport::channel(move |end| {
@@ -71,7 +70,7 @@ impl ScriptedServer {
         })
     }
 
-    /// What was received so far, and what comes.
+    /// The record of everything received, which keeps growing.
     pub fn record(&self) -> Record {
         self.shared.record.clone()
     }

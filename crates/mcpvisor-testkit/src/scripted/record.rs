@@ -1,4 +1,4 @@
-//! All that a scripted server received, over all of its generations, in order.
+//! Everything that a scripted server received, over all generations, in order.
 //!
 //! Tests assert on it as whole values ("ran exactly once, on generation 2") and wait for entries
 //! without polling. The session writes it.
@@ -18,15 +18,15 @@ use crate::eventually::{Probe, eventually_in};
 /// One request or notification, as it arrived.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Incoming {
-    /// On which connection.
+    /// The generation of the connection.
     pub generation: u64,
     /// Its id; notifications have none.
     pub id: Option<RequestId>,
     /// Its method.
     pub method: String,
-    /// Its parameters as they would be on the wire, `_meta` included; null without any.
+    /// Its parameters as on the wire, including `_meta`; null without any.
     pub params: Value,
-    /// The how manieth of its method (of its tool, for a call) this is, over all generations,
+    /// Its number among the messages of its method (for a call: of its tool), over all generations,
     /// from 1.
     pub nth: usize,
 }
@@ -37,20 +37,20 @@ impl Incoming {
         (self.method == "tools/call").then(|| self.params["name"].as_str())?
     }
 
-    /// What behaviours and counts go by: the tool of a call, the method of anything else.
+    /// The key for behaviours and counts: the tool of a call, or the method of any other message.
     pub fn key(&self) -> &str {
         self.tool().unwrap_or(&self.method)
     }
 }
 
-/// One thing that happened.
+/// One entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// To which connection.
+    /// The generation of the connection.
     pub generation: u64,
     /// When, on tokio's clock.
     pub at: Instant,
-    /// What.
+    /// What happened.
     pub what: EntryKind,
 }
 
@@ -61,21 +61,21 @@ pub enum EntryKind {
     Opened,
     /// A request or notification arrived.
     Received(Incoming),
-    /// A request of the server was answered.
+    /// A request from the server was answered.
     Answered {
         /// The server's id.
         id: RequestId,
-        /// The result as it would be on the wire.
+        /// The result as on the wire.
         result: Value,
     },
-    /// A request of the server was answered with an error.
+    /// A request from the server was answered with an error.
     Refused {
         /// The server's id.
         id: Option<RequestId>,
-        /// Why.
+        /// The error.
         error: ErrorData,
     },
-    /// The connection is over.
+    /// The connection ended.
     Ended(Ending),
 }
 
@@ -92,20 +92,20 @@ pub enum Ending {
     Dropped,
 }
 
-/// One call of a tool, without what differs from run to run.
+/// One call of a tool, without fields that vary between runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// On which connection.
+    /// The generation of the connection.
     pub generation: u64,
     /// The arguments, null without any.
     pub arguments: Value,
 }
 
-/// The record of one scripted server. Clones show the same record.
+/// The record of one scripted server. Clones share the same record.
 #[derive(Debug, Clone, Default)]
 pub struct Record {
     kept: Arc<Mutex<Kept>>,
-    /// How many entries there are, to wake those who wait.
+    /// The number of entries, to wake waiters.
     length: watch::Sender<usize>,
 }
 
@@ -129,7 +129,7 @@ impl Record {
         self.length.send_modify(|known| *known = length.max(*known));
     }
 
-    /// Writes down a message and gives it its number.
+    /// Records a message and numbers it.
     pub(super) fn receive(
         &self,
         generation: u64,
@@ -228,11 +228,11 @@ impl Record {
             .collect()
     }
 
-    /// Waits, woken by each entry, until `look` finds something in the record.
+    /// Waits, woken by each entry, until `look` finds a value in the record.
     ///
     /// # Panics
     ///
-    /// When `deadline` has passed, with `what` was awaited and the record so far.
+    /// After `deadline`, with `what` was awaited and the record so far.
     pub async fn until<L: Probe>(
         &self,
         deadline: Duration,

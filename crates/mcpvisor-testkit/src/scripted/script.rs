@@ -1,7 +1,7 @@
-//! What a scripted server is: its name, its lists, and how it behaves.
+//! The script of a server: its name, its lists, and its behaviours.
 //!
-//! A script is a plain value. It is read for every message, so changing it changes the server
-//! under its clients' eyes. How steps are performed is the session's business.
+//! A script is a plain value. It is read for every message, so changing it changes the server for
+//! connected clients too. The session performs the steps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use serde_json::Value;
 use super::behaviour::Behaviour;
 use super::record::Incoming;
 
-/// A tool of this name that takes any object.
+/// A tool with this name that accepts any object.
 pub fn tool(name: impl Into<String>) -> Tool {
     let schema = serde_json::Map::from_iter([("type".to_owned(), Value::from("object"))]);
     Tool::new_with_raw(name.into(), None, Arc::new(schema))
 }
 
-/// One list of a server, and how it is cut into pages.
+/// One list of a server, and its pages.
 #[derive(Debug, Clone)]
 pub enum Listing<T> {
-    /// The server has no such list, and its capabilities say so.
+    /// The server does not support this list, and omits its capability.
     Unsupported,
     /// These pages, each but the last with a cursor to the next.
     Pages(Vec<Vec<T>>),
-    /// This page for ever: its cursor leads back to itself.
+    /// Repeats this page forever: its cursor leads back to itself.
     Repeating(Vec<T>),
-    /// Page after page of one item, each with a new cursor, without an end.
+    /// Endless pages of one item, each with a new cursor.
     Endless(fn(usize) -> T),
 }
 
@@ -81,14 +81,14 @@ fn cursor_to(page: usize) -> String {
     format!("page-{page}")
 }
 
-/// What a server says and does.
+/// What a server announces and does.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// Its name and version.
     pub info: Implementation,
-    /// The protocol version that it answers; `None` answers the client's.
+    /// The protocol version in its reply; `None` uses the client's.
     pub protocol: Option<ProtocolVersion>,
-    /// What it says that it can do; `None` says what its lists say.
+    /// The announced capabilities; `None` derives them from the lists.
     pub capabilities: Option<ServerCapabilities>,
     /// Its tools.
     pub tools: Listing<Tool>,
@@ -98,7 +98,7 @@ pub struct Script {
     pub resources: Listing<Resource>,
     /// Its resource templates.
     pub templates: Listing<ResourceTemplate>,
-    /// Go on with what the client cancelled, and answer it.
+    /// Continues cancelled requests, and replies to them.
     pub ignores_cancellation: bool,
     by_tool: HashMap<String, Behaviour>,
     by_method: HashMap<String, Behaviour>,
@@ -111,7 +111,7 @@ impl Default for Script {
 }
 
 impl Script {
-    /// A well-behaved server with one tool, `echo`, that gives back its arguments.
+    /// A well-behaved server with one tool, `echo`, that returns its arguments.
     pub fn new() -> Self {
         Self::bare().tool("echo", Behaviour::answer())
     }
@@ -132,21 +132,21 @@ impl Script {
         }
     }
 
-    /// Answers `initialize` with this protocol version, whatever the client asked for.
+    /// Answers `initialize` with this protocol version, whatever the client requested.
     #[must_use]
     pub fn protocol(mut self, version: &str) -> Self {
         self.protocol = serde_json::from_value(Value::from(version)).ok();
         self
     }
 
-    /// Claims these capabilities instead of those that its lists imply.
+    /// Announces these capabilities instead of those that its lists imply.
     #[must_use]
     pub fn capabilities(mut self, capabilities: ServerCapabilities) -> Self {
         self.capabilities = Some(capabilities);
         self
     }
 
-    /// Lists one more tool and says what a call of it does.
+    /// Adds a tool to the list, with a behaviour for its calls.
     #[must_use]
     pub fn tool(mut self, name: &str, behaviour: Behaviour) -> Self {
         self.tools.push(tool(name));
@@ -154,14 +154,14 @@ impl Script {
         self
     }
 
-    /// Says what a call of a tool does, listed or not.
+    /// Sets the behaviour for calls of a tool, listed or not.
     #[must_use]
     pub fn on_call(mut self, name: &str, behaviour: Behaviour) -> Self {
         self.by_tool.insert(name.to_owned(), behaviour);
         self
     }
 
-    /// Says what any other request or notification does, by its method: `initialize`,
+    /// Sets the behaviour for any other request or notification, by its method: `initialize`,
     /// `notifications/initialized`, `tools/list`, `ping`, …
     #[must_use]
     pub fn on(mut self, method: &str, behaviour: Behaviour) -> Self {
@@ -197,14 +197,14 @@ impl Script {
         self
     }
 
-    /// Goes on with what the client cancelled, and answers it.
+    /// Continues cancelled requests, and replies to them.
     #[must_use]
     pub fn ignoring_cancellation(mut self) -> Self {
         self.ignores_cancellation = true;
         self
     }
 
-    /// The behaviour that the script names for a message, if any.
+    /// The behaviour that the script sets for a message, if any.
     pub(super) fn behaviour(&self, incoming: &Incoming) -> Option<&Behaviour> {
         let by_tool = incoming.tool().and_then(|tool| self.by_tool.get(tool));
         by_tool.or_else(|| self.by_method.get(&incoming.method))
@@ -221,7 +221,7 @@ impl Script {
         listed || self.by_tool.contains_key(name)
     }
 
-    /// What the server claims to be able to do.
+    /// The announced capabilities.
     pub(super) fn claimed_capabilities(&self) -> ServerCapabilities {
         if let Some(capabilities) = &self.capabilities {
             return capabilities.clone();

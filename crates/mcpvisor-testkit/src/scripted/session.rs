@@ -1,4 +1,4 @@
-//! One connection of a scripted server: reads, writes down, and performs the steps of its script.
+//! One connection of a scripted server: reads, records, and performs the steps of its script.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,9 +43,9 @@ struct Session {
     shared: Arc<Shared>,
     generation: u64,
     live: Live,
-    /// Behaviours that have to wait. They end with the session.
+    /// Behaviours that have to wait. They are aborted when the session ends.
     work: JoinSet<()>,
-    /// How to stop them when the client cancels.
+    /// Aborts waiting behaviours when the client cancels.
     stoppable: HashMap<RequestId, AbortHandle>,
 }
 
@@ -115,13 +115,13 @@ impl Session {
         }
     }
 
-    /// Performs at once what can be, so that answers keep the order of the requests, and the rest
-    /// in a task.
+    /// Performs steps inline where possible, so that replies keep the order of the requests, and
+    /// the rest in a task.
     fn perform(&mut self, incoming: Incoming) {
         let behaviour = self.shared.with_script(self.generation, |script| {
             script.behaviour(&incoming).cloned()
         });
-        // Chosen outside of the lock: a choice may look at the record or use the control.
+        // Resolved without holding the lock: a choice may read the record or use the control.
         let mut steps = behaviour
             .unwrap_or_else(Behaviour::answer)
             .resolve(&incoming);
@@ -227,7 +227,7 @@ impl Performer {
     }
 
     fn send(&self, message: ServerJsonRpcMessage) {
-        // A client that is gone closes the other direction too, which ends the session.
+        // A closed client closes the other direction too, which ends the session.
         let _ = self.live.outgoing.send(message);
     }
 }

@@ -1,4 +1,4 @@
-//! What the connections of one scripted server and its control share.
+//! State shared by the connections of one scripted server and its control.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -66,7 +66,7 @@ impl Shared {
         lock(&self.live)
     }
 
-    /// Looks at the script that a generation follows.
+    /// Reads the script of a generation.
     pub(super) fn with_script<T>(&self, generation: u64, look: impl FnOnce(&Script) -> T) -> T {
         let scripts = self.scripts();
         look(
@@ -77,7 +77,7 @@ impl Shared {
         )
     }
 
-    /// What held messages of a tool or method wait at.
+    /// The semaphore that held messages of a tool or method wait on.
     pub(super) fn gate(&self, key: &str) -> Arc<Semaphore> {
         let mut gates = lock(&self.gates);
         let gate = gates.entry(key.to_owned());
@@ -89,7 +89,7 @@ impl Shared {
     }
 }
 
-/// A panic in another test thread must not be hidden by a poisoned lock here.
+/// A poisoned lock must not hide the panic of another test thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The scripted server keeps to its own script.
+//! The scripted server follows its script.
 
 use std::time::Duration;
 

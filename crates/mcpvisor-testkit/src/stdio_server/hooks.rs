@@ -1,4 +1,4 @@
-//! How a server differs from a good one.
+//! Hooks with which a server deviates from a well-behaved one.
 
 use std::fmt::Debug;
 
@@ -7,28 +7,29 @@ use serde_json::Value;
 use super::output;
 use super::server::{Request, Server};
 
-/// How a server differs from a well-behaved one. Every default is well-behaved.
+/// How a server deviates from a well-behaved one. Every default is well-behaved.
 pub trait ServerHooks: Debug + Send + Sync + 'static {
-    /// Who the server says it is.
+    /// The server's name.
     fn name(&self) -> &'static str;
 
-    /// Takes a request before the server does. False: it has been dealt with, or never will be.
+    /// Called before the server handles a request. Returns false if the request needs no further
+    /// handling.
     fn serves(&self, server: &Server, request: &Request) -> bool {
         let _ = (server, request);
         true
     }
 
-    /// Hears a notification, before the server does.
+    /// Called before the server handles a notification.
     fn on_notification(&self, server: &Server, method: &str, params: &Value) {
         let _ = (server, method, params);
     }
 
-    /// Tools in addition to the usual ones. PendingCalls of them come to [`ServerHooks::serves`].
+    /// Additional tools. Calls of them go to [`ServerHooks::serves`].
     fn tools(&self) -> Vec<Value> {
         Vec::new()
     }
 
-    /// Sends an answer.
+    /// Sends a reply.
     fn answer(&self, request: &Request, result: Value) {
         output::answer(&request.id, result);
     }

@@ -1,4 +1,4 @@
-//! The process's own record of its life, for tests that compare it with what a client reports.
+//! A server process's record of its own starts, for comparison with a client's reports.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -10,14 +10,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::output::append_line;
 
-/// The variable that names the journal of a server's processes.
+/// The variable with the path of a server's journal.
 pub const JOURNAL: &str = "MCPVISOR_TEST_JOURNAL";
 
-/// Appends one line to the journal that [`JOURNAL`] names, if it names one: `opened PID`, or `beside
+/// Appends one line to the journal named by [`JOURNAL`], if it is set: `opened PID`, or `beside
 /// PID` if another process with the same journal is alive.
 ///
-/// A lock beside the journal decides which. The process holds it until it ends, and the kernel releases
-/// it whatever the process ends of, before its parent can reap it.
+/// A lock beside the journal decides which. The process holds it until it exits. The kernel
+/// releases it however the process ends, and before the parent can reap it.
 pub fn write_journal_if_requested() -> io::Result<()> {
     std::env::var_os(JOURNAL).map_or(Ok(()), write_journal)
 }

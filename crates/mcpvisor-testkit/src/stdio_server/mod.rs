@@ -1,8 +1,8 @@
-//! An MCP server that is a process and speaks over stdio, for specifications.
+//! An MCP server process over stdio, for tests.
 //!
-//! Written by hand on blocking threads, because it has to start within a few milliseconds and
-//! because its faults must be exact: what is written, what is withheld, and when it dies. Here is
-//! the well-behaved server ([`Server`]); a binary differs from it by its [`ServerHooks`].
+//! Written by hand on blocking threads, because it must start within a few milliseconds and because
+//! its faults must be exact: what is written, what is withheld, and when it dies. This module is
+//! the well-behaved server ([`Server`]); a binary customizes it with [`ServerHooks`].
 
 mod hooks;
 mod journal;

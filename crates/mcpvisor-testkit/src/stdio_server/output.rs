@@ -1,4 +1,4 @@
-//! Whole lines on stdout and at the end of files, never torn.
+//! Writes whole lines to stdout and to files, never interleaved.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// Writes one line in one piece. A client that is gone ends this process, as it would any server.
+/// Writes one line in one write. Exits the process if the client is gone, as any server would.
 pub fn write_line(line: &str) {
     write_bytes(format!("{line}\n").as_bytes());
 }
 
-/// Writes bytes as they are, at once. A client that is gone ends this process.
+/// Writes bytes verbatim and flushes them. Exits the process if the client is gone.
 pub fn write_bytes(bytes: &[u8]) {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
@@ -25,7 +25,7 @@ pub fn send(message: &Value) {
     write_line(&message.to_string());
 }
 
-/// Sends a notification; null stands for no parameters.
+/// Sends a notification; null means no parameters.
 pub fn notify(method: &str, params: Value) {
     let mut message = json!({ "jsonrpc": "2.0", "method": method });
     if !params.is_null() {
@@ -34,12 +34,12 @@ pub fn notify(method: &str, params: Value) {
     send(&message);
 }
 
-/// Answers a request.
+/// Replies to a request.
 pub fn answer(id: &Value, result: Value) {
     send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
 }
 
-/// Answers a request with an error.
+/// Replies to a request with an error.
 pub fn refuse(id: &Value, code: i32, message: &str) {
     let error = json!({ "code": code, "message": message });
     send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));

@@ -1,4 +1,4 @@
-//! PendingCalls that take time, and their cancellation.
+//! Calls that take time, and their cancellation.
 
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The ids of cancelled requests that are still at work.
+/// The ids of cancelled requests that are still running.
 #[derive(Debug, Default)]
 pub struct PendingCalls {
     cancelled: Mutex<HashSet<String>>,
     changed: Condvar,
 }
 
-/// The client does not want the answer any more.
+/// The client cancelled the request.
 #[derive(Debug)]
 pub struct Cancelled;
 
@@ -28,7 +28,7 @@ impl PendingCalls {
         self.changed.notify_all();
     }
 
-    /// Lets time pass on behalf of a request, unless it is cancelled meanwhile.
+    /// Waits on behalf of a request, unless it is cancelled meanwhile.
     pub fn wait(&self, id: &Value, time: Duration) -> Result<(), Cancelled> {
         let id = id.to_string();
         let cancelled = self

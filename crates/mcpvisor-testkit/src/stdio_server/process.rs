@@ -1,17 +1,18 @@
-//! The process around a server: what it starts, and what it takes to end it.
+//! The process of a server: the processes it spawns, and how it resists termination.
 
 use std::io;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Whatever refuses to end ends after this, so that a failed test leaves nothing for ever.
+/// Processes that refuse to end exit after this time, so that a failed test leaks nothing
+/// permanently.
 pub const LINGER: Duration = Duration::from_secs(900);
 
-/// The only argument of a process that only stays alive.
+/// The only argument of a lingering process.
 const FLAG: &str = "--linger";
 
-/// Starts the same binary as a process that only stays, in the same process group. It holds stdout
-/// open if it is given it.
+/// Starts the same binary as a lingering process in the same process group. It keeps stdout open if
+/// it inherits it.
 pub fn spawn_lingering(stdout: Stdio) -> io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .arg(FLAG)
@@ -21,7 +22,7 @@ pub fn spawn_lingering(stdout: Stdio) -> io::Result<Child> {
         .spawn()
 }
 
-/// Stays if this is what [`spawn_lingering`] started. A binary that uses it calls this first.
+/// Lingers if [`spawn_lingering`] started this process. A binary that uses it calls this first.
 pub fn linger_if_requested() {
     if std::env::args().nth(1).as_deref() == Some(FLAG) {
         std::thread::sleep(LINGER);
@@ -29,8 +30,8 @@ pub fn linger_if_requested() {
     }
 }
 
-/// Makes SIGTERM have no effect. Tokio's handler replaces the default action for good, even when
-/// nobody listens.
+/// Makes SIGTERM have no effect. Tokio's handler replaces the default action permanently, even
+/// without a listener.
 pub fn ignore_sigterm() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread()

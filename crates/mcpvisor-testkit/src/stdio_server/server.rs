@@ -1,4 +1,4 @@
-//! The protocol: what each message does, apart from the tools.
+//! The protocol: handles each message, except for the tools.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead};
@@ -13,24 +13,24 @@ use super::output::refuse;
 use super::pending_calls::PendingCalls;
 use super::tools;
 
-/// JSON-RPC: there is no such method.
+/// JSON-RPC: method not found.
 const METHOD_NOT_FOUND: i32 = -32601;
-/// JSON-RPC: the parameters are wrong.
+/// JSON-RPC: invalid parameters.
 const INVALID_PARAMS: i32 = -32602;
 
-/// One request of the client's.
+/// One request from the client.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The client's id for it.
     pub id: Value,
     /// The requested method.
     pub method: String,
-    /// With what; null if there is nothing.
+    /// The parameters; null if there are none.
     pub params: Value,
 }
 
 impl Request {
-    /// The tool that is called; empty if none is.
+    /// The called tool; empty if it is not a call.
     pub fn tool(&self) -> &str {
         match self.method.as_str() {
             "tools/call" => self.params["name"].as_str().unwrap_or_default(),
@@ -38,13 +38,13 @@ impl Request {
         }
     }
 
-    /// What it is called with.
+    /// The arguments of the call.
     pub fn arguments(&self) -> &Value {
         &self.params["arguments"]
     }
 }
 
-/// One server process. Clones share it with the threads of waiting calls.
+/// One server process. Clones share it with the threads of pending calls.
 #[derive(Debug, Clone)]
 pub struct Server(Arc<Inner>);
 
@@ -58,7 +58,7 @@ struct Inner {
 }
 
 impl Server {
-    /// A server that behaves well but for its hooks.
+    /// Creates a server that is well-behaved except for its hooks.
     pub fn new(hooks: impl ServerHooks) -> Self {
         Self(Arc::new(Inner {
             hooks: Box::new(hooks),
@@ -69,7 +69,7 @@ impl Server {
         }))
     }
 
-    /// Serves until the end of the input.
+    /// Serves until the end of stdin.
     pub fn run(&self) -> io::Result<()> {
         write_journal_if_requested()?;
         for line in io::stdin().lock().lines() {
@@ -78,7 +78,7 @@ impl Server {
         Ok(())
     }
 
-    /// Handles one line. What is not a request or notification is ignored.
+    /// Handles one line. Ignores anything but requests and notifications.
     fn receive(&self, line: &str) {
         let Ok(mut message) = serde_json::from_str::<Value>(line) else {
             return;
@@ -143,7 +143,7 @@ impl Server {
         self.answer(request, result);
     }
 
-    /// The answer to `initialize`: the requested version, and all capabilities.
+    /// The reply to `initialize`: the requested version, and all capabilities.
     pub fn welcome(&self, params: &Value) -> Value {
         json!({
             "protocolVersion": params["protocolVersion"],
@@ -165,12 +165,12 @@ impl Server {
         tools
     }
 
-    /// Answers a request.
+    /// Replies to a request.
     pub fn answer(&self, request: &Request, result: Value) {
         self.0.hooks.answer(request, result);
     }
 
-    /// Refuses a request for what is in it.
+    /// Refuses a request because of its parameters.
     pub fn refuse(&self, request: &Request, problem: &str) {
         refuse(&request.id, INVALID_PARAMS, problem);
     }
@@ -180,7 +180,7 @@ impl Server {
         self.0.calls.load(Ordering::SeqCst)
     }
 
-    /// Where calls that take time wait.
+    /// The calls that take time.
     pub fn pending_calls(&self) -> &PendingCalls {
         &self.0.pending_calls
     }
@@ -190,7 +190,7 @@ impl Server {
         lock(&self.0.subscriptions).contains(uri)
     }
 
-    /// Whether a message of this level is wanted.
+    /// Whether the client's log level includes this level.
     pub(super) fn logs(&self, level: &str) -> bool {
         const LEVELS: [&str; 8] = [
             "debug",

@@ -1,4 +1,4 @@
-//! The tools: echoes, side effects, pending_calls and deaths.
+//! The tools: echoes, side effects, slow calls and deaths.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use super::pending_calls::Cancelled;
 use super::process::spawn_lingering;
 use super::server::{Request, Server, text};
 
-/// Each tool with what it takes, what it does, and whether it only reads.
+/// Each tool: its name, its parameters and effect, and whether it is read-only.
 const TOOLS: &[(&str, &str, bool)] = &[
     ("echo", "gives back its arguments", true),
     ("sleep", "{ms}: answers after that time", true),
@@ -50,7 +50,7 @@ const TOOLS: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// The usual tools.
+/// The built-in tools.
 pub(super) fn list() -> Vec<Value> {
     let tools = TOOLS.iter();
     tools
@@ -68,8 +68,8 @@ pub fn definition(name: &str, description: &str, only_reads: bool) -> Value {
     })
 }
 
-/// The result of `ask {rounds}`, in the era of 2026-07-28: so often a form to be filled in, then what
-/// came of it.
+/// The result of `ask {rounds}` in the era of 2026-07-28: an input form for this many rounds, then
+/// the answers.
 pub fn ask(params: &Value) -> Value {
     let rounds = params["arguments"]["rounds"].as_u64().unwrap_or(1);
     let state = params["requestState"].as_str();
@@ -91,7 +91,7 @@ pub fn ask(params: &Value) -> Value {
     })
 }
 
-/// Performs a call: at once and in order if it can be, in a thread of its own if it takes time.
+/// Runs a call: inline and in order if possible, in its own thread if it takes time.
 pub(super) fn call(server: &Server, request: &Request) {
     let arguments = request.arguments();
     let answer = |result: Value| server.answer(request, result);
@@ -191,7 +191,7 @@ fn progress(server: &Server, request: &Request) {
     });
 }
 
-/// Works on a call in a thread of its own. A cancelled one gets no answer.
+/// Runs a call in its own thread. A cancelled call gets no reply.
 fn later(
     server: &Server,
     request: &Request,
@@ -219,7 +219,7 @@ fn milliseconds(arguments: &Value) -> Duration {
     Duration::from_millis(arguments["ms"].as_u64().unwrap_or(0))
 }
 
-/// A result in both shapes: structured, and as text for those who read only that.
+/// A result in both forms: structured, and as text for clients that read only text.
 pub fn structured(value: Value) -> Value {
     let value = if value.is_null() { json!({}) } else { value };
     let text = json!({ "type": "text", "text": value.to_string() });

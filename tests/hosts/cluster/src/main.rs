@@ -1,4 +1,4 @@
-//! The library in a program that enables `ractor/cluster`, within an actor of its own.
+//! The library in a program that enables `ractor/cluster` and has its own actor.
 
 #[path = "../../fleet.rs"]
 mod fleet;
@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-/// An actor of the host's own, as it has to be written here.
+/// An actor of the host, written as this feature requires.
 struct Own;
 
-/// Asks for the life of a fleet.
+/// Requests one fleet life cycle.
 struct Live(tokio::sync::oneshot::Sender<Result<(), String>>);
 
 impl ractor::Message for Live {}

@@ -1,4 +1,4 @@
-//! The library on a runtime of one thread, which is also the only one of the program.
+//! The library on a single-threaded runtime, whose thread is the only one of the program.
 
 #[path = "../../fleet.rs"]
 mod fleet;

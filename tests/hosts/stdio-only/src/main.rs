@@ -1,4 +1,4 @@
-//! The library with nothing but stdio: what it depends on then is checked beside this.
+//! The library with only the stdio feature. Its dependencies are checked separately.
 
 #[path = "../../fleet.rs"]
 mod fleet;

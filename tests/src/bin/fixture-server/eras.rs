@@ -1,4 +1,4 @@
-//! The eras of the protocol that this process speaks, and how it takes the question for them.
+//! The protocol eras of this process, and how it reacts to `server/discover`.
 
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,17 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// What `--era` says.
+/// The value of `--era`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Speaks {
-    /// `legacy`: the older eras; the question for the modern one is an unknown method.
+    /// `legacy`: the older eras; `server/discover` is an unknown method.
     #[default]
     Legacy,
-    /// `silent`: likewise, but the question is not answered until `initialize` was.
+    /// `silent`: the same, but `server/discover` is answered only after `initialize`.
     Silent,
-    /// `exit`: likewise, but the process ends on the question.
+    /// `exit`: the same, but the process exits on `server/discover`.
     Exit,
-    /// `modern`: the modern era alone.
+    /// `modern`: only the modern era.
     Modern,
     /// `both`: every era.
     Both,
@@ -47,18 +47,18 @@ impl FromStr for Speaks {
     }
 }
 
-/// What a session of the modern era needs to know.
+/// State of a modern-era session.
 #[derive(Debug, Default)]
 pub(crate) struct Eras {
     speaks: Speaks,
-    /// So many requests that listen are ended at once.
+    /// How many listening requests are ended immediately.
     end_listen: u32,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// A question that was not answered yet.
+    /// The id of an unanswered `server/discover`.
     unanswered: Option<Value>,
     listens: Vec<(Value, Value)>,
     ended: u32,
@@ -81,7 +81,7 @@ impl Eras {
         matches!(self.speaks, Speaks::Modern | Speaks::Both)
     }
 
-    /// Takes a request that belongs to an era. The text says what is wrong with it.
+    /// Handles a request that belongs to an era. The error text says what is wrong with it.
     pub(crate) fn serves(&self, server: &Server, request: &Request) -> Result<bool, &'static str> {
         match (request.method.as_str(), self.speaks) {
             ("server/discover", Speaks::Legacy) => Ok(true),
@@ -166,7 +166,7 @@ impl Eras {
         state.listens.push((request.id.clone(), filter));
     }
 
-    /// Tells those who listen for it.
+    /// Notifies the matching listening requests.
     pub(crate) fn tell(&self, method: &str, params: &Value, wanted: impl Fn(&Value) -> bool) {
         for (id, filter) in &self.state().listens {
             if wanted(filter) {
@@ -177,12 +177,12 @@ impl Eras {
         }
     }
 
-    /// Hears that a request is given up.
+    /// Handles the cancellation of a request.
     pub(crate) fn cancelled(&self, id: &Value) {
         self.state().listens.retain(|(listen, _)| listen != id);
     }
 
-    /// After an answer, the one that is late.
+    /// Sends the delayed reply after another one.
     pub(crate) fn answered(&self, request: &Request) {
         if request.method == "initialize"
             && let Some(id) = self.state().unanswered.take()

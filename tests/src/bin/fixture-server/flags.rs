@@ -1,4 +1,4 @@
-//! The flags: which faults this process has.
+//! The flags: the faults of this process.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::eras::Speaks;
 
-/// Everything off is a well-behaved server.
+/// The default is a well-behaved server.
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     /// `--exit-at-once CODE`: exits before it reads anything.
     pub(crate) exit_at_once: Option<u8>,
-    /// `--stderr TEXT`: says this on stderr at the start.
+    /// `--stderr TEXT`: prints this on stderr at the start.
     pub(crate) stderr: Option<String>,
-    /// `--banner TEXT`: says this on stdout before any JSON.
+    /// `--banner TEXT`: prints this on stdout before any JSON.
     pub(crate) banner: Option<String>,
     /// `--start-delay MS`: takes this long to start.
     pub(crate) start_delay: Duration,
@@ -23,18 +23,18 @@ pub(crate) struct Flags {
     pub(crate) mute_calls: bool,
     /// `--mute-pings`: never answers `ping`.
     pub(crate) mute_pings: bool,
-    /// `--protocol VERSION`: answers this version, whatever was asked for.
+    /// `--protocol VERSION`: answers with this version, whatever was requested.
     pub(crate) protocol: Option<String>,
     /// `--flap`: exits right after the handshake.
     pub(crate) flap: bool,
     /// `--die-after N`: exits after N answered calls.
     pub(crate) die_after: Option<u64>,
-    /// `--ignore-eof`: stays when its stdin is closed.
+    /// `--ignore-eof`: keeps running when its stdin is closed.
     pub(crate) ignore_eof: bool,
-    /// `--ignore-sigterm`: stays when asked to terminate.
+    /// `--ignore-sigterm`: keeps running after SIGTERM.
     pub(crate) ignore_sigterm: bool,
-    /// `--list-changed-burst N`: after the handshake, says so many times that its tools changed;
-    /// from then on it lists the tool `after_burst` too.
+    /// `--list-changed-burst N`: after the handshake, sends N notifications that its tools changed;
+    /// from then on it also lists the tool `after_burst`.
     pub(crate) list_changed_burst: u32,
     /// `--cancel-log FILE`: appends the id of each cancelled request.
     pub(crate) cancel_log: Option<PathBuf>,
@@ -42,10 +42,10 @@ pub(crate) struct Flags {
     pub(crate) era: Speaks,
     /// `--end-listen N`: ends the first N requests that listen for changes.
     pub(crate) end_listen: u32,
-    /// `--ttl MS`: its lists are good for so long. From the second list of tools on, it lists the
-    /// tool `after_burst` too.
+    /// `--ttl MS`: the time to live of its lists. From the second tool list on, it also lists the
+    /// tool `after_burst`.
     pub(crate) ttl: Option<u64>,
-    /// `--received FILE`: appends each method received, with this process's id before it.
+    /// `--received FILE`: appends each received method, preceded by this process's id.
     pub(crate) received: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! What the flags make of a well-behaved server.
+//! Applies the flags to a well-behaved server.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::eras::Eras;
 use crate::flags::Flags;
 
-/// The tool that is only there after a burst.
+/// The tool that is listed only after a burst.
 const NEWS: &str = "after_burst";
 
 /// A server with the faults of its flags.
@@ -35,7 +35,7 @@ impl FlagHooks {
 
     fn note(&self, method: &str) {
         if let Some(file) = &self.flags.received {
-            // A log that cannot be written shows up as a failed expectation of its test.
+            // If the log cannot be written, the test that reads it fails.
             let _ = append_line(file, &format!("{} {method}", std::process::id()));
         }
     }
@@ -47,7 +47,7 @@ impl FlagHooks {
         for _ in 1..self.flags.list_changed_burst {
             notify("notifications/tools/list_changed", Value::Null);
         }
-        // Only the last one of the burst says the news.
+        // Only the last notification of the burst announces a real change.
         self.burst_is_over.store(true, Ordering::SeqCst);
         notify("notifications/tools/list_changed", Value::Null);
     }

@@ -1,6 +1,6 @@
-//! An MCP server over stdio for specifications: well-behaved unless a flag says otherwise.
+//! An MCP server over stdio for tests: well-behaved unless a flag changes it.
 //!
-//! The server itself is the test kit's; its flags are in [`flags`], what they do in [`hooks`].
+//! The server itself is in the test kit; its flags are in [`flags`], their effects in [`hooks`].
 
 mod eras;
 mod flags;
@@ -39,7 +39,7 @@ fn run(flags: Flags) -> io::Result<ExitCode> {
     let ignore_eof = flags.ignore_eof;
     Server::new(FlagHooks::new(flags)).run()?;
     if ignore_eof {
-        // Whether anyone still reads this makes no difference.
+        // Stderr may already be closed.
         let _ = writeln!(io::stderr(), "staying after the end of input");
         std::thread::sleep(LINGER);
     }
