@@ -1,5 +1,5 @@
-//! Servers and requests that cannot work: a clear error that names the server within its deadline,
-//! the state that belongs to it, and nothing left behind.
+//! Invalid servers and requests: a clear error that names the server within its deadline, the
+//! matching state, and nothing left behind.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,10 +23,10 @@ use rmcp::model::ErrorData;
 use serde_json::json;
 use tokio::time::{Duration, Instant};
 
-/// How much later than its deadline an outcome may come.
+/// How late an outcome may arrive after its deadline.
 const TOLERANCE: Duration = Duration::from_millis(100);
 
-/// What a busy machine may add to it, where real processes and the real clock are involved.
+/// The allowance for a busy machine, with real processes and the real clock.
 const BUSY: Duration = Duration::from_secs(3);
 
 async fn start(config: ServerConfig) -> (Runtime, ServerHandle) {
@@ -43,7 +43,7 @@ async fn fails(handle: &ServerHandle, deadline: Duration) -> (CallError, Duratio
     (error, begin.elapsed())
 }
 
-/// The error says all of this.
+/// Checks that the error contains all of these.
 #[track_caller]
 fn says(error: &impl ToString, parts: &[&str]) {
     let text = error.to_string();
@@ -118,7 +118,7 @@ async fn a_command_that_does_not_exist_fails_for_good_and_says_what_to_do() {
             }
         );
         assert!(failed, "{error:?}");
-        // No call waits for a server that needs a person.
+        // A call does not wait for a server that needs the user.
         let not_ready = runtime.ready(10 * DEADLINE);
         let not_ready = tokio::time::timeout(DEADLINE, not_ready).await.unwrap();
         let not_ready = not_ready.unwrap_err();
@@ -188,7 +188,7 @@ async fn a_banner_before_the_first_message_is_passed_over() {
     assert_eq!(marker.processes(), []);
 }
 
-// No answer.
+// No reply.
 
 #[tokio::test(start_paused = true)]
 async fn a_call_ends_at_its_deadline_while_the_handshake_is_not_answered() {
@@ -328,7 +328,7 @@ async fn a_refusal_of_the_version_names_both_sides_too() {
     );
 }
 
-// Requests and fleets that cannot work.
+// Invalid requests and fleets.
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_makes_no_sense_is_not_sent() {
@@ -343,7 +343,7 @@ async fn a_request_that_makes_no_sense_is_not_sent() {
     assert_eq!((error.known(), took), (Known::NotSent, Duration::ZERO));
     assert_eq!(scripted_server.record().calls("echo"), []);
 
-    // Far beyond what the clock can hold.
+    // Far beyond the range of the clock.
     let forever = handle.call_tool("echo", json!({}));
     let forever = forever.deadline(Duration::MAX).idle_timeout(Duration::MAX);
     forever.await.unwrap();
@@ -387,7 +387,7 @@ fn nothing_is_left_behind_by_any_of_them() {
             assert_eq!(marker.processes(), [], "{flags:?}");
             outcome
         };
-        // Tokio keeps some descriptors for signals once it has had a child.
+        // Tokio keeps some descriptors for signals after the first child.
         round(&[], DEADLINE).await.unwrap();
         let before = Snapshot::take();
         let bad: [&[&str]; 6] = [

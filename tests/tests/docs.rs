@@ -1,4 +1,4 @@
-//! The documents say only what is so: the tests that they name exist, and their links lead somewhere.
+//! Checks the documents: the tests they name exist, and their links resolve.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders in which the files that `docs/invariants.md` names are looked up.
+/// Folders with the files that `docs/invariants.md` names.
 const ROOTS: [&str; 6] = [
     "tests/tests",
     "",
@@ -20,7 +20,7 @@ const ROOTS: [&str; 6] = [
     "crates/mcpvisor-core/tests",
 ];
 
-/// Every promise, by its id.
+/// Every guarantee, by its id.
 const PROMISES: [(char, u32); 9] = [
     ('O', 4),
     ('G', 4),
@@ -33,7 +33,7 @@ const PROMISES: [(char, u32); 9] = [
     ('I', 6),
 ];
 
-/// Promises of what is still to be built: authorization that is refreshed.
+/// Guarantees that are not implemented yet: token refresh.
 const NOT_YET: [&str; 1] = ["S3"];
 
 fn root() -> PathBuf {
@@ -44,7 +44,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The sections of `docs/invariants.md`: the id or the title of each promise, and its tests.
+/// The sections of `docs/invariants.md`: the id or title of each guarantee, and its tests.
 fn promises() -> Vec<(String, Vec<String>)> {
     let text = read(&root().join("docs/invariants.md"));
     let mut promises: Vec<(String, Vec<String>)> = Vec::new();
@@ -83,7 +83,7 @@ fn every_promise_names_tests_and_they_exist() {
         if tests.is_empty() {
             wrong.push(format!("{id} names no test"));
         }
-        // `fuzz.rs` stands beside each parser.
+        // `fuzz.rs` exists beside each parser.
         for test in tests.iter().filter(|test| *test != "fuzz.rs") {
             let (file, name) = match test.split_once("::") {
                 Some((file, name)) => (file, Some(name)),
@@ -93,7 +93,7 @@ fn every_promise_names_tests_and_they_exist() {
                 wrong.push(format!("{id}: there is no {file}"));
                 continue;
             };
-            // A name that ends in an ellipsis stands for several.
+            // A name with a trailing ellipsis stands for several tests.
             if let Some(name) = name
                 && !read(&path).contains(&match name.strip_suffix('…') {
                     Some(start) => format!("fn {start}"),
@@ -128,7 +128,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// What stands in parentheses behind brackets, without the part behind `#`.
+/// The targets of Markdown links, without the fragment.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](").skip(1).filter_map(|rest| {
         let target = rest.split(')').next()?;
@@ -152,8 +152,8 @@ fn links_between_documents_lead_somewhere() {
 
 #[test]
 fn the_library_shows_the_readme_of_the_project() {
-    // A copy, because a package cannot hold what is outside of it, whose links lead to the repository,
-    // because the package registry shows the file, too.
+    // A package cannot contain files outside of it, so it has a copy. The links of the copy lead to
+    // the repository, because the package registry shows the file too.
     let ours = elsewhere(&read(&root().join("README.md")));
     let path = root().join("crates/mcpvisor/README.md");
     if std::env::var("MCPVISOR_RENEW").is_ok_and(|value| value == "1") {

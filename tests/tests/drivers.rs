@@ -1,4 +1,4 @@
-//! A tokio runtime without a driver that is needed is refused, and the program survives it.
+//! A tokio runtime without a required driver is rejected, and the program survives.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ fn in_process() -> ServerConfig {
     ServerConfig::new("here", Transport::channel(|_| async {})).unwrap()
 }
 
-/// One test, since the hook is that of the whole process.
+/// One test, because the panic hook is global.
 #[test]
 fn a_runtime_without_a_driver_is_refused_and_the_panic_hook_is_left_alone() {
     std::panic::set_hook(Box::new(|_| {
@@ -52,7 +52,7 @@ fn a_runtime_without_a_driver_is_refused_and_the_panic_hook_is_left_alone() {
         let missing = matches!(refused, StartError::MissingDriver(MissingDriver::Io));
         assert!(missing, "{refused:?}");
         assert!(refused.to_string().contains("enable_all()"), "{refused}");
-        // Servers in this process need no I/O.
+        // In-process servers need no I/O.
         without_io.block_on(async {
             let start = Runtime::builder().server(in_process()).start();
             let runtime = start.await.unwrap();
@@ -78,7 +78,7 @@ fn a_runtime_without_a_driver_is_refused_and_the_panic_hook_is_left_alone() {
             runtime.shutdown(Duration::from_secs(5)).await;
         });
     }
-    // Each refusal is one failed probe; a complete runtime has none.
+    // Each rejection is one failed probe; a complete runtime has none.
     let refused = PANICS.load(Ordering::SeqCst);
     assert_eq!(
         refused,

@@ -1,5 +1,5 @@
-//! Every number and every duration that a public builder takes may be anything: it is refused with a
-//! reason, or the runtime works with it. Nothing panics.
+//! Every number and duration of a public builder may have any value: it is rejected with a reason,
+//! or the runtime works with it. Nothing panics.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ const SHARES: [f64; 6] = [
     f64::MIN_POSITIVE,
 ];
 
-/// The fleet of one with these settings, if they are not refused.
+/// A fleet of one with these settings, unless they are rejected.
 #[derive(Default)]
 struct Extreme {
     settings: Option<ServerSettings>,
@@ -45,7 +45,8 @@ struct Extreme {
 }
 
 impl Extreme {
-    /// Starts it, calls it, lets it ask something, and ends it: whatever comes of that comes in time.
+    /// Starts it, calls it, lets it send a request, and shuts it down. Every outcome must arrive in
+    /// time.
     async fn outlive(self) {
         let script = Script::new().tool("echo", Behaviour::answer());
         let scripted_server = ScriptedServer::new(script);
@@ -77,7 +78,7 @@ impl Extreme {
     }
 }
 
-/// All settings with one of them at an extreme.
+/// All settings, each with one value at an extreme.
 fn settings() -> Vec<ServerSettings> {
     let mut all = Vec::new();
     macro_rules! extremes {

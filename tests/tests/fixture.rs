@@ -1,4 +1,4 @@
-//! The fixture server does what its flags say: a test with a broken fixture proves nothing.
+//! The fixture server does what its flags say: a test with a broken fixture would prove nothing.
 
 use std::io::{BufRead, BufReader};
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! What all servers of a fleet offer together: names, filters, and one server that spoils nothing for
-//! the others (K6).
+//! The merged catalog of a fleet: names, filters, and isolation between servers (K6).
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +28,7 @@ fn exposed(catalog: &FleetCatalog) -> Vec<String> {
     catalog.tools().map(|it| it.exposed().to_owned()).collect()
 }
 
-/// A fleet of scripted servers that is ready.
+/// Starts a fleet of scripted servers and waits until it is ready.
 async fn start(servers: &[(&str, &ScriptedServer)]) -> Runtime {
     let mut builder = Runtime::builder();
     for (name, scripted_server) in servers {
@@ -101,7 +100,7 @@ async fn a_server_that_clashes_with_itself_and_one_that_cannot_list_spoil_nothin
         .server(server("a_b", scripted(&twice)))
         .server(server("broken", scripted(&broken)))
         .server(server("good", scripted(&good)))
-        // The same letters after cleaning.
+        // The same name after sanitizing.
         .server(server(
             "a b",
             scripted(&ScriptedServer::new(script(&["same"]))),
@@ -129,7 +128,7 @@ async fn a_server_that_clashes_with_itself_and_one_that_cannot_list_spoil_nothin
         .collect();
     assert_eq!(findings, ["a_b: tools: \"same\" is listed twice"]);
     assert_eq!(runtime.server("a_b").unwrap().status().findings, 1);
-    // The list that cannot be had costs neither the prompts beside it nor anything of the others.
+    // The failed list affects neither the prompts of the same server nor other servers.
     assert_eq!(catalog.prompts().count(), 3);
     runtime
         .call("good__work", Value::Null)
@@ -211,7 +210,7 @@ async fn a_client_s_filter_is_its_own() {
         .await
         .unwrap();
 
-    // What comes later passes the same filter, and readers see it as one revision.
+    // Later changes pass the same filter, and readers see them as one revision.
     git.control().update(|script| {
         script.tools = Listing::of([tool("fork"), tool("delete_all")]);
     });
@@ -292,7 +291,7 @@ async fn arguments_that_do_not_fit_the_schema_are_not_sent() {
     handle.call_tool("search", json!({ "q": 7 })).await.unwrap();
 }
 
-/// A schema that takes time to check that doubles with its depth.
+/// A schema whose check time doubles with its depth.
 fn slow_schema(depth: usize) -> rmcp::model::JsonObject {
     let mut definitions = serde_json::Map::new();
     for level in 0..depth {
@@ -326,7 +325,7 @@ async fn a_deadline_covers_the_check_of_the_arguments() {
         let late = call.await.unwrap().unwrap_err();
         assert_eq!((late.known(), late.code()), (Known::NotSent, "deadline"));
     }
-    // A check alone may take a second, and the third waited for one of the others.
+    // A single check may take a second, and the third waited for one of the others.
     let took = began.elapsed();
     assert!(took < millis(900), "{took:?}");
     assert_eq!(git.record().received("tools/call").len(), 0);
@@ -342,9 +341,10 @@ fn a_schema_check_that_never_ends_does_not_keep_the_program_from_exiting() {
         let mut config = server("git", scripted(&git));
         config.check_arguments = true;
         let (runtime, handle) = ready(config).await;
-        // What cannot be checked in time is for the server to judge.
+        // If the check times out, the server validates the arguments.
         handle.call_tool("endless", json!({})).await.unwrap();
         runtime.shutdown(secs(5)).await;
-        // The tokio runtime is dropped here, and the process ends, while the check goes on.
+        // The tokio runtime is dropped here, and the process ends, while the check is still
+        // running.
     });
 }

@@ -1,4 +1,4 @@
-//! Every connection has a number, and only the newest one counts.
+//! Every connection has a generation, and only the newest one counts.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use mcpvisor_testkit::eventually_in;
 use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, ToolCall, tool};
 use serde_json::json;
 
-/// Lets everything that can happen now happen: under paused time a timer fires when all else rests.
+/// Lets all pending work finish: under paused time, a timer fires only when every task is idle.
 async fn settle() {
     tokio::time::sleep(millis(1)).await;
 }
@@ -39,7 +39,7 @@ fn tool_names(handle: &ServerHandle) -> Vec<String> {
     catalog.tools.iter().map(|t| t.name.to_string()).collect()
 }
 
-// ---- G1: every generation is larger than all before it
+// ---- G1: every generation is larger than all earlier ones
 
 #[tokio::test(start_paused = true)]
 async fn every_connection_has_a_larger_generation_than_all_before_it() {
@@ -72,7 +72,7 @@ async fn every_connection_has_a_larger_generation_than_all_before_it() {
     runtime.enable("a").await.unwrap();
     reconnected("a time off, with a crash in it").await;
 
-    // Connects that fail have numbers too.
+    // Failed attempts have generations too.
     control.set_script(good.clone().on("initialize", Behaviour::end()));
     control.end();
     let mut status = handle.watch();
@@ -114,7 +114,7 @@ async fn a_late_result_of_an_old_generation_changes_nothing() {
     settle().await;
     assert_eq!(handle.status().state, StateName::Reconnecting);
 
-    // Its list comes late, and it says that there is more news.
+    // Its list arrives late, and it announces another change.
     control.release("tools/list", 1);
     settle().await;
     control.tools_changed();
@@ -123,7 +123,7 @@ async fn a_late_result_of_an_old_generation_changes_nothing() {
     assert_eq!(handle.catalog().revision, before.revision);
     assert_eq!(record.received("tools/list").len(), 2, "nobody asked again");
     assert_eq!(handle.status().state, StateName::Reconnecting);
-    // Only its call is still its own.
+    // Only its call is still delivered.
     control.release("slow", 1);
     assert_eq!(structured(slow.await.unwrap()), json!({ "n": 1 }));
 
@@ -140,7 +140,7 @@ async fn a_late_answer_of_an_old_generation_proves_nothing() {
     let three = settings(|settings| settings.budget.attempts = 3);
     let (_runtime, handle) = ready(server("a", scripted.transport()).settings(three)).await;
 
-    // Each connection answers its only caller when it is given up already.
+    // Each connection answers its only caller after it was replaced.
     for generation in 1..=3 {
         reaches(&handle, StateName::Connected).await;
         let slow = tokio::spawn(handle.call_tool("slow", json!({})).into_future());
@@ -201,7 +201,7 @@ async fn many_reports_of_one_broken_connection_cause_one_reconnect() {
     };
     let early = reports(32);
     ready_after(&handle, 1).await;
-    // The slow ones come when the next connection is live already, each in its own moment.
+    // The slow reports arrive at different times, when the next connection is already live.
     let late = reports(32);
     for report in early.into_iter().chain(late) {
         report.await.unwrap();
@@ -210,7 +210,7 @@ async fn many_reports_of_one_broken_connection_cause_one_reconnect() {
     tokio::time::sleep(secs(60)).await;
     assert_eq!(scripted.record().opened(), [1, 2]);
     assert_eq!(handle.status().state, StateName::Connected);
-    // The report of the connection that is live now counts.
+    // A report about the live connection counts.
     handle.report_broken(handle.status().generation);
     ready_after(&handle, 2).await;
     assert_eq!(scripted.record().opened(), [1, 2, 3]);

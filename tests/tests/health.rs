@@ -1,4 +1,4 @@
-//! When a connection counts as dead or sick, and when it does not.
+//! When a connection counts as dead or unhealthy, and when it does not.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Three timeouts of 10 s are suspicious; a connection is idle only after an hour.
+/// Three timeouts of 10 s make a connection suspect; it is idle only after an hour.
 fn suspicious() -> ServerSettings {
     settings(|settings| {
         settings.timeouts.idle = secs(10);
@@ -32,7 +32,7 @@ fn suspicious() -> ServerSettings {
     })
 }
 
-/// A tool that works, one that never answers, and pings that are never answered either.
+/// A tool that works, one that never answers, and unanswered pings.
 fn sick() -> Script {
     Script::new()
         .tool("silent", Behaviour::silence())
@@ -79,7 +79,7 @@ async fn a_dead_transport_starts_a_reconnect_at_once() {
 #[tokio::test]
 async fn a_killed_child_is_replaced_at_once() {
     let marker = Marker::new("h1");
-    // Nothing but its end can tell.
+    // Only the end of the transport reveals it.
     let deaf = settings(|settings| settings.health.keepalive = secs(3_600));
     let (runtime, handle) = ready(server("a", fixture(&marker, &[])).settings(deaf)).await;
     let child = pid(&handle).await;
@@ -119,7 +119,7 @@ async fn an_answered_ping_clears_the_suspicion() {
     time_out(&handle, 3).await;
     sleep(secs(60)).await;
     assert_eq!((pings(&scripted), handle.status().generation.get()), (1, 1));
-    // Counted from the beginning again.
+    // The count has restarted.
     time_out(&handle, 2).await;
     sleep(secs(60)).await;
     assert_eq!(pings(&scripted), 1);
@@ -157,7 +157,7 @@ async fn tiny_deadlines_of_one_caller_cut_nobody_off() {
 async fn a_timeout_beside_anything_that_arrives_counts_nothing() {
     let (scripted, _runtime, handle) = started(sick(), suspicious()).await;
     for _ in 0..5 {
-        // A slow tool on a connection that is alive: another caller is answered meanwhile.
+        // A slow tool on a live connection: another caller is answered meanwhile.
         let slow = tokio::spawn(handle.call_tool("silent", json!({})).into_future());
         sleep(secs(3)).await;
         structured(handle.call_tool("echo", json!({})).await);
@@ -207,7 +207,7 @@ async fn replies_that_cannot_be_read_count_like_timeouts() {
     marker.assert_none_left(DEADLINE).await;
 }
 
-// ---- H2: discovery and calls are counted apart
+// ---- H2: discovery and calls are counted separately
 
 #[tokio::test(start_paused = true)]
 async fn a_working_tool_does_not_hide_a_broken_listing() {
@@ -260,7 +260,7 @@ async fn a_working_listing_does_not_hide_broken_calls() {
     ready_after(&handle, 1).await;
 }
 
-// ---- H3: what the server answered is no failure of the transport
+// ---- H3: an error from the server is not a transport failure
 
 #[tokio::test(start_paused = true)]
 async fn errors_that_the_server_answered_never_count() {
@@ -277,7 +277,7 @@ async fn errors_that_the_server_answered_never_count() {
         let failed = handle.call_tool("fail", json!({})).await.unwrap();
         assert_eq!(failed.is_error, Some(true));
     }
-    // They do not even add to failures that count.
+    // They do not add to counted failures either.
     time_out(&handle, 2).await;
     handle.call_tool("refuse", json!({})).await.unwrap_err();
     time_out(&handle, 2).await;
@@ -293,7 +293,7 @@ async fn callers_that_leave_never_count() {
     time_out(&handle, 2).await;
     for _ in 0..20 {
         let leaver = tokio::spawn(handle.call_tool("silent", json!({})).into_future());
-        // Longer than the time after which a timeout would count, but for the caller's patience.
+        // Longer than the time after which a timeout would count, but not the caller's deadline.
         sleep(millis(9_900)).await;
         leaver.abort();
         sleep(secs(1)).await;
@@ -359,7 +359,7 @@ async fn a_server_that_answers_calls_needs_no_check() {
         structured(handle.call_tool("echo", json!({})).await);
     }
     assert_eq!(pings(&scripted), 0);
-    // Not even when the check was sent before the call.
+    // Even when the check was sent before the call.
     sleep(secs(65)).await;
     assert_eq!(pings(&scripted), 1);
     structured(handle.call_tool("echo", json!({})).await);
@@ -367,7 +367,7 @@ async fn a_server_that_answers_calls_needs_no_check() {
     assert_eq!(handle.status().generation.get(), 1);
 }
 
-/// A check that was overtaken is given up at the server too, and leaves nothing behind.
+/// An obsolete check is cancelled at the server too, and leaves nothing behind.
 #[tokio::test(start_paused = true)]
 async fn checks_that_were_overtaken_do_not_pile_up() {
     let (scripted, _runtime, handle) = started(sick(), a_minute()).await;

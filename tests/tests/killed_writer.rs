@@ -1,5 +1,5 @@
-//! A process that is killed while it writes what it keeps: catalogs, approved tools and eras. The
-//! next one reads either what was there before or what was to be there.
+//! A process that is killed while it writes catalogs, approved tools and eras. The next process
+//! reads either the old or the new state.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,10 +22,10 @@ use mcpvisor_testkit::scripted::{Behaviour, Listing, Script, ScriptedServer, too
 use rmcp::model::Tool;
 use serde_json::Value;
 
-/// Where the child keeps things.
+/// The state folder of the child.
 const CHILD: &str = "MCPVISOR_KILLED_CHILD";
 
-/// Servers whose catalogs change all the time. Each is written once a second.
+/// Servers whose catalogs change constantly. Each is written once a second.
 const CATALOGS: usize = 12;
 
 /// The kinds of files, with the folder of each.
@@ -40,7 +40,7 @@ impl Folder {
     fn new() -> Self {
         let name = format!("mcpvisor-killed-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = fs::remove_dir_all(&folder);
         Self(folder)
     }
@@ -51,7 +51,7 @@ impl Folder {
         entries.flatten().map(|entry| entry.path()).collect()
     }
 
-    /// What was being written.
+    /// The files that were being written.
     fn drafts(&self) -> BTreeSet<PathBuf> {
         let all = KINDS.iter().flat_map(|kind| self.files(kind));
         all.filter(|file| is_draft(file)).collect()
@@ -68,7 +68,7 @@ fn is_draft(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "tmp")
 }
 
-/// A few tools, all of the same round.
+/// A few tools, all from the same round.
 fn tools(round: usize) -> Listing<Tool> {
     Listing::of((0..5).map(|number| {
         let mut tool = tool(format!("tool{number}"));
@@ -87,7 +87,7 @@ fn name(number: usize) -> String {
     format!("catalog{number}")
 }
 
-/// The servers of the child that are there all the time; the first one is pinned.
+/// The permanent servers of the child; the first one is pinned.
 fn servers(transport: impl Fn(usize) -> Transport) -> Vec<ServerConfig> {
     let pinned = |number| number == 0;
     let server = |number| server(&name(number), transport(number)).pin(pinned(number));
@@ -124,7 +124,7 @@ async fn a_child_that_writes_all_the_time() {
             tokio::time::sleep(millis(1)).await;
         }
         runtime.approve(&name(0), None).await.unwrap();
-        // Another address is another server, of which an era is learned.
+        // Another address is another server, whose era is stored.
         let address = format!("{}?round={round}", web.url());
         let one = server("web", Transport::http(address));
         runtime.add(one).await.unwrap();
@@ -147,7 +147,7 @@ fn spawn_child(folder: &Folder) -> Child {
         .unwrap()
 }
 
-/// Until every catalog is there, and this child has written a file of every kind.
+/// Waits until every catalog exists, and this child has written a file of every kind.
 async fn wait_for_writes(folder: &Folder, began: SystemTime) {
     let until = Instant::now() + DEADLINE;
     let written = |kind: &&str| {
@@ -164,8 +164,8 @@ async fn wait_for_writes(folder: &Folder, began: SystemTime) {
     }
 }
 
-/// Until something of this kind is being written, as far as it can be seen. A draft is there for a
-/// moment only, so nothing is awaited in between.
+/// Waits until a draft of this kind is visible. Drafts exist only briefly, so this polls without
+/// sleeping.
 fn wait_for_a_draft(folder: &Folder, kind: &str) {
     let until = Instant::now() + secs(5);
     while Instant::now() < until {
@@ -175,7 +175,7 @@ fn wait_for_a_draft(folder: &Folder, kind: &str) {
     }
 }
 
-/// The round that a catalog is of. All of its tools are of the same one.
+/// The round of a catalog. All of its tools must be from the same one.
 fn round_of(catalog: &mcpvisor::ServerCatalog) -> String {
     let descriptions = catalog.tools.iter().map(|it| it.description.clone());
     let descriptions: BTreeSet<_> = descriptions.map(Option::unwrap).collect();
@@ -184,7 +184,7 @@ fn round_of(catalog: &mcpvisor::ServerCatalog) -> String {
     description.split(' ').next().unwrap().to_owned()
 }
 
-/// A start after the kill: the stored state is complete without a connection.
+/// Starts after the kill: the stored state is complete without a connection.
 async fn look(folder: &Folder, round: usize) {
     for file in KINDS.iter().flat_map(|kind| folder.files(kind)) {
         if !is_draft(&file) {
@@ -218,13 +218,13 @@ async fn look(folder: &Folder, round: usize) {
         .iter()
         .map(|it| (it.tool.as_str(), it.reason))
         .collect();
-    // Had the lock been lost, both would be approved; had it been unreadable, neither known.
+    // A lost lock would approve both; an unreadable one would know neither.
     let expected = [("tool0", HeldReason::Changed), ("new", HeldReason::New)];
     assert_eq!(reasons, expected, "round {round}");
     runtime.shutdown(DEADLINE).await;
 }
 
-/// Makes drafts look as if they had been left long ago.
+/// Backdates drafts, as if they had been left long ago.
 fn age(drafts: &BTreeSet<PathBuf>) {
     for draft in drafts {
         let file = File::options().write(true).open(draft).unwrap();
@@ -239,8 +239,8 @@ async fn a_process_that_is_killed_while_it_writes_leaves_what_the_next_one_can_r
     let mut left = BTreeSet::new();
     let mut torn = 0;
     for round in 0.. {
-        // Half of the rounds look for a write before they kill, and now and then one is quicker than
-        // the eye. Without any the test has seen nothing.
+        // Half of the rounds wait for a draft before the kill, and sometimes the write finishes
+        // first. Without any interrupted write the test has proved nothing.
         if round >= size(12, 200) && torn > 0 {
             break;
         }

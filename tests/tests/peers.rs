@@ -1,7 +1,7 @@
-//! Servers that others wrote: the same promises, held with programs that are in use.
+//! Third-party servers: the same guarantees with programs in actual use.
 //!
-//! `just peers` installs them and says where in `MCPVISOR_PEERS`; without it each of these says that
-//! it was skipped. They are `server-everything` of npm and `mcp-server-time` of PyPI.
+//! `just peers` installs them and sets `MCPVISOR_PEERS`; without it, each test reports that it was
+//! skipped. The servers are `server-everything` from npm and `mcp-server-time` from PyPI.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,10 +24,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// These start slowly where the machine does other things too.
+/// They start slowly on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
-/// What a machine that does other things too may add to what is promised.
+/// The allowance for a busy machine.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// Where the servers are installed.
@@ -70,7 +70,7 @@ async fn ready_in_time(command: StdioCommand) -> (Runtime, ServerHandle) {
     (runtime, handle)
 }
 
-/// Ends the runtime within its grace and a second, and finds no process left.
+/// Shuts down within the grace period plus a second, and checks that no process is left.
 async fn ends(runtime: Runtime, marker: &Marker) -> Duration {
     let begin = Instant::now();
     runtime.shutdown(secs(30)).await;
@@ -261,7 +261,7 @@ async fn progress_after_a_cancellation_is_nobodys() {
         seen += 1;
     }
     assert!(seen > 0, "there was progress before");
-    // The server goes on with it for six more seconds. Others are answered meanwhile.
+    // The server works on it for six more seconds. Other calls are answered meanwhile.
     let until = Instant::now() + secs(7);
     while Instant::now() < until {
         assert_eq!(echo(&peer, "meanwhile").await.unwrap(), "Echo: meanwhile");
@@ -281,15 +281,16 @@ async fn lists_that_change_right_after_the_handshake_are_listed_once_more_for_ea
     let marker = Marker::new("burst");
     let log = std::env::temp_dir().join(marker.value());
     let answers = log.with_extension("answers");
-    // All that is said to the server goes through a file first, and all that it says through another.
+    // Both directions are logged to files.
     let script = r#"tee "$0" | node "$1" stdio | tee "$2""#;
     let command = Transport::stdio("sh").arg("-c").arg(script);
     let command = command.arg(&log).arg(peers.script()).arg(&answers);
     let (runtime, peer) = ready_in_time(command.env(MARKER, marker.value())).await;
-    // Longer than the time between two refreshes.
+    // Longer than the interval between two refreshes.
     tokio::time::sleep(secs(1)).await;
     eventually(START, "a fresh catalog", || peer.status().is_ready()).await;
-    // What was asked for is looked at first: a change that comes between the two allows no more.
+    // Reads the requests first, so that a change between the two reads cannot hide an extra
+    // request.
     let said = std::fs::read_to_string(&log).unwrap();
     let answered = std::fs::read_to_string(&answers).unwrap();
     for list in ["tools", "prompts", "resources"] {

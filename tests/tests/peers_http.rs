@@ -1,7 +1,7 @@
-//! Servers over HTTP that others wrote, restarted on their port under load.
+//! Third-party HTTP servers, restarted on their port under load.
 //!
-//! `just peers` installs them and says where in `MCPVISOR_PEERS`; without it each of these says that
-//! it was skipped. They are `server-everything` of npm and a server of PyPI's `fastmcp`.
+//! `just peers` installs them and sets `MCPVISOR_PEERS`; without it, each test reports that it was
+//! skipped. The servers are `server-everything` from npm and one based on PyPI's `fastmcp`.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,13 +28,13 @@ use rmcp::model::ProtocolVersion;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// These start slowly where the machine does other things too.
+/// They start slowly on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
-/// How often a server is restarted.
+/// Restarts per server.
 const RESTARTS: usize = 4;
 
-/// The tool that both servers have.
+/// A server with the tool that both servers have.
 const PYTHON: &str = r#"
 from fastmcp import Context, FastMCP
 
@@ -102,7 +102,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// A server's process, which is killed when this is dropped.
+/// A server process, killed on drop.
 struct Process {
     command: Command,
     port: u16,
@@ -122,7 +122,7 @@ impl Process {
         process
     }
 
-    /// Starts it, and waits until its port is open.
+    /// Starts the process and waits until its port is open.
     async fn begin(&mut self) {
         self.child = Some(self.command.spawn().unwrap());
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
@@ -152,7 +152,7 @@ impl Drop for Process {
 /// A fleet of one, connected and listed.
 async fn ready_in_time(port: u16, protocol: Option<ProtocolVersion>) -> (Runtime, ServerHandle) {
     let mut settings = eager();
-    // A server that is away for seconds is asked now and then, not all the time.
+    // A server that is down for seconds is retried at intervals, not continuously.
     settings.backoff.max = millis(100);
     settings.timeouts.connect = START;
     settings.timeouts.reconnect_wait = START;
@@ -173,7 +173,7 @@ async fn echo(handle: &ServerHandle, message: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Restarts under load, and one without calls.
+/// Restarts a server under load, and once without calls.
 async fn is_found_again(command: Command, port: u16) {
     let mut process = Process::start(command, port).await;
     let (runtime, peer) = ready_in_time(port, None).await;
@@ -219,8 +219,8 @@ async fn everything_over_http_is_found_again_after_restarts_under_load() {
     is_found_again(peers.everything(port), port).await;
 }
 
-/// In a version with sessions: an error of its own that speaks of one is the answer, and a session
-/// that is lost in a restart is replaced.
+/// In a version with sessions: a tool error that mentions a session is passed through, and a
+/// session lost in a restart is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fastmcp_keeps_its_session_through_errors_of_its_own_and_loses_it_in_a_restart() {
     let Some(peers) = Peers::installed() else {
@@ -266,7 +266,7 @@ async fn fastmcp_over_http_is_found_again_after_restarts_under_load() {
     std::fs::remove_file(script).unwrap();
 }
 
-/// The server in a file of a test's own.
+/// Writes the server to a file for this test.
 fn script(test: &str) -> PathBuf {
     let name = format!("mcpvisor-fastmcp-{test}-{}.py", std::process::id());
     let script = std::env::temp_dir().join(name);
@@ -274,7 +274,8 @@ fn script(test: &str) -> PathBuf {
     script
 }
 
-/// It speaks both eras, says so of the modern one alone, and can ask only in the older one.
+/// It speaks both eras but announces only the modern one, and can send requests only in the older
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
     let Some(peers) = Peers::installed() else {
@@ -307,16 +308,16 @@ async fn fastmcp_asks_its_questions_where_the_older_protocol_is_preferred() {
     std::fs::remove_file(script).unwrap();
 }
 
-/// The time that a network adds each way.
+/// The network latency in each direction.
 const EACH_WAY: Duration = Duration::from_millis(30);
 
-/// Thinks for 3 to 7 s, another time in each round.
+/// A pause of 3 to 7 s, different in each round.
 fn thinking(agent: usize, round: usize) -> Duration {
     millis(3_000 + (agent * 7_919 + round * 1_237) as u64 % 4_000)
 }
 
-/// Agents with connections of their own, each of which thinks between its calls. Returns how many
-/// calls were answered, and how many were lost.
+/// Runs agents with their own connections, which pause between calls. Returns how many calls were
+/// answered and how many were lost.
 async fn think_and_call(port: u16, agents: usize, calls: usize) -> (usize, usize) {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let proxy = DelayProxy::start(address, EACH_WAY).await.unwrap();

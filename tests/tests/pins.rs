@@ -1,4 +1,4 @@
-//! Tools that changed since a person approved them are held back (I4).
+//! Tools that changed since they were approved are blocked (I4).
 
 #![allow(
     clippy::unwrap_used,
@@ -22,14 +22,14 @@ use mcpvisor_testkit::{eventually, eventually_in};
 use rmcp::model::Tool;
 use serde_json::Value;
 
-/// A folder that goes with the test.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(test: &str) -> Self {
         let name = format!("mcpvisor-pins-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = fs::remove_dir_all(&folder);
         Self(folder)
     }
@@ -200,7 +200,7 @@ async fn approvals_outlive_the_run_and_no_call_slips_through_before_the_tools_ar
         .await
         .unwrap();
     let handle = runtime.server("git").unwrap();
-    // At once: the connection is not even open.
+    // Immediately: the connection is not even open.
     expect_held(&handle.call_tool("read", Value::Null).await.unwrap_err());
     handle.call_tool("search", Value::Null).await.unwrap();
     expect_held(&handle.call_tool("unheard", Value::Null).await.unwrap_err());
@@ -227,8 +227,8 @@ async fn tools_that_cannot_be_listed_are_not_called() {
     assert_eq!(git.record().received("tools/call").len(), 0);
 }
 
-/// Each refusal lets the next of the line in, which is refused too: a line of any length is no matter
-/// for the stack.
+/// Each refusal admits the next queued call, which is refused too. The stack must not grow with the
+/// length of the queue.
 #[tokio::test]
 async fn a_long_line_of_calls_that_are_all_held_back_is_answered() {
     const CALLS: usize = 20_000;
@@ -252,8 +252,8 @@ async fn a_long_line_of_calls_that_are_all_held_back_is_answered() {
     assert_eq!(git.record().received("tools/call").len(), 0);
 }
 
-/// A server that names a tool twice shows a person the first: that is what is approved, by a person
-/// and at first sight, and nothing else.
+/// If a server lists a tool name twice, users see the first definition. Only that one is approved,
+/// by a user or on first use.
 #[tokio::test]
 async fn of_two_tools_of_one_name_the_one_that_was_shown_is_approved() {
     let git = ScriptedServer::new(script(&[("read", "reads"), ("read", "deletes")]));
@@ -314,7 +314,7 @@ async fn a_definition_that_changed_since_it_was_looked_at_is_not_approved_by_its
     handle.call_tool("read", Value::Null).await.unwrap();
 }
 
-/// What was approved and listed on an earlier connection says nothing of what the server is now.
+/// Approvals and lists of an earlier connection do not prove what the server is now.
 #[tokio::test]
 async fn tools_that_cannot_be_listed_on_a_new_connection_are_not_called_on_it() {
     let git = ScriptedServer::new(script(&[("read", "reads")]));
@@ -351,7 +351,7 @@ async fn another_command_or_other_arguments_need_another_approval() {
     let all = shown(&handle).len();
     assert!(all > 0);
     runtime.shutdown(DEADLINE).await;
-    // The environment may differ: tokens come and go.
+    // The environment may differ: tokens change.
     let (runtime, handle) = start(of(plain().env("TOKEN", "x")), Some(&folder)).await;
     assert_eq!(shown(&handle).len(), all);
     runtime.shutdown(DEADLINE).await;
@@ -418,7 +418,7 @@ async fn pins_can_be_switched_on_and_off_while_it_runs() {
     assert_eq!(shown(&handle), ["read"]);
 }
 
-/// Once the reload is done there is no moment in which a tool that was not approved is called.
+/// After a reload, no unapproved tool can be called at any moment.
 #[cfg(unix)]
 #[tokio::test]
 async fn pins_that_are_switched_on_hold_at_once() {
@@ -426,7 +426,7 @@ async fn pins_that_are_switched_on_hold_at_once() {
     let git = ScriptedServer::new(script(&[("read", "reads")]));
     let (runtime, _) = start(pinned(&git), Some(&folder)).await;
     runtime.shutdown(DEADLINE).await;
-    // A disk that takes its time.
+    // A slow disk.
     let slow = |path: &std::path::Path| {
         if path.ends_with("git__lock.json") {
             std::thread::sleep(millis(300));
@@ -450,7 +450,7 @@ async fn pins_that_are_switched_on_hold_at_once() {
     runtime.shutdown(DEADLINE).await;
 }
 
-/// What is seen first is what the program of the config offers, not the one that it replaces.
+/// The first definitions seen come from the configured program, not from the one it replaces.
 #[tokio::test]
 async fn pins_that_come_with_another_program_approve_what_that_one_offers() {
     let marker = Marker::new("pins-another");
@@ -470,7 +470,7 @@ async fn pins_that_come_with_another_program_approve_what_that_one_offers() {
 async fn an_approval_of_nothing_changes_nothing() {
     let folder = Folder::new("nothing");
     let git = ScriptedServer::new(script(&[("read", "reads")]));
-    // Nothing was seen yet, so nothing is held back, and what is seen first is still approved.
+    // No tools are known yet, so none is blocked, and the first ones seen are still approved.
     let mut lazy = pinned(&git);
     lazy.settings.rest.lazy = true;
     let builder = Runtime::builder().server(lazy).state_dir(&folder.0);
@@ -481,7 +481,7 @@ async fn an_approval_of_nothing_changes_nothing() {
     runtime.shutdown(DEADLINE).await;
     let approved = eventually(DEADLINE, "the lock is kept", || fs::read(folder.lock())).await;
 
-    // Where nothing is pinned nothing is held back either, and nobody looked at the file.
+    // Without pinning nothing is blocked, and the file is not read.
     let (runtime, _) = start(server("git", scripted(&git)), Some(&folder)).await;
     assert_eq!(runtime.approve("git", None).await.unwrap(), [""; 0]);
     runtime.shutdown(DEADLINE).await;
@@ -512,8 +512,8 @@ async fn a_lock_that_cannot_be_read_holds_everything_back_and_the_next_start_wor
     }
 }
 
-/// Two processes with one folder see the server for the first time: one is slow to list its tools, and
-/// by then the server has changed them. What the other one saw is what was seen first.
+/// Two processes with one folder see the server for the first time. One lists its tools slowly, and
+/// the server changes them meanwhile. The definitions that the other process saw count as first.
 #[tokio::test]
 async fn a_first_sight_that_comes_late_approves_nothing_and_overwrites_no_lock() {
     let folder = Folder::new("late");
@@ -544,7 +544,8 @@ async fn a_first_sight_that_comes_late_approves_nothing_and_overwrites_no_lock()
     assert_eq!(fs::read(folder.lock()).unwrap(), lock);
 }
 
-/// A service runs on while a person approves what it holds back, with the command line for instance.
+/// A service keeps running while a user approves its blocked tools, for example with the command
+/// line.
 #[tokio::test]
 async fn what_another_process_approves_is_called_here_and_is_not_lost() {
     let folder = Folder::new("beside");

@@ -1,5 +1,5 @@
 //! Every kind of request and event, end to end: over the pipes of a real child, and to rmcp's own
-//! server in this process.
+//! in-process server.
 
 #![allow(
     clippy::unwrap_used,
@@ -57,7 +57,7 @@ type Answer<T> = Result<T, ErrorData>;
 type Context = RequestContext<RoleServer>;
 
 impl Gallery {
-    /// Says that a resource changed, if it is subscribed to.
+    /// Sends a resource update, if the client subscribed to the resource.
     async fn touch(&self, uri: &str, context: &Context) {
         let subscribed = self.kept.lock().unwrap().subscriptions.contains(uri);
         if subscribed {
@@ -66,7 +66,7 @@ impl Gallery {
         }
     }
 
-    /// Logs at the lowest level, if it is wanted.
+    /// Sends a log message of the lowest level, if enabled.
     async fn log(&self, data: Value, context: &Context) {
         let wanted = self.kept.lock().unwrap().debug;
         if wanted {
@@ -204,7 +204,7 @@ impl ServerHandler for Gallery {
     }
 }
 
-/// Does the same to both servers.
+/// Runs the same test with both servers.
 async fn both(test: impl AsyncFn(&Runtime, &ServerHandle)) {
     let marker = Marker::new("requests");
     let transports: [(&str, Transport); 2] = [
@@ -319,9 +319,9 @@ async fn a_ping_is_answered() {
     both(async |_, handle| handle.ping().await.unwrap()).await;
 }
 
-/// The changes of resources and the log messages that were reported before this mark.
+/// The resource updates and log messages reported before this mark.
 async fn reported(events: &mut Events, handle: &ServerHandle) -> Vec<String> {
-    // What a connection says is in order: this comes after everything before it.
+    // Messages of a connection are ordered, so this one arrives after all earlier ones.
     let mark = json!({ "steps": 1, "ms": 0 });
     handle.call_tool("progress", mark).await.unwrap();
     let mut seen = Vec::new();
@@ -515,7 +515,7 @@ async fn a_slow_reader_of_events_is_told_how_many_it_missed_and_reads_on() {
     }
     assert_eq!(versions.len(), EVENT_BUFFER);
     assert!(versions.windows(2).all(|pair| pair[1] == pair[0] + 1));
-    // The runtime went on meanwhile.
+    // The runtime kept working meanwhile.
     handle.call_tool("echo", json!({})).await.unwrap();
 }
 
@@ -526,7 +526,7 @@ async fn whoever_hears_of_a_change_finds_it_in_the_status() {
     let (runtime, handle) = ready(server("a", scripted(&server_a))).await;
     let mut events = runtime.events();
     let (heard, mut hears) = mpsc::unbounded_channel();
-    // A thread of its own that never waits, so that it hears of everything as soon as it can.
+    // A separate thread that never blocks, so that it sees every event as soon as possible.
     let reader = std::thread::spawn(move || {
         let mut left = ROUNDS;
         while left > 0 {

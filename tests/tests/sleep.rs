@@ -1,4 +1,4 @@
-//! Servers without a connection: lazy ones, those that sleep, and what is known of them meanwhile.
+//! Servers without a connection: lazy and sleeping ones, and what readers see of them.
 
 #![allow(
     clippy::unwrap_used,
@@ -121,7 +121,7 @@ async fn people_wake_a_sleeping_server_and_switch_it_off() {
     let (runtime, handle) = ready(lazy(&one)).await;
     runtime.reconnect("one").await.unwrap();
     in_state(&handle, StateName::Connected).await;
-    // An eager server from now on: it has no reason to sleep.
+    // An eager server from now on: it never sleeps.
     let (runtime, handle) = ready(lazy(&one)).await;
     let eager = lazy(&one).start(StartMode::Eager);
     runtime.reload(Config::new().server(eager)).await.unwrap();
@@ -154,7 +154,7 @@ impl Folder {
     fn new(test: &str) -> Self {
         let name = format!("mcpvisor-sleep-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = fs::remove_dir_all(&folder);
         Self(folder)
     }
@@ -203,7 +203,7 @@ async fn a_cold_start_serves_the_last_known_catalog_until_the_server_has_its_own
     runtime.shutdown(DEADLINE).await;
 }
 
-/// The cached lists of a program are not used for the one that replaced it in a reload.
+/// The cached lists of a program are not used for the program that replaced it in a reload.
 #[tokio::test]
 async fn what_was_listed_is_kept_as_that_of_the_server_that_listed_it() {
     let (folder, marker) = (Folder::new("whose"), Marker::new("sleep-whose"));

@@ -1,4 +1,4 @@
-//! B7: a governor bounds and spreads the connects of a fleet.
+//! B7: a governor limits and spreads the connection attempts of a fleet.
 
 use std::future::IntoFuture;
 use std::ops::RangeInclusive;
@@ -25,7 +25,7 @@ async fn governed<'a>(
     builder.start().await.unwrap()
 }
 
-/// The most connects of these servers within any time so long.
+/// The maximum number of connection attempts of these servers within any window of this length.
 fn most_within(servers: &[ScriptedServer], window: Duration, which: RangeInclusive<u64>) -> usize {
     let mut openings: Vec<Instant> = Vec::new();
     for scripted in servers {
@@ -63,14 +63,14 @@ async fn silent_servers_are_started_a_few_at_a_time_and_hold_up_no_other_for_lon
         .enumerate()
         .map(|(n, scripted)| (format!("silent-{n:02}"), scripted, patient.clone()))
         .collect();
-    // Its name is the last one, so it asks last.
+    // Its name sorts last, so it is last in the queue.
     fleet.push(("the-good-one".to_owned(), &good, hasty));
     let begun = Instant::now();
     let runtime = governed(governor, fleet).await;
 
     let handle = runtime.server("the-good-one").unwrap();
     ready_after(&handle, 0).await;
-    // Five rounds of four that hold their slots for 2 s. Its own second began only then.
+    // Five rounds of four that hold their slots for 2 s. Its own second started only then.
     let waited = begun.elapsed();
     assert!(waited >= secs(10) && waited <= millis(10_050), "{waited:?}");
     assert_eq!(good.record().opened(), [1]);
@@ -80,12 +80,12 @@ async fn silent_servers_are_started_a_few_at_a_time_and_hold_up_no_other_for_lon
     assert!(servers.iter().all(opened), "all were tried");
 }
 
-/// The most of six children that never say anything which are there at once, within less than a slot
-/// is held, when so many may be started at once. In the end all of them are there.
+/// Starts six children that never send anything, with this limit of concurrent starts. Returns how
+/// many existed at once before the first slot is released. In the end all of them exist.
 async fn most_mute_children(max_stdio: usize) -> usize {
     let marker = Marker::new("governed");
     let mut builder = Runtime::builder().governor(stdio_at_once(max_stdio));
-    // Before anybody has a slot.
+    // Before any slot is taken.
     let begun = Instant::now();
     for number in 0..6 {
         let mute = Transport::stdio("sleep").arg("600");
@@ -96,7 +96,7 @@ async fn most_mute_children(max_stdio: usize) -> usize {
     let mut most = 0;
     loop {
         let now = marker.processes().len();
-        // It takes a while to look.
+        // The process listing itself takes a while.
         if begun.elapsed() > millis(1_900) {
             break;
         }
@@ -122,7 +122,7 @@ async fn control_children_that_may_are_started_all_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_byte_of_a_slow_server_frees_its_slot() {
-    // It speaks at once, but takes its time with the handshake.
+    // It sends a byte immediately, but the handshake is slow.
     let news = ToolListChangedNotification::default();
     let slow = Behaviour::answer().after(secs(20)).notifying(news);
     let slow = ScriptedServer::new(Script::new().on("initialize", slow));
@@ -186,7 +186,7 @@ fn stdio_at_once(max_stdio: usize) -> GovernorSettings {
     settings
 }
 
-/// What a server did not say within the second that it has for the question of its era is no byte.
+/// A server that stays silent during the second for era detection has not sent its first byte.
 #[tokio::test]
 async fn silence_is_no_first_byte() {
     let marker = Marker::new("governor-silence");

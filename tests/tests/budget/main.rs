@@ -1,4 +1,4 @@
-//! How often a server is connected, when it is left alone, and what brings it back.
+//! How often a server is connected, when it is parked, and what reconnects it.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,18 +22,18 @@ use mcpvisor_testkit::scripted::{Behaviour, Record, Script, ScriptedServer};
 
 use fleet::{fleet, millis, secs, server, settings};
 
-/// Connects fail: the server ends in the middle of the handshake.
+/// Connection attempts fail: the server exits during the handshake.
 fn dead() -> Script {
     Script::new().on("initialize", Behaviour::end())
 }
 
-/// The times between one connect and the next.
+/// The intervals between connection attempts.
 fn pauses(record: &Record) -> Vec<Duration> {
     let openings = record.openings();
     openings.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 
-/// Waits for a state for as long as it takes on paused time.
+/// Waits for a state without a limit, on paused time.
 async fn in_time(handle: &ServerHandle, state: StateName) {
     let what = format!("{state}");
     eventually_in(secs(3_600), what, &mut handle.watch(), |status| {
@@ -42,14 +42,14 @@ async fn in_time(handle: &ServerHandle, state: StateName) {
     .await;
 }
 
-/// A fleet of one, of which nothing is awaited.
+/// Starts a fleet of one without waiting.
 async fn started(scripted: &ScriptedServer, settings: ServerSettings) -> (Runtime, ServerHandle) {
     let runtime = fleet([server("a", scripted.transport()).settings(settings)]).await;
     let handle = runtime.server("a").unwrap();
     (runtime, handle)
 }
 
-/// Without jitter, so that times are exact; timers are exact to the millisecond.
+/// Without jitter, so that times are exact to the millisecond.
 fn exact(change: impl FnOnce(&mut ServerSettings)) -> ServerSettings {
     settings(|settings| {
         settings.backoff.jitter = 0.0;

@@ -1,4 +1,4 @@
-//! B1 and B2: connects are paced by a curve under a budget, and a failed one goes on with it.
+//! B1 and B2: attempts follow a backoff curve within a budget, and a failed reconnect continues it.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn the_window_slides_so_that_rare_failures_never_spend_the_budget() {
             settings.budget.attempts = 3;
             settings.budget.within = secs(60);
             settings.backoff.max = millis(500);
-            // Nothing but the window gives anything back.
+            // Only the window restores the budget.
             settings.budget.proven_after = secs(1_000_000);
         }),
     )
@@ -98,7 +98,7 @@ async fn a_failed_reconnect_goes_on_with_the_budget_until_the_server_is_back() {
     let lost = Instant::now();
     scripted.control().set_script(dead());
     scripted.control().end();
-    // Back after four failed reconnects.
+    // Recovers after four failed reconnects.
     let record = scripted.record();
     record
         .until(DEADLINE, "four failures", |record| {
@@ -110,7 +110,7 @@ async fn a_failed_reconnect_goes_on_with_the_budget_until_the_server_is_back() {
 
     let openings = record.openings();
     let after: Vec<_> = openings[1..].iter().map(|at| *at - lost).collect();
-    // At once, since the connection was proven; then the curve.
+    // Immediately, because the connection was proven; then the curve.
     let curve = [0, 500, 1_500, 3_500, 7_500].map(millis);
     assert_about(&after, &curve);
     assert_eq!(next_state(&mut events).await, StateName::Reconnecting);

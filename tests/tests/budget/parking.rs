@@ -1,4 +1,4 @@
-//! B5 and B6: a spent budget parks the server, and what retrying cannot mend is left to a person.
+//! B5 and B6: a spent budget parks the server, and permanent failures wait for the user.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::fleet::{DEADLINE, fleet, reaches, ready_after, secs, server, structured};
 use crate::{assert_about, dead, exact, in_time, pauses, started};
 
-/// A dead server whose budget is spent.
+/// A dead server with a spent budget.
 async fn parked(
     change: impl FnOnce(&mut ServerSettings),
 ) -> (ScriptedServer, Runtime, ServerHandle) {
@@ -42,7 +42,7 @@ async fn a_parked_server_is_probed_ever_more_slowly_and_comes_back_by_itself() {
     );
     sleep(secs(3_600)).await;
     let pauses = pauses(&scripted.record());
-    // Each probe costs the rest after it, up to five minutes; in an hour there is no burst.
+    // Each probe increases the next pause, up to five minutes; an hour shows no burst.
     assert_about(&pauses[1..6], &[30, 60, 120, 240, 300].map(secs));
     assert!(
         pauses[6..].iter().all(|pause| *pause >= secs(300)),
@@ -53,7 +53,7 @@ async fn a_parked_server_is_probed_ever_more_slowly_and_comes_back_by_itself() {
     scripted.control().set_script(Script::new());
     in_time(&handle, StateName::Connected).await;
     structured(handle.call_tool("echo", json!({})).await);
-    // Proven: the next loss finds the whole budget again.
+    // Proven: the next loss starts with the full budget.
     let (generation, begun) = (handle.status().generation.get(), Instant::now());
     scripted.control().end();
     ready_after(&handle, generation).await;
@@ -125,7 +125,7 @@ async fn an_incompatible_protocol_version_fails_at_once_and_for_good() {
     assert_eq!(fault.class, FaultClass::IncompatibleVersion);
     assert!(fault.message.contains("1999-12-31"), "{fault}");
     assert_eq!(status.action, Some(Action::UpdateServer));
-    // A call says at once what to do, and wakes nothing.
+    // A call fails immediately with advice, and triggers no connection attempt.
     let begun = Instant::now();
     let failed = handle.call_tool("echo", json!({})).await.unwrap_err();
     assert!(failed.to_string().contains("update the server"), "{failed}");
@@ -134,7 +134,7 @@ async fn an_incompatible_protocol_version_fails_at_once_and_for_good() {
     assert_eq!(scripted.record().opened(), [1], "nothing is retried");
     assert_eq!(scripted.control().live(), [] as [u64; 0], "nothing is left");
 
-    // Mended, each of these takes it out of that state.
+    // After a repair, each of these ends that state.
     for generation in [2, 4] {
         scripted.control().set_script(Script::new());
         match generation {
@@ -169,7 +169,7 @@ async fn a_command_that_does_not_exist_fails_at_once_and_says_so() {
     let action = status.action.unwrap().to_string();
     let failed = handle.call_tool("echo", Value::Null).await.unwrap_err();
     assert!(failed.to_string().ends_with(&action), "{failed}");
-    // A person may try again; it is the same, once.
+    // The user may retry; it fails again, once.
     runtime.reconnect("a").await.unwrap();
     eventually_in(DEADLINE, "another try", &mut handle.watch(), |status| {
         status.generation.get() == 2 && status.state == StateName::PermanentlyFailed

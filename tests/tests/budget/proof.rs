@@ -1,4 +1,4 @@
-//! B3 and B4: what gives the budget back, and what costs nothing.
+//! B3 and B4: what restores the budget, and what costs nothing.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn handshake_discovery_restored_subscriptions_and_pings_prove_nothing() {
         settings.health.keepalive = secs(1);
     });
     let (_runtime, handle) = ready(server("a", scripted.transport()).settings(busy)).await;
-    // A caller's answer proves generation 1; what it asked for is restored on the others.
+    // A reply to a caller proves generation 1; the subscription is restored on the others.
     handle.subscribe("file:///a").await.unwrap();
     scripted.control().end();
     let record = scripted.record();
@@ -66,7 +66,7 @@ async fn an_answered_caller_gives_the_budget_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_stays_up_gives_the_budget_back() {
-    // The states of a server that is lost five times, each time after it was up so long.
+    // The states of a server that loses its connection five times, each time after this uptime.
     let lost_after = async |up: Duration| {
         let scripted = ScriptedServer::new(Script::new());
         let two = exact(|settings| settings.budget.attempts = 2);
@@ -107,7 +107,7 @@ async fn a_server_that_answers_one_call_and_dies_is_not_connected_in_a_tight_loo
         structured(handle.call_tool("last_words", json!({})).await);
         ready_after(&handle, generation).await;
     }
-    // One of 5 s at once, the others half a second apart.
+    // One of 5 s immediately, the others half a second apart.
     let connects = scripted.record().opened().len();
     assert!((18..=24).contains(&connects), "{connects} connects in 10 s");
 }

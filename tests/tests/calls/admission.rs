@@ -1,4 +1,4 @@
-//! C5 and C6: calls are bounded, take turns, and run at the same time.
+//! C5 and C6: calls are limited, scheduled fairly, and run concurrently.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ async fn a_greedy_client_makes_nobody_else_busy() {
         let modest = runtime.client(client).build().server("a").unwrap();
         modest_calls.extend((0..20).map(|_| spawn(modest.call_tool("slow", json!({})))));
     }
-    // Each of them takes the place of one that was not sent.
+    // Each one replaces a call that was not sent.
     let mut evicted = Vec::new();
     for (number, call) in greedy_calls.into_iter().enumerate() {
         if number < 1_088 - 60 {
@@ -125,7 +125,7 @@ async fn clients_take_turns_however_many_calls_one_of_them_has() {
         for number in 1..=count {
             let call = handle.call_tool("slow", json!({ "who": format!("{client} {number}") }));
             calls.push(spawn(call));
-            // One after the other, so that the order in which they ask is known.
+            // Sequentially, so that their order is known.
             let waiting = calls.len() - 1;
             eventually(DEADLINE, "it waits", || handle.status().waiting == waiting).await;
         }
@@ -230,7 +230,7 @@ async fn a_child_works_on_sixty_four_calls_at_once() {
     for call in calls {
         structured(call.await.unwrap());
     }
-    // One after the other they would take 32 s.
+    // Sequentially they would take 32 s.
     assert!(begun.elapsed() < secs(16), "{:?}", begun.elapsed());
     runtime.shutdown(secs(5)).await;
     marker.assert_none_left(DEADLINE).await;

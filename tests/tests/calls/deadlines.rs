@@ -1,4 +1,4 @@
-//! C4: deadlines, idle times, progress and cancellation.
+//! C4: deadlines, idle timeouts, progress and cancellation.
 
 use mcpvisor::{Known, ServerSettings};
 use mcpvisor_testkit::eventually;
@@ -122,7 +122,7 @@ async fn the_server_is_told_of_every_call_that_is_given_up() {
     let (scripted, _runtime, handle) = started(script, ServerSettings::default()).await;
     let silent = || handle.call_tool("silent", json!({}));
     let record = scripted.record();
-    // The deadline passes, the idle time passes, the caller leaves.
+    // The deadline passes, the idle timeout passes, the caller drops the call.
     silent().deadline(secs(1)).await.unwrap_err();
     silent().idle_timeout(secs(1)).await.unwrap_err();
     let leaver = spawn(silent());
@@ -140,7 +140,7 @@ async fn the_server_is_told_of_every_call_that_is_given_up() {
         .collect();
     assert_eq!(record.cancelled(), ids, "each by its own id");
     assert_eq!(handle.status().in_flight, 0, "their places are free");
-    // What was never sent is not cancelled, what was answered neither.
+    // Unsent and answered calls are not cancelled.
     structured(handle.call_tool("echo", json!({})).await);
     sleep(secs(1)).await;
     assert_eq!(record.cancelled().len(), 3);

@@ -1,4 +1,4 @@
-//! What becomes of a call: one honest outcome in time, nothing run twice, its turn in the line.
+//! Call semantics: one accurate outcome in time, nothing run twice, and fair queueing.
 
 #![allow(
     clippy::unwrap_used,
@@ -57,7 +57,7 @@ fn not_sent(answer: Answer) -> NotSentReason {
     }
 }
 
-/// Whether a deadline passed after the call was sent, and whether it was the idle time.
+/// Whether the call was sent before its deadline passed, and whether it was the idle timeout.
 fn deadline_of(error: &CallError) -> (bool, bool) {
     match error {
         CallError::Deadline { sent, idle, .. } => (*sent, *idle),

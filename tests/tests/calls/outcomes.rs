@@ -1,4 +1,4 @@
-//! C1 and C2: exactly one outcome within the deadline, whatever happens, which says what is known.
+//! C1 and C2: exactly one outcome within the deadline, whatever happens, and it is accurate.
 
 use std::collections::HashMap;
 use std::future::IntoFuture;
@@ -20,10 +20,10 @@ use crate::{Answer, started};
 
 const CALLS: u64 = 200;
 
-/// The moment of the fault, at which some answers come and some deadlines pass, too.
+/// The moment of the fault. Some replies arrive and some deadlines pass at the same moment.
 const FAULT: Duration = Duration::from_millis(50);
 
-/// Some work is done at once, some at the moment of the fault, some later, some never.
+/// Some calls finish immediately, some at the moment of the fault, some later, some never.
 fn work(number: u64) -> Behaviour {
     match number % 4 {
         0 => Behaviour::answer(),
@@ -41,7 +41,7 @@ fn deadline(number: u64) -> Duration {
     }
 }
 
-/// Lets many callers in, does something to their server, and looks at what each of them got.
+/// Starts many calls, does something to their server, and checks the outcome of each.
 async fn all_have_one_honest_outcome(
     fault: impl AsyncFnOnce(&Runtime, &ServerHandle, &ScriptedServer),
 ) {
@@ -185,7 +185,7 @@ async fn a_deadline_that_passes_in_the_moment_of_the_loss_is_one_outcome() {
                 if early {
                     let _ = tokio::time::timeout_at(end, serving).await;
                 } else {
-                    // Its timer is younger than that of the deadline.
+                    // Its timer was created after that of the deadline.
                     tokio::select! {
                         () = serving => {}
                         () = async { sleep(secs(5)).await; tokio::time::sleep_until(end).await } => {}
@@ -209,7 +209,7 @@ async fn every_call_has_one_honest_outcome_while_everything_happens_at_once() {
     const CALLERS: u64 = 32;
     const AT_LEAST: u64 = 60;
     const AT_MOST: u64 = 1_000_000;
-    // So much happens while they call.
+    // Connections that are lost during the calls.
     const GENERATIONS: u64 = 10;
     let script = Script::new().tool("work", Behaviour::answer().after(millis(1)));
     let (scripted, runtime, handle) = started(script, eager()).await;
@@ -323,7 +323,7 @@ async fn an_outcome_says_what_is_known() {
     let (scripted, runtime, handle) = started(script, ServerSettings::default()).await;
     let call = |tool: &str| handle.call_tool(tool, json!({}));
 
-    // Answered: by a result, by a result that is an error, by an error.
+    // Answered: with a result, with an error result, with an error.
     structured(call("echo").await);
     assert_eq!(call("fail").await.unwrap().is_error, Some(true));
     let refused = call("refuse").await.unwrap_err();
@@ -335,7 +335,7 @@ async fn an_outcome_says_what_is_known() {
         refused.to_string(),
         "a: tools/call failed: no such issue (code -32000)"
     );
-    // Sent, outcome unknown: lost, or too late.
+    // Sent, with an unknown outcome: lost, or too late.
     let lost = call("die").await.unwrap_err();
     assert_eq!(
         (lost.known(), lost.code()),
@@ -347,7 +347,7 @@ async fn an_outcome_says_what_is_known() {
     );
     let late = call("silent").deadline(secs(1)).await.unwrap_err();
     assert_eq!((late.known(), late.code()), (Known::Unknown, "deadline"));
-    // Not sent: wrong arguments, switched off.
+    // Not sent: wrong arguments, disabled.
     let wrong = handle.call_tool("echo", json!([1])).await.unwrap_err();
     assert_eq!(
         (wrong.known(), wrong.code()),

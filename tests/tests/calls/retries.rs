@@ -1,4 +1,4 @@
-//! C3: nothing with side effects runs twice by our doing.
+//! C3: the runtime runs nothing with side effects twice.
 
 use mcpvisor::rmcp::model::{
     ArgumentInfo, CompleteRequestParams, Reference, Tool, ToolAnnotations,
@@ -24,7 +24,7 @@ async fn a_tool_call_that_was_sent_and_lost_is_never_repeated() {
     assert!(matches!(lost, CallError::OutcomeUnknown { .. }), "{lost}");
     ready_after(&handle, 1).await;
     assert_eq!(scripted.record().calls("charge").len(), 1);
-    // Nor because an untrusted server says that it is safe.
+    // Nor because an untrusted server declares it safe.
     let read_only = ToolAnnotations::new().read_only(true).idempotent(true);
     let script = looking(losing(1), read_only);
     let (scripted, _runtime, handle) = started(script, eager()).await;
@@ -56,7 +56,7 @@ async fn a_tool_that_the_config_trusts_is_repeated_once() {
         let calls = scripted.record().calls("look");
         let generations: Vec<u64> = calls.iter().map(|call| call.generation).collect();
         assert_eq!(generations, [1, 2], "{case}");
-        // The others of the same server are not.
+        // Other tools of the same server are not retried.
         handle.call_tool("charge", json!({})).await.unwrap_err();
         assert_eq!(scripted.record().calls("charge").len(), 1, "{case}");
     }
@@ -113,7 +113,7 @@ async fn a_listing_that_is_lost_is_repeated_once() {
         };
         answered.unwrap_or_else(|error| panic!("{method}: {error}"));
         ready_after(&handle, 1).await;
-        // One of each connection for the catalog, one of each for the caller.
+        // For each connection, one for the catalog and one for the caller.
         assert_eq!(scripted.record().received(method).len(), 4, "{method}");
     }
 }
@@ -160,7 +160,7 @@ async fn a_tool_that_changed_or_is_gone_is_not_repeated() {
     }
 }
 
-/// A call that went out before the tools were first listed: nothing was known, so nothing changed.
+/// A call sent before the first tool list: nothing was known, so nothing changed.
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_was_not_known_when_it_was_called_is_repeated() {
     let unlisted = losing(1).on("tools/list", Behaviour::silence());
@@ -185,7 +185,7 @@ async fn a_call_that_was_never_sent_is_sent_whatever_its_kind() {
     let (scripted, _runtime, handle) = started(script, one).await;
     let slow = spawn(handle.call_tool("slow", json!({})));
     received(&scripted.record(), "slow", 1).await;
-    // In the line, behind a call that is lost with the connection.
+    // Queued behind a call that is lost with the connection.
     let unsent = handle
         .call_tool("echo", json!({}))
         .retry(RetryPolicy::Never);

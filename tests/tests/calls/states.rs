@@ -1,4 +1,4 @@
-//! C7: what a call does in each state of its server.
+//! C7: the behaviour of calls in each state of a server.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn a_call_waits_for_the_first_attempt_then_fifteen_seconds_from_its_failur
     assert_eq!(begun.elapsed(), secs(20 + 15));
 }
 
-/// A proven server that is lost, and whose next handshake takes this long.
+/// A proven server that loses its connection, and whose next handshake takes this long.
 async fn reconnecting(handshake: Duration) -> (ScriptedServer, Runtime, ServerHandle) {
     let slow = Script::new().on("initialize", Behaviour::answer().after(handshake));
     let scripted = ScriptedServer::new(Script::new()).on_generation(2, slow);
@@ -86,7 +86,7 @@ async fn while_reconnecting_a_call_waits_for_fifteen_seconds() {
         matches!(reason, NotSentReason::NoConnection(Some(_))),
         "{reason}"
     );
-    // Its own deadline is shorter still.
+    // Its own deadline is even shorter.
     let late = handle.call_tool("echo", json!({})).deadline(secs(1));
     assert_eq!(deadline_of(&late.await.unwrap_err()), (false, false));
     assert_eq!(scripted.record().calls("echo").len(), 1);
@@ -116,7 +116,7 @@ async fn while_disconnected_a_call_wakes_the_server_and_waits_for_fifteen_second
     not_sent(handle.call_tool("echo", json!({})).await);
     assert_eq!(begun.elapsed(), secs(15));
     assert_eq!(scripted.record().opened(), [1, 2]);
-    // A server that is still dead is no reason to wait.
+    // A call does not wait for a server that is still dead.
     let (_scripted, _runtime, handle) =
         parked(Script::new().on("initialize", Behaviour::end())).await;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Lists are refreshed when they change, and followed to their last page, within bounds. (K4, K5)
+//! Lists are refreshed when they change, and read to their last page, within limits. (K4, K5)
 
 use super::*;
 
@@ -74,7 +74,7 @@ async fn a_change_during_a_refresh_leads_to_another() {
 
     control.update(|script| script.tools = Listing::of([tool("news")]));
     control.tools_changed();
-    // The answer that is under way knows nothing of the news.
+    // The reply in flight does not include the change.
     tokio::time::sleep(secs(1)).await;
     control.release("tools/list", 1);
     catalog_with(&handle, "the news", |it| it.tool("news").is_some()).await;
@@ -126,7 +126,7 @@ async fn a_burst_from_a_real_child_is_coalesced_too() {
 
 // K5
 
-/// Settings under which nothing is listed a second time while a test looks.
+/// Settings that prevent a second listing during a test.
 fn listed_once() -> mcpvisor::ServerSettings {
     settings(|settings| {
         settings.listing.refresh_retry = secs(3_600);
@@ -164,7 +164,7 @@ async fn a_listing_is_followed_to_its_last_page() {
     assert_eq!(cursors, wanted);
 }
 
-/// Starts a server whose tools cannot be listed, and says how many pages were asked for.
+/// Starts a server whose tools cannot be listed. Returns the number of requested pages.
 async fn pages_of_a_failed_listing(
     listing: Listing<Tool>,
     change: impl FnOnce(&mut mcpvisor::ServerSettings),

@@ -1,4 +1,4 @@
-//! What a server offers, as readers see it: K1 to K5 and K7.
+//! What a server offers, as seen by readers: K1 to K5 and K7.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,13 +45,13 @@ fn full() -> Script {
         .templates(Listing::of([ResourceTemplate::new("test://{name}", "any")]))
 }
 
-/// The names of the tools that readers see.
+/// The names of the visible tools.
 fn tools(handle: &ServerHandle) -> Vec<String> {
     let catalog = handle.catalog();
     catalog.tools.iter().map(|it| it.name.to_string()).collect()
 }
 
-/// How often each list was asked for.
+/// How often each list was requested.
 fn listings(server: &ScriptedServer) -> [usize; 4] {
     LISTS.map(|method| server.record().received(method).len())
 }
@@ -174,7 +174,7 @@ async fn a_reconnect_keeps_the_last_good_catalog_and_says_that_it_is_stale() {
     assert_eq!(confirmed.tools, good.tools);
 }
 
-/// Every way in which a refresh can fail.
+/// All ways in which a refresh can fail.
 fn failures() -> Vec<(&'static str, Script)> {
     let full_with = |behaviour| full().on("tools/list", behaviour);
     let another_kind = ListPromptsResult::with_all_items(vec![]);
@@ -237,7 +237,7 @@ async fn a_listing_that_nobody_waits_for_any_more_is_cancelled_at_the_server() {
     let listings = record.received("tools/list");
     let ids: Vec<Value> = listings.iter().map(|it| json!(it.id)).collect();
     assert_eq!(record.cancelled(), ids[1..3], "each by its own id");
-    // Its later result is dropped.
+    // Its late result is dropped.
     let late = ListToolsResult::with_all_items(vec![tool("late")]);
     control.answer(listings[1].id.clone().unwrap(), Ok(late.into()));
     eventually(DEADLINE, "a stray", || handle.status().strays == 1).await;
@@ -261,7 +261,7 @@ async fn a_reader_never_sees_the_tools_vanish_whatever_breaks() {
                     break;
                 }
                 let catalog = handle.catalog();
-                // Between the two looks the teardown at the end may have begun.
+                // The final teardown may have started between the two reads.
                 if handle.status().state == StateName::Disabling {
                     break;
                 }

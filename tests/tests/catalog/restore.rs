@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a connection was told to keep doing: the log levels and the subscriptions, in order.
+/// The state that a connection was asked to restore: log levels and subscriptions, in order.
 fn restored(scripted: &ScriptedServer, generation: u64) -> (Vec<Value>, Vec<Value>) {
     let of = |method: &str, param: &str| {
         let received = scripted.record().received(method);
@@ -61,7 +61,7 @@ async fn subscriptions_and_the_log_level_are_restored_on_every_new_connection() 
     assert_eq!(uri, "test://a");
 }
 
-/// Whoever was told that the server agreed finds it restored, though the connection was leaving.
+/// A request that the server confirmed is restored, even if the connection was closing.
 #[tokio::test(start_paused = true)]
 async fn what_is_confirmed_while_the_connection_drains_is_restored_too() {
     let (scripted, runtime, handle) = start(full()).await;
@@ -138,7 +138,7 @@ async fn a_killed_child_reports_changes_and_logs_again_after_its_restart() {
 
     let mut events = runtime.events();
     let mut seen = (false, false);
-    // The wishes are restored beside the calls, so the first calls may be ahead of them.
+    // State is restored concurrently with calls, so the first calls may overtake it.
     eventually::eventually_async(DEADLINE, "the update and the log", async || {
         let touched = handle.call_tool("touch", json!({ "uri": "fixture://one" }));
         touched.await.unwrap();
@@ -161,7 +161,7 @@ async fn a_killed_child_reports_changes_and_logs_again_after_its_restart() {
     runtime.shutdown(secs(5)).await;
 }
 
-/// What a caller asked for while there was no connection is newer than what is remembered.
+/// A request made without a connection takes precedence over the remembered state.
 #[tokio::test(start_paused = true)]
 async fn what_callers_wait_to_change_is_not_restored_over_them() {
     let (scripted, _runtime, handle) = start(full()).await;
@@ -180,7 +180,7 @@ async fn what_callers_wait_to_change_is_not_restored_over_them() {
         handle.subscribe("test://b").into_future(),
     )
     .unwrap();
-    // By then everything that is to be restored was asked for.
+    // By then, everything has been restored.
     tokio::time::sleep(secs(60)).await;
     let (levels, mut subscribed) = restored(&scripted, 2);
     subscribed.sort_by_key(Value::to_string);

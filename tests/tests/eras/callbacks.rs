@@ -1,4 +1,4 @@
-//! Questions of servers of the older eras: answered by callbacks, or declined.
+//! Requests from servers of the older eras: answered by callbacks, or declined.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn answer_to(record: &Record, id: &RequestId) -> Option<Result<Value, ErrorData>
     })
 }
 
-/// Asks, and waits for the answer.
+/// Sends a request to the client and waits for the reply.
 async fn asked(scripted: &ScriptedServer, request: ServerRequest) -> Result<Value, ErrorData> {
     let id = scripted.control().request(request);
     let record = scripted.record();
@@ -211,7 +211,7 @@ async fn a_slow_callback_blocks_nothing_and_is_given_up_at_its_deadline() {
     assert_eq!(given_up.message, "the client timed out");
 }
 
-/// It is us who are silent then, not the server.
+/// Then the client is the silent side, not the server.
 #[tokio::test(start_paused = true)]
 async fn the_idle_time_of_calls_rests_while_the_server_waits_for_an_answer() {
     let callbacks = Callbacks::new().roots(|_| async {
@@ -233,7 +233,7 @@ async fn the_idle_time_of_calls_rests_while_the_server_waits_for_an_answer() {
     scripted.record().until(DEADLINE, "the calls", all).await;
     tokio::time::sleep(secs(9)).await;
     scripted.control().request(roots());
-    // One that begins in between rests too.
+    // One that starts in between is suspended too.
     tokio::time::sleep(secs(2)).await;
     let hasty = call("silent").idle_timeout(secs(1));
     let hasty = tokio::spawn(hasty.into_future());

@@ -1,4 +1,4 @@
-//! What is remembered of a server's era, across connections and across runs.
+//! The cache of a server's era, across connections and runs.
 
 use mcpvisor::Runtime;
 use mcpvisor_testkit::eventually;
@@ -24,7 +24,7 @@ async fn the_era_is_remembered_from_one_connection_to_the_next() {
     }
 }
 
-/// Runs a server once, with a folder for what is remembered.
+/// Runs a server once, with a folder for the cache.
 async fn run_once(config: mcpvisor::ServerConfig, folder: &Folder) -> String {
     let runtime = Runtime::builder()
         .server(config)
@@ -74,7 +74,7 @@ async fn a_remembered_era_that_no_longer_works_is_forgotten() {
         "2026-07-28"
     );
     eventually(DEADLINE, "the era is kept", || kept(&folder).len() == 1).await;
-    // The same command, as far as the memory knows: another server answers.
+    // The same command, as far as the cache knows, but another server answers.
     let memory = kept(&folder)[0].0.clone();
     std::fs::write(&memory, r#"{"era":"legacy"}"#).unwrap();
     assert_eq!(
@@ -139,7 +139,7 @@ async fn a_server_that_dies_on_everything_is_started_twice_once_and_once_from_th
 async fn what_an_old_command_taught_is_not_taken_for_a_new_one() {
     let (marker, folder) = (Marker::new("eras-renewed"), Folder::new("renewed"));
     let log = folder.file("received");
-    // It ends on the question for the modern era, and never answers the other.
+    // It exits on `server/discover`, and never answers `initialize`.
     let script = format!(
         "read -r line; case $line in *discover*) exit 1;; esac; echo $$ x >> {}; cat > /dev/null",
         log.display()
@@ -163,7 +163,7 @@ async fn what_an_old_command_taught_is_not_taken_for_a_new_one() {
     ready_after(&handle, 2).await;
     assert_eq!(protocol(&handle), "2026-07-28");
 
-    // It makes no difference whether that was said with it switched off, or when it was.
+    // It makes no difference whether this was configured while it was disabled or earlier.
     for before in [true, false] {
         let old = mcpvisor::Config::new().server(entry.clone());
         let times = received(&log).len() + 1;

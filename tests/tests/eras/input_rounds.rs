@@ -1,4 +1,4 @@
-//! Requests that a modern server answers with a question.
+//! Requests that a modern server answers with an input request.
 
 use mcpvisor::{CallError, Callbacks, Known, Runtime, ServerHandle};
 use mcpvisor_testkit::processes::Marker;

@@ -1,4 +1,4 @@
-//! The protocol's eras, and what servers may ask of us in each.
+//! The protocol's eras, and the requests that servers may send in each.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,14 +27,14 @@ use mcpvisor_testkit::processes::Marker;
 
 use fleet::{DEADLINE, fixture, server};
 
-/// A folder of a test's own, gone with it.
+/// A unique folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let path =
             std::env::temp_dir().join(format!("mcpvisor-eras-{}-{name}", std::process::id()));
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -51,7 +51,7 @@ impl Drop for Folder {
     }
 }
 
-/// A child that speaks these eras and writes down what it receives.
+/// A child that speaks these eras and logs what it receives.
 fn child(marker: &Marker, era: &str, received: &Path, more: &[&str]) -> ServerConfig {
     let mut flags = vec!["--era", era, "--received", received.to_str().unwrap()];
     flags.extend(more);

@@ -1,5 +1,4 @@
-//! A session of the modern era: what every request says, what is listened for, what is done
-//! otherwise.
+//! A session of the modern era: request metadata, subscriptions, and other differences.
 
 use std::time::Instant;
 
@@ -13,7 +12,7 @@ use serde_json::json;
 use crate::fleet::*;
 use crate::{Folder, child, received, started};
 
-/// How often a method was received, by all processes.
+/// How often a method was received, over all processes.
 fn count(log: &std::path::Path, method: &str) -> usize {
     let methods = received(log).into_iter().flatten();
     methods.filter(|it| it == method).count()
@@ -40,7 +39,7 @@ async fn every_request_says_who_we_are_and_what_we_offer() {
     handle.set_log_level(LoggingLevel::Debug).await.unwrap();
     let level = handle.call_tool("level", json!({})).await;
     assert_eq!(structured(level), json!({ "level": "debug" }));
-    // The server refuses a request without its metadata, and one that the era does not have.
+    // The server rejects a request without its metadata, and one that the era does not have.
     let wrong: Vec<String> = received(&log)
         .into_iter()
         .flatten()
@@ -98,7 +97,7 @@ async fn subscriptions_are_listened_for_again_after_a_reconnect() {
     assert_eq!(updated.await, "fixture://one");
 }
 
-/// What a caller asked for while there was no connection is newer than what is remembered.
+/// A request made without a connection takes precedence over the remembered state.
 #[tokio::test]
 async fn a_resource_that_a_waiting_caller_unsubscribes_is_not_listened_for_again() {
     let (marker, folder) = (Marker::new("eras-left"), Folder::new("left"));
@@ -109,7 +108,7 @@ async fn a_resource_that_a_waiting_caller_unsubscribes_is_not_listened_for_again
     processes::kill(pid(&handle).await);
     reaches(&handle, StateName::Reconnecting).await;
     handle.unsubscribe("fixture://one").await.unwrap();
-    // Acknowledged, so all that was to be listened for before it is too.
+    // Acknowledged, so all earlier subscriptions are active too.
     handle.subscribe("fixture://three").await.unwrap();
     let mut events = runtime.events();
     for uri in ["fixture://one", "fixture://two"] {
@@ -144,7 +143,8 @@ async fn a_server_that_ends_every_request_that_listens_is_asked_ever_more_slowly
     let config = child(&marker, "modern", &log, &["--end-listen", "1000"]);
     let begin = Instant::now();
     let (_runtime, _handle) = started(config).await;
-    // Each is acknowledged before it is ended, and leaves a gap in which lists may have changed.
+    // Each one is acknowledged before it is ended, and leaves a gap in which lists may have
+    // changed.
     let six = || count(&log, "subscriptions/listen") >= 6;
     eventually(DEADLINE, "the sixth request", six).await;
     let took = begin.elapsed();
@@ -191,12 +191,12 @@ async fn what_the_server_does_not_offer_is_an_invalid_request() {
     );
 }
 
-/// A scripted server that answers the discovery, without lists that change.
+/// A scripted server that answers `server/discover`, without changing lists.
 fn modern_script() -> Script {
     modern_script_with(rmcp::model::ServerCapabilities::default())
 }
 
-/// Likewise, with these capabilities. It never ends what listens.
+/// The same, with these capabilities. It never ends a listening request.
 fn modern_script_with(capabilities: rmcp::model::ServerCapabilities) -> Script {
     use rmcp::model::{DiscoverResult, ProtocolVersion};
     let discovered = DiscoverResult::new(vec![ProtocolVersion::V_2026_07_28], capabilities);
@@ -205,7 +205,7 @@ fn modern_script_with(capabilities: rmcp::model::ServerCapabilities) -> Script {
         .on("subscriptions/listen", Behaviour::silence())
 }
 
-/// Acknowledges the so manieth request that listens, and gives its id.
+/// Acknowledges the listening request with this number, and returns its id.
 async fn acknowledge(scripted: &ScriptedServer, nth: usize) -> serde_json::Value {
     use rmcp::model::SubscriptionsAcknowledgedNotification as Acknowledged;
     let record = scripted.record();
@@ -257,7 +257,7 @@ async fn nobody_listens_any_more_once_the_last_resource_is_unsubscribed() {
     assert_eq!(listened.len(), 2);
 }
 
-/// A server that tells of resources, and whose lists never change.
+/// A server that announces resource updates, and whose lists never change.
 fn resources_alone() -> rmcp::model::ServerCapabilities {
     let mut resources = rmcp::model::ResourcesCapability::default();
     resources.subscribe = Some(true);

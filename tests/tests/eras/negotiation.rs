@@ -1,4 +1,4 @@
-//! How the era of a server is found out, and what that costs.
+//! How a server's era is detected, and the cost of that.
 
 use std::time::Instant;
 
@@ -66,7 +66,7 @@ async fn an_older_era_that_is_preferred_is_used_where_the_server_speaks_it() {
         let (runtime, handle) = started(older).await;
         assert_eq!(protocol(&handle), version, "{era}");
         assert_eq!(received(&log)[0][..2], said, "{era}");
-        // Nothing that was learned meanwhile changes the preference.
+        // What was learned meanwhile does not change the preference.
         let generation = handle.status().generation.get();
         runtime.reconnect("a").await.unwrap();
         let mut status = handle.watch();

@@ -1,4 +1,4 @@
-//! Figures 13 and 14: a server that flaps, and a hundred that are lost at once.
+//! Figures 13 and 14: a flapping server, and a hundred connections lost at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::fleet::*;
 
-/// Six connects, a few milliseconds apart.
+/// Six attempts, a few milliseconds apart.
 fn few() -> ServerSettings {
     settings(|settings| {
         settings.budget.attempts = 6;
@@ -30,7 +30,7 @@ async fn a_child_that_dies_after_every_handshake_runs_out_of_budget() {
     let status = handle.status();
     assert_eq!(status.generation.get(), 6);
     assert!(status.retry_in().unwrap() > secs(20), "probed slowly");
-    // Ten times as long as all attempts were apart.
+    // Ten times the total duration of all attempts.
     tokio::time::sleep(millis(300)).await;
     assert_eq!(handle.status().generation.get(), 6);
     let handshakes = std::fs::read_to_string(&log).unwrap();
@@ -49,7 +49,8 @@ async fn control_where_every_connection_is_proven_at_once_it_never_runs_out() {
     settings.backoff.immediate_every = Duration::ZERO;
     let config = server("one", fixture(&marker, &[])).settings(settings);
     let (runtime, handle) = ready(config).await;
-    // Thrice the budget. It dies a moment later than such a child, so that the proof was noticed.
+    // Three times the budget. The server dies slightly later than a flapping child, so that the
+    // proof is registered.
     for round in 1..=18 {
         let [child] = &marker.processes()[..] else {
             panic!("one child in round {round}");
@@ -61,7 +62,7 @@ async fn control_where_every_connection_is_proven_at_once_it_never_runs_out() {
     assert_eq!(marker.processes(), []);
 }
 
-/// When each of a hundred servers was opened again that are lost at once.
+/// When each of a hundred servers was reopened after all connections were lost at once.
 async fn back_after_a_mass_loss(governor: GovernorSettings) -> Vec<Duration> {
     let servers: Vec<_> = (0..100)
         .map(|_| ScriptedServer::new(Script::new()))
@@ -73,7 +74,7 @@ async fn back_after_a_mass_loss(governor: GovernorSettings) -> Vec<Duration> {
     }
     let runtime = builder.start().await.unwrap();
     runtime.ready(DEADLINE).await.unwrap();
-    // Proven connections want to be back at once, which is the worst case.
+    // Proven connections are retried immediately, which is the worst case.
     let handles: Vec<_> = runtime
         .servers()
         .iter()
@@ -97,7 +98,7 @@ async fn back_after_a_mass_loss(governor: GovernorSettings) -> Vec<Duration> {
     openings
 }
 
-/// Eleven of them, more than a tenth, that were opened within 100 ms.
+/// Eleven openings, more than a tenth, within 100 ms.
 fn crowded(openings: &[Duration]) -> Option<&[Duration]> {
     let mut elevens = openings.windows(11);
     elevens.find(|eleven| eleven[10] - eleven[0] < millis(100))
@@ -105,7 +106,7 @@ fn crowded(openings: &[Duration]) -> Option<&[Duration]> {
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_servers_that_are_lost_at_once_come_back_spread() {
-    // The governor of every runtime, as it is by default.
+    // The default governor.
     let openings = back_after_a_mass_loss(GovernorSettings::default()).await;
     assert_eq!(crowded(&openings), None);
     assert!(openings[99] <= secs(1), "and yet soon: {openings:?}");

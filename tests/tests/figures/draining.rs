@@ -1,5 +1,5 @@
-//! Figure 25: an HTTP server that drains, and a process without descriptors. Requests in flight end
-//! by themselves, and no other server notices (C8).
+//! Figure 25: a draining HTTP server, and a process without free descriptors. Requests in flight
+//! complete, and no other server is affected (C8).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,19 +22,19 @@ const IN_FLIGHT: usize = 8;
 /// Calls that find no connection meanwhile.
 const FURTHER: usize = 4;
 
-/// How long the server drains. Requests were once cut off after 5 s.
+/// How long the server drains. An earlier version cut requests off after 5 s.
 fn drain() -> Duration {
     secs(size(8, 30) as u64)
 }
 
-/// What became of the calls of a server that drained, and of its neighbour.
+/// The outcomes of calls to a draining server and to its neighbour.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     /// Calls in flight that were answered.
     answered: usize,
     /// Calls of any kind whose outcome is unknown.
     unknown: usize,
-    /// Calls of the neighbour that failed.
+    /// Failed calls of the neighbour.
     disturbed: usize,
 }
 
@@ -55,12 +55,12 @@ fn slow(handle: &ServerHandle, time: Duration) -> impl Future<Output = Option<Kn
     async move { known(&call.await) }
 }
 
-/// What is known of a call that failed.
+/// What is known about a failed call.
 fn known<T>(result: &Result<T, CallError>) -> Option<Known> {
     result.as_ref().err().map(CallError::known)
 }
 
-/// Drains the server, or ends it in the middle of that.
+/// Drains the server, or kills it halfway.
 async fn drained(ends_early: bool) -> Seen {
     let one = HttpServer::start(HttpOptions::default()).await;
     let other = HttpServer::start(HttpOptions::default()).await;
@@ -128,7 +128,7 @@ async fn control_figure_25_a_server_that_ends_before_it_has_drained_is_seen() {
     assert_eq!((seen.answered, seen.unknown), (0, IN_FLIGHT), "{seen:?}");
 }
 
-/// Lets this process open nothing more. What is open stays.
+/// Prevents this process from opening descriptors. Open ones stay open.
 fn without_descriptors() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     let current = Some(3);

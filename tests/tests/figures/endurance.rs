@@ -1,4 +1,4 @@
-//! Figure 16: on and off, and crash after crash.
+//! Figure 16: repeated disabling and enabling, and repeated crashes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use crate::fleet::*;
 use crate::{MIB, limit};
 
-/// Calls in a loop until stopped. Every call has an outcome in time.
+/// Calls in a loop until stopped. Every call must have an outcome in time.
 fn calling(handle: &ServerHandle, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
     let (handle, stop) = (handle.clone(), Arc::clone(stop));
     tokio::spawn(async move {
@@ -24,7 +24,8 @@ fn calling(handle: &ServerHandle, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
             match call.await {
                 Ok(_) => answered += 1,
                 Err(CallError::NotSent { .. } | CallError::OutcomeUnknown { .. }) => {
-                    // Refused at once while it is off: ask again, but let others run.
+                    // Calls are refused immediately while it is disabled. Retry, but let other
+                    // tasks run.
                     tokio::time::sleep(millis(1)).await;
                 }
                 Err(other) => panic!("{other:?}"),
@@ -34,10 +35,10 @@ fn calling(handle: &ServerHandle, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
     })
 }
 
-/// What may have grown by then is given back a little later.
+/// How long resources may take to be released.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// Does something to a server again and again while it is called, and says what has grown.
+/// Repeats an action on a server while it is called. Returns what has grown.
 async fn repeat_under_load(
     rounds: usize,
     mut what: impl AsyncFnMut(&Runtime, &ServerHandle),
@@ -47,7 +48,7 @@ async fn repeat_under_load(
     let (runtime, handle) = ready(config).await;
     let stop = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..4).map(|_| calling(&handle, &stop)).collect();
-    // What grows once, such as pools and the allocator's own, does so in the first rounds.
+    // One-time growth, such as thread pools and allocator caches, happens in the first rounds.
     for _ in 0..rounds.min(50) {
         what(&runtime, &handle).await;
     }

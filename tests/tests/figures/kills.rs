@@ -18,7 +18,7 @@ use crate::limit;
 /// The outcome that callers received for each side effect.
 type Outcomes = HashMap<String, Result<(), Known>>;
 
-/// Requests one side effect after the other until stopped.
+/// Requests one side effect after another until stopped.
 fn appending(
     caller: usize,
     handle: &ServerHandle,
@@ -60,7 +60,7 @@ struct Load {
 }
 
 impl Load {
-    /// Kills a server again and again while 64 callers ask it for side effects.
+    /// Kills a server repeatedly while 64 callers request side effects from it.
     async fn run(kills: usize, handle: &ServerHandle, file: PathBuf, wish: RetryPolicy) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicUsize::new(0));
@@ -92,7 +92,7 @@ impl Load {
         Self { outcomes, runs }
     }
 
-    /// The side effects that happened more than once.
+    /// The side effects that ran more than once.
     fn twice(&self) -> Vec<&String> {
         let twice = self.runs.iter().filter(|(_, runs)| **runs > 1);
         twice.map(|(text, _)| text).collect()

@@ -1,6 +1,6 @@
-//! The figures of reliability that need the whole runtime: faults and loads, and what is promised
-//! of them. `MCPVISOR_FULL=1` runs them at full size; the others are what every change has to pass.
-//! A control runs the same check on something that is wrong, and must see it.
+//! The reliability figures that need the whole runtime: faults, loads, and their guarantees.
+//! `MCPVISOR_FULL=1` runs them at full size; the default size is for every change. A control runs
+//! the same check on a defect, and must detect it.
 
 #![allow(
     clippy::unwrap_used,

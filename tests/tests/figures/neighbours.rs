@@ -10,16 +10,16 @@ use tokio::time::Instant;
 
 use crate::fleet::*;
 
-/// How much slower the others may be, in the median: 5 % are promised. In CI the rest is for a
-/// machine that others use too. A server that holds up the others costs them far more than that.
+/// How much slower the others may be in the median. The guarantee is 5 %; CI allows more for a
+/// shared machine. A server that blocks the others costs far more than that.
 fn tolerance() -> f64 {
     if in_full() { 1.05 } else { 1.15 }
 }
 
-/// Samples, of which other processes leave at least one undisturbed.
+/// Samples, of which at least one should be undisturbed by other processes.
 const LOOKS: usize = 3;
 
-/// Calls every server at once. Returns the median of how long a call took.
+/// Calls every server concurrently. Returns the median duration of a call.
 async fn burst(good: &[ServerHandle]) -> Duration {
     let mut calls = JoinSet::new();
     for handle in good {
@@ -38,7 +38,7 @@ fn median<T: Copy + PartialOrd>(mut values: Vec<T>) -> T {
     values[values.len() / 2]
 }
 
-/// A server that answers three handshakes and no call, and then not even a handshake.
+/// A server that completes three handshakes, answers no call, and then no further handshake.
 fn bad_server() -> ScriptedServer {
     let handshake = Behaviour::first(3, Behaviour::answer(), Behaviour::silence());
     let script = Script::new()
@@ -47,7 +47,7 @@ fn bad_server() -> ScriptedServer {
     ScriptedServer::new(script)
 }
 
-/// The bad server, and 49 good ones whose tool does this.
+/// Starts the bad server, and 49 good ones with this tool.
 async fn fifty(
     bad: &ScriptedServer,
     tool: Behaviour,
@@ -66,7 +66,7 @@ async fn fifty(
     (runtime, bad, good)
 }
 
-/// Callers that are never answered, and one more fault of the bad server.
+/// Starts calls that are never answered, and injects one more fault into the bad server.
 fn trouble(round: usize, bad: &ScriptedServer, handle: &ServerHandle) -> JoinSet<()> {
     let mut callers = JoinSet::new();
     for _ in 0..32 {
@@ -89,13 +89,13 @@ async fn a_bad_server_keeps_the_others_waiting_for_nothing() {
     let (_runtime, bad_handle, good) = fifty(&bad, tool).await;
     for round in 0..30 {
         let callers = trouble(round, &bad, &bad_handle);
-        // On a clock that stands still while anybody works, only waiting takes time.
+        // Paused time advances only while every task waits, so only waiting takes time.
         assert_eq!(burst(&good).await, millis(10));
         drop(callers);
     }
 }
 
-/// Calls one server after the other, and notes how long each call took.
+/// Calls one server after another, and records the duration of each call.
 async fn one_by_one(good: &[ServerHandle], times: &mut Vec<Duration>) {
     for handle in good {
         let begin = std::time::Instant::now();
@@ -104,11 +104,11 @@ async fn one_by_one(good: &[ServerHandle], times: &mut Vec<Duration>) {
     }
 }
 
-/// How much slower a call is with a bad server.
+/// How much slower a call is next to a bad server.
 async fn slower(bad: &ScriptedServer, bad_handle: &ServerHandle, good: &[ServerHandle]) -> f64 {
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for round in 0..size(60, 1_000) {
-        // In turns, so that whatever else the machine does meets both.
+        // Alternating, so that other load on the machine affects both.
         one_by_one(good, &mut without).await;
         let callers = trouble(round, bad, bad_handle);
         one_by_one(good, &mut with).await;
@@ -120,7 +120,7 @@ async fn slower(bad: &ScriptedServer, bad_handle: &ServerHandle, good: &[ServerH
     ratio
 }
 
-// On one thread, where a call is never between two processors of a busy machine.
+// On one thread, where a call never moves between processors of a busy machine.
 #[tokio::test]
 async fn a_bad_server_makes_the_others_no_slower() {
     without_reports_of_panics();

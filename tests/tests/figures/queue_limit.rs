@@ -1,4 +1,4 @@
-//! Figure 17: more calls than there are places.
+//! Figure 17: more calls than the queue holds.
 
 use mcpvisor::{CallError, ServerHandle};
 use mcpvisor_testkit::leaks::{Slack, Snapshot, assert_returns_to};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::fleet::*;
 use crate::{MIB, limit};
 
-/// Calls at once, and what became of them so far.
+/// Concurrent calls and their outcomes so far.
 struct Crowd {
     callers: JoinSet<Result<(), CallError>>,
     busy: usize,
@@ -65,8 +65,8 @@ fn figure_17_calls_beyond_the_line_are_refused_at_once_and_take_no_memory() {
         assert!(growth < 64 * MIB, "{growth} bytes for 10,000 calls");
         println!("figure 17: {} refused, {growth} bytes grown", first.busy);
 
-        // However many more there are, none of them takes anything. The first of these crowds is
-        // not weighed: its tasks are the test's own, and the allocator keeps room for as many.
+        // Further calls take no memory, however many there are. The first crowd is not measured:
+        // its tasks belong to the test, and the allocator retains their memory.
         crowd(&handle, 10_000, 0).await;
         let warm = Snapshot::take();
         for _ in 0..3 {

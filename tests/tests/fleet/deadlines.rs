@@ -1,4 +1,4 @@
-//! Deadlines and tolerances for tests of servers that misbehave.
+//! Deadlines and tolerances for tests of misbehaving servers.
 
 use std::time::Duration;
 
@@ -9,24 +9,23 @@ use tokio::time::Instant;
 
 use crate::fleet::{eager, in_full, size};
 
-/// How much later than promised an outcome may come.
+/// How late an outcome may arrive.
 pub(crate) const TOLERANCE: Duration = Duration::from_millis(100);
 
-/// What a machine that is busy with other things may add to it. At full size nothing: figures are
-/// taken on a machine that is not.
+/// The allowance for a busy machine. Full-size figures have none: they run on an idle machine.
 const BUSY: Duration = Duration::from_secs(3);
 
 /// The deadline of a call that is never answered.
 pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
-/// How a server that misbehaves is closed.
+/// How a misbehaving server is closed.
 pub(crate) const GRACE: CloseSettings = CloseSettings::new(
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(300),
 );
 
-/// How much later than promised something may be here.
+/// How late something may be in this run.
 pub(crate) fn tolerance() -> Duration {
     if in_full() {
         TOLERANCE
@@ -35,15 +34,15 @@ pub(crate) fn tolerance() -> Duration {
     }
 }
 
-/// Settings under which a server is connected again at once, as often as it takes, and closed
-/// quickly.
+/// Settings with which a server is reconnected immediately and without a limit, and closed quickly.
 pub(crate) fn quick() -> ServerSettings {
     let mut settings = eager();
     settings.close = GRACE;
     settings
 }
 
-/// An outcome at the deadline of [`SHORT`], of a call that the server may have; how much later.
+/// Checks for an outcome at the deadline of [`SHORT`], of a call that may have been sent. Returns
+/// how late it was.
 #[track_caller]
 pub(crate) fn assert_sent_and_late(
     outcome: Result<CallToolResult, CallError>,
@@ -53,7 +52,8 @@ pub(crate) fn assert_sent_and_late(
     assert_late(outcome, took, what, true)
 }
 
-/// An outcome at the deadline of [`SHORT`], of a call that was not sent; how much later.
+/// Checks for an outcome at the deadline of [`SHORT`], of a call that was not sent. Returns how
+/// late it was.
 #[track_caller]
 pub(crate) fn assert_unsent_and_late(
     outcome: Result<CallToolResult, CallError>,
@@ -82,8 +82,8 @@ fn assert_late(
     took - SHORT
 }
 
-/// How late something is when the machine lets it: within what is promised. Each try may be as
-/// late as a busy machine makes it, five of them not. At full size the first one counts.
+/// The best lateness of up to five attempts, which must be within the guarantee: a busy machine may
+/// delay some attempts, but not all. At full size the first one counts.
 pub(crate) async fn at_best(
     promised: Duration,
     mut measure: impl AsyncFnMut() -> Duration,
@@ -99,14 +99,14 @@ pub(crate) async fn at_best(
     best
 }
 
-/// How long something takes.
+/// Measures how long something takes.
 pub(crate) async fn timed<T>(what: impl IntoFuture<Output = T>) -> (T, Duration) {
     let begin = Instant::now();
     let output = what.into_future().await;
     (output, begin.elapsed())
 }
 
-/// The error says all of this.
+/// Checks that the error contains all of these.
 #[track_caller]
 pub(crate) fn says(error: &impl ToString, parts: &[&str]) {
     let text = error.to_string();

@@ -1,4 +1,4 @@
-//! Fleets of a few servers, as the specifications beside this file start and watch them.
+//! Small fleets for the tests in this folder, and helpers to observe them.
 
 #![allow(dead_code, reason = "each specification uses some of it")]
 #![allow(
@@ -19,7 +19,7 @@ use mcpvisor_testkit::scripted::ScriptedServer;
 use rmcp::model::CallToolResult;
 use serde_json::Value;
 
-/// Nothing here takes longer, unless it hangs.
+/// Upper bound for every step. Only a hang takes longer.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 pub(crate) fn millis(millis: u64) -> Duration {
@@ -30,7 +30,7 @@ pub(crate) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Whether the figures are wanted at full size.
+/// Whether the figures run at full size.
 pub(crate) fn in_full() -> bool {
     std::env::var("MCPVISOR_FULL").is_ok_and(|value| value == "1")
 }
@@ -40,7 +40,7 @@ pub(crate) fn size(ci: usize, full: usize) -> usize {
     if in_full() { full } else { ci }
 }
 
-/// A panic that a test asked for needs no report.
+/// Silences the reports of intended panics.
 pub(crate) fn without_reports_of_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -51,21 +51,21 @@ pub(crate) fn without_reports_of_panics() {
     }));
 }
 
-/// The fixture server as a child that carries a marker.
+/// The fixture server as a child with a marker.
 pub(crate) fn fixture(marker: &Marker, flags: &[&str]) -> StdioCommand {
     Transport::stdio(env!("CARGO_BIN_EXE_fixture-server"))
         .args(flags.iter().copied())
         .env(MARKER, marker.value())
 }
 
-/// The misbehaving server with its faults armed, as a child that carries a marker.
+/// The misbehaving server with armed faults, as a child with a marker.
 pub(crate) fn bad_server(marker: &Marker, faults: &[&str]) -> StdioCommand {
     let command = Transport::stdio(env!("CARGO_BIN_EXE_bad-server"));
     let args = faults.iter().flat_map(|fault| ["--fault", fault]);
     command.args(args).env(MARKER, marker.value())
 }
 
-/// Every fault of the misbehaving server that strikes a call, at a size that is soon over.
+/// Every call fault of the misbehaving server, at a size that finishes quickly.
 pub(crate) const CALL_FAULTS: &[&str] = &[
     "exit-on-call",
     "kill-on-call",
@@ -94,7 +94,7 @@ pub(crate) const CALL_FAULTS: &[&str] = &[
     "stderr-flood=1000000",
 ];
 
-/// A scripted server in this process.
+/// A scripted in-process server.
 pub(crate) fn scripted(server: &ScriptedServer) -> Transport {
     let server = server.clone();
     Transport::channel(move |end| {
@@ -114,7 +114,7 @@ pub(crate) fn settings(change: impl FnOnce(&mut ServerSettings)) -> ServerSettin
     settings
 }
 
-/// Settings under which a server is connected again at once, as often as a test breaks it.
+/// Settings with which a server is reconnected immediately, however often a test breaks it.
 pub(crate) fn eager() -> ServerSettings {
     settings(|settings| {
         settings.budget.attempts = 1_000_000;
@@ -124,7 +124,7 @@ pub(crate) fn eager() -> ServerSettings {
     })
 }
 
-/// A governor that never holds anybody up.
+/// A governor that never delays a connection.
 pub(crate) fn no_governor() -> GovernorSettings {
     let mut governor = GovernorSettings::default();
     governor.max_connects = 1_000;
@@ -143,7 +143,7 @@ pub(crate) async fn fleet(servers: impl IntoIterator<Item = ServerConfig>) -> Ru
         .unwrap()
 }
 
-/// A fleet of one, connected and listed.
+/// Starts a fleet of one and waits until it is connected and listed.
 pub(crate) async fn ready(server: ServerConfig) -> (Runtime, ServerHandle) {
     let name = server.name.clone();
     let runtime = fleet([server]).await;
@@ -169,7 +169,7 @@ pub(crate) async fn ready_after(handle: &ServerHandle, generation: u64) {
     .await;
 }
 
-/// The next event that `look` finds something in. The others are passed over.
+/// The next event in which `look` finds a value. Skips the others.
 pub(crate) async fn next_event<T>(
     events: &mut Events,
     mut look: impl FnMut(&Event) -> Option<T>,
@@ -187,7 +187,7 @@ pub(crate) async fn next_event<T>(
         .expect("no such event")
 }
 
-/// The state that a server changes to next.
+/// The next state of a server.
 pub(crate) async fn next_state(events: &mut Events) -> StateName {
     next_event(events, |event| match event.kind {
         EventKind::StateChanged { to, .. } => Some(to),
@@ -196,13 +196,13 @@ pub(crate) async fn next_state(events: &mut Events) -> StateName {
     .await
 }
 
-/// What a tool gave back.
+/// The structured result of a tool.
 #[track_caller]
 pub(crate) fn structured(result: Result<CallToolResult, CallError>) -> Value {
     result.unwrap().structured_content.unwrap()
 }
 
-/// The process that answers now.
+/// The process id of the current server process.
 pub(crate) async fn pid(handle: &ServerHandle) -> u32 {
     let answer = structured(handle.call_tool("pid", Value::Null).await);
     answer["pid"].as_u64().unwrap().try_into().unwrap()

@@ -1,4 +1,4 @@
-//! A server over HTTP that floods its client in one way, in threads of its own.
+//! An HTTP server that floods its client, on its own threads.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,18 +15,18 @@ const QUESTION: &str =
 const EVENTS: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
 const CHUNKED: &str = "transfer-encoding: chunked\r\n\r\n";
 
-/// Where the flood comes.
+/// Where the flood is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// On the server's own stream.
     Listening,
-    /// In the answer to a call of the tool `flood`.
+    /// In the reply to a call of the tool `flood`.
     Call,
 }
 
 pub(crate) struct FloodServer {
     pub(crate) url: String,
-    /// CPU time of all of its threads, in nanoseconds.
+    /// CPU time of all its threads, in nanoseconds.
     cpu: Arc<AtomicU64>,
 }
 
@@ -45,7 +45,7 @@ impl FloodServer {
         Self { url, cpu }
     }
 
-    /// CPU time of the server up to now, in nanoseconds.
+    /// CPU time of the server so far, in nanoseconds.
     pub(crate) fn cpu(&self) -> u64 {
         self.cpu.load(Ordering::Relaxed)
     }

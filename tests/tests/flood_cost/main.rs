@@ -1,7 +1,7 @@
-//! What a server that floods may cost: CPU time and log lines. (Figure 26.)
+//! Limits on the cost of a flooding server: CPU time and log lines. (Figure 26.)
 //!
-//! Each flood runs in its own process, whose CPU time is measured without that of the server.
-//! Calls go on meanwhile, to the server that floods and to another one.
+//! Each flood runs in its own process, and the CPU time of the server is subtracted. Meanwhile,
+//! calls go to the flooding server and to another one.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,13 +34,13 @@ use self::http::{FloodServer, Place};
 /// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Log lines of ours in one flood, of all levels down to `debug`.
+/// Maximum number of our log lines per flood, at all levels down to `debug`.
 const LOG_LINES: usize = 100;
 
-/// The share of one core that the client may take.
+/// The share of one core that the client may use.
 const SHARE: f64 = 0.10;
 
-/// The same with what a build without optimizations on a busy machine may add.
+/// The same, with an allowance for an unoptimized build on a busy machine.
 fn share() -> f64 {
     let exact = in_full() && !cfg!(debug_assertions);
     if exact { SHARE } else { 2.0 * SHARE }
@@ -75,7 +75,7 @@ fn count_log_lines() -> Arc<AtomicUsize> {
     lines
 }
 
-/// What a flood cost.
+/// The cost of a flood.
 #[derive(Debug)]
 struct Cost {
     share: f64,
@@ -108,7 +108,7 @@ async fn flooded(transport: Transport, of_server: impl Fn() -> Duration, calls: 
         let flood = handle.call_tool("flood", json!({})).deadline(LIMIT);
         flood.into_future()
     });
-    // Past the burst that is let in.
+    // After the burst allowance is used up.
     tokio::time::sleep(secs(1)).await;
     let length = secs(size(4, 60) as u64);
     let before = (Instant::now(), cpu(), of_server());
@@ -160,13 +160,13 @@ async fn over_http(place: Place, kind: &'static str) {
 
 async fn over_stdio(kind: &str) {
     let command = Transport::stdio(env!("CARGO_BIN_EXE_flood-server")).arg(kind);
-    // Calls wait behind the flood on the one pipe that there is, for as long as that takes.
+    // Calls wait behind the flood on the only pipe.
     let cost = flooded(command.into(), || Duration::ZERO, true).await;
     check(&format!("stdio, {kind}"), &cost);
 }
 
-/// CPU time that the workers of tokio had or waited for: on a busy machine they do not get what they
-/// would take.
+/// CPU time that tokio's workers used or waited for: on a busy machine they do not get all they
+/// need.
 fn wanted() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let read = |task: &std::fs::DirEntry, file| std::fs::read_to_string(task.path().join(file));

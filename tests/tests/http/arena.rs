@@ -1,4 +1,4 @@
-//! A server over HTTP and a fleet of one that calls it, and what must hold of both.
+//! An HTTP server and a fleet of one that calls it, and the checks for both.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 pub(crate) use crate::deadlines::*;
 use crate::fleet::*;
 
-/// Every kind of request that is sent again when its session is gone.
+/// Every kind of request that is resent when its session is lost.
 pub(crate) const KINDS: [&str; 8] = [
     "tools/call",
     "tools/list",
@@ -32,19 +32,19 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Connected and listed.
+    /// Starts a fleet that is connected and listed.
     pub(crate) async fn new(options: HttpOptions) -> Self {
         Self::with(options, quick()).await
     }
 
-    /// Connected and listed, with settings of its own.
+    /// Starts a fleet with these settings that is connected and listed.
     pub(crate) async fn with(options: HttpOptions, settings: ServerSettings) -> Self {
         let arena = Self::start(HttpServer::start(options).await, settings).await;
         arena.runtime.ready(DEADLINE).await.unwrap();
         arena
     }
 
-    /// As far as it comes.
+    /// Starts a fleet without waiting for the connection.
     pub(crate) async fn start(server: HttpServer, settings: ServerSettings) -> Self {
         let web = crate::fleet::server("web", Transport::http(server.url())).settings(settings);
         let runtime = fleet([web]).await;
@@ -56,7 +56,7 @@ impl Arena {
         }
     }
 
-    /// Lets a fault strike a call.
+    /// Injects a fault into a call.
     pub(crate) async fn inject(
         &self,
         fault: &str,
@@ -68,7 +68,7 @@ impl Arena {
         timed(call.deadline(deadline).idle_timeout(deadline)).await
     }
 
-    /// The outcome of a struck call that need not wait for its deadline.
+    /// Makes a call that must fail before its deadline.
     pub(crate) async fn at_once(&self, fault: &str) -> CallError {
         let (outcome, took) = self.inject(fault, DEADLINE).await;
         let error = outcome.unwrap_err();
@@ -76,12 +76,12 @@ impl Arena {
         error
     }
 
-    /// A side effect that the server counts.
+    /// Runs a side effect that the server counts.
     pub(crate) async fn run(&self, key: &str) -> Result<CallToolResult, CallError> {
         self.run_for(key, 0).await
     }
 
-    /// A side effect that the server counts, and answers after a while.
+    /// Runs a side effect that the server counts, with a delayed reply.
     pub(crate) async fn run_for(&self, key: &str, ms: u64) -> Result<CallToolResult, CallError> {
         let arguments = json!({ "key": key, "ms": ms });
         self.handle
@@ -90,7 +90,7 @@ impl Arena {
             .await
     }
 
-    /// Asks for something of this kind.
+    /// Sends a request of this kind.
     pub(crate) async fn ask(&self, kind: &str) -> Result<(), CallError> {
         ask(&self.handle, kind).await
     }
@@ -99,7 +99,7 @@ impl Arena {
         self.handle.status().generation.get()
     }
 
-    /// The next call works, on the connection of this generation.
+    /// Checks that the next call works, on the connection of this generation.
     #[track_caller]
     pub(crate) fn recovers(&self, generation: u64) -> impl Future<Output = ()> {
         let at = std::panic::Location::caller();
@@ -113,7 +113,7 @@ impl Arena {
         }
     }
 
-    /// Ends in time.
+    /// Shuts down, within the time limit.
     pub(crate) async fn end(self) -> ShutdownReport {
         let (report, took) = timed(self.runtime.shutdown(secs(20))).await;
         let limit = GRACE.total() + secs(1) + tolerance();
@@ -122,7 +122,7 @@ impl Arena {
     }
 }
 
-/// Asks a server for something of this kind.
+/// Sends a request of this kind to a server.
 pub(crate) async fn ask(handle: &ServerHandle, kind: &str) -> Result<(), CallError> {
     match kind {
         "tools/call" => {

@@ -1,4 +1,4 @@
-//! The control: rmcp's own client, used as its documentation shows, with the same server.
+//! The control: rmcp's own client, used as documented, with the same server.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, RoleClient};
 use serde_json::{Value, json};
 
-/// Long enough to call it a hang: what is promised takes a few hundred milliseconds.
+/// Counts as a hang: a guaranteed outcome takes a few hundred milliseconds.
 pub(crate) const HANG: Duration = Duration::from_secs(4);
 
 /// A connected client.
 pub(crate) struct Bare<H: ClientHandler = ClientConfig>(pub(crate) RunningService<RoleClient, H>);
 
-/// The client that rmcp makes by itself, but that it goes no other way than to the server: neither
-/// through a proxy of the environment nor after a redirect.
+/// rmcp's default client, restricted to the server itself: it uses no proxy of the environment and
+/// follows no redirect.
 pub(crate) fn client() -> reqwest::Client {
     mcpvisor_tests::provide_tls();
     let client = reqwest::Client::builder().pool_max_idle_per_host(0);
@@ -27,7 +27,7 @@ pub(crate) fn client() -> reqwest::Client {
     client.no_proxy().build().unwrap()
 }
 
-/// Shakes hands.
+/// Does the handshake.
 pub(crate) async fn serve(
     server: &HttpServer,
 ) -> Result<RunningService<RoleClient, ClientConfig>, ClientInitializeError> {
@@ -36,7 +36,7 @@ pub(crate) async fn serve(
     serve_with(client, server).await
 }
 
-/// Shakes hands with a handler of its own.
+/// Does the handshake with this handler.
 pub(crate) async fn serve_with<H: ClientHandler>(
     handler: H,
     server: &HttpServer,
@@ -65,13 +65,13 @@ impl<H: ClientHandler> Bare<H> {
         self.0.call_tool(request).await
     }
 
-    /// Lets a fault strike a call.
+    /// Injects a fault into a call.
     pub(crate) async fn inject(&self, fault: &str) -> Result<CallToolResult, ServiceError> {
         self.call("misbehave", json!({ "fault": fault })).await
     }
 }
 
-/// Whether something does not end.
+/// Whether a future does not complete.
 pub(crate) async fn hangs(what: impl IntoFuture) -> bool {
     tokio::time::timeout(HANG, what.into_future())
         .await

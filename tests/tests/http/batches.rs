@@ -11,7 +11,7 @@ use mcpvisor_testkit::stub_server::{
     StubReply, StubRequest, StubServer, chunk, default_reply, event, sse_head, text_result,
 };
 
-/// A log message, and the answer behind it.
+/// A log message, followed by the reply.
 fn batch(request: &StubRequest) -> Value {
     let log = json!({"level": "info", "data": "before the answer"});
     json!([
@@ -20,7 +20,7 @@ fn batch(request: &StubRequest) -> Value {
     ])
 }
 
-/// The answer to `initialize` of a server of that version.
+/// The reply to `initialize` of a server with that version.
 fn welcome(request: &StubRequest) -> StubReply {
     let info = json!({"name": "small", "version": "1"});
     let capabilities = json!({"tools": {}, "logging": {}});
@@ -30,7 +30,7 @@ fn welcome(request: &StubRequest) -> StubReply {
     StubReply::result(request, &result)
 }
 
-/// Calls a server that answers so, a few times, and hears each log message.
+/// Calls a server with these replies a few times, and checks that each log message arrives.
 async fn answered(reply: fn(&StubRequest) -> StubReply) {
     let server = StubServer::start(move |request| match request.operation() {
         "initialize" => welcome(request),
@@ -45,7 +45,7 @@ async fn answered(reply: fn(&StubRequest) -> StubReply) {
     runtime.ready(LONG).await.unwrap();
     assert_eq!(handle.status().protocol.unwrap(), "2025-03-26");
     let mut events = runtime.events();
-    // More than the streams that may stay open behind their answers.
+    // More than the number of streams that may stay open after their reply.
     for _ in 0..20 {
         assert_eq!(call(&handle).await.unwrap(), "hello");
         let log =

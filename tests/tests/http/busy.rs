@@ -1,4 +1,4 @@
-//! Servers that are busy or broken for a while, and say so. (`Retry-After`, 5xx.)
+//! Servers that report a temporary overload or failure. (`Retry-After`, 5xx.)
 
 use mcpvisor::{Known, RetryPolicy, StateName};
 use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
@@ -61,7 +61,7 @@ async fn a_busy_server_that_does_not_say_when_is_asked_again_only_for_what_is_sa
         assert_eq!(arena.server.requests("tools/call"), 1, "{fault}");
         arena.server.fault(fault).on("resources/read").once();
         arena.ask("resources/read").await.unwrap();
-        // A caller may say that its call is safe, too.
+        // A caller can also declare its call as safe to retry.
         arena.server.fault(fault).once();
         let call = arena.handle.call_tool("run", json!({ "key": "safe" }));
         call.retry(RetryPolicy::Always)

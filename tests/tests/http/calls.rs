@@ -1,4 +1,4 @@
-//! Calls that go well, and what is sent with them.
+//! Successful calls, and the headers and parameters sent with them.
 
 use std::time::{Duration, Instant};
 
@@ -124,7 +124,7 @@ async fn calls_run_side_by_side_and_connections_are_kept() {
     runtime.shutdown(LONG).await;
 }
 
-/// A server that leaves Nagle's algorithm on, and writes its answer in two small parts.
+/// A server that leaves Nagle's algorithm on and writes its reply in two small parts.
 #[tokio::test]
 async fn an_answer_in_two_small_parts_is_not_held_up_by_a_late_acknowledgement() {
     let server = StubServer::start(|request| match request.operation() {

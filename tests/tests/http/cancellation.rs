@@ -1,4 +1,4 @@
-//! Calls that end before their answer: their outcome, and the cancellation at the server.
+//! Calls that end before their reply: their outcome, and the cancellation at the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use crate::harness::{LONG, started_with, until};
 use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_reply};
 
-/// The same as ever, on a connection that is closed after it.
+/// The default reply, on a connection that is closed after it.
 fn closing(request: &StubRequest) -> StubReply {
     let StubReply::Parts(parts) = default_reply(request) else {
         unreachable!()
@@ -20,8 +20,8 @@ fn closing(request: &StubRequest) -> StubReply {
     StubReply::Close(text)
 }
 
-/// Passes connections on to a port, until it is told to leave them unanswered: a way that takes
-/// sockets and nothing more, as a server does that hangs before its TLS.
+/// Forwards connections to a port, until it is switched to leave them unanswered: it then only
+/// accepts, like a server that hangs before its TLS handshake.
 async fn stalling(behind: u16, stalls: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -101,7 +101,7 @@ async fn the_server_is_told_of_every_call_that_is_given_up_though_the_connection
     const CALLS: usize = 20;
     let server = StubServer::start(|request| match request.operation() {
         "tools/call" => StubReply::Hang,
-        // More than may be on their way at once, so that some have to wait.
+        // More than the limit of concurrent ones, so that some have to wait.
         "notifications/cancelled" => StubReply::Parts(vec![(
             Duration::from_millis(50),
             "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_owned(),

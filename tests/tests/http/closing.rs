@@ -1,4 +1,4 @@
-//! Who closes a session, when, and how long that may take. (O1, D3.)
+//! What closes a session, when, and how long that may take. (O1, D3.)
 
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};
@@ -10,16 +10,16 @@ use tokio::task::JoinSet;
 use crate::arena::*;
 use crate::fleet::*;
 
-/// Calls at once.
+/// Concurrent calls.
 const CROWD: usize = 16;
 
-/// Tasks that come and go in peace: a listing, a check.
+/// Tasks of normal operation, such as a listing or a check.
 const A_FEW: usize = 8;
 
 #[tokio::test]
 async fn a_session_is_deleted_when_its_connection_is_closed_and_only_then() {
     let arena = Arena::new(HttpOptions::default()).await;
-    // Neither a caller that leaves, nor a deadline, nor a dropped handle closes anything.
+    // A caller that leaves, a deadline and a dropped handle close nothing.
     let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
     drop(tokio::time::timeout(millis(50), call.into_future()).await);
     let call = arena.handle.call_tool("sleep", json!({ "ms": 60_000 }));
@@ -28,7 +28,7 @@ async fn a_session_is_deleted_when_its_connection_is_closed_and_only_then() {
     drop(arena.handle.clone());
     arena.recovers(1).await;
     assert_eq!(arena.server.sessions_deleted(), 0);
-    // A reconnect that was asked for ends the old session and opens another.
+    // A requested reconnect ends the old session and opens another.
     arena.runtime.reconnect("web").await.unwrap();
     ready_after(&arena.handle, 1).await;
     let deleted = || arena.server.sessions_deleted() == 1;
@@ -59,7 +59,7 @@ async fn a_server_that_ignores_the_end_of_its_session_holds_nobody_up() {
         let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).on("DELETE").for_ever();
         let server = arena.server.clone();
-        // Asserts that the shutdown takes no longer than the grace.
+        // Asserts that the shutdown stays within the grace period.
         arena.end().await;
         let deletes = server.received();
         let deletes = deletes.iter().filter(|it| it.http_method == "DELETE");
@@ -88,7 +88,7 @@ async fn a_frozen_server_can_be_shut_down_in_time() {
     arena.end().await;
 }
 
-/// So many calls at once, each on a socket of its own.
+/// Sends concurrent calls, each on its own socket.
 async fn crowd(arena: &Arena, ms: u64) {
     let mut calls = JoinSet::new();
     for number in 0..CROWD {
@@ -128,7 +128,7 @@ fn sockets_have_no_task_of_their_own_and_close_with_the_one_that_opened_them() {
         arena
     });
     closed();
-    // The whole of tokio ends under it, with calls in flight.
+    // The tokio runtime shuts down with calls in flight.
     here.block_on(async {
         arena.runtime.enable("web").await.unwrap();
         arena.runtime.ready(DEADLINE).await.unwrap();

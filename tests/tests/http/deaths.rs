@@ -1,4 +1,4 @@
-//! Servers that die, come back on their port, and what becomes of the calls. (Figure 11.)
+//! Servers that die and restart on their port, and the outcome of the calls. (Figure 11.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -121,7 +121,7 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
         });
     }
     for _ in 0..size(5, 100) {
-        // Callers are back at work, and stay so for a while.
+        // Callers work again, and continue to for a while.
         let before = arena.server.all_runs();
         eventually(DEADLINE, "calls", || arena.server.all_runs() > before + 16).await;
         tokio::time::sleep(millis(100)).await;
@@ -129,7 +129,7 @@ async fn figure_11_restarts_under_load_cost_no_outcome_and_run_nothing_twice() {
         tokio::time::sleep(millis(20)).await;
         arena.server.resume().await;
     }
-    // The last word is an answer: nothing is stuck.
+    // The last call is answered: nothing is stuck.
     arena.run("last").await.unwrap();
     stop.store(true, Ordering::Relaxed);
     let answered: usize = callers.join_all().await.into_iter().sum();
@@ -151,7 +151,7 @@ async fn a_dead_server_is_noticed_though_nobody_calls_and_its_tools_stay() {
     eventually(DEADLINE, "the server's own stream", open).await;
     arena.server.stop().await;
     reaches(&arena.handle, StateName::Reconnecting).await;
-    // A reader never sees the tools vanish, and sees that they are stale.
+    // A reader never sees the tools disappear, and sees that they are stale.
     assert_eq!(arena.handle.catalog().tools.len(), tools);
     assert!(arena.handle.status().stale);
     arena.server.resume().await;
@@ -193,7 +193,7 @@ async fn a_closed_port_is_tried_within_the_budget_and_parked() {
     reaches(&arena.handle, StateName::Disconnected).await;
     let fault = arena.handle.status().last_error.unwrap();
     says(&fault, &["refused"]);
-    // A call wakes it once the server is there.
+    // Once the server is back, a call triggers a reconnect.
     arena.server.resume().await;
     arena.run("woken").await.unwrap();
     arena.end().await;

@@ -1,4 +1,4 @@
-//! A server that takes no further connection while requests are in flight (C8).
+//! A server that accepts no new connections while requests are in flight (C8).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,10 +14,10 @@ use mcpvisor_testkit::stub_server::{
     text_result,
 };
 
-/// Longer than anything that once cut requests off.
+/// Longer than an earlier limit that cut requests off.
 const DRAIN: Duration = Duration::from_secs(7);
 
-/// The usual answer, on a connection that is closed after it.
+/// The default reply, on a connection that is closed after it.
 fn closing(request: &StubRequest) -> StubReply {
     let StubReply::Parts(parts) = default_reply(request) else {
         unreachable!()
@@ -25,7 +25,7 @@ fn closing(request: &StubRequest) -> StubReply {
     StubReply::Close(parts[0].1.replacen("\r\n", "\r\nconnection: close\r\n", 1))
 }
 
-/// Listens until the test breaks it off.
+/// A listening stream that the test can break off.
 fn listening(broken: &Arc<AtomicBool>) -> StubReply {
     let broken = Arc::clone(broken);
     let is_broken = Condition::new(move || broken.load(Ordering::SeqCst));

@@ -1,4 +1,4 @@
-//! What is written down for the next run, when the disk is slow.
+//! Storing eras for the next run on a slow disk.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,14 @@ use serde_json::json;
 use crate::harness::{LONG, until, web};
 use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, VERSION, default_reply};
 
-/// A folder that is removed in the end.
+/// A folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Self {
         let name = format!("mcpvisor-memory-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = std::fs::remove_dir_all(&folder);
         Self(folder)
     }
@@ -39,7 +39,7 @@ impl Drop for Folder {
     }
 }
 
-/// A server without lists, whose era has to be found out.
+/// A server without lists, whose era has to be detected.
 fn legacy(request: &StubRequest) -> StubReply {
     match request.operation() {
         "server/discover" => {
@@ -58,8 +58,8 @@ fn legacy(request: &StubRequest) -> StubReply {
     }
 }
 
-/// Runs a server until its era is known. From the handshake on every file operation hangs until the
-/// sender releases them.
+/// Runs a server until its era is known. After the handshake, every file operation blocks until the
+/// sender releases it.
 async fn stuck(folder: &Folder) -> (StubServer, Runtime, Sender<()>) {
     let (release, released) = channel();
     let hangs = Arc::new(AtomicBool::new(false));
@@ -101,7 +101,7 @@ async fn a_shutdown_waits_for_the_era_that_is_being_written() {
     let watching = tokio::spawn(async move {
         let gone = || handle.status().state == mcpvisor::StateName::Disabled;
         until("the server is closed", gone).await;
-        // A shutdown that does not wait is long over by then.
+        // A shutdown that does not wait would be over by then.
         tokio::time::sleep(Duration::from_millis(300)).await;
         release.send(()).unwrap();
     });
@@ -120,6 +120,6 @@ async fn a_shutdown_waits_for_no_disk_that_hangs() {
     assert!(took < LONG / 4, "{took:?}");
     assert_eq!(folder.eras(), 0);
     release.send(()).unwrap();
-    // Whatever comes late comes while the folder is there, and is removed with it.
+    // Late writes happen while the folder exists, and are removed with it.
     until("it is written after all", || folder.eras() == 1).await;
 }

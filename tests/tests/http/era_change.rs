@@ -1,4 +1,4 @@
-//! Servers that are upgraded or rolled back behind their address: another era answers from then on.
+//! Servers that are upgraded or rolled back at the same address, so that their era changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ pub fn error(request: &StubRequest, status: &str, error: &Value) -> StubReply {
     StubReply::status(status, headers, &body.to_string())
 }
 
-/// A server of 2026-07-28 alone.
+/// A server that speaks only 2026-07-28.
 pub fn modern(request: &StubRequest) -> StubReply {
     let meta = &request.body["params"]["_meta"];
     if meta["io.modelcontextprotocol/protocolVersion"] != "2026-07-28" {
@@ -50,7 +50,7 @@ pub fn modern(request: &StubRequest) -> StubReply {
     StubReply::result(request, &result)
 }
 
-/// A server with sessions, to which everything else is a bad request.
+/// A server with sessions that rejects everything else as a bad request.
 pub fn legacy(request: &StubRequest) -> StubReply {
     let lost = request.header("mcp-session-id").is_none() && request.operation() != "initialize";
     if request.method == "POST" && lost {
@@ -70,7 +70,7 @@ struct Swap {
     swapped: Arc<AtomicBool>,
 }
 
-/// Connected to the one, which becomes the other.
+/// Connects to the first server, which the second can then replace.
 async fn swap(before: Handler, after: Handler, keepalive: Duration) -> Swap {
     let swapped = Arc::new(AtomicBool::new(false));
     let is_swapped = Arc::clone(&swapped);
@@ -95,7 +95,7 @@ async fn swap(before: Handler, after: Handler, keepalive: Duration) -> Swap {
 }
 
 impl Swap {
-    /// The other one answers from now on. Gives how many requests there were before.
+    /// Switches to the second server. Returns the number of requests before.
     fn now(&self) -> usize {
         self.swapped.store(true, Ordering::Relaxed);
         self.server.requests().len()
@@ -143,7 +143,7 @@ async fn an_idle_connection_finds_out_that_the_server_speaks_another_era() {
     for (before, after, version) in [
         (legacy as Handler, modern as Handler, "2026-07-28"),
         (modern, legacy, "2025-06-18"),
-        // Nothing but a status.
+        // Only a status.
         (
             modern,
             |request| match request.operation() {
@@ -163,7 +163,7 @@ async fn an_idle_connection_finds_out_that_the_server_speaks_another_era() {
 
 #[tokio::test]
 async fn a_caller_of_an_older_server_gets_its_error_and_the_next_one_an_answer() {
-    // In an error, or with nothing but a status.
+    // With an error, or with only a status.
     let plain: Handler = |request| match request.operation() {
         "initialize" => default_reply(request),
         _ if request.header("mcp-session-id").is_some() => default_reply(request),
@@ -185,7 +185,8 @@ async fn a_caller_of_an_older_server_gets_its_error_and_the_next_one_an_answer()
 
 #[tokio::test]
 async fn errors_of_a_server_that_is_the_same_replace_nothing() {
-    // It fails on the question for a while, has no such method, and uses a code of its own.
+    // It fails on `server/discover` for a while, then has no such method and uses a non-standard
+    // code.
     let failing: Handler = |request| match request.operation() {
         "server/discover" => {
             let failed = json!({"code": -32603, "message": "try again"});
@@ -242,7 +243,7 @@ async fn a_server_that_refuses_much_is_not_asked_for_its_era_each_time() {
         assert!(call(&swap.handle).await.is_err());
     }
     swap.runtime.shutdown(LONG).await;
-    // At the start, and once in 10 s.
+    // At the start, and then once in 10 s.
     let most = 2 + begun.elapsed().as_secs() as usize / 10;
     let asked = swap.server.count("server/discover");
     assert!((2..=most).contains(&asked), "{asked}");

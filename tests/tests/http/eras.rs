@@ -1,4 +1,4 @@
-//! Which era a server speaks, where it takes its time, fails on the question or answers both.
+//! Era detection with servers that are slow, fail on `server/discover`, or speak both eras.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use mcpvisor_testkit::stub_server::{
     text_result,
 };
 
-/// A server of which nothing is known.
+/// Starts with a server whose era is unknown.
 async fn unknown(server: &StubServer) -> (Runtime, ServerHandle) {
     started_with(Transport::http(server.url()), |config| {
         config.protocol = None;
@@ -22,7 +22,7 @@ async fn unknown(server: &StubServer) -> (Runtime, ServerHandle) {
     .await
 }
 
-/// The same reply, some time later.
+/// The same reply, delayed.
 fn later(after: Duration, reply: StubReply) -> StubReply {
     let StubReply::Parts(mut parts) = reply else {
         unreachable!()
@@ -40,12 +40,12 @@ fn last(reply: StubReply) -> StubReply {
     StubReply::Close(text)
 }
 
-/// More than the silence after which the other era is tried.
+/// Longer than the timeout after which the other era is tried.
 const SLOW: Duration = Duration::from_millis(1_500);
 
 #[tokio::test]
 async fn a_modern_server_that_takes_its_time_is_waited_for_though_it_refuses_the_other_era() {
-    // With an error of its era, with one of any era, with nonsense, and by failing.
+    // With an error of its era, with one of any era, with an invalid reply, and by failing.
     let refusals: [Handler; 4] = [
         modern,
         |request| {
@@ -90,7 +90,7 @@ async fn a_server_that_never_says_what_it_speaks_is_asked_again() {
     runtime.shutdown(LONG).await;
 }
 
-/// It speaks both eras, each slowly, and opens a session in the older one.
+/// A server that speaks both eras slowly, and opens a session in the older one.
 fn both(request: &StubRequest) -> StubReply {
     match request.operation() {
         "server/discover" => later(SLOW, modern(request)),
@@ -200,7 +200,7 @@ async fn streams_that_were_answered_hold_up_no_reconnect() {
         web.status().state != StateName::Connected
     })
     .await;
-    // What may still be answered is waited for 5 s.
+    // Outstanding replies are awaited for 5 s.
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(4), "{took:?}");
     caller.abort();

@@ -1,4 +1,4 @@
-//! Servers that say too much. (Figure 18.)
+//! Servers that flood the client. (Figure 18.)
 
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ const MIB: u64 = 1024 * 1024;
 /// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A message behind a flood on the same stream waits until the flood was read, at a fraction of a core.
+/// A message behind a flood on the same stream waits until the flood has been read, at a fraction
+/// of a core.
 const BEHIND_THE_FLOOD: Duration = Duration::from_secs(200);
 
-/// Tasks that come and go in peace: a listing, a check, a connection on either side.
+/// Tasks of normal operation, such as a listing, a check, or a connection on either side.
 const A_FEW: usize = 12;
 
 async fn flood(fault: &str) {
@@ -34,7 +35,7 @@ async fn flood(fault: &str) {
     let ((outcome, took), tasks) = most_tasks(arena.inject(fault, LIMIT)).await;
     outcome.unwrap();
     let memory = peak_memory().saturating_sub(before) / MIB;
-    // The number of dropped messages is reported a moment later.
+    // The number of dropped messages is reported with a delay.
     let counted = || arena.handle.status().dropped_flood > 0;
     mcpvisor_testkit::eventually(DEADLINE, "what was dropped", counted).await;
     let status = arena.handle.status();
@@ -97,7 +98,7 @@ fn figure_18_a_flood_on_the_servers_own_stream_loses_no_reply_and_no_changed_lis
     });
 }
 
-/// A handler of bare rmcp that takes its time.
+/// A slow handler for bare rmcp.
 #[derive(Clone)]
 struct Slow;
 

@@ -1,4 +1,4 @@
-//! A runtime with one server, `web`, and helpers that call it and wait for it.
+//! A runtime with one server, `web`, and helpers to call it and wait for it.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use mcpvisor::{
 
 use mcpvisor_testkit::stub_server::StubServer;
 
-/// Nothing here takes longer, however busy the machine is.
+/// Upper bound for every step, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// A runtime with one server, which is connected.
+/// Starts a runtime and waits until its server is connected.
 pub async fn connected(server: &StubServer) -> (Runtime, ServerHandle) {
     let (runtime, handle) = started(Transport::http(server.url())).await;
     runtime.ready(LONG).await.unwrap();
@@ -36,15 +36,15 @@ pub async fn started_with(
     (runtime, handle)
 }
 
-/// The entry of the server.
+/// The config of the server.
 pub fn web(endpoint: HttpEndpoint) -> ServerConfig {
     let mut config = ServerConfig::new("web", endpoint).unwrap().required(true);
-    // These tests are about sessions, so nothing asks for a protocol without them first.
+    // These tests are about sessions, so no protocol without sessions is tried first.
     config.protocol = Some(ProtocolVersion::V_2025_06_18);
     config
 }
 
-/// One call of the only tool.
+/// Calls the only tool.
 pub async fn call(handle: &ServerHandle) -> Result<String, CallError> {
     let request = handle.call_tool("echo", serde_json::json!({}));
     let result = tokio::time::timeout(LONG, request.deadline(LONG)).await;
@@ -55,7 +55,7 @@ pub async fn call(handle: &ServerHandle) -> Result<String, CallError> {
         .to_owned())
 }
 
-/// What is known of a call that failed.
+/// What is known about a failed call.
 pub fn known(result: Result<String, CallError>) -> Known {
     result.unwrap_err().known()
 }
@@ -71,7 +71,7 @@ pub async fn reaches(handle: &ServerHandle, state: StateName) {
     assert!(reached.is_ok(), "{:?}", handle.status());
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     let waiting = async {
         while !is_so() {

@@ -1,4 +1,4 @@
-//! Headers that a reload changes: the next request carries them, on the connection that is there.
+//! Headers changed by a reload: the next request carries them, on the existing connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::harness::{LONG, call, reaches, started, until, web};
 use mcpvisor_testkit::stub_server::{StubReply, StubRequest, StubServer, default_reply};
 
-/// Reloads with this endpoint, and says what became of the server.
+/// Reloads with this endpoint. Returns what happened to the server.
 async fn reload(runtime: &Runtime, endpoint: HttpEndpoint) -> ServerChange {
     let config = Config::new().server(web(endpoint));
     let report = runtime.reload(config).await.unwrap();
@@ -85,7 +85,7 @@ async fn the_next_request_carries_the_new_headers_in_the_same_session_and_no_cal
     assert_eq!(last.header("authorization"), Some("Bearer new-token"));
 }
 
-/// A server that takes the new token alone once the old one has expired.
+/// A server that accepts only the new token once the old one has expired.
 async fn strict(expired: &Arc<AtomicBool>) -> StubServer {
     let expired = Arc::clone(expired);
     StubServer::start(move |request| {
@@ -143,7 +143,7 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
     reaches(&handle, StateName::PermanentlyFailed).await;
     let fault = handle.status().last_error.unwrap();
     assert_eq!(fault.class, FaultClass::InvalidAddress);
-    // Good ones take it out of that state.
+    // Valid headers end that state.
     assert_eq!(
         reload(&runtime, Transport::http(server.url())).await,
         adjusted()
@@ -152,7 +152,7 @@ async fn headers_that_cannot_be_sent_are_a_failure_that_says_so() {
     runtime.shutdown(LONG).await;
 }
 
-/// A server that holds its answer to `initialize`, unless the request has the new token.
+/// A server that delays its reply to `initialize`, unless the request has the new token.
 async fn slow() -> (StubServer, watch::Sender<bool>) {
     let (release, released) = watch::channel(false);
     let server = StubServer::start(move |request| match request.operation() {

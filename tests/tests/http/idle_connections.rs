@@ -1,4 +1,4 @@
-//! Connections that wait for the next request, and that the server closes meanwhile.
+//! Idle connections that the server closes before the next request.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ fn hasty(request: &StubRequest) -> StubReply {
     }
 }
 
-/// Waits until the system knows that the other side has closed every connection to this port. The
-/// thread waits with it, so that nothing else can notice before the next call does.
+/// Waits until the system has seen the other side close every connection to this port. Blocks the
+/// thread, so that nothing else can notice before the next call does.
 fn all_closed(port: u16) {
     let began = Instant::now();
     let remote = format!(":{port:04X}");
@@ -43,8 +43,8 @@ fn all_closed(port: u16) {
     }
 }
 
-/// Makes calls, each after all connections to this port were closed. Here nothing looks at a socket
-/// between the end of that wait and the next call.
+/// Makes calls, each after all connections to this port were closed. Nothing polls a socket between
+/// the end of that wait and the next call.
 fn call_after_the_end(server: &StubServer, endpoint: HttpEndpoint, port: u16) {
     let here = Builder::new_current_thread().enable_all().build().unwrap();
     here.block_on(async {
@@ -59,7 +59,7 @@ fn call_after_the_end(server: &StubServer, endpoint: HttpEndpoint, port: u16) {
     });
 }
 
-/// Servers run on a thread of their own, so that they go on while a test's thread waits.
+/// Runs servers on their own thread, so that they continue while a test's thread is blocked.
 fn backstage() -> Runtime {
     let mut backstage = Builder::new_multi_thread();
     let backstage = backstage.worker_threads(1).enable_all().build();
@@ -97,7 +97,7 @@ fn a_connection_that_the_server_keeps_is_used_again() {
             runtime.shutdown(LONG).await;
         });
         assert_eq!(server.count("tools/call") - called, CALLS);
-        // One for the calls, and those for what goes on beside the handshake.
+        // One for the calls, plus those for the requests that accompany the handshake.
         let opened = server.accepted() - before;
         assert!(opened <= 4, "{opened}");
     }

@@ -1,4 +1,4 @@
-//! Servers that die, come back, need authorization, are busy or redirect.
+//! Servers that die, recover, need authorization, are busy or redirect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use mcpvisor_testkit::stub_server::{
 
 #[tokio::test]
 async fn a_call_that_finds_nobody_there_was_not_sent_and_waits_for_the_server() {
-    // Without a stream of its own, so that the call is the first to notice.
+    // Without a server stream, so that the call is the first to notice.
     let server = StubServer::start(default_reply).await;
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.budget.attempts = 1_000;
@@ -173,7 +173,7 @@ async fn retry_after_is_capped_by_the_settings() {
     assert!(wait > Duration::from_secs(3_500), "{wait:?}");
     runtime.shutdown(LONG).await;
 
-    // A call that is refused waits no longer than the settings say either.
+    // A refused call does not wait longer than its settings allow either.
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let server = StubServer::start(move |request| match request.operation() {
@@ -328,7 +328,7 @@ async fn a_failed_health_check_reports_its_cause() {
     runtime.shutdown(LONG).await;
 }
 
-/// Answers both ways: what is sent after the answer must not be lost with it.
+/// Covers JSON and event-stream replies: what follows the reply must not be lost.
 #[tokio::test]
 async fn a_server_that_closes_every_connection_after_its_answer_works() {
     let server = StubServer::start(|request| {

@@ -1,7 +1,7 @@
-//! Servers over Streamable HTTP that misbehave, and what must hold all the same.
+//! Misbehaving servers over Streamable HTTP, and the guarantees that must still hold.
 //!
-//! Each promise has a control: rmcp's own client with the same server, or a server that is wrong in a
-//! way that the check must see. A control that passes would mean that the check checks nothing.
+//! Each guarantee has a control: rmcp's own client with the same server, or a server with a defect
+//! that the check must detect. A control that passes would mean that the check is useless.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Servers that speak 2026-07-28 over HTTP: no handshake, no session, and every request says what it
-//! is. What an answer means is another matter there, and so is how a call is given up.
+//! Servers that speak 2026-07-28 over HTTP: no handshake, no session, and metadata in every
+//! request. The meaning of a reply and the cancellation of a call differ too.
 
 use mcpvisor::{
     CallError, Callbacks, Config, EventKind, FaultClass, Known, Runtime, StateName, Transport,
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::arena::*;
 use crate::fleet::*;
 
-/// The methods that a server was asked for, in order; of HTTP where there is no message.
+/// The methods that a server received, in order; the HTTP method if there is no message.
 fn asked(server: &HttpServer) -> Vec<String> {
     let received = server.received().into_iter();
     received
@@ -24,7 +24,7 @@ fn asked(server: &HttpServer) -> Vec<String> {
         .collect()
 }
 
-/// A server that is connected, listed and listened to.
+/// Starts a server that is connected, listed and listened to.
 async fn listening(options: HttpOptions) -> Arena {
     let arena = Arena::new(options).await;
     eventually(DEADLINE, "the stream", || arena.server.open_streams() == 1).await;
@@ -50,7 +50,7 @@ async fn a_modern_server_is_met_without_a_handshake_and_without_a_session() {
         let server = arena.server.clone();
         let report = arena.end().await;
         assert!(report.is_clean(), "{report:?}");
-        // It looks at the metadata and the headers of every request.
+        // It checks the metadata and the headers of every request.
         assert_eq!(server.complaints(), Vec::<String>::new());
         let asked = asked(&server);
         assert_eq!(asked[0], "server/discover");
@@ -104,7 +104,7 @@ async fn the_era_is_remembered_so_that_the_next_connect_asks_nothing_needless() 
 #[tokio::test]
 async fn the_era_is_remembered_from_one_run_to_the_next() {
     let folder = std::env::temp_dir().join(format!("mcpvisor-http-era-{}", std::process::id()));
-    // Of a process that had this number before, and was killed.
+    // Left over from a killed process with the same pid.
     let _ = std::fs::remove_dir_all(&folder);
     let server = HttpServer::start(HttpOptions::default()).await;
     for questions in [1, 1] {
@@ -114,7 +114,7 @@ async fn the_era_is_remembered_from_one_run_to_the_next() {
         runtime.ready(DEADLINE).await.unwrap();
         runtime.shutdown(DEADLINE).await;
         assert_eq!(server.requests("server/discover"), questions);
-        // It is written down in the background.
+        // The era is stored in the background.
         let kept = || std::fs::read_dir(folder.join("eras")).is_ok_and(|it| it.count() == 1);
         eventually(DEADLINE, "the era is kept", kept).await;
     }
@@ -143,7 +143,7 @@ async fn a_stream_that_ends_is_asked_for_again_and_lists_are_fetched_for_what_wa
     eventually(DEADLINE, "the next request that listens", again).await;
     let listed = || arena.server.requests("tools/list") > before;
     eventually(DEADLINE, "what changed meanwhile", listed).await;
-    // Nothing is resumed in this era: it is another request.
+    // Nothing is resumed in this era: it is a new request.
     let received = arena.server.received();
     assert!(
         received
@@ -365,7 +365,7 @@ async fn calls_in_flight_when_a_modern_server_dies_are_unknown_and_reads_are_rep
     arena.ask("resources/read").await.unwrap();
     assert_eq!(arena.server.requests("resources/read"), 2);
     assert_eq!(arena.server.runs("lost"), 1, "nothing ran twice");
-    // There is no session that could be gone, so there is nothing to connect again.
+    // There is no session to lose, so there is no reconnect.
     arena.recovers(1).await;
     arena.server.stop().await;
     reaches(&arena.handle, StateName::Reconnecting).await;

@@ -1,4 +1,4 @@
-//! Servers that say something else than they should. (Figure 8.)
+//! Servers that send invalid messages. (Figure 8.)
 
 use mcpvisor::{CallError, Known};
 use mcpvisor_testkit::http_server::HttpOptions;
@@ -7,8 +7,8 @@ use crate::arena::*;
 
 const BOTH: fn() -> [HttpOptions; 2] = || [HttpOptions::default(), HttpOptions::sse()];
 
-/// An unreadable answer of a known request: its call fails at once, and the
-/// connection goes on.
+/// An unreadable reply to a known request: the call fails immediately, and the connection stays
+/// open.
 async fn unreadable(fault: &str) {
     for options in BOTH() {
         let arena = Arena::new(options).await;
@@ -21,7 +21,7 @@ async fn unreadable(fault: &str) {
     }
 }
 
-/// A closed connection instead of an answer: the call fails at once, and nothing is repeated.
+/// A closed connection instead of a reply: the call fails immediately, and nothing is repeated.
 async fn outcome_unknown(fault: &str) {
     for options in BOTH() {
         let arena = Arena::new(options).await;
@@ -47,7 +47,7 @@ async fn figure_8_half_of_a_json_body_fails_its_call_at_once() {
 #[tokio::test]
 async fn figure_8_an_answer_that_is_nested_too_deep_fails_its_call_at_once() {
     unreadable("http-nesting=200").await;
-    // Deep enough to end a process whose parser recurses.
+    // Deep enough to overflow the stack of a recursive parser.
     unreadable("http-nesting=4000000").await;
 }
 

@@ -1,4 +1,4 @@
-//! Servers that answer with more than anyone can hold. (Figure 8.)
+//! Servers that send oversized replies. (Figure 8.)
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::fleet::*;
 
 const MIB: u64 = 1024 * 1024;
 
-/// The cap of one body and of one event.
+/// The maximum size of a body and of an event.
 const CAP: u64 = 16 * MIB;
 
 /// Deadline of one test in its own process.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What the memory of this process may grow to while something is read. The server lives in it too,
-/// and holds little of what it writes.
+/// Checks that reading has grown the memory of this process by at most three times the limit. The
+/// server runs in the same process, and buffers little of what it writes.
 fn within_three_caps(what: &str, before: u64) {
     let grown = peak_memory().saturating_sub(before);
     println!(
@@ -30,7 +30,7 @@ fn within_three_caps(what: &str, before: u64) {
     assert!(grown < 3 * CAP, "{what}: +{} MiB", grown / MIB);
 }
 
-/// An answer beyond a limit: its call fails with that limit, and the next one works.
+/// A reply that exceeds a limit: the call fails and names the limit, and the next one works.
 async fn refused(options: HttpOptions, fault: &str, said: &str) {
     let arena = Arena::new(options).await;
     let before = Snapshot::take().memory;

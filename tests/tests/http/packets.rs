@@ -1,5 +1,5 @@
-//! Servers whose small packets wait for the client's acknowledgement, which costs 40 ms each when
-//! nothing is done about it.
+//! Servers whose small packets wait for the client's acknowledgement, which costs 40 ms each
+//! without a workaround.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use serde_json::json;
 use crate::arena::*;
 use crate::bare::Bare;
 
-/// Calls until the system acknowledges as lazily as it ever will.
+/// Calls until the system delays its acknowledgements fully.
 const WARM_UP: usize = 30;
 
-/// Calls that are timed.
+/// Timed calls.
 const CALLS: usize = 25;
 
-/// A stall takes 40 ms; half of the calls may meet a busy machine.
+/// A stall takes 40 ms; half of the calls may be slowed down by a busy machine.
 const STALL: Duration = Duration::from_millis(35);
 
 fn lazy() -> HttpOptions {

@@ -1,4 +1,4 @@
-//! Calls whose headers a modern server refuses, because its tools changed since they were listed.
+//! Calls whose headers a modern server rejects, because its tools changed since they were listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn tool(name: &str, description: &str, mark: &str) -> Value {
     json!({"name": name, "description": description, "inputSchema": schema})
 }
 
-/// The same result with what every one has in this era.
+/// Adds the fields that every result has in this era.
 fn complete(mut result: Value) -> Value {
     result["resultType"] = json!("complete");
     result["ttlMs"] = json!(0);
@@ -25,8 +25,8 @@ fn complete(mut result: Value) -> Value {
     result
 }
 
-/// How often a call is sent, whose first try is refused by a server that has this tool from then on;
-/// and what is known of it in the end.
+/// Makes a call whose first attempt is rejected by a server that has this tool from then on.
+/// Returns how often the call was sent, and what is known about it in the end.
 async fn calls(pin: bool, now: Value) -> (usize, Result<(), Known>) {
     let refused = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&refused);

@@ -1,4 +1,5 @@
-//! What servers, proxies and balancers in the wild do beside the protocol, and what becomes of it.
+//! Deviations of real servers, proxies and load balancers from the protocol, and how they are
+//! handled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use mcpvisor_testkit::stub_server::{
     sse_head, text_result,
 };
 
-/// So often something was asked for, counted from one.
+/// Counts requests, starting at one.
 #[derive(Clone, Default)]
 struct Turn(Arc<AtomicUsize>);
 
@@ -23,13 +24,13 @@ impl Turn {
     }
 }
 
-/// A stream of the server's own that says this and stays open for a while.
+/// A server stream that sends these events and stays open for a while.
 fn open_stream(events: &str, lasts: Duration) -> StubReply {
     let first = format!("{}{}", sse_head(), chunk(&format!(": here\n\n{events}")));
     StubReply::Parts(vec![(Duration::ZERO, first), (lasts, String::new())])
 }
 
-/// A stream that says this and breaks off.
+/// A stream that sends these events and breaks off.
 fn broken_stream(events: &str) -> StubReply {
     StubReply::Close(sse_head() + &chunk(events))
 }
@@ -225,7 +226,7 @@ async fn an_answer_of_a_busy_server_is_resumed_later() {
     runtime.shutdown(LONG).await;
 }
 
-/// The head of a refusal whose body does not come.
+/// The head of a refusal whose body never arrives.
 fn headless(status: &str, ends: bool) -> StubReply {
     let text = format!("HTTP/1.1 {status}\r\ncontent-length: 500\r\n\r\nhalf");
     if ends {
@@ -386,7 +387,7 @@ async fn an_empty_id_is_no_session() {
 async fn a_server_that_serves_one_connection_at_a_time_is_of_use() {
     let begun = Instant::now();
     let server = StubServer::one_at_a_time(default_reply).await;
-    // Nothing that takes too long is given up, and connections are closed only after a minute.
+    // Nothing times out, and connections are closed only after a minute.
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.timeouts.listing = 5 * LONG;
     })

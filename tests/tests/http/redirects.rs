@@ -15,10 +15,10 @@ use crate::arena::*;
 use crate::bare::Bare;
 use crate::fleet::*;
 
-/// The secret that must never arrive at another origin.
+/// The secret that must never reach another origin.
 const CANARY: &str = "c4n4ry-of-this-origin";
 
-/// A fleet of one whose every request carries canaries.
+/// A fleet of one whose requests all carry canaries.
 async fn with_canaries(server: HttpServer) -> Arena {
     let url = server
         .url()
@@ -66,7 +66,7 @@ async fn figure_23_no_redirect_to_another_origin_is_followed() {
             let _ = call.await;
         }
         let server = arena.server.clone();
-        // The end of a session is the end of it all.
+        // DELETE is sent only during the shutdown below.
         if method != "DELETE" {
             let redirected = || server.injected(method) > 0;
             eventually(DEADLINE, method, redirected).await;
@@ -123,7 +123,7 @@ async fn control_figure_23_a_plain_client_gives_its_headers_away() {
         server.other_origin_received().concat().contains(CANARY)
     });
     tokio::pin!(arrived);
-    // What becomes of the call is another matter.
+    // The outcome of the call does not matter here.
     tokio::select! {
         () = &mut arrived => {}
         _ = bare.call("echo", json!({})) => arrived.await,

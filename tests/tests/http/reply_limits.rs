@@ -1,4 +1,4 @@
-//! Answers that break a bound, make no sense or should not be seen (I2, I3).
+//! Replies that exceed a limit, are invalid, or must not be shown (I2, I3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ fn whole(kind: &str, body: &str) -> StubReply {
     StubReply::status("200 OK", &format!("content-type: {kind}\r\n"), body)
 }
 
-/// What a call comes to whose answer is this.
+/// The outcome of a call with this reply.
 async fn outcome(
     reply: impl Fn(&serde_json::Value) -> StubReply + Send + Sync + 'static,
 ) -> CallError {
@@ -149,8 +149,8 @@ async fn an_oversized_event_on_the_servers_own_stream_delays_no_reply() {
     let server = StubServer::start(|request| match request.operation() {
         "GET" => {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
-            // Far below the bound of an answer, and without an end. However long the calls take,
-            // the stream is not requested again meanwhile.
+            // Far below the reply limit, and without an end. The stream is not requested again
+            // meanwhile, however long the calls take.
             let unfinished = format!("retry: 30000\n{}data: {}", event(&changed), mib(2));
             StubReply::Parts(vec![
                 (Duration::ZERO, sse_head() + &chunk(&unfinished)),
@@ -167,12 +167,12 @@ async fn an_oversized_event_on_the_servers_own_stream_delays_no_reply() {
         server.count("tools/list") >= 2
     })
     .await;
-    // Only one large message grows at a time, and that event would be the one.
+    // Only one large message is assembled at a time, and that event would be the one.
     for _ in 0..3 {
         let request = web.call_tool("echo", json!({}));
         request.deadline(LONG / 4).await.unwrap();
     }
-    // Such a stream is opened again after 1 s, then 2 s and so on.
+    // Such a stream is reopened after 1 s, then 2 s, and so on.
     let (opened, passed) = (server.count("GET"), begun.elapsed().as_secs());
     let most = 1 + (passed + 1).ilog2() as usize;
     assert!(opened <= most, "{opened} streams in {passed} s");
@@ -214,7 +214,7 @@ async fn an_accepted_request_without_an_answer_has_an_unknown_outcome() {
 #[tokio::test]
 async fn no_secret_of_an_address_or_a_header_is_ever_shown() {
     let server = StubServer::start(|request| {
-        // A server that repeats everything it received.
+        // A server that echoes everything it received.
         let told = format!("{:?} {}", request.headers, request.path);
         let body =
             json!({"jsonrpc": "2.0", "id": request.id(), "error": {"code": 1, "message": told}});

@@ -1,4 +1,4 @@
-//! Streams of events: broken off, resumed, left open, and those of the server's own accord.
+//! Event streams: broken off, resumed, left open, and the server's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,7 +93,7 @@ async fn a_stream_that_cannot_be_resumed_leaves_the_outcome_unknown() {
         let (runtime, web) = connected(&server).await;
         assert_eq!(known(call(&web).await), Known::Unknown, "{status}");
         assert_eq!(server.count("tools/call"), 1, "{status}");
-        // A session that is gone is replaced without any call.
+        // A lost session is replaced without a call.
         until("there is a session", || {
             web.status().generation.get() == sessions && web.status().is_ready()
         })
@@ -125,7 +125,7 @@ async fn streams_that_stay_open_after_their_answer_do_not_pile_up() {
     runtime.shutdown(LONG).await;
 }
 
-/// Our sockets to a port that are open.
+/// Our open sockets to a port.
 pub fn sockets(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let remote = format!("0100007F:{port:04X}");
@@ -272,7 +272,7 @@ async fn a_call_whose_stream_cannot_be_resumed_because_the_server_is_gone_is_not
         tokio::spawn(async move { call(&web).await })
     };
     until("it is sent", || server.count("tools/call") == 1).await;
-    // While the link waits as long as the server wished, the server goes.
+    // The server stops while the link waits for the time that the server requested.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let port = server.port;
     server.stop().await;

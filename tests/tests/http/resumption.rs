@@ -1,4 +1,5 @@
-//! Resuming reply streams: after the answer, in vain, and for requests that were only accepted.
+//! Resuming reply streams: after the reply, without success, and for requests that were only
+//! accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use mcpvisor_testkit::stub_server::{
     one_tool, sse_head, text_result,
 };
 
-/// The answer to a request as one event with a number.
+/// The reply to a request as one event with an id.
 fn numbered(request: &StubRequest, result: &Value) -> String {
     let answer = json!({"jsonrpc": "2.0", "id": request.id(), "result": result});
     sse_head() + &chunk(&format!("id: 7\n{}", event(&answer)))
@@ -20,7 +21,7 @@ fn numbered(request: &StubRequest, result: &Value) -> String {
 
 #[tokio::test]
 async fn a_stream_that_ends_after_its_answer_is_not_resumed() {
-    // It ends as it should, or breaks off; both at once with the answer.
+    // The stream ends properly or breaks off, both together with the reply.
     let ends: [fn(String) -> StubReply; 2] =
         [|text| StubReply::raw(text + "0\r\n\r\n"), StubReply::Close];
     for end in ends {
@@ -70,7 +71,7 @@ async fn a_stream_resumed_with_anything_but_a_stream_leaves_the_outcome_unknown(
             match (request.operation(), request.header("last-event-id")) {
                 ("tools/call", _) => StubReply::events(&["id: 1\ndata:\n\n".to_owned()]),
                 ("GET", Some(_)) => other(),
-                // The server has a stream of its own, on which no answer comes.
+                // The server has its own stream, which carries no replies.
                 ("GET", None) => StubReply::raw(sse_head()),
                 _ => default_reply(request),
             }
@@ -90,7 +91,7 @@ async fn a_stream_resumed_with_anything_but_a_stream_leaves_the_outcome_unknown(
 
 #[tokio::test]
 async fn an_accepted_request_ends_when_the_stream_for_its_answer_is_gone() {
-    // Refused for good once it has ended, or broken off in the middle.
+    // Rejected permanently after a proper end, or broken off in the middle.
     for breaks in [false, true] {
         let accepted = Arc::new(AtomicUsize::new(0));
         let (opened, taken) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&accepted));
@@ -119,7 +120,7 @@ async fn an_accepted_request_ends_when_the_stream_for_its_answer_is_gone() {
         let caller = web.clone();
         let waiting = tokio::spawn(async move { call(&caller).await });
         until("the call is taken", || accepted.load(Ordering::SeqCst) == 1).await;
-        // Once the first of them is answered the client has read that too, and the stream may end.
+        // Once the first of them is answered, the client has read that too, and the stream may end.
         for _ in 0..2 {
             web.ping().deadline(LONG).await.unwrap();
         }

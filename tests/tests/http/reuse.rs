@@ -1,5 +1,5 @@
-//! Connections that a server closes when they were idle for a while, seen over a network with a
-//! round trip: a request that meets the close on its way is lost.
+//! Connections that a server closes after some idle time, over a network with a round trip: a
+//! request that crosses the close is lost.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 
 use crate::fleet::*;
 
-/// A server that closes connections as uvicorn does: after exactly 5 s, without a word.
+/// The server closes connections as uvicorn does: after exactly 5 s, without notice.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Long enough that a busy machine misses no meeting of a close and a request.
+/// Long enough that a close and a request cross even on a busy machine.
 const EACH_WAY: Duration = Duration::from_millis(200);
 
 const AGENTS: u32 = 32;
@@ -27,13 +27,12 @@ fn closing_after(keep_alive: Duration) -> HttpOptions {
     }
 }
 
-/// Agents pause about as long as the server keeps their connections. Returns how many calls were
-/// lost.
+/// Agents pause for about the server's keep-alive time. Returns how many calls were lost.
 async fn lost_calls(options: HttpOptions) -> usize {
     let http = HttpServer::start(options).await;
     let (mut proxies, mut agents) = (Vec::new(), Vec::new());
     for agent in 0..AGENTS {
-        // An origin of its own for each, so that none learns from what another one saw.
+        // A separate origin for each, so that none learns from the connections of another.
         let proxy = DelayProxy::start(http.address(), EACH_WAY).await.unwrap();
         let url = format!("http://{}/mcp", proxy.address());
         agents.push(server(&format!("agent-{agent}"), Transport::http(url)));
@@ -46,7 +45,7 @@ async fn lost_calls(options: HttpOptions) -> usize {
         let handle = runtime.server(format!("agent-{agent}")).unwrap();
         let pause = KEPT - 4 * EACH_WAY + 5 * EACH_WAY * agent / AGENTS;
         calls.spawn(async move {
-            // All idle connections are used once, so that none is closed before the others.
+            // Uses all idle connections once, so that none is closed before the others.
             let first = (0..8).map(|_| handle.call_tool("sleep", json!({ "ms": 200 })));
             let first: JoinSet<_> = first
                 .map(|call| call.deadline(DEADLINE).into_future())
@@ -102,7 +101,7 @@ async fn an_early_close_teaches_how_long_connections_are_good() {
     let before = http.connects();
     echo().await.unwrap();
     assert_eq!(http.connects(), before, "reused at once");
-    // Half of the time that the server was seen to keep one is not safe any more.
+    // Half of the observed keep-alive time is no longer safe.
     tokio::time::sleep(millis(1_500)).await;
     echo().await.unwrap();
     assert_eq!(http.connects(), before + 1, "not reused");

@@ -1,4 +1,4 @@
-//! The misbehaving server itself: with nothing wrong with it, a client of others works with it.
+//! The misbehaving server itself: without faults, a third-party client works with it.
 
 use mcpvisor_testkit::eventually;
 use mcpvisor_testkit::http_server::{HttpOptions, HttpServer};

@@ -20,7 +20,7 @@ struct Forgetful {
 }
 
 impl Forgetful {
-    /// Everything up to the present session is forgotten.
+    /// Forgets all sessions up to the current one.
     fn forget(&self) {
         self.forgotten
             .store(self.sessions.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -161,7 +161,8 @@ async fn a_listing_of_our_own_that_finds_the_session_gone_opens_a_new_one() {
     let tell = Arc::clone(&told);
     let server = StubServer::start(move |request| {
         if request.operation() == "GET" && !tell.swap(true, Ordering::SeqCst) {
-            // The stream of the first session says that the tools have changed, once they have.
+            // The stream of the first session announces that the tools have changed, once they
+            // have.
             behind.forget();
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
             return StubReply::Parts(vec![

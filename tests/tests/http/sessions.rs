@@ -1,4 +1,4 @@
-//! Sessions that are gone, and errors that only seem to say so. (S1, S2, S4, S5; figures 9, 10, 24.)
+//! Lost sessions, and errors that only look like it. (S1, S2, S4, S5; figures 9, 10, 24.)
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::arena::*;
 use crate::bare::{self, Bare};
 use crate::fleet::*;
 
-/// As many as call at once.
+/// Concurrent callers.
 const CALLERS: usize = 64;
 
-/// Every kind of request survives the loss of its session, however the server says it.
+/// Every kind of request survives the loss of its session, however the server reports it.
 async fn every_kind_survives(options: HttpOptions) {
     let arena = Arena::new(options).await;
     for (number, kind) in (1..).zip(KINDS) {
@@ -61,7 +61,7 @@ async fn every_request_whose_session_is_gone_by_the_text_of_an_error_is_sent_aga
     every_kind_survives(HttpOptions::sse().lost(LostSession::Answer)).await;
 }
 
-/// A fault that is no lost session where no session is held: one request, one outcome.
+/// A fault that does not mean a lost session if there is none: one request, one outcome.
 async fn is_nothing_without_a_session(fault: &str) -> CallError {
     let arena = Arena::new(HttpOptions::without_sessions()).await;
     arena.server.fault(fault).for_ever();
@@ -93,7 +93,7 @@ async fn without_a_session_neither_a_text_nor_a_404_is_a_lost_one() {
 async fn over_stdio_a_text_is_no_lost_session() {
     let marker = Marker::new("no-session");
     let (runtime, handle) = ready(server("child", fixture(&marker, &[])).settings(quick())).await;
-    // The server says it in its answer: there is no such tool.
+    // The tools do not exist, and the server's error repeats their names.
     for text in ["session expired", "Session not found", "invalid session"] {
         let error = handle.call_tool(text, NOTHING).await.unwrap_err();
         assert!(matches!(error, CallError::Answered { .. }), "{error:?}");
@@ -163,11 +163,11 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
     for fault in faults.repeat(rounds) {
         let arena = Arena::new(HttpOptions::default()).await;
         arena.server.fault(fault).for_ever();
-        // Without this the text of a successful reply is the tool's own.
+        // Without this, the text of a successful reply is the tool's own.
         arena.server.fault(fault).on("ping").for_ever();
         let error = arena.run("never").await.unwrap_err();
         match &error {
-            // There is nothing but a status.
+            // There is only a status.
             CallError::Refused { cause, .. } => {
                 assert_eq!(fault, "http-404");
                 assert!(cause.contains("404"), "{error}");
@@ -176,7 +176,7 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
             other => panic!("{fault}: {other:?}"),
         }
         assert_eq!(arena.server.requests("tools/call"), 2, "{fault}: one retry");
-        // Nothing goes on by itself: a loop would be seen by now.
+        // Nothing continues by itself: a loop would be visible by now.
         tokio::time::sleep(millis(500)).await;
         assert_eq!(arena.server.requests("tools/call"), 2, "{fault}");
         let opened = arena.server.sessions_opened();
@@ -193,10 +193,10 @@ async fn figure_10_a_session_that_is_gone_for_ever_costs_one_retry_and_its_error
     println!("figure 10: {sessions} sessions gone for ever: 1 retry each, then the error");
 }
 
-/// Servers whose tools have sessions of their own.
+/// Servers whose tools have their own sessions.
 const TOOLS_WITH_SESSIONS: usize = 100;
 
-/// What is wrong with the outcome of one call that ran and was answered with the tool's own error.
+/// What is wrong with the outcome of a call that ran and returned the tool's own error.
 fn faults_of(
     server: &HttpServer,
     outcome: Result<(), (i32, String, Option<Value>)>,
@@ -328,7 +328,7 @@ async fn the_switch_keeps_a_server_that_runs_before_it_refuses_from_running_twic
     let error = arena.run("once").await.unwrap_err();
     assert_eq!(error.known(), Known::Refused, "{error:?}");
     assert_eq!(arena.server.runs("once"), 1);
-    // What only reads is sent again all the same, and the next call works.
+    // Read-only requests are still resent, and the next call works.
     ready_after(&arena.handle, 1).await;
     arena.server.forget_sessions();
     arena.ask("resources/read").await.unwrap();
@@ -364,7 +364,7 @@ async fn control_with_the_switch_on_and_with_bare_rmcp_such_a_server_runs_twice(
     assert_eq!(server.ran_twice(), ["twice"]);
 }
 
-/// As many callers at once as there may be calls in flight, each with a side effect of its own.
+/// Concurrent callers up to the in-flight limit, each with its own side effect.
 async fn crowd(arena: &Arc<Arena>, round: usize, ms: u64) -> JoinSet<()> {
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
@@ -381,7 +381,7 @@ async fn crowd(arena: &Arc<Arena>, round: usize, ms: u64) -> JoinSet<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn figure_9_sixty_four_callers_lose_their_session_and_one_reconnect_serves_them_all() {
     for options in [HttpOptions::default(), HttpOptions::sse()] {
-        // A busy machine takes its time to refuse all of them.
+        // A busy machine takes a while to refuse all of them.
         let mut settings = quick();
         settings.close.drain = secs(10);
         let arena = Arc::new(Arena::with(options, settings).await);
@@ -407,7 +407,7 @@ async fn calls_in_flight_are_answered_though_their_session_is_forgotten_meanwhil
         let mut settings = quick();
         settings.close.drain = secs(10);
         let arena = Arc::new(Arena::with(options, settings).await);
-        // Half of the callers are at work when the session goes, the others come after.
+        // Half of the callers are running when the session is lost; the others start afterwards.
         let mut early = JoinSet::new();
         for caller in 0..CALLERS / 2 {
             let arena = Arc::clone(&arena);

@@ -1,4 +1,4 @@
-//! Servers that do not answer, or not in time. (Figure 7.)
+//! Servers that never answer, or answer too late. (Figure 7.)
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::arena::*;
 use crate::bare::{self, Bare};
 use crate::fleet::*;
 
-/// A handshake that is not answered: the call ends at its deadline and was not sent.
+/// An unanswered handshake: the call fails at its deadline and was not sent.
 async fn never_connects(fault: &str) -> Duration {
     let server = HttpServer::start(HttpOptions::default()).await;
     for method in ["initialize", "server/discover"] {
@@ -26,8 +26,7 @@ async fn never_connects(fault: &str) -> Duration {
     late
 }
 
-/// A call that is not answered: it ends at its deadline, and the next one is answered on the same
-/// connection.
+/// An unanswered call fails at its deadline, and the next one works on the same connection.
 async fn goes_on(options: HttpOptions, fault: &str) -> Duration {
     let arena = Arena::new(options).await;
     let (outcome, took) = arena.inject(fault, SHORT).await;

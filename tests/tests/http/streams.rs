@@ -1,4 +1,4 @@
-//! Streams of events: those that are resumed, and the server's own.
+//! Event streams: resumed ones, and the server's own.
 
 use mcpvisor::{Callbacks, RetryPolicy, Runtime, Transport};
 use mcpvisor_testkit::eventually;
@@ -63,7 +63,7 @@ async fn a_call_that_is_only_accepted_may_be_answered_on_the_servers_own_stream(
     let answered = async {
         let accepted = || arena.server.requests("tools/call") == 1;
         eventually(DEADLINE, "the call", accepted).await;
-        // Whatever came of it at once is known when another request is answered.
+        // Immediate consequences are visible once another request is answered.
         arena.handle.ping().deadline(DEADLINE).await.unwrap();
         let received = arena.server.received();
         let called = received.iter().find(|it| it.method == "tools/call");
@@ -131,11 +131,11 @@ async fn a_stream_that_breaks_off_tells_at_once_that_the_session_is_gone() {
         let call = arena
             .handle
             .call_tool("run", json!({ "key": round.to_string() }));
-        // Sent into the session that is gone, it would be refused.
+        // On the lost session it would be refused.
         let outcome = call.retry(RetryPolicy::Never).deadline(DEADLINE).await;
         outcome.unwrap_or_else(|error| panic!("{round}: {error:?}"));
     }
-    // A stream that the server ends in good order is opened again after a second or more.
+    // A stream that the server ends properly is reopened after at least a second.
     let best = times.iter().min().unwrap();
     assert!(*best < secs(1), "{times:?}");
     arena.end().await;
@@ -161,7 +161,7 @@ async fn a_suspected_session_delays_calls_only_briefly() {
     arena.end().await;
 }
 
-/// A fleet of one that answers questions of its server, or not.
+/// A fleet of one with or without a handler for the server's requests.
 async fn fleet_that_answers(server: &HttpServer, answers: bool) -> Runtime {
     let web = crate::fleet::server("web", Transport::http(server.url()));
     let mut builder = Runtime::builder().server(web);
@@ -197,8 +197,8 @@ async fn a_client_with_callbacks_calls_once_the_stream_is_open() {
     );
 }
 
-/// How many milliseconds after the question for a stream that never opens a list was asked for, and a
-/// tool called.
+/// Milliseconds from the request for a stream that never opens to the list request and to the tool
+/// call.
 async fn without_the_stream(answers: bool) -> (u64, u64) {
     let server = HttpServer::start(HttpOptions::default()).await;
     server.fault("http-stall-headers").on("GET").for_ever();
@@ -225,7 +225,7 @@ async fn a_stream_that_does_not_open_delays_calls_only_briefly() {
     for _ in 0..5 {
         let (lists, calls) = without_the_stream(true).await;
         assert!(calls >= 250, "called after {calls} ms");
-        // Nobody is asked anything because of a list, or who does not answer.
+        // Lists do not wait for the stream, nor do calls of a client without a handler.
         let (_, at_once) = without_the_stream(false).await;
         soonest = (soonest.0.min(lists), soonest.1.min(at_once));
         if soonest.0.max(soonest.1) < 400 {
@@ -243,7 +243,7 @@ async fn a_server_without_a_stream_of_its_own_works() {
     };
     let arena = Arena::new(options).await;
     arena.recovers(1).await;
-    // It is asked once, and not again and again.
+    // The stream is requested once, not repeatedly.
     tokio::time::sleep(millis(500)).await;
     assert!(gets(&arena).len() <= 2, "{:?}", gets(&arena).len());
     arena.server.restart().await;

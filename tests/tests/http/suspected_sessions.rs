@@ -1,4 +1,4 @@
-//! Errors about sessions in successful replies: the tool's own, or a session that is lost. One ping
+//! Errors about sessions in successful replies: the tool's own error, or a lost session. One ping
 //! on the session decides. (S1, S2, S4, C2, C3, H3.)
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use mcpvisor_testkit::stub_server::{
     text_result,
 };
 
-/// The error of a tool that has sessions of its own.
+/// The error of a tool that has its own sessions.
 fn own_error(request: &StubRequest) -> StubReply {
     let own =
         json!({"code": -32001, "message": "Session not found: browser-7", "data": {"browser": 7}});
@@ -38,7 +38,7 @@ fn no_such_method(request: &StubRequest) -> StubReply {
     crate::era_change::error(request, "200 OK", &error)
 }
 
-/// The original error, with all its parts.
+/// Checks for the complete original error.
 fn is_own_error(outcome: Result<String, CallError>) {
     match outcome.unwrap_err() {
         CallError::Answered { error, .. } => is_whole(&error),
@@ -52,7 +52,7 @@ fn is_whole(error: &ErrorData) {
     assert_eq!(error.data, Some(json!({"browser": 7})));
 }
 
-/// Its tool answers with an error of its own, and pings are answered in this way.
+/// Starts a server whose tool returns its own error, and which answers pings in this way.
 async fn with_pings(
     ping: impl Fn(&StubRequest) -> StubReply + Send + Sync + 'static,
 ) -> StubServer {
@@ -64,7 +64,7 @@ async fn with_pings(
     .await
 }
 
-/// Connected, with so much time for the ping, and with its tools listed.
+/// Connects, with this ping timeout, and waits for the tool list.
 async fn patient(server: &StubServer, answer: Duration) -> (Runtime, ServerHandle) {
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.health.keepalive_timeout = answer;
@@ -75,7 +75,7 @@ async fn patient(server: &StubServer, answer: Duration) -> (Runtime, ServerHandl
     (runtime, web)
 }
 
-/// Nothing was repeated or replaced.
+/// Checks that nothing was repeated or replaced.
 fn undisturbed(server: &StubServer, web: &ServerHandle, calls: usize) {
     assert_eq!(server.count("tools/call"), calls, "ran once each");
     assert_eq!(server.count("initialize"), 1, "no reconnect");
@@ -135,7 +135,7 @@ async fn a_ping_that_is_not_answered_in_time_leaves_the_error_as_the_answer() {
     is_own_error(call(&web).await);
     assert_eq!(server.count("ping"), 1);
     undisturbed(&server, &web, 1);
-    // The next doubt is settled by a ping of its own.
+    // The next suspicion is resolved by its own ping.
     is_own_error(call(&web).await);
     assert_eq!(server.count("ping"), 2);
     undisturbed(&server, &web, 2);
@@ -194,7 +194,7 @@ async fn one_ping_serves_all_errors_that_are_doubtful_while_it_is_under_way() {
             server.count("tools/call") == 64
         })
         .await;
-        // Their errors are on the way: this is no luck, because the ping is held.
+        // Their errors are in flight. This is deterministic, because the ping is held.
         tokio::time::sleep(Duration::from_millis(300)).await;
         release.send_replace(true);
     };
@@ -231,8 +231,8 @@ async fn sixty_four_callers_of_a_session_that_is_lost_in_words_cause_one_reconne
     runtime.shutdown(LONG).await;
 }
 
-/// A server that forgets its first session and says so by status, and whose tool `run` answers with an
-/// error of its own once that is released.
+/// A server that forgets its first session and reports that by status. Its tool `run` returns its
+/// own error once released.
 async fn forgetful(released: watch::Receiver<bool>, during_ping: bool) -> StubServer {
     let sessions = Arc::new(AtomicUsize::new(0));
     let forgotten = Arc::new(AtomicBool::new(false));
@@ -284,7 +284,7 @@ async fn a_loss_that_another_request_finds_repeats_no_tool_that_answered() {
         .await;
         release.send_replace(true);
         is_own_error(running.await.unwrap());
-        // The fixture has no resources; the answer of the new session is all that is needed.
+        // The fixture has no resources; any reply on the new session is enough.
         let _ = read.await.unwrap();
         assert_eq!(server.count("tools/call"), 1, "{during_ping}: it ran once");
         assert_eq!(
@@ -380,7 +380,7 @@ async fn a_fresh_session_that_is_lost_too_is_the_callers_answer_and_not_replaced
         assert_eq!(server.count("tools/call"), 2, "{status}: one retry");
         assert_eq!(server.count("initialize"), 2, "{status}: one reconnect");
         assert_eq!(web.status().state, StateName::Connected, "{status}");
-        // Each further call may have the session replaced once.
+        // Each further call may replace the session once.
         is_own_error(call(&web).await);
         assert_eq!(server.count("tools/call"), 4, "{status}");
         assert_eq!(server.count("initialize"), 3, "{status}");
@@ -420,7 +420,7 @@ async fn a_listing_of_our_own_with_such_an_error_replaces_the_session_only_if_it
     }
 }
 
-/// Connected, whether its tools are known or not.
+/// Connects, without waiting for the tool list.
 async fn connected_without_tools(server: &StubServer) -> (Runtime, ServerHandle) {
     let (runtime, web) = started_with(Transport::http(server.url()), |config| {
         config.settings.listing.refresh_retry = Duration::from_millis(50);
@@ -473,7 +473,7 @@ async fn a_session_that_is_given_up_for_another_era_is_ended() {
             let headers = "content-type: application/json\r\nmcp-session-id: early\r\n";
             StubReply::status("200 OK", headers, &refused.to_string())
         }
-        // The first question for the modern era fails, so the other one is tried.
+        // The first `server/discover` fails, so the other era is tried.
         "server/discover" if request.header("mcp-session-id").is_none() => late_discovery(request),
         "DELETE" => StubReply::status("200 OK", "", ""),
         _ => modern(request),
@@ -495,7 +495,7 @@ async fn a_session_that_is_given_up_for_another_era_is_ended() {
     assert_eq!(server.count("DELETE"), 1);
 }
 
-/// Answers the question for the modern era only after `initialize` was tried.
+/// Answers `server/discover` only after `initialize` was tried.
 fn late_discovery(request: &StubRequest) -> StubReply {
     match modern(request) {
         StubReply::Parts(parts) => StubReply::Parts(
@@ -510,7 +510,7 @@ fn late_discovery(request: &StubRequest) -> StubReply {
 
 #[tokio::test]
 async fn a_session_is_ended_when_its_connection_fails_a_check_or_the_handshake() {
-    // A check that is not answered: the connection is replaced, and its session ended.
+    // An unanswered check: the connection is replaced, and its session is ended.
     let server = StubServer::start(|request| match request.operation() {
         "ping" => StubReply::Hang,
         _ => default_reply(request),
@@ -524,7 +524,7 @@ async fn a_session_is_ended_when_its_connection_fails_a_check_or_the_handshake()
     until("the session is ended", || server.count("DELETE") >= 1).await;
     runtime.shutdown(LONG).await;
 
-    // A handshake that opens a session and cannot be used.
+    // A handshake that opens a session but cannot be used.
     let server = StubServer::start(|request| match request.operation() {
         "initialize" => {
             let odd = json!({"jsonrpc": "2.0", "id": request.id(), "result": {
@@ -542,7 +542,7 @@ async fn a_session_is_ended_when_its_connection_fails_a_check_or_the_handshake()
     assert_eq!(server.count("DELETE"), 1);
     runtime.shutdown(LONG).await;
 
-    // One whose answer breaks off behind its head.
+    // A handshake whose reply breaks off after its head.
     let server = StubServer::start(|request| match request.operation() {
         "initialize" => StubReply::Close(
             sse_head().replace("\r\n\r\n", "\r\nmcp-session-id: broken\r\n\r\n")

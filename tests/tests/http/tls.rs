@@ -1,4 +1,4 @@
-//! Encrypted connections: who is trusted, and who we show ourselves to be.
+//! TLS connections: trusted authorities and client certificates.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,13 +16,13 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 use crate::harness::{LONG, call, started, until};
 use mcpvisor_testkit::stub_server::{StubServer, default_reply};
 
-/// The certificates of these tests are valid for a hundred years and trusted only by them.
+/// The certificates are valid for a hundred years, and trusted only by these tests.
 fn pem(name: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/http/certificates");
     PathBuf::from(folder).join(name)
 }
 
-/// Passes what comes encrypted on to a server that knows nothing of it; the port to use.
+/// Terminates TLS in front of a plain server. Returns the port.
 pub async fn encrypted(server: &StubServer, wants_client: bool) -> u16 {
     encrypted_by(server, wants_client, &pem("server.pem")).await
 }
@@ -62,14 +62,14 @@ async fn encrypted_by(server: &StubServer, wants_client: bool, own: &Path) -> u1
     port
 }
 
-/// The way to that port, for someone who trusts the certificate there.
+/// An endpoint at that port that trusts its certificate.
 pub fn trusting(port: u16) -> HttpEndpoint {
     let url = format!("https://127.0.0.1:{port}/mcp");
     Transport::http(url).root_certificate(pem("ca.pem"))
 }
 
-/// Other tests of this binary install a provider of cryptography for bare rmcp, so this one runs in
-/// its own process.
+/// Other tests of this binary install a crypto provider for bare rmcp, so this one runs in its own
+/// process.
 #[test]
 fn a_server_is_trusted_by_a_certificate_of_the_config_and_not_without() {
     let name = "tls::a_server_is_trusted_by_a_certificate_of_the_config_and_not_without";
@@ -109,7 +109,7 @@ async fn a_client_certificate_is_shown_to_a_server_that_wants_one() {
     runtime.shutdown(LONG).await;
 }
 
-/// What comes of a call to a server with its own certificate, which the config lists.
+/// The outcome of a call to a server with its own certificate, when the config lists this one.
 async fn called(own: &Path, listed: &Path, host: &str) -> Result<String, String> {
     let server = StubServer::start(default_reply).await;
     let port = encrypted_by(&server, false, own).await;
@@ -130,7 +130,7 @@ fn runtime_is_settled(web: &mcpvisor::ServerHandle) -> bool {
     status.last_error.is_some() || status.state == mcpvisor::StateName::Connected
 }
 
-/// `openssl req -x509` says of a certificate that it is an authority.
+/// `openssl req -x509` marks a certificate as an authority.
 #[tokio::test]
 async fn a_server_s_own_certificate_is_trusted_where_it_is_listed_though_it_is_an_authority() {
     let own = pem("self-signed.pem");

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::fleet::{DEADLINE, eager, millis, ready, ready_after, secs, server, structured};
 
-/// How many connections of a server exist, from the opening to the end of the close.
+/// The number of connections of a server, from the opening to the end of the close.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overlap(Arc<(AtomicUsize, AtomicUsize)>);
 
@@ -38,7 +38,7 @@ impl Drop for Open {
     }
 }
 
-/// A scripted server that takes `linger` to end once its connection is closed.
+/// A scripted server that takes `linger` to end after its connection is closed.
 pub(crate) fn lingering(
     scripted: &ScriptedServer,
     linger: Duration,
@@ -75,7 +75,7 @@ async fn concurrent_control_requests_never_open_two_connections() {
             let mut number = task;
             while record.opened().len() < CONNECTIONS {
                 send_control_request(&runtime, &handle, number).await;
-                // Some requests come after the previous one is done.
+                // Some requests wait for the previous one to complete.
                 if number % 5 == 0 {
                     tokio::time::sleep(millis(20)).await;
                 }
@@ -86,7 +86,7 @@ async fn concurrent_control_requests_never_open_two_connections() {
     let storm = tokio::time::timeout(DEADLINE, storm.join_all());
     storm.await.expect("every wish was answered");
 
-    // The last crash may still be on its way.
+    // The last crash may still be in progress.
     eventually_async(DEADLINE, "it is on", async || runtime.enable("a").await).await;
     runtime.ready(DEADLINE).await.unwrap();
     structured(handle.call_tool("echo", json!({})).await);
@@ -94,7 +94,7 @@ async fn concurrent_control_requests_never_open_two_connections() {
     assert_eq!(overlap.most(), 1);
 }
 
-/// Wishes one thing; it is done, merged, or refused with a reason.
+/// Sends one control request; it is performed, merged, or refused with a reason.
 async fn send_control_request(runtime: &Runtime, handle: &ServerHandle, number: usize) {
     let outcome = match number % 6 {
         0 | 1 => runtime.reconnect("a").await,
@@ -153,14 +153,14 @@ async fn a_control_request_during_a_close_waits_for_it_and_is_merged() {
     let openings = scripted.record().openings();
     assert!(openings[1] - started >= secs(1), "after the close");
 
-    // Off and on again during one close.
+    // Disabled and enabled during one close.
     let (off, on) = tokio::join!(runtime.disable("a"), runtime.enable("a"));
     off.unwrap();
     on.unwrap();
     ready_after(&handle, 2).await;
     assert_eq!(scripted.record().opened(), [1, 2, 3]);
     assert_eq!(overlap.most(), 1);
-    // What cannot be done is refused with the reason.
+    // Impossible requests are refused with a reason.
     runtime.disable("a").await.unwrap();
     let refused = runtime.reconnect("a").await.unwrap_err();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! O4: a panic in the actor of a server is the business of that server alone.
+//! O4: a panic in the actor of a server affects only that server.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn twenty_crashes_of_an_actor_touch_neither_siblings_nor_what_readers_see(
     for round in 1..=20 {
         let mut status = a.watch();
         a.crash_actor();
-        // Whatever can be seen on the way back shows the last good catalog.
+        // The last good catalog stays visible during the recovery.
         eventually_in(DEADLINE, "the way back", &mut status, |status| {
             assert_eq!(tools(&a), 1, "{status:?}");
             status.restarts == round && status.is_ready()
@@ -99,7 +99,7 @@ async fn one_budget_counts_connects_and_crashes_and_parks_the_actor_when_spent()
     let budget = settings(|settings| settings.budget.attempts = 7);
     let (runtime, handle) = ready(server("a", scripted.transport()).settings(budget)).await;
 
-    // Connect 1, then three times a crash and a connect: 7.
+    // The first connection, then three crashes and reconnects: 7.
     for round in 1..=3 {
         crash(&handle).await;
         reaches(&handle, StateName::Connected).await;
@@ -111,14 +111,14 @@ async fn one_budget_counts_connects_and_crashes_and_parks_the_actor_when_spent()
     assert_eq!(status.last_error.unwrap().class, FaultClass::ActorCrashed);
     assert_eq!(handle.catalog().tools.len(), 1, "parked, and readable");
     assert_eq!(scripted.record().opened(), [1, 2, 3, 4]);
-    // One that is parked and crashes on comes back parked, and not in a hot loop.
+    // A parked server that keeps crashing is parked again, without a hot loop.
     let started = Instant::now();
     for _ in 0..10 {
         crash(&handle).await;
         assert_eq!(handle.status().state, StateName::Disconnected);
     }
     assert!(started.elapsed() >= secs(9), "{:?}", started.elapsed());
-    // A person forgives it.
+    // The user resets it.
     runtime.reconnect("a").await.unwrap();
     ready_after(&handle, 4).await;
     structured(handle.call_tool("echo", json!({})).await);
@@ -179,7 +179,7 @@ async fn without_a_supervisor_every_handle_says_so_at_once() {
         (answer, started.elapsed())
     };
     for handle in [&a, &b] {
-        // Its death takes a moment; from then on no call waits.
+        // The supervisor takes a moment to stop; from then on no call waits.
         eventually_async(DEADLINE, "the end of the supervisor", async || {
             matches!(answer(handle).await.0, CallError::RuntimeGone { .. })
         })
@@ -282,7 +282,7 @@ async fn a_server_that_is_added_again_waits_for_the_connection_of_the_removed_on
         }))
     };
     let (runtime, handle) = ready(config()).await;
-    // The process of the crashed actor is still being closed when the server is removed.
+    // The process of the crashed actor is still closing when the server is removed.
     crash(&handle).await;
     let removed = runtime.clone();
     let removal = tokio::spawn(async move { removed.remove("one").await });

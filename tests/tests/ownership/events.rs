@@ -1,4 +1,4 @@
-//! O4, G1: the events of a server are one chain without gaps, across crashes of its actor too.
+//! O4, G1: the events of a server form one chain without gaps, also across crashes of its actor.
 
 use std::future::IntoFuture;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::fleet::{
     structured, without_reports_of_panics,
 };
 
-/// The chains of a fleet, from what its status shows now.
+/// The chains of a fleet, starting from its current status.
 fn chains(runtime: &Runtime) -> EventChains {
     let status = runtime.status().into_iter();
     EventChains::new(status.map(|status| (status.name, status.state)))
 }
 
-/// Takes what has happened so far.
+/// Checks the events so far.
 fn follow(chains: &mut EventChains, events: &mut Events) {
     while let Some(event) = events.try_recv().unwrap() {
         chains.observe(&event);
@@ -174,7 +174,7 @@ async fn a_name_that_is_added_again_is_another_instance_with_a_chain_of_its_own(
     chains.assert_valid();
 }
 
-/// Wishes of all kinds, crashes, removals and additions at once, from several tasks.
+/// Control requests, crashes, removals and additions, concurrently from several tasks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_control_requests_and_crashes_keep_the_event_chain_valid() {
     without_reports_of_panics();
@@ -210,7 +210,7 @@ async fn concurrent_control_requests_and_crashes_keep_the_event_chain_valid() {
             for _ in 0..rounds {
                 let config = &configs[dice.usize(..configs.len())];
                 let name = config.name.as_str();
-                // Refusals, interrupted wishes and names that are gone are all part of it.
+                // Refusals, interrupted requests and unknown names are expected.
                 match dice.u8(..12) {
                     0..3 => drop(runtime.disable(name).await),
                     3..6 => drop(runtime.enable(name).await),
@@ -239,7 +239,7 @@ async fn concurrent_control_requests_and_crashes_keep_the_event_chain_valid() {
 
 #[tokio::test(start_paused = true)]
 async fn servers_that_are_made_lazy_before_their_actors_started_connect_as_their_status_says() {
-    // So many that the reload comes before the last of them.
+    // Enough servers that the reload starts before the last of them.
     let servers: Vec<_> = (0..40)
         .map(|number| {
             let scripted = ScriptedServer::new(Script::new());

@@ -1,4 +1,4 @@
-//! Who opens and closes a connection, who waits for whom, and what a crash means to the others.
+//! Which task opens and closes a connection, what waits for what, and the isolation of crashes.
 
 #![allow(
     clippy::unwrap_used,

@@ -13,7 +13,7 @@ fn slow(seconds: u64) -> ScriptedServer {
     ScriptedServer::new(Script::new().on("initialize", slow))
 }
 
-/// A server that ends in every handshake.
+/// A server that exits during every handshake.
 fn dead() -> ScriptedServer {
     ScriptedServer::new(Script::new().on("initialize", Behaviour::end()))
 }

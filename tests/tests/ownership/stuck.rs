@@ -15,7 +15,7 @@ use crate::fleet::{
     DEADLINE, fixture, fleet, millis, pid, reaches, secs, server, settings, structured,
 };
 
-/// A server that talks as its script says and never ends when it is asked to.
+/// A server that follows its script but never ends on request.
 fn never_closing(scripted: &ScriptedServer) -> Transport {
     lingering(scripted, secs(1_000_000), &Overlap::default())
 }
@@ -38,7 +38,7 @@ async fn a_server_that_is_stuck_anywhere_delays_no_other() {
     let silent = stuck_handle.call_tool("silent", json!({}));
     let silent = tokio::spawn(silent.into_future());
 
-    // One connects for ever, one is in a call for ever, then it closes for ever.
+    // One connects forever, one is in a call forever, then it closes forever.
     let unharmed = async |what: &str| {
         let started = Instant::now();
         structured(handle.call_tool("echo", json!({})).await);
@@ -78,7 +78,7 @@ async fn a_stuck_server_can_be_disabled_and_shut_down_all_the_same() {
     })
     .await;
 
-    // The default steps: 5 s to drain, 2 s to end by itself.
+    // The default steps: 5 s to drain, 2 s to exit.
     let started = Instant::now();
     let disable = tokio::spawn({
         let runtime = runtime.clone();
@@ -93,7 +93,7 @@ async fn a_stuck_server_can_be_disabled_and_shut_down_all_the_same() {
     assert_eq!(handle.status().state, StateName::Disabled);
     assert!(silent.await.unwrap().is_err());
 
-    // In the middle of a handshake, in less time than the steps would take.
+    // During a handshake, in less time than the steps would take.
     let started = Instant::now();
     let report = runtime.shutdown(secs(1)).await;
     assert!(started.elapsed() <= secs(1), "{:?}", started.elapsed());
@@ -122,7 +122,7 @@ async fn a_stuck_child_delays_neither_its_sibling_nor_its_own_end() {
     let good = runtime.server("good").unwrap();
     let child = pid(&good).await;
 
-    // Both at once: the calls go on while the other one resists.
+    // Concurrently: calls continue while the other server resists.
     let calls = async {
         for number in 0..200 {
             let answer = good.call_tool("echo", json!({ "n": number })).await;
@@ -132,7 +132,7 @@ async fn a_stuck_child_delays_neither_its_sibling_nor_its_own_end() {
     let started = Instant::now();
     let (disabled, ()) = tokio::join!(runtime.disable("stuck"), calls);
     disabled.unwrap();
-    // 0.2 s of patience; the rest is what a busy machine may need.
+    // 0.2 s of grace; the rest is for a busy machine.
     assert!(started.elapsed() < secs(8), "{:?}", started.elapsed());
     let left = marker.processes();
     assert_eq!(left.iter().map(|p| p.pid).collect::<Vec<_>>(), [child]);

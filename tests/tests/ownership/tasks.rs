@@ -1,4 +1,4 @@
-//! O1: one task opens a connection, and the same task closes it.
+//! O1: the task that opens a connection also closes it.
 
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 
 use crate::fleet::{DEADLINE, eager, fixture, millis, pid, ready, ready_after, secs, server};
 
-/// Which tasks touched the client's end of each connection: by sending on it, or by closing it.
+/// The tasks that touched the client's end of each connection, by sending or closing.
 #[derive(Debug, Clone, Default)]
 struct Touches(Arc<Mutex<BTreeMap<u64, Vec<Option<tokio::task::Id>>>>>);
 
 impl Touches {
-    /// The one task that touched this connection.
+    /// The only task that touched this connection.
     #[track_caller]
     fn owner(&self, generation: u64) -> tokio::task::Id {
         let touches = self.0.lock().unwrap();
@@ -32,7 +32,7 @@ impl Touches {
     }
 }
 
-/// Wakes the server's task, and notes whose doing it was.
+/// Wakes the server's task, and records the waking task.
 struct Noting {
     touches: Touches,
     generation: u64,
@@ -48,7 +48,7 @@ impl Wake for Noting {
     }
 }
 
-/// A scripted server that notes which tasks are at the other end of its connections.
+/// A scripted server that records which tasks use the other end of its connections.
 fn noting(server: &ScriptedServer, touches: &Touches) -> Transport {
     let (server, touches) = (server.clone(), touches.clone());
     Transport::channel(move |mut end| {
@@ -91,14 +91,14 @@ async fn the_task_that_opens_a_connection_is_the_one_that_closes_it() {
     let touches = Touches::default();
     let (runtime, handle) = ready(server("a", noting(&scripted, &touches)).settings(eager())).await;
 
-    // Closed because a person wants another connection, with callers that leave on the way.
+    // Closed because of a requested reconnect, while callers drop their calls.
     let silent = |deadline| handle.call_tool("silent", json!({})).deadline(deadline);
     silent(millis(5)).await.unwrap_err();
     tokio::spawn(silent(secs(60)).into_future()).abort();
     drop(handle.clone());
     runtime.reconnect("a").await.unwrap();
     ready_after(&handle, 1).await;
-    // Because a caller found it broken, in a task of its own.
+    // Because a caller, in its own task, reported it as broken.
     let caller = handle.clone();
     let report = async move { caller.report_broken(caller.status().generation) };
     tokio::spawn(report).await.unwrap();
@@ -106,7 +106,7 @@ async fn the_task_that_opens_a_connection_is_the_one_that_closes_it() {
     // Because the actor crashed.
     handle.crash_actor();
     ready_after(&handle, 3).await;
-    // Because it is switched off, and at last because the runtime ends.
+    // Because it is disabled, and finally because the runtime shuts down.
     runtime.disable("a").await.unwrap();
     runtime.enable("a").await.unwrap();
     ready_after(&handle, 4).await;
@@ -131,7 +131,7 @@ async fn no_caller_no_timer_and_no_dropped_handle_closes_a_child() {
     let child = pid(&handle).await;
     let sleep = |handle: &ServerHandle| handle.call_tool("sleep", json!({ "ms": 60_000 }));
 
-    // Deadlines pass, idle times too.
+    // Deadlines and idle timeouts pass.
     let late = sleep(&handle).deadline(secs(1)).await;
     assert!(matches!(late, Err(CallError::Deadline { sent: true, .. })));
     let idle = sleep(&handle).idle_timeout(millis(500)).await;
@@ -146,7 +146,7 @@ async fn no_caller_no_timer_and_no_dropped_handle_closes_a_child() {
     leaver.abort();
     assert!(leaver.await.unwrap_err().is_cancelled());
     drop(client);
-    // A caller reports a connection that is long gone.
+    // A caller reports a connection that ended long ago.
     handle.report_broken(Generation::NONE);
 
     assert_eq!(pid(&handle).await, child);

@@ -1,8 +1,8 @@
-//! A reload from one config to another equals a fresh start with the other.
+//! A reload from one config to another is equivalent to a fresh start with the other.
 
 use super::*;
 
-/// Random small configs over the same few servers.
+/// Generates small random configs over the same few servers.
 struct Dice {
     dice: fastrand::Rng,
     transports: Vec<Transport>,
@@ -37,7 +37,7 @@ impl Dice {
 
 type Seen = (Vec<(String, StateName, u32, bool, usize)>, Vec<String>);
 
-/// All that a reload decides, as callers see it.
+/// Everything that a reload decides, as visible to callers.
 fn seen(runtime: &Runtime) -> Seen {
     let of = |it: &mcpvisor::ServerStatus| {
         let name = it.name.to_string();
@@ -58,7 +58,7 @@ async fn settled(runtime: &Runtime) {
     }
 }
 
-/// A lazy server that is not asleep may stay awake, so those are compared awake.
+/// A lazy server that is awake may stay awake, so those are compared awake.
 async fn roused(runtime: &Runtime, config: &Config) {
     let lazy = |it: &&ServerConfig| it.enabled && it.settings.rest.lazy;
     for server in config.servers.iter().filter(lazy) {

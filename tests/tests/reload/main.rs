@@ -1,4 +1,4 @@
-//! Another config for a running fleet: only what differs is touched.
+//! Reloading the config of a running fleet: only what differs is changed.
 
 #![allow(
     clippy::unwrap_used,
@@ -230,7 +230,7 @@ async fn servers_come_go_and_are_switched_as_the_config_says() {
     let scripted_server = ScriptedServer::new(Script::new());
     let of = |name: &str| server(name, scripted(&scripted_server));
     let (off, mut on) = (of("switched").enabled(false), of("switched").enabled(true));
-    // The same transport: only the switch differs.
+    // The same transport: only the `disabled` switch differs.
     on.transport = off.transport.clone();
     let stays = of("stays");
     let runtime = start(config([stays.clone(), of("goes"), off])).await;
@@ -271,7 +271,7 @@ async fn how_many_connect_at_once_is_taken_from_the_config_and_from_the_next_one
         .enumerate()
         .map(|(number, it)| {
             let mut server = server(&format!("s{number}"), scripted(it));
-            // No connect times out and frees its permit.
+            // Prevents a connect timeout, which would release a permit.
             server.settings.timeouts.connect = secs(10_000);
             server
         })
@@ -309,7 +309,7 @@ async fn how_many_connect_at_once_is_taken_from_the_config_and_from_the_next_one
     runtime.shutdown(DEADLINE).await;
 }
 
-/// What the config says of the switch is where the server begins, not where the host left it.
+/// The config's switch is the initial state; it does not override what the host set later.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_the_host_switched_on_is_restarted_as_the_report_says() {
     let old = ScriptedServer::new(Script::bare().tool("old", Behaviour::answer()));
@@ -329,7 +329,7 @@ async fn a_server_that_the_host_switched_on_is_restarted_as_the_report_says() {
     ready_after(&handle, 1).await;
     handle.call_tool("new", Value::Null).await.unwrap();
 
-    // One that is off stays off, and is another one once it is on.
+    // A disabled server stays disabled, and uses the new config once it is enabled.
     runtime.disable("a").await.unwrap();
     let report = runtime.reload(config([entry])).await.unwrap();
     let why = vec!["transport"];
@@ -340,7 +340,7 @@ async fn a_server_that_the_host_switched_on_is_restarted_as_the_report_says() {
     handle.call_tool("old", Value::Null).await.unwrap();
 }
 
-/// A reload is complete even if its caller stops waiting.
+/// A reload completes even if its caller stops waiting.
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_nobody_waits_for_is_done_all_the_same() {
     let one = ScriptedServer::new(Script::new());
@@ -389,7 +389,7 @@ async fn the_budget_keeps_what_was_used_and_a_new_transport_wakes_what_had_faile
     handle.call_tool("echo", Value::Null).await.unwrap();
 }
 
-/// The fixture server as a child that begins to answer after so many seconds.
+/// The fixture server as a child that starts to answer after this many seconds.
 #[cfg(unix)]
 fn slow_to_start(marker: &Marker, seconds: &str) -> StdioCommand {
     Transport::stdio("sh")

@@ -1,4 +1,4 @@
-//! Files that are watched, in real time.
+//! Watched config files, in real time.
 
 use super::*;
 
@@ -8,7 +8,7 @@ impl Folder {
     fn new(test: &str) -> Self {
         let name = format!("mcpvisor-reload-{}-{test}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -25,7 +25,7 @@ impl Drop for Folder {
     }
 }
 
-/// A config of servers that are switched off: nothing is started.
+/// A config of disabled servers, so that nothing is started.
 fn file(names: &[&str]) -> String {
     let entry = |name: &&str| {
         (
@@ -81,7 +81,7 @@ async fn a_watched_file_is_followed_however_it_is_replaced() {
     let report = next(&mut watch).await.unwrap();
     assert_eq!(change(&report, "a"), ServerChange::Removed);
 
-    // In place, in two parts: what is still being written is not read, or read again.
+    // In place, in two parts: a partial file is not applied, or is read again.
     fs::write(&path, &file(&["b", "c"])[..10]).unwrap();
     tokio::time::sleep(millis(50)).await;
     fs::write(&path, file(&["b", "c"])).unwrap();
@@ -144,7 +144,7 @@ async fn an_entry_that_became_unusable_leaves_its_server_as_it_was() {
     assert_eq!(report.problems.len(), 1);
     assert_eq!(names(&runtime), ["a", "b", "c"]);
 
-    // An entry that another one of the same name supersedes is not taken up in its place.
+    // An entry that is overridden by another of the same name does not replace it.
     let text = r#"{"mcpServers":{"a":{"command":"y"},"a":{"command":7}}}"#;
     fs::write(&path, text).unwrap();
     let report = next(&mut watch).await.unwrap();

@@ -1,4 +1,4 @@
-//! All that is logged, at every level, by everyone.
+//! Captures all log output, at every level and from every crate.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -9,19 +9,19 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// One line of a log: an event, or what is known of a span.
+/// One log line: an event, or the fields of a span.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) target: String,
     pub(crate) text: String,
 }
 
-/// Keeps everything.
+/// Collects everything.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Capture(Arc<Mutex<Vec<Log>>>);
 
 impl Capture {
-    /// What was logged so far.
+    /// Takes what was logged so far.
     pub(crate) fn take(&self) -> Vec<Log> {
         std::mem::take(&mut self.0.lock().unwrap())
     }

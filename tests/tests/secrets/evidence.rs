@@ -1,4 +1,4 @@
-//! Texts that were shown, and the search for canaries in them.
+//! Collects visible texts and searches them for canaries.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -6,7 +6,7 @@ use std::fmt::Debug;
 /// Part of every canary.
 pub(crate) const MARK: &str = "c4n4ry";
 
-/// Texts, each with what it is.
+/// Texts with their origin.
 #[derive(Default)]
 pub(crate) struct Evidence(Vec<(&'static str, String)>);
 
@@ -15,12 +15,12 @@ impl Evidence {
         self.0.push((what, text));
     }
 
-    /// What `Debug` prints, on one line and on many.
+    /// Adds the `Debug` output, on one line and pretty-printed.
     pub(crate) fn debug(&mut self, what: &'static str, value: &impl Debug) {
         self.add(what, format!("{value:?}\n{value:#?}"));
     }
 
-    /// What an error and its sources say.
+    /// Adds the text of an error and its sources.
     pub(crate) fn error(&mut self, what: &'static str, error: &(impl Error + 'static)) {
         self.debug(what, error);
         let mut next: Option<&dyn Error> = Some(error);
@@ -42,7 +42,7 @@ impl Evidence {
     }
 }
 
-/// Whether a text has a canary in it, also as the bytes that a careless `Debug` prints.
+/// Whether a text contains a canary, also as the byte list that a careless `Debug` prints.
 pub(crate) fn shows(text: &str) -> bool {
     let numbers: Vec<String> = MARK.bytes().map(|byte| byte.to_string()).collect();
     let plain: String = text.chars().filter(|c| !c.is_whitespace()).collect();

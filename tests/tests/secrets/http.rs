@@ -1,4 +1,4 @@
-//! Secrets of servers over HTTP: in the address, in headers and in a variable. (Figure 20.)
+//! Secrets of HTTP servers: in the URL, in headers and in a variable. (Figure 20.)
 
 use mcpvisor::{Runtime, ServerConfig, ServerHandle, Transport};
 use mcpvisor_testkit::eventually_in;
@@ -12,7 +12,7 @@ use crate::{DEADLINE, canary};
 /// The variable that holds the token.
 const TOKEN: &str = "MCPVISOR_TEST_BEARER";
 
-/// A server's address with canaries in it, and canaries beside it.
+/// An endpoint with canaries in its URL, headers and variables.
 fn endpoint(address: &str) -> Transport {
     let address = address.replace("://", &format!("://user:{}@", canary("userinfo")));
     let endpoint = Transport::http(format!("{address}?key={}", canary("query")))
@@ -75,7 +75,7 @@ async fn run_fleet(evidence: &mut Evidence) {
             endpoint(&server.url()),
         ));
     }
-    // Addresses that are none.
+    // Invalid URLs.
     for (number, address) in ["ftp://example.invalid/mcp", "http://", "://"]
         .iter()
         .enumerate()
@@ -105,8 +105,8 @@ async fn run_fleet(evidence: &mut Evidence) {
     }
 }
 
-/// Calls that work, calls that fail in ways in which a server may repeat what it was sent, a lost
-/// session and a restart: and the server has the secrets.
+/// Calls that work, calls that fail in ways in which a server may echo its input, a lost session
+/// and a restart. Checks that the server received the secrets.
 async fn use_the_good_one(runtime: &Runtime, server: &HttpServer, evidence: &mut Evidence) {
     let good = runtime.server("good").unwrap();
     let call = good.call_tool("echo", Value::Null).deadline(DEADLINE);
@@ -135,7 +135,7 @@ async fn use_the_good_one(runtime: &Runtime, server: &HttpServer, evidence: &mut
         look_at(&good, evidence).await;
     }
     server.restart().await;
-    // Whether the call was on its way when the server went is another specification's business.
+    // Whether the call was in flight when the server stopped is covered by another test.
     if let Err(error) = good.list_tools(None).deadline(DEADLINE).await {
         evidence.error("call of a server that restarts", &error);
     }

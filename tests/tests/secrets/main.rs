@@ -1,5 +1,5 @@
-//! Secrets of a config are shown nowhere: canaries stand in every field that can hold one, and are
-//! looked for in all that the library logs, returns and prints.
+//! Secrets of a config are never shown: every field that can hold a secret contains a canary, and
+//! all logs, return values and output of the library are searched for them.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,19 +32,19 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// A variable that the servers inherit.
 const INHERITED: &str = "MCPVISOR_TEST_INHERITED";
 
-/// Where a canary stands is part of it.
+/// The canary contains its location.
 fn canary(place: &str) -> String {
     format!("{MARK}-{place}-7f3a")
 }
 
-/// A folder whose name is a secret; removed at the end.
+/// A folder whose name is a secret; removed on drop.
 struct SecretFolder(std::path::PathBuf);
 
 impl SecretFolder {
     fn new() -> Self {
         let name = format!("mcpvisor-{}-{}", canary("folder"), std::process::id());
         let folder = std::env::temp_dir().join(name);
-        // Of a process that had this number before, and was killed.
+        // Left over from a killed process with the same pid.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         Self(folder)
@@ -57,7 +57,7 @@ impl Drop for SecretFolder {
     }
 }
 
-/// One server that works, and one for each way not to.
+/// One server that works, and one for each way to fail.
 fn config(folder: &SecretFolder) -> Config {
     let secrets = json!({ "TOKEN": canary("env"), "FROM_VARIABLE": "x${SECRET}" });
     let server = |args: Value| {
@@ -83,7 +83,7 @@ fn config(folder: &SecretFolder) -> Config {
         "talkative": server(json!(["--exit-at-once", "4", "--stderr", told])),
         "noisy": server(json!(["--banner", told])),
         "foreign": server(json!(["--protocol", "${SECRET}"])),
-        // Entries that are left out, each with a complaint about a field that holds a secret.
+        // Rejected entries, each with an error about a field that holds a secret.
         "bad_env": { "command": "x", "env": { "K": [canary("bad-env")] } },
         "bad_args": { "command": "x", "args": canary("bad-args") },
         "bad_command": { "command": { "k": canary("bad-command") } },
@@ -91,7 +91,7 @@ fn config(folder: &SecretFolder) -> Config {
         "bad_header": { "url": "https://example.com", "headers": { "K": format!("{}\n", canary("bad-header")) } },
         "bad_url": { "url": format!("ftp://{}", canary("bad-url")), "httpUrl": null },
         "bad_type": { "type": canary("bad-type"), "command": "x" },
-        // Nothing listens there.
+        // No server listens at this address.
         "web": {
             "url": format!("http://user:{}@127.0.0.1:9/${{SECRET}}?key={}", canary("url"), canary("query")),
             "headers": { "Authorization": format!("Bearer {}", canary("header")), "X": "${SECRET}" },
@@ -168,7 +168,7 @@ fn look_at_config(config: &Config, evidence: &mut Evidence) {
         .arg(canary("arg"))
         .env("K", canary("set"));
     evidence.debug("command", &command);
-    // Texts that are no config at all.
+    // Texts that are not a config at all.
     for text in [
         format!("{{ \"mcpServers\": {{ \"a\": {} }} }}", canary("syntax")),
         format!("{{ \"mcpServers\": \"{}\" }}", canary("shape")),
@@ -184,7 +184,8 @@ fn look_at_config(config: &Config, evidence: &mut Evidence) {
     }
 }
 
-/// Calls that work, a crash in mid-call, a reconnect and a retry: and the child has its secrets.
+/// Calls that work, a crash during a call, a reconnect and a retry. Checks that the child received
+/// its secrets.
 async fn use_the_good_one(runtime: &Runtime, evidence: &mut Evidence) {
     let good = runtime.server("good").unwrap();
     evidence.debug("handle", &good);
@@ -292,8 +293,8 @@ impl Inner {
 #[tool_handler]
 impl ServerHandler for Inner {}
 
-/// What a caller says to a server is no secret of the config, but nobody wants it in a log: rmcp
-/// logs whole messages. The library's documentation names where, so that a host can filter it.
+/// Call arguments are not secrets of the config, but do not belong in a log either: rmcp logs whole
+/// messages. The library's documentation names the targets, so that a host can filter them.
 #[test]
 fn the_targets_that_log_messages_are_those_that_the_documentation_names() {
     let capture = Capture::default();

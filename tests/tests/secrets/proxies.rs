@@ -11,10 +11,10 @@ use crate::capture::Capture;
 use crate::evidence::{MARK, shows};
 use crate::{DEADLINE, canary};
 
-/// The deadline of a call to a server that cannot be used.
+/// The deadline of a call to an unusable server.
 const SOON: Duration = Duration::from_millis(200);
 
-/// Says to the second process that it is one.
+/// Marks the second process.
 const WATCHED: &str = "MCPVISOR_TEST_PROXIES";
 
 #[test]
@@ -53,7 +53,7 @@ fn credentials_of_inherited_proxies_are_shown_nowhere() {
     );
 }
 
-/// Servers that repeat what they inherited, and one that cannot be reached by its proxy.
+/// Servers that echo their environment, and one whose proxy is unreachable.
 async fn run() -> Vec<String> {
     let says = |name: &str| {
         let password = format!("${{{name}#*agent:}}");

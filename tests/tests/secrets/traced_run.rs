@@ -1,4 +1,4 @@
-//! One run whose whole output is searched for canaries.
+//! Runs a test and searches its whole output for canaries.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::capture::Capture;
 use crate::evidence::Evidence;
 
-/// Runs the test of this name in a process that has the variable, and there what it is about. No
-/// canary may be in what that gathers or logs, and it leaves at least so many traces.
+/// Runs the named test in a process with this variable set. Its collected texts and logs must
+/// contain no canary, and at least this many entries.
 pub(crate) fn run_traced(
     name: &str,
     (variable, value): (&str, String),

@@ -1,4 +1,4 @@
-//! Calls throughout, whose outcomes come in time whatever happens.
+//! Continuous calls, whose outcomes must arrive in time despite the faults.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::servers::Servers;
 /// The deadline of each call.
 const CALL: Duration = Duration::from_secs(1);
 
-/// How much later an outcome may come on a machine that does other things too.
+/// How late an outcome may arrive on a busy machine.
 const TOLERANCE: Duration = Duration::from_secs(4);
 
-/// Calls a tool. Whatever the outcome is, it comes in time. Says whether it was an answer.
+/// Calls a tool. Any outcome must arrive in time. Returns whether it was a result.
 pub(crate) async fn in_time(handle: &ServerHandle, tool: &'static str, arguments: Value) -> bool {
     let begin = Instant::now();
     let outcome = handle.call_tool(tool, arguments).deadline(CALL).await;
@@ -34,7 +34,7 @@ pub(crate) struct Callers {
     callers: JoinSet<Calls>,
 }
 
-/// What became of calls.
+/// Counts of call outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     answered: usize,

@@ -1,4 +1,5 @@
-//! One fault after the other, each for the next server, so that in time each meets all.
+//! Injects one fault after another, each into the next server, so that over time each server gets
+//! all of them.
 
 use mcpvisor::{Runtime, ServerHandle, StateName};
 use serde_json::{Value, json};
@@ -8,10 +9,10 @@ use crate::callers::in_time;
 use crate::fleet::CALL_FAULTS;
 use crate::servers::{Kind, One, Servers};
 
-/// Faults that strike its lists.
+/// Faults of the lists.
 const OF_LISTS: [&str; 3] = ["endless-cursor", "huge-tool-list=20000", "change-tools"];
 
-/// What befalls any server.
+/// Faults that apply to any server.
 #[derive(Debug, Clone, Copy)]
 enum Any {
     Killed,
@@ -33,7 +34,7 @@ impl Faults {
         self.count
     }
 
-    /// Strikes everything once, so that what grows once has grown.
+    /// Injects everything once, so that one-time growth happens before the measurement.
     pub(crate) async fn warm_up(&mut self, servers: &Servers) {
         for _ in 0..2 * servers.all.len() {
             self.strike(servers);
@@ -42,18 +43,18 @@ impl Faults {
         self.count = 0;
     }
 
-    /// Strikes the next server, in the background.
+    /// Injects a fault into the next server, in the background.
     pub(crate) fn strike(&mut self, servers: &Servers) {
         let number = self.count;
         self.count += 1;
         let one = servers.all[number % servers.all.len()].clone();
         let runtime = servers.runtime.clone();
-        // A server's turn comes once a round; its fault is another one each time.
+        // A server's turn comes once per round, with a different fault each time.
         let turn = number / servers.all.len() + number;
         self.running.spawn(strike(runtime, one, turn));
     }
 
-    /// Waits until the last one has struck.
+    /// Waits for the last fault to finish.
     pub(crate) async fn are_over(&mut self) {
         while let Some(ended) = self.running.join_next().await {
             ended.unwrap();
@@ -68,7 +69,7 @@ async fn strike(runtime: Runtime, one: One, turn: usize) {
             let fault = faults.nth(turn).unwrap();
             in_time(&one.handle, "misbehave", json!({ "fault": fault })).await;
             if fault.starts_with("spawn-") {
-                // What it started would stay for as long as it lives.
+                // Its child processes would stay as long as it lives.
                 let _ = runtime.reconnect(one.handle.name().as_str()).await;
             }
         }
@@ -82,12 +83,12 @@ async fn befalls(runtime: &Runtime, handle: &ServerHandle, what: Any) {
     let name = handle.name().as_str();
     match what {
         Any::Killed => {
-            // An in-process server has no process to kill and no answer.
+            // An in-process server has no process to kill, and does not answer.
             in_time(handle, "kill_self", Value::Null).await;
         }
         Any::Crashed => handle.crash_actor(),
         Any::OffAndOn => {
-            // An actor that crashes meanwhile says so, and what it should be is asked for again.
+            // A crashed actor returns an error here; the desired state is requested again below.
             let _ = runtime.disable(name).await;
             while runtime.enable(name).await.is_err() {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -1,6 +1,6 @@
-//! Figure 21: twenty servers, one fault a second, calls throughout; and nothing grows.
+//! Figure 21: twenty servers, one fault per second, continuous calls; no resource grows.
 //!
-//! `MCPVISOR_SOAK_SECONDS` says for how long; without it, a few seconds show that it works.
+//! `MCPVISOR_SOAK_SECONDS` sets the duration; the default is a few seconds as a smoke test.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,10 +26,10 @@ use samples::{Growth, Samples};
 use servers::Servers;
 use tokio::time::{Instant, interval};
 
-/// How long it is by itself.
+/// The default duration, in seconds.
 const BRIEF: u64 = 10;
 
-/// What one soak is made of.
+/// The parameters of one soak.
 struct Soak {
     lasts: Duration,
     /// The control: every fault leaks something.
@@ -37,7 +37,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// Strikes once a second, and looks at what this process holds in between.
+    /// Injects a fault every second, and samples the resources of this process in between.
     async fn run(&self) -> Result<(), Growth> {
         let servers = Servers::start().await;
         let mut faults = Faults::default();
@@ -65,7 +65,7 @@ impl Soak {
     }
 }
 
-/// What a careless program keeps of every fault.
+/// What the control leaks per fault.
 fn leak() -> Vec<(std::fs::File, Vec<u8>)> {
     let one = |_| {
         tokio::spawn(std::future::pending::<()>());
@@ -89,7 +89,7 @@ fn figure_21_one_fault_a_second_makes_nothing_grow() {
         };
         soak.run().await.unwrap();
         let slack = Slack {
-            // Tokio keeps some for signals once it has had a child.
+            // Tokio keeps some descriptors for signals after the first child.
             descriptors: 8,
             ..Slack::NONE
         };

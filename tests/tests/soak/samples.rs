@@ -1,4 +1,4 @@
-//! What this process holds over time, and whether it grows.
+//! Samples the resources of this process over time, and checks for growth.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use mcpvisor_testkit::leaks::{Slack, Snapshot};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// How much the middle of the last third may lie above that of the second. The first is for what
-/// grows once. A leak of one per fault is far above it after a few seconds.
+/// How much the median of the last third may exceed that of the second. The first third allows for
+/// one-time growth. A leak of one per fault exceeds this within a few seconds.
 const ALLOWED: [(&str, f64); 4] = [
     ("memory", 8.0),
     ("descriptors", 6.0),
@@ -16,7 +16,7 @@ const ALLOWED: [(&str, f64); 4] = [
     ("processes", 3.0),
 ];
 
-/// One look.
+/// One sample.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     at: Duration,
@@ -24,7 +24,7 @@ struct Sample {
     values: [f64; 4],
 }
 
-/// All looks.
+/// All samples.
 #[derive(Debug, Default)]
 pub(crate) struct Samples(Vec<Sample>);
 
@@ -51,7 +51,7 @@ impl Samples {
         self.0.push(Sample { at, values });
     }
 
-    /// Compares the last third with the second, and two moments of peace before and after.
+    /// Compares the last third with the second, and two idle snapshots before and after.
     pub(crate) fn judge(&self, before: &Snapshot, after: &Snapshot) -> Result<(), Growth> {
         let third = self.0.len() / 3;
         let (second, last) = (&self.0[third..2 * third], &self.0[2 * third..]);
@@ -72,8 +72,7 @@ impl Samples {
         }
     }
 
-    /// By how much a value grows in a minute, as a straight line through all looks after the first
-    /// third.
+    /// The growth of a value per minute: a linear fit through all samples after the first third.
     fn slope(&self, kind: usize) -> f64 {
         let looks = &self.0[self.0.len() / 3..];
         let count = looks.len() as f64;

@@ -1,4 +1,4 @@
-//! The fleet of twenty: bad servers, good ones and such as live in this process.
+//! The fleet of twenty: bad servers, good ones and in-process ones.
 
 use mcpvisor::{Runtime, ServerHandle, ServerSettings, StateName, Transport};
 use mcpvisor_testkit::leaks::Snapshot;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::fleet::*;
 
-/// What a server is.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bad,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     InProcess,
 }
 
-/// A server in this process: `echo` answers, nothing else does.
+/// An in-process server: `echo` answers, nothing else does.
 #[derive(Debug, Clone, Copy)]
 struct Echo;
 
@@ -42,7 +42,7 @@ impl ServerHandler for Echo {
     }
 }
 
-/// One of them.
+/// One server of the fleet.
 #[derive(Clone)]
 pub(crate) struct One {
     pub(crate) kind: Kind,
@@ -56,7 +56,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Twelve bad ones, four good ones and four in this process, all ready.
+    /// Starts twelve bad servers, four good ones and four in-process ones, and waits until they are
+    /// ready.
     pub(crate) async fn start() -> Self {
         let marker = Marker::new("soak");
         let kinds: Vec<Kind> = (0..20)
@@ -89,7 +90,7 @@ impl Servers {
         }
     }
 
-    /// Every server on a new connection, and answering: what is there now, and no trace of a fault.
+    /// Reconnects every server and calls it, which removes all traces of faults. Takes a snapshot.
     pub(crate) async fn renewed(&self) -> Snapshot {
         for one in &self.all {
             reaches(&one.handle, StateName::Connected).await;
@@ -105,14 +106,14 @@ impl Servers {
         settled().await
     }
 
-    /// Ends all of them, and finds no process left.
+    /// Shuts down, and checks that no process is left.
     pub(crate) async fn end(self) {
         self.runtime.shutdown(secs(10)).await;
         assert_eq!(self.marker.processes(), []);
     }
 }
 
-/// The least of a few looks: what is only passing by is not counted.
+/// The minimum of several snapshots, so that transient resources are not counted.
 async fn settled() -> Snapshot {
     let mut least = Snapshot::take();
     for _ in 0..20 {
@@ -125,7 +126,7 @@ async fn settled() -> Snapshot {
     least
 }
 
-/// Servers that are given up and started again within a few seconds, as often as it takes.
+/// Settings with which servers are given up and restarted within a few seconds, without a limit.
 fn impatient() -> ServerSettings {
     let mut settings = eager();
     settings.timeouts.connect = secs(5);

@@ -1,4 +1,4 @@
-//! Whatever ends half-way leaves nothing behind: a connect, a start, a runtime. (D4, D5)
+//! An interrupted connect, start or runtime leaves nothing behind. (D4, D5)
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
         let (runtime, _) = ready(server("one", fixture(&warm_up, &[]))).await;
         let impatient = |silent: bool| {
             settings(|settings| {
-                // The others have all the time that they need to say what they say.
+                // The other servers have enough time to finish.
                 if silent {
                     settings.timeouts.connect = millis(300);
                 }
@@ -49,8 +49,8 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
             reaches(&handle, state).await;
             handles.push(handle);
         }
-        // The last close may still be on its way. What stays is the four servers themselves at rest,
-        // and the timers of three probes.
+        // The last close may still be in progress. Only the four idle servers and the timers of
+        // three probes remain.
         marker.assert_none_left(DEADLINE).await;
         let at_rest = Slack {
             tasks: 4 + 3,
@@ -61,7 +61,8 @@ fn a_connect_that_fails_half_way_leaves_nothing_behind() {
             .iter()
             .map(|handle| handle.status().generation.get())
             .collect();
-        // The one that exits was asked once more, in case it was the question that it did not like.
+        // The server that exits got one more attempt, in case it exited because of
+        // `server/discover`.
         assert_eq!(generations, [2, 2, 3, 1]);
         runtime.shutdown(secs(5)).await;
     });
@@ -103,13 +104,13 @@ fn a_shutdown_at_any_moment_of_a_start_leaves_nobody_behind() {
             let runtime = fleet((0..3).map(config)).await;
             tokio::time::sleep(Duration::from_micros(100 * moment)).await;
             runtime.shutdown(secs(5)).await;
-            // A child that has not become its program yet carries no marker, nor does a zombie.
+            // Neither a child before exec nor a zombie carries a marker.
             assert_eq!(processes::descendants(), [], "after {moment} × 100 µs");
         }
     });
 }
 
-// D5, as far as it goes
+// D5, as far as it applies
 
 #[test]
 fn the_last_handle_that_is_dropped_asks_for_the_shutdown() {
@@ -121,7 +122,7 @@ fn the_last_handle_that_is_dropped_asks_for_the_shutdown() {
         let (runtime, handle) = ready(server("one", fixture(&marker, &[]))).await;
         let mut events = runtime.events();
         drop(runtime);
-        // A handle of one server keeps the runtime.
+        // A server handle keeps the runtime alive.
         pid(&handle).await;
         let tool = handle.tool("echo");
         drop(handle);
@@ -163,7 +164,7 @@ fn a_dropped_tokio_runtime_kills_the_groups() {
         .build()
         .unwrap();
     watcher.block_on(async {
-        // Until it has started its program, the grandchild carries no marker.
+        // Until exec, the grandchild carries no marker.
         eventually(DEADLINE, "the child and the grandchild", || {
             marker.processes().len() == 2
         })
@@ -172,7 +173,7 @@ fn a_dropped_tokio_runtime_kills_the_groups() {
     drop(host);
     watcher.block_on(async {
         marker.assert_none_left(DEADLINE).await;
-        // Who is ending has no environment any more, and is there for a moment still.
+        // An exiting process has no environment, but exists for a moment longer.
         eventually(DEADLINE, "the grandchild's end", || {
             processes::Process::read(grandchild).is_none_or(|it| it.is_zombie())
         })

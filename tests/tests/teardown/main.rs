@@ -1,4 +1,4 @@
-//! Switching off, shutting down, failing half-way and going away: D1 to D5.
+//! Disabling, shutdown, partial failure and drop: D1 to D5.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,17 +26,17 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
-/// Refuses to end, and has to be killed.
+/// Ignores requests to end, and has to be killed.
 const STUBBORN: [&str; 2] = ["--ignore-eof", "--ignore-sigterm"];
 
-/// What a busy machine may add to a bounded time.
+/// The allowance for a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 fn slow_tool() -> Script {
     Script::new().tool("slow", Behaviour::answer().held())
 }
 
-/// A call that is with the server.
+/// Starts a call and waits until the server has received it.
 async fn in_flight(
     scripted: &ScriptedServer,
     handle: &ServerHandle,
@@ -69,7 +69,7 @@ fn not_sent(result: Result<rmcp::model::CallToolResult, CallError>) -> NotSentRe
     }
 }
 
-/// An in-process server that does not end when its client is gone.
+/// An in-process server that does not end when its client disconnects.
 fn clinging(server: &ScriptedServer) -> Transport {
     let server = server.clone();
     Transport::channel(move |end| {
@@ -96,7 +96,7 @@ fn isolated<F: Future>(name: &str, test: impl FnOnce() -> F) {
     in_own_process(name, 2 * DEADLINE, test);
 }
 
-/// What there is once a child came and went: tokio keeps some descriptors for signals from then on.
+/// A snapshot after the first child: tokio keeps some descriptors for signals from then on.
 async fn warmed_up() -> Snapshot {
     let warm_up = Marker::new("warm-up");
     let (runtime, _) = ready(server("one", fixture(&warm_up, &[]))).await;

@@ -1,4 +1,4 @@
-//! Shutdown and removal: bounded, all at once, and nothing is left. (D3)
+//! Shutdown and removal: bounded, concurrent, and without leftovers. (D3)
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn a_shutdown_runs_all_servers_at_once_and_leaves_nothing() {
         runtime.ready(DEADLINE).await.unwrap();
         let grandchild = runtime.server("server-0").unwrap();
         structured(grandchild.call_tool("spawn_grandchild", json!({})).await);
-        // Until they have started their program, they carry no marker.
+        // Until exec, they carry no marker.
         eventually(DEADLINE, "eight children and a grandchild", || {
             marker.processes().len() == 9
         })
@@ -91,7 +91,7 @@ async fn a_shutdown_lets_calls_in_flight_finish_and_refuses_the_others() {
     scripted_server.control().release("slow", 1);
     call.await.unwrap().unwrap();
     assert!(ending.await.unwrap().is_clean());
-    // A reader hears how it ended, and then that there is nothing to come.
+    // A reader sees the final states, and then the end of the stream.
     let mut states = Vec::new();
     let end = loop {
         match events.recv().await {
@@ -166,7 +166,7 @@ async fn a_shutdown_wins_over_reconnects_in_every_stage() {
 #[tokio::test]
 async fn a_shutdown_ends_what_a_crashed_actor_left_behind() {
     let marker = Marker::new("orphan");
-    // Left to itself, the connection of the crashed actor would take 40 s to close.
+    // By default, the connection of the crashed actor would take 40 s to close.
     let patient = close_within(secs(20), secs(20));
     let config = server("one", fixture(&marker, &STUBBORN)).settings(patient);
     let (runtime, handle) = ready(config).await;
