@@ -70,7 +70,7 @@ pub(crate) enum Part {
     Catalog,
     /// Memory per idle server.
     Memory,
-    /// A server dies and comes back.
+    /// A server dies and recovers.
     Recovery,
 }
 

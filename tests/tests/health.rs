@@ -63,7 +63,7 @@ fn pings(scripted: &ScriptedServer) -> usize {
     scripted.record().received("ping").len()
 }
 
-// ---- H1: a dead transport at once, softer failures after a threshold
+// ---- H1: a dead transport counts immediately, softer failures after a threshold
 
 #[tokio::test(start_paused = true)]
 async fn a_dead_transport_starts_a_reconnect_at_once() {
@@ -293,7 +293,7 @@ async fn callers_that_leave_never_count() {
     time_out(&handle, 2).await;
     for _ in 0..20 {
         let leaver = tokio::spawn(handle.call_tool("silent", json!({})).into_future());
-        // Longer than the time after which a timeout would count, but not the caller's deadline.
+        // Just before the idle timeout, which would count.
         sleep(millis(9_900)).await;
         leaver.abort();
         sleep(secs(1)).await;

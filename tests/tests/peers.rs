@@ -289,8 +289,7 @@ async fn lists_that_change_right_after_the_handshake_are_listed_once_more_for_ea
     // Longer than the interval between two refreshes.
     tokio::time::sleep(secs(1)).await;
     eventually(START, "a fresh catalog", || peer.status().is_ready()).await;
-    // Reads the requests first, so that a change between the two reads cannot hide an extra
-    // request.
+    // Reads the requests first, so that the change behind each counted request is counted too.
     let said = std::fs::read_to_string(&log).unwrap();
     let answered = std::fs::read_to_string(&answers).unwrap();
     for list in ["tools", "prompts", "resources"] {

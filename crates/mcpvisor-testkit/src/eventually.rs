@@ -56,7 +56,7 @@ impl<T, E: Debug> Probe for Result<T, E> {
 ///
 /// # Panics
 ///
-/// After `deadline`, with `what` was awaited and the last observation.
+/// After `deadline`, with `what` and the last observation.
 #[track_caller]
 pub fn eventually<L: Probe>(
     deadline: Duration,
@@ -70,8 +70,8 @@ pub fn eventually<L: Probe>(
 ///
 /// # Panics
 ///
-/// After `deadline`, with `what` was awaited and the last observation. A probe that does not return
-/// counts as the last one.
+/// After `deadline`, with `what` and the last observation. A probe that does not return counts as
+/// the last one.
 #[track_caller]
 pub fn eventually_async<L: Probe>(
     deadline: Duration,
@@ -85,7 +85,7 @@ pub fn eventually_async<L: Probe>(
 ///
 /// # Panics
 ///
-/// After `deadline`, or when the sender is dropped, with `what` was awaited and the last value.
+/// After `deadline`, or when the sender is dropped, with `what` and the last value.
 #[track_caller]
 pub fn eventually_in<V: Debug, L: Probe>(
     deadline: Duration,

@@ -49,7 +49,7 @@ pub(crate) fn count_instructions(table: &mut Table<impl Write>) -> Outcome<()> {
     Ok(())
 }
 
-/// Wall time of a call, beside rmcp's default client.
+/// Wall time of a call, compared with rmcp's default client.
 pub(crate) async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     for (callers, gate) in [
         (ONE, plan.wall(gates::HTTP_ONE)),
@@ -71,14 +71,14 @@ pub(crate) async fn time_calls(plan: &Plan, table: &mut Table<impl Write>) -> Ou
     Ok(())
 }
 
-/// A large fleet is ready.
+/// A large fleet becomes ready.
 pub(crate) async fn start_fleet(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     let ready = async || Ok([fleet::ready(plan, gates::HTTP_READY).await?]);
     table.rows(&plan.best(ready).await?)?;
     Ok(())
 }
 
-/// A server dies and comes back.
+/// A server dies and recovers.
 pub(crate) async fn try_recovery(plan: &Plan, table: &mut Table<impl Write>) -> Outcome<()> {
     let next = async || Ok([recovery::next_answer(plan, gates::RECOVERY).await?]);
     table.rows(&plan.best(next).await?)?;

@@ -209,7 +209,7 @@ async fn every_call_has_one_honest_outcome_while_everything_happens_at_once() {
     const CALLERS: u64 = 32;
     const AT_LEAST: u64 = 60;
     const AT_MOST: u64 = 1_000_000;
-    // Connections that are lost during the calls.
+    // Connections opened during the calls, at least.
     const GENERATIONS: u64 = 10;
     let script = Script::new().tool("work", Behaviour::answer().after(millis(1)));
     let (scripted, runtime, handle) = started(script, eager()).await;

@@ -104,7 +104,7 @@ impl Control {
         issue(&self.record, &server.name, "add", request).await;
     }
 
-    /// Removes a server; most are added again at once.
+    /// Removes a server; most are added again immediately.
     async fn remove(&mut self, server: &Server) {
         let request = self.runtime.remove(&server.name);
         issue(&self.record, &server.name, "remove", request).await;

@@ -163,7 +163,7 @@ async fn what_an_old_command_taught_is_not_taken_for_a_new_one() {
     ready_after(&handle, 2).await;
     assert_eq!(protocol(&handle), "2026-07-28");
 
-    // It makes no difference whether this was configured while it was disabled or earlier.
+    // The change has the same effect whether it also disables the server or finds it disabled.
     for before in [true, false] {
         let old = mcpvisor::Config::new().server(entry.clone());
         let times = received(&log).len() + 1;

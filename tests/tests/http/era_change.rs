@@ -185,8 +185,7 @@ async fn a_caller_of_an_older_server_gets_its_error_and_the_next_one_an_answer()
 
 #[tokio::test]
 async fn errors_of_a_server_that_is_the_same_replace_nothing() {
-    // It fails on `server/discover` for a while, then has no such method and uses a non-standard
-    // code.
+    // One server fails on `server/discover`; the other has no `ping` and uses a non-standard code.
     let failing: Handler = |request| match request.operation() {
         "server/discover" => {
             let failed = json!({"code": -32603, "message": "try again"});

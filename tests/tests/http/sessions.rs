@@ -1,4 +1,4 @@
-//! Lost sessions, and errors that only look like it. (S1, S2, S4, S5; figures 9, 10, 24.)
+//! Lost sessions, and errors that only resemble them. (S1, S2, S4, S5; figures 9, 10, 24.)
 
 use std::sync::Arc;
 

@@ -99,7 +99,7 @@ async fn one_budget_counts_connects_and_crashes_and_parks_the_actor_when_spent()
     let budget = settings(|settings| settings.budget.attempts = 7);
     let (runtime, handle) = ready(server("a", scripted.transport()).settings(budget)).await;
 
-    // The first connection, then three crashes and reconnects: 7.
+    // The first connect, each crash and each reconnect use one attempt: 7 in total.
     for round in 1..=3 {
         crash(&handle).await;
         reaches(&handle, StateName::Connected).await;

@@ -144,7 +144,7 @@ async fn an_entry_that_became_unusable_leaves_its_server_as_it_was() {
     assert_eq!(report.problems.len(), 1);
     assert_eq!(names(&runtime), ["a", "b", "c"]);
 
-    // An entry that is overridden by another of the same name does not replace it.
+    // An entry overridden by an invalid one of the same name is not used as a fallback.
     let text = r#"{"mcpServers":{"a":{"command":"y"},"a":{"command":7}}}"#;
     fs::write(&path, text).unwrap();
     let report = next(&mut watch).await.unwrap();

@@ -7,8 +7,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::capture::Capture;
 use crate::evidence::Evidence;
 
-/// Runs the named test in a process with this variable set. Its collected texts and logs must
-/// contain no canary, and at least this many entries.
+/// Runs the named test in a process with this variable set. The collected texts and logs must
+/// contain no canary, and the library must have logged more than `traces` lines.
 pub(crate) fn run_traced(
     name: &str,
     (variable, value): (&str, String),

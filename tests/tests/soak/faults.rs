@@ -88,7 +88,7 @@ async fn befalls(runtime: &Runtime, handle: &ServerHandle, what: Any) {
         }
         Any::Crashed => handle.crash_actor(),
         Any::OffAndOn => {
-            // A crashed actor returns an error here; the desired state is requested again below.
+            // An actor that crashes meanwhile returns an error, so enabling is retried.
             let _ = runtime.disable(name).await;
             while runtime.enable(name).await.is_err() {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -177,7 +177,7 @@ impl Record {
         })
     }
 
-    /// The most connections that were ever open at the same time.
+    /// The maximum number of connections that were open at the same time.
     pub fn most_open_at_once(&self) -> usize {
         let (mut open, mut most) = (0_usize, 0);
         for entry in &self.kept().entries {
@@ -232,7 +232,7 @@ impl Record {
     ///
     /// # Panics
     ///
-    /// After `deadline`, with `what` was awaited and the record so far.
+    /// After `deadline`, with `what` and the record so far.
     pub async fn until<L: Probe>(
         &self,
         deadline: Duration,
