@@ -11,10 +11,10 @@
 //!   tasks) before and after.
 //! - [`processes`]: finds the processes that a test started, even after reparenting.
 //! - [`raw_client`]: a client on plain pipes, to inspect the bytes of a server.
-//! - [`scripted`]: an MCP server on typed messages that follows a script, can be controlled while it
-//!   runs, and records everything it receives.
-//! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, with faults that
-//!   can be injected while it runs, and counters.
+//! - [`scripted`]: an MCP server on typed messages that follows a script, can be controlled while
+//!   it runs, and records everything it receives.
+//! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, with faults
+//!   that can be injected while it runs, and counters.
 //! - [`stub_server`]: an HTTP server whose replies are given by the test, byte for byte.
 //! - [`badserver`]: the program `mcpvisor-badserver`; every fault is a named switch.
 //! - [`tasks`]: counts the tasks that exist while a future runs.
