@@ -1,9 +1,9 @@
-//! Chaos: eight tasks issue random control requests, crash actors and kill servers under load, and an
+//! Chaos: eight tasks issue random control requests, crash actors and kill servers under load. An
 //! independent checker compares events, generations, outcomes and effects.
 //!
-//! `MCPVISOR_CHAOS_SECONDS` sets the length of the run, `MCPVISOR_CHAOS_SEED` its choices, and
-//! `MCPVISOR_CHAOS_PAUSE_MS` the longest pause of a task. A run prints its seed. Timing depends on the
-//! scheduler, so a seed repeats the choices of a run, not its order of events.
+//! `MCPVISOR_CHAOS_SECONDS` sets the length of the run, `MCPVISOR_CHAOS_SEED` its random choices,
+//! and `MCPVISOR_CHAOS_PAUSE_MS` the longest pause of a task. A run prints its seed. Timing depends
+//! on the scheduler, so a seed reproduces the choices of a run, not its order of events.
 
 #![allow(
     clippy::unwrap_used,
