@@ -1,5 +1,5 @@
-//! Calls that cannot go as they were meant: where results are kept, whose leave is missing, and
-//! arguments that do not come.
+//! Calls that cannot proceed normally: output files that cannot be written, missing approval, and
+//! arguments that never arrive.
 
 #![allow(
     clippy::unwrap_used,
@@ -51,7 +51,7 @@ fn files_beyond_the_limit_are_described_instead_of_saved() {
 #[test]
 fn a_command_with_a_blocked_stdout_can_be_interrupted() {
     let folder = Folder::with_shop();
-    // More than a pipe takes.
+    // Larger than a pipe buffer.
     let text = json!({ "type": "text", "text": "x".repeat(1_000_000) });
     folder.answers("tools/call", &json!({ "content": [text] }));
     let mut child = folder.command(&["call", "shop", "photo"]).spawn().unwrap();
@@ -77,7 +77,7 @@ fn a_result_that_cannot_be_saved_is_still_shown() {
         args.extend(json.then_some("--json"));
         std::fs::write(folder.path("requests"), "").unwrap();
         let child = folder.command(&args).spawn().unwrap();
-        // The folder is gone between the question and the answer, and a file is in its place.
+        // While the call is in flight, a file replaces the output folder.
         folder.awaits("requests", "tools/call");
         std::fs::remove_dir_all(&pictures).unwrap();
         std::fs::write(&pictures, "").unwrap();
@@ -122,7 +122,7 @@ async fn wants_authorization(fault: &str, status: &str) {
     );
 }
 
-/// Waits until a process handles a signal instead of dying of it.
+/// Waits until a process has installed a handler for a signal.
 fn awaits_handler(pid: u32, signal: Signal) {
     let until = Instant::now() + LIMIT;
     loop {
@@ -260,7 +260,7 @@ fn a_new_tool_is_shown_whole_and_approved_only_with_its_shown_hash() {
         .run(&["approve", "shop", "--list", "--json"])
         .document();
     assert_eq!(held["held"][0]["tool"], "wipe", "still held back: {held}");
-    // A few digits are no hash: a server finds two definitions that have them.
+    // A hash prefix is not enough: a server could construct two definitions that share it.
     let hash = held["held"][0]["hash"].as_str().unwrap();
     approve(&hash[..20]).exits(4);
     let approved = approve(hash);
@@ -293,7 +293,7 @@ fn no_integer_of_an_argument_is_rounded() {
     assert!(!folder.requests().contains("tools/call"));
 }
 
-/// Servers on older SDKs end when their first message is not `initialize`.
+/// Servers on older SDKs exit when their first message is not `initialize`.
 #[test]
 fn a_server_that_exits_on_the_protocol_probe_can_be_used() {
     let exits_on_the_probe = format!(
@@ -306,7 +306,7 @@ fn a_server_that_exits_on_the_protocol_probe_can_be_used() {
         (&["status"], "connected"),
     ];
     for (command, expected) in commands {
-        // A folder of its own: what is known of a server's era is kept from one run to the next.
+        // One folder per command, because a server's era is cached between runs.
         let folder = Folder::with(&json!({ "old": script(&exits_on_the_probe) }));
         let ran = folder.run(command);
         assert!(ran.exits(0).stdout.contains(expected), "{ran:?}");

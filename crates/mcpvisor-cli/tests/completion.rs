@@ -1,4 +1,4 @@
-//! The completions in a real bash.
+//! Shell completions, run in a real bash.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,11 +12,11 @@ use std::process::{Command, Stdio};
 use common::{BINARY, Folder, builtin};
 use serde_json::json;
 
-/// What bash offers for a command line, of which the last word is being typed.
+/// The completions that bash offers for the last word of a command line.
 fn offered(folder: &Folder, words: &[&str]) -> Vec<String> {
     let script = folder.run(&["completions", "bash"]);
     std::fs::write(folder.path("completions.bash"), &script.exits(0).stdout).unwrap();
-    // As bash calls it: the command, the word that is completed, and the one before it.
+    // Bash passes the command, the word to complete and the previous word.
     let harness = r#"
         source completions.bash
         COMP_WORDS=("$@")
@@ -35,7 +35,7 @@ fn offered(folder: &Folder, words: &[&str]) -> Vec<String> {
     let ran = command.output().unwrap();
     let text = String::from_utf8(ran.stdout).unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
-    // Outside of a completion there is nothing whose options could be set.
+    // `compopt` fails outside a real completion.
     let errors = errors.lines().filter(|line| !line.contains("compopt"));
     assert_eq!(errors.collect::<Vec<_>>(), [""; 0]);
     text.lines()

@@ -1,4 +1,4 @@
-//! The demo runs through, and every promise in it holds.
+//! The demo completes, and every promise in it holds.
 
 mod common;
 

@@ -1,11 +1,11 @@
-//! What the doctor finds, and what it does not overlook.
+//! The problems that `doctor` reports.
 
 mod common;
 
 use common::{Folder, builtin};
 use serde_json::{Value, json};
 
-/// The bad checks of one server in a report.
+/// The failed checks of one server in a report.
 fn bad(report: &Value, server: &str) -> Vec<String> {
     let servers = report["servers"].as_array().into_iter().flatten();
     let checks = servers
@@ -52,7 +52,7 @@ fn a_broken_command_is_reported_once() {
         ("lost", "interpreter"),
         ("off", "does not exist"),
     ] {
-        // One problem is told once.
+        // Each problem is reported once.
         let bad = bad(&report, server);
         let [bad] = bad.as_slice() else {
             panic!("{server}: {bad:?}");
@@ -108,8 +108,8 @@ fn the_value_of_a_variable_in_a_path_is_hidden() {
     }
 }
 
-/// Whoever can edit a config swaps it for the trusted one at the right moment: what was judged is what
-/// is started, so no moment is the right one.
+/// An attacker who can edit the config swaps it with the trusted one between check and use. The
+/// content that was checked is the content that is started, so the race cannot be won.
 #[test]
 fn a_config_swapped_during_doctor_starts_nothing_untrusted() {
     use std::sync::atomic::{AtomicBool, Ordering};

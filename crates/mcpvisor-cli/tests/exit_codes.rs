@@ -1,4 +1,4 @@
-//! Every exit code, seen from outside.
+//! Every exit code of the binary.
 
 #![allow(
     clippy::unwrap_used,
@@ -257,7 +257,7 @@ fn an_interrupt_cancels_the_call_at_the_server() {
 
 #[test]
 fn a_second_interrupt_does_not_wait_for_servers_to_close() {
-    // It ignores both the end of its input and the signal to end.
+    // It ignores both the end of stdin and SIGTERM.
     let script = script(
         r#"trap '' TERM; echo $$ >pid; exec 3<&0; head -c 1 <&3 >/dev/null; echo >begun
         cat <&3 >/dev/null; echo >closing; while :; do sleep 0.1; done"#,
@@ -270,7 +270,7 @@ fn a_second_interrupt_does_not_wait_for_servers_to_close() {
     let begun = Instant::now();
     interrupt(&child);
     finish(child).exits(130);
-    // Politeness alone would take the four seconds of its grace.
+    // A graceful close would take the whole grace period of four seconds.
     assert!(
         begun.elapsed() < Duration::from_secs(3),
         "{:?}",
@@ -326,7 +326,7 @@ fn a_clean_end_is_not_logged_as_a_lost_connection() {
     let folder = lab();
     let ran = folder.run(&["-v", "call", "lab", "pid"]);
     assert!(!ran.exits(0).stderr.contains("connection lost"), "{ran:?}");
-    // One that is lost is.
+    // A lost connection is logged.
     let ran = folder.run(&["-v", "call", "lab", "crash"]);
     ran.exits(6).says("connection lost");
 }

@@ -1,5 +1,5 @@
-//! Text from servers on a terminal: whatever a server says, and wherever it is shown, nothing of it
-//! moves the cursor, reorders a line or stays unseen. What programs read is what the server said.
+//! Server text on a terminal: no text from a server can move the cursor, reorder a line or hide
+//! characters, wherever it is shown. JSON output contains the text unchanged.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,13 +12,14 @@ use common::pty::Pty;
 use common::{Folder, Ran, run, script};
 use serde_json::{Value, json};
 
-/// Clears the screen, sets the title, moves by C1, reverses, hides, tags, rings, deletes.
+/// Clears the screen, sets the title, moves the cursor (C1), reverses text, and contains
+/// bidirectional, invisible, tag, bell and delete characters.
 const EVIL: &str = "<\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}1A\u{202e}live\u{2066}\u{200b}\u{feff}\u{ad}\u{e0041}\u{85}\u{2028}\u{7f}\u{fe01}>";
 
-/// How it is shown where it may be shown.
+/// [`EVIL`] with its characters escaped.
 const SHOWN: &str = "<\\u{1b}[2J\\u{1b}]0;title\\u{7}\\u{9b}1A\\u{202e}live\\u{2066}\\u{200b}\\u{feff}\\u{ad}\\u{e0041}\\u{85}\\u{2028}\\u{7f}\\u{fe01}>";
 
-/// A server in shell: it answers every request with what the folder's files say for its method.
+/// A server in shell whose replies are files of the folder, by method.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -27,7 +28,7 @@ while read -r line; do
 done
 "#;
 
-/// A folder with a hostile server, and some that fail in hostile words.
+/// A folder with a hostile server and some that fail with hostile messages.
 fn folder() -> Folder {
     let name = format!("tool{EVIL}");
     let fails = |words: &str| script(&format!("cat {words} >&2; exit 3"));
@@ -71,7 +72,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Fails when anything of the command's output would act on a terminal.
+/// Fails if the command's output contains a character that affects a terminal.
 #[track_caller]
 fn assert_harmless(ran: &Ran) {
     for text in [&ran.stdout, &ran.stderr] {
@@ -79,7 +80,7 @@ fn assert_harmless(ran: &Ran) {
     }
 }
 
-/// Whether a terminal would obey a character, or nobody would see it.
+/// Whether a character controls the terminal or is invisible.
 fn acts(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t')) || (EVIL.contains(c) && !c.is_ascii())
 }
@@ -128,7 +129,7 @@ fn errors_are_escaped_and_cannot_imitate_our_output() {
             .stderr
             .lines()
             .filter(|line| line.starts_with("mcpvisor:"));
-        // One warning about another entry of the config, and the failure.
+        // At most a warning about another config entry, and the failure.
         assert!(ours.count() <= 2, "{ran:?}");
         assert!(!ran.stderr.contains("\nmcpvisor: all is well"), "{ran:?}");
     }
@@ -219,14 +220,14 @@ fn config_lines_are_escaped_and_only_our_text_is_colored() {
     }
 }
 
-/// What a command writes to a terminal.
+/// The output of a command on a terminal.
 fn on_a_terminal(folder: &Folder, args: &[&str], env: &[(&str, &str)]) -> String {
     let mut pty = Pty::start_with(&folder.path(""), args, env, 60, 200);
     pty.ends();
     pty.written().replace("\r\n", "\n")
 }
 
-/// A text without the sequences that set a colour or a weight.
+/// Removes the escape sequences for colour and weight.
 fn without_colours(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What the commands print: shapes that programs rely on, and text that people can trust.
+//! Output of the commands: the JSON shapes that scripts depend on, and the text for people.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::io::{BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The keys of an object; none if it is something else.
+/// The keys of a JSON object; empty for any other value.
 fn keys(value: &Value) -> Vec<&str> {
     let object = value.as_object().into_iter().flatten();
     object.map(|(key, _)| key.as_str()).collect()
@@ -75,7 +75,7 @@ fn status_shows_partial_results_at_the_deadline() {
 
 #[test]
 fn watching_as_json_is_one_line_per_change() {
-    // It starts when it is told to, so that nobody misses how it is before.
+    // The server starts once `go` exists, so the test sees the state before it connects.
     let waiting = format!(
         "until [ -f go ]; do sleep 0.02; done; exec {BINARY} builtin-server lab --journal journal"
     );
@@ -110,7 +110,7 @@ fn watching_as_json_is_one_line_per_change() {
     );
     let back = next(&|status| status["state"] == "connected");
     assert_eq!(back["generation"], 2);
-    // A reader that has seen enough ends it.
+    // Closing the pipe ends the command.
     drop(pipe);
     assert_eq!(common::finish(child).exits(0).stderr, "");
     folder.assert_nothing_left();
@@ -355,7 +355,7 @@ fn missing_servers_are_error_lines_with_json() {
         ran.exits(0).stdout.contains("odd   -          unusable"),
         "{ran:?}"
     );
-    // Alone, each failure is told too, and the last one is the command's.
+    // With no working server, every failure is reported and the last one sets the exit code.
     let folder = Folder::with(&json!({
         "dead": script("exit 3"), "gone": { "command": "no-such-command-anywhere" },
     }));
@@ -482,7 +482,8 @@ fn watching_ends_when_stdout_closes_without_a_change() {
     assert!(lines.any(|line| at_rest(line.unwrap())));
     drop(lines);
     let ran = common::finish(child);
-    // After thirty seconds the connection has proven itself, and the next line is written.
+    // The connection is proven after 30 s, which writes the next line. The closed pipe must end the
+    // command before that.
     assert!(ran.exits(0).took < Duration::from_secs(20), "{ran:?}");
     folder.assert_nothing_left();
 }

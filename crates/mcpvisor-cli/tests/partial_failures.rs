@@ -1,4 +1,4 @@
-//! Servers of which only a part works, or works slowly: what is asked for is had all the same.
+//! Servers that are partly broken or slow: a command still returns what it can.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use common::{Folder, finish, script, scripted};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-/// Shorter than the thirty seconds that a server may take to list something.
+/// Less than the 30 s timeout of a listing.
 const SOON: Duration = Duration::from_secs(25);
 
 #[test]
@@ -34,7 +34,7 @@ fn a_failed_prompt_list_does_not_affect_tools() {
     assert_eq!(error["code"], "listing_failed");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("the prompts are broken"), "{message}");
-    // A prompt has no types, so it can be asked for all the same.
+    // Prompt arguments are untyped, so the prompt works without its listing.
     folder
         .run(&["prompt", "shop", "recipe", "cheese=Brie"])
         .exits(0);
@@ -148,7 +148,7 @@ fn the_stderr_of_a_server_that_hangs_at_start_is_shown() {
 
 #[test]
 fn a_failure_is_shown_before_the_shutdown() {
-    // It ignores both the end of its input and the signal to end.
+    // It ignores both the end of stdin and SIGTERM.
     let stubborn = script("trap '' TERM; echo $$ >pid; while :; do sleep 0.1; done");
     let folder = Folder::with(&json!({ "stubborn": stubborn }));
     let mut command = folder.command(&["call", "stubborn", "x", "--timeout", "2s"]);

@@ -1,6 +1,7 @@
-//! Every command with servers that others wrote: `server-everything` of npm, `mcp-server-time` of PyPI.
+//! Every command with third-party servers: `server-everything` from npm, `mcp-server-time` from
+//! PyPI.
 //!
-//! `just peers` installs them and says where in `MCPVISOR_PEERS`; without it this says that it was
+//! `just peers` installs them and sets `MCPVISOR_PEERS`. Without it the tests print that they were
 //! skipped.
 
 #![allow(
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use common::Folder;
 use serde_json::{Value, json};
 
-/// They start slowly where the machine does other things too.
+/// These servers start slowly on a busy machine.
 const PATIENCE: [&str; 2] = ["--timeout", "50s"];
 
 fn folder() -> Option<Folder> {
@@ -31,14 +32,14 @@ fn folder() -> Option<Folder> {
     })))
 }
 
-/// Runs a command that must work, and gives its document.
+/// Runs a command that must succeed. Returns its JSON document.
 #[track_caller]
 fn document(folder: &Folder, args: &[&str]) -> Value {
     let args: Vec<&str> = [args, &PATIENCE, &["--json"]].concat();
     folder.run(&args).exits(0).document()
 }
 
-/// Runs a command that must work, and gives its text.
+/// Runs a command that must succeed. Returns its text output.
 #[track_caller]
 fn text(folder: &Folder, args: &[&str]) -> String {
     let args: Vec<&str> = [args, &PATIENCE].concat();

@@ -1,14 +1,14 @@
-//! What every command prints, word by word, on good and on bad input.
+//! The exact output of every command, on good and on bad input.
 //!
-//! `INSTA_UPDATE=always cargo test -p mcpvisor-cli --test snapshots` writes them anew; look at the
-//! difference before you keep it.
+//! `INSTA_UPDATE=always cargo test -p mcpvisor-cli --test snapshots` updates the snapshots. Review
+//! the diff before you commit it.
 
 mod common;
 
 use common::{BINARY, Folder, builtin, mcpvisor, run, script};
 use serde_json::json;
 
-/// A command, its exit code and all that it said, without what differs from run to run.
+/// Each command with its exit code and output, with run-dependent parts replaced.
 fn transcript(folder: &Folder, commands: &[&[&str]]) -> String {
     let mut text = String::new();
     for args in commands {
@@ -268,7 +268,7 @@ fn states() {
     snapshot("dead", &text);
 }
 
-/// Without the numbers of milliseconds, which differ from run to run.
+/// Removes the milliseconds, which vary between runs.
 fn without_times(text: &str) -> String {
     let line = |line: &str| {
         let digits = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
@@ -284,8 +284,8 @@ fn without_times(text: &str) -> String {
             },
         }
     };
-    // A server that is started again at once may have an empty stderr again; its fault has the end
-    // of it in any case.
+    // A server that restarts immediately may have an empty stderr. Its fault always contains the
+    // end of the previous one.
     let kept = text.lines().filter(|line| !line.starts_with("  stderr"));
     kept.map(line).collect::<Vec<_>>().join("\n")
 }
@@ -302,7 +302,7 @@ fn doctor_on_working_and_failing_servers() {
     let sick = Folder::with(&json!({
         "gone": { "command": "no-such-command-anywhere" },
         "dead": script("echo the cellar is wet >&2; exit 3"),
-        // Of a plain `sh` anybody may have left one behind.
+        // The argument is unique: doctor could find an unrelated process that runs a plain `sh`.
         "off": { "command": "sh", "args": ["never-started-by-anybody"], "enabled": false },
         "odd": { "command": 5 },
     }));
@@ -310,7 +310,7 @@ fn doctor_on_working_and_failing_servers() {
     snapshot("doctor_sick", &without_times(&text).replace(&sh, "SH"));
 }
 
-/// Where this machine has a command.
+/// The path of a command on this machine.
 fn which(command: &str) -> String {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path);

