@@ -1,4 +1,4 @@
-# Short names for the commands that people type; nothing needs `just` installed.
+# Shortcuts for common commands. Nothing requires `just`.
 
 # list the recipes
 default:
@@ -8,15 +8,15 @@ default:
 test *ARGS:
     cargo test --locked --workspace {{ ARGS }}
 
-# everything that must hold before a change goes in
+# run all checks that a change must pass
 ci *STEPS:
     .ci/run {{ STEPS }}
 
-# build and run the library in programs with features of their own (`.ci/run features` only builds them)
+# run programs that build the library with other features (`.ci/run features` only builds them)
 hosts:
     .ci/run hosts
 
-# feed every parser of outside data so many inputs that are nearly right
+# fuzz every parser of untrusted data with this many nearly valid inputs
 fuzz cases='1000000':
     MCPVISOR_FUZZ_CASES={{ cases }} cargo test --locked --release -p mcpvisor-core -p mcpvisor -p mcpvisor-cli --lib --bins fuzz
 
@@ -24,7 +24,7 @@ fuzz cases='1000000':
 fmt:
     cargo fmt --all
 
-# warnings are errors
+# lint the code; warnings are errors
 lint:
     .ci/run lint
 
@@ -36,55 +36,56 @@ doc:
 demo *ARGS:
     cargo run --locked --release -- demo {{ ARGS }}
 
-# play the demo on a terminal of its own, and draw it for the README
+# record the demo on a pseudo-terminal as an SVG for the README
 record-demo:
     cargo build --locked --release -p mcpvisor-cli --bins --examples
     target/release/examples/record-demo docs/demo.svg
 
-# the manual pages, from the command line itself
+# generate the manual pages from the command line definition
 man:
     cargo run --locked -p mcpvisor-cli -- man docs/man
 
-# compare with bare rmcp
+# benchmark against bare rmcp
 bench *ARGS:
     cargo run --locked --release -p mcpvisor-tests --bin bench -- {{ ARGS }}
 
-# licences, bans, sources and advisories (needs cargo-deny and the network)
+# check licences, bans, sources and advisories (needs cargo-deny and the network)
 deny:
     cargo deny --locked check
 
-# check with the oldest supported Rust, where it is installed
+# check with the oldest supported Rust, if it is installed
 msrv:
     .ci/run msrv
 
-# run the examples of the library
+# run the library's examples
 examples:
     .ci/run examples
 
-# random histories of the machine against a plain model, at full size
+# test random histories of the machine against a simple model, at full size
 histories *ARGS:
     MCPVISOR_HISTORIES=100000 cargo test --locked --release -p mcpvisor-core --test histories -- --nocapture {{ ARGS }}
 
-# ten minutes of one fault a second, or MCPVISOR_SOAK_SECONDS
+# soak test: one fault per second for ten minutes, or MCPVISOR_SOAK_SECONDS
 soak:
     MCPVISOR_SOAK_SECONDS=${MCPVISOR_SOAK_SECONDS:-600} .ci/run soak
 
-# five minutes of random control requests, crashes and kills, or MCPVISOR_CHAOS_SECONDS; MCPVISOR_CHAOS_SEED repeats a run
+# Set MCPVISOR_CHAOS_SECONDS for another length, MCPVISOR_CHAOS_SEED to repeat a run.
+# chaos test: five minutes of random control requests, crashes and kills
 chaos:
     MCPVISOR_CHAOS_SECONDS=${MCPVISOR_CHAOS_SECONDS:-300} cargo test --locked -p mcpvisor-tests --test chaos -- --nocapture
 
-# install servers that others wrote under target/, and hold the promises with them
+# install third-party servers under target/ and test against them
 peers:
     .ci/peers
 
-# the figures of reliability at full size, for docs/figures.md (on a machine that does nothing else)
+# measure the reliability figures for docs/figures.md at full size (on an otherwise idle machine)
 figures *ARGS:
     MCPVISOR_FULL=1 cargo test --locked --release -p mcpvisor-tests --test figures --test hostile --test http --test secrets -- --nocapture --test-threads=1 {{ ARGS }}
 
-# a server that misbehaves as it is told, for any client: `just badserver --list-faults`
+# run a server with selectable faults, for any client: `just badserver --list-faults`
 badserver *ARGS:
     cargo run --locked --release -p mcpvisor-testkit --bin mcpvisor-badserver -- {{ ARGS }}
 
-# the protocol's own conformance suite against our client
+# run the protocol's official conformance suite against our client
 conformance *SCENARIOS:
     .ci/conformance {{ SCENARIOS }}
