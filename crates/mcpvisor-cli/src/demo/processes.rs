@@ -8,8 +8,8 @@ pub(super) fn kill(pid: u32) -> std::io::Result<()> {
     Ok(kill_process(pid, Signal::KILL)?)
 }
 
-/// Whether a process still exists, running or not yet reaped. Its id may have been reused, so on Linux
-/// it must also be our child or have the mark in its command line.
+/// Whether a process still exists, running or not yet reaped. Its id may have been reused, so on
+/// Linux it must also be our child or have the mark in its command line.
 pub(super) fn is_left(pid: u32, mark: &str) -> bool {
     let there = known(pid).is_some_and(|pid| test_kill_process(pid).is_ok());
     there && is_ours(pid, mark)
