@@ -77,7 +77,7 @@ fn entry(config: &Config, server: &ServerConfig, path: &str) -> ServerReport {
 }
 
 /// How a server settled, and how long it took.
-pub(super) struct Outcome {
+pub(super) struct Observation {
     pub(super) status: ServerStatus,
     pub(super) took: Duration,
     pub(super) in_time: bool,
@@ -86,9 +86,9 @@ pub(super) struct Outcome {
 }
 
 /// Waits until a server settles.
-pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Outcome {
+pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant) -> Observation {
     let settled = fleet::settled(&server, &ListKind::ALL, until).await;
-    Outcome {
+    Observation {
         in_time: settled.is_some(),
         status: settled.unwrap_or_else(|| server.status()),
         took: begun.elapsed(),
@@ -98,7 +98,7 @@ pub(super) async fn observe(server: ServerHandle, begun: Instant, until: Instant
 }
 
 /// Adds the checks of the connection to the report.
-pub(super) fn examine(report: &mut ServerReport, outcome: &Outcome, within: &str) {
+pub(super) fn examine(report: &mut ServerReport, outcome: &Observation, within: &str) {
     let status = &outcome.status;
     report.state = Some(status.state.to_string());
     report.protocol.clone_from(&status.protocol);
@@ -149,7 +149,7 @@ fn command_check_failed(report: &ServerReport) -> bool {
     checks.any(|check| check.check == "command" && !check.ok)
 }
 
-fn greeting(outcome: &Outcome) -> String {
+fn greeting(outcome: &Observation) -> String {
     let status = &outcome.status;
     let mut text = format!("{} ms", outcome.took.as_millis());
     if let Some(protocol) = &status.protocol {
@@ -161,7 +161,7 @@ fn greeting(outcome: &Outcome) -> String {
     text
 }
 
-fn failed(outcome: &Outcome, transport: &str) -> Check {
+fn failed(outcome: &Observation, transport: &str) -> Check {
     let status = &outcome.status;
     let fault = status.last_error.as_ref();
     let state = status.state;

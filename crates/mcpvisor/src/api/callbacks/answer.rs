@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use rmcp::ErrorData;
 use rmcp::model::{ClientResult, ErrorCode, ListRootsResult};
 
-use super::question::Kind;
+use super::question::QuestionKind;
 use super::{Ask, Callbacks, Listening, Question};
 use crate::api::events::{Event, EventKind, Events, EventsError};
 use crate::log_limit::{LogLimit, log_limited};
@@ -83,11 +83,11 @@ impl Callbacks {
         }
     }
 
-    fn offers(&self, kind: Kind) -> bool {
+    fn offers(&self, kind: QuestionKind) -> bool {
         match kind {
-            Kind::Sampling => self.sampling.is_some(),
-            Kind::Elicitation => self.form.is_some() || self.url.is_some(),
-            Kind::Roots => self.roots.is_some(),
+            QuestionKind::Sampling => self.sampling.is_some(),
+            QuestionKind::Elicitation => self.form.is_some() || self.url.is_some(),
+            QuestionKind::Roots => self.roots.is_some(),
         }
     }
 

@@ -16,20 +16,20 @@ pub(crate) enum Question {
     Url(OpenUrl),
     Roots,
     /// A known request with invalid parameters.
-    Unreadable(Kind, String),
+    Unreadable(QuestionKind, String),
     /// A request that no callback handles.
     Other,
 }
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum QuestionKind {
     Sampling,
     Elicitation,
     Roots,
 }
 
-impl Kind {
+impl QuestionKind {
     const ALL: [Self; 3] = [Self::Sampling, Self::Elicitation, Self::Roots];
 
     fn method(self) -> &'static str {
@@ -105,7 +105,7 @@ impl From<ServerRequest> for Question {
             ServerRequest::ListRootsRequest(_) => Self::Roots,
             // rmcp parses a request with invalid parameters as a custom one.
             ServerRequest::CustomRequest(request) => {
-                let kind = Kind::ALL
+                let kind = QuestionKind::ALL
                     .into_iter()
                     .find(|kind| kind.method() == request.method);
                 kind.map_or(Self::Other, |kind| {

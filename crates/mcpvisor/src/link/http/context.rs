@@ -12,7 +12,7 @@ use super::net::dns::Resolver;
 use super::net::keep_alive::{KeepAliveTable, ServerKeepAlive};
 use super::no_proxy::NoProxy;
 use super::target::Target;
-use super::tls::trust_store::TrustStore;
+use super::tls::trusted_roots::TrustedRoots;
 use crate::link::OpenFailure;
 use crate::state::file_ops::FileOps;
 
@@ -22,7 +22,7 @@ pub(crate) struct HttpContext {
     proxies: Matcher,
     no_proxy: NoProxy,
     resolver: Resolver,
-    trust_store: TrustStore,
+    trusted_roots: TrustedRoots,
     keep_alive: Arc<KeepAliveTable>,
 }
 
@@ -33,7 +33,7 @@ impl HttpContext {
             proxies: Matcher::from_env(),
             no_proxy: NoProxy::from_env(),
             resolver: Resolver::default(),
-            trust_store: TrustStore::new(ops),
+            trusted_roots: TrustedRoots::new(ops),
             keep_alive: Arc::default(),
         }
     }
@@ -57,7 +57,7 @@ impl HttpContext {
         }
         target.resolver = self.resolver.clone();
         if target.scheme == http::uri::Scheme::HTTPS {
-            target.tls = Some(self.trust_store.client_config(endpoint).await?);
+            target.tls = Some(self.trusted_roots.client_config(endpoint).await?);
         }
         Ok(target)
     }

@@ -34,7 +34,7 @@ use self::message_reader::MessageReader;
 use self::poll::MAX_EVENTS_PER_POLL;
 use self::request_hold::{HeldRequest, RequestHold};
 use self::server_stream::ServerStream;
-use self::session::Session;
+use self::session::HttpSession;
 use super::context::HttpContext;
 use super::endpoint::HttpEndpoint;
 use super::exchange::Exchange;
@@ -55,7 +55,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// An open link.
 #[derive(Debug)]
 pub(crate) struct HttpLink {
-    session: Session,
+    session: HttpSession,
     hold: RequestHold,
     messages: MessageQueue,
     stream: ServerStream,
@@ -80,7 +80,7 @@ impl HttpLink {
         let pool = ConnectionPool::new(context.keep_alive_of(&target));
         let quota = CpuQuota::default();
         Ok(Self {
-            session: Session::new(headers),
+            session: HttpSession::new(headers),
             hold: RequestHold::default(),
             messages: MessageQueue::default(),
             stream: ServerStream::default(),

@@ -11,7 +11,7 @@ use crate::link::http::{headers, refusal};
 
 /// The session, from the handshake to its loss.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct HttpSession {
     /// Sent with every request.
     headers: Arc<HeaderMap>,
     state: State,
@@ -38,7 +38,7 @@ enum Era {
     Modern,
 }
 
-impl Session {
+impl HttpSession {
     pub(super) fn new(headers: HeaderMap) -> Self {
         Self {
             headers: Arc::new(headers),
@@ -174,15 +174,15 @@ mod tests {
         Some(HeaderValue::from_static(text))
     }
 
-    fn active() -> Session {
-        let mut session = Session::new(HeaderMap::new());
+    fn active() -> HttpSession {
+        let mut session = HttpSession::new(HeaderMap::new());
         session.start(id("s1"));
         session
     }
 
     #[test]
     fn a_session_starts_with_a_valid_id() {
-        let mut session = Session::new(HeaderMap::new());
+        let mut session = HttpSession::new(HeaderMap::new());
         session.start(None);
         session.start(id("not visible"));
         assert!(!session.has_id());
@@ -246,7 +246,7 @@ mod tests {
         };
         let flagged = active().flag_possible_loss(reply());
         assert!(matches!(flagged, Inbound::PossibleSessionLoss { .. }));
-        let unflagged = Session::new(HeaderMap::new()).flag_possible_loss(reply());
+        let unflagged = HttpSession::new(HeaderMap::new()).flag_possible_loss(reply());
         assert!(matches!(unflagged, Inbound::Response { .. }));
     }
 }

@@ -26,7 +26,7 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Builds TLS configs from the system's certificates and those of an endpoint.
 #[derive(Debug)]
-pub(crate) struct TrustStore {
+pub(crate) struct TrustedRoots {
     /// Read when first needed.
     system: Mutex<Option<SystemTrust>>,
     /// Reads the system's certificates.
@@ -45,7 +45,7 @@ struct SystemTrust {
     read_at: Instant,
 }
 
-impl TrustStore {
+impl TrustedRoots {
     pub(crate) fn new(ops: FileOps) -> Self {
         Self {
             system: Mutex::default(),
@@ -249,10 +249,10 @@ mod tests {
 
     #[tokio::test]
     async fn system_certificates_are_read_again_and_the_last_good_ones_stay() {
-        let store = TrustStore {
+        let store = TrustedRoots {
             read: rotated,
             max_age: Duration::ZERO,
-            ..TrustStore::new(FileOps::default())
+            ..TrustedRoots::new(FileOps::default())
         };
         let first = store.system().await.unwrap();
         let same = store.system().await.unwrap();
@@ -267,11 +267,11 @@ mod tests {
             let last = store.system().await.unwrap();
             assert!(Arc::ptr_eq(&second.config, &last.config), "{problem}");
         }
-        let store = TrustStore {
+        let store = TrustedRoots {
             read: || panic!("it is read once"),
             max_age: MAX_AGE,
             system: Mutex::new(Some(second)),
-            ..TrustStore::new(FileOps::default())
+            ..TrustedRoots::new(FileOps::default())
         };
         store.system().await.unwrap();
     }
@@ -283,7 +283,7 @@ mod tests {
             endpoint().client_certificate("/nope/zq7.pem"),
             endpoint().root_certificate("/nope/zq7.pem"),
         ] {
-            let store = TrustStore::new(FileOps::default());
+            let store = TrustedRoots::new(FileOps::default());
             let failure = store.client_config(&endpoint).await.unwrap_err();
             assert!(failure.message.contains("/nope/***.pem"), "{failure:?}");
         }
