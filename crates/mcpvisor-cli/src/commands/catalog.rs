@@ -82,7 +82,7 @@ pub(super) async fn run(
     }
     fleet::warn(&config, output);
     // If every entry is unusable, the printed problems are the result: exit 1.
-    let nobody = config.servers.is_empty()
+    let no_servers = config.servers.is_empty()
         && config
             .unusable_servers()
             .iter()
@@ -105,7 +105,7 @@ pub(super) async fn run(
         if matches!(kind, Kind::Tools) {
             warn_of_held_tools(runtime, output);
         }
-        Ok(if nobody { Exit::Usage } else { Exit::Ok })
+        Ok(if no_servers { Exit::Usage } else { Exit::Ok })
     })
     .await
 }
