@@ -3,14 +3,13 @@
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of some bytes, in hexadecimal.
-#[cfg(feature = "config-files")]
-pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
 /// The SHA-256 of some parts, as `sha256:` and 64 digits. Each part is hashed with its length, so
 /// that different parts never give the same input.
-pub(crate) fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
+pub fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -20,7 +19,7 @@ pub(crate) fn of_parts<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String 
 }
 
 /// The SHA-256 of a text, as `sha256:` and 64 digits.
-pub(crate) fn of_text(text: &str) -> String {
+pub fn of_text(text: &str) -> String {
     tagged(&Sha256::digest(text.as_bytes()))
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::state::file_ops::{FileOps, read_regular};
+use crate::file_ops::{FileOps, read_regular};
 
 /// Size limit of a state file; a larger one is rejected.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -28,7 +28,7 @@ const LOCK_POLL: Duration = Duration::from_millis(5);
 /// The state folder. [`read`](Self::read), [`write`](Self::write) and [`lock`](Self::lock) may
 /// block forever: they are called within an operation of [`ops`](Self::ops).
 #[derive(Debug, Clone)]
-pub(crate) struct StateDir {
+pub struct StateDir {
     root: PathBuf,
     ops: FileOps,
     /// Subfolders whose stale temporary files were removed.
@@ -37,12 +37,12 @@ pub(crate) struct StateDir {
 
 impl StateDir {
     /// The folder is created by the first write.
-    pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
         Self::with(root, FileOps::default())
     }
 
     /// Like [`new`](Self::new), with a given registry for its operations.
-    pub(crate) fn with(root: impl Into<PathBuf>, ops: FileOps) -> Self {
+    pub fn with(root: impl Into<PathBuf>, ops: FileOps) -> Self {
         Self {
             root: root.into(),
             ops,
@@ -51,17 +51,17 @@ impl StateDir {
     }
 
     /// Runs the operations on its files.
-    pub(crate) fn ops(&self) -> &FileOps {
+    pub fn ops(&self) -> &FileOps {
         &self.ops
     }
 
     /// The path of a file.
-    pub(crate) fn path(&self, file: &str) -> PathBuf {
+    pub fn path(&self, file: &str) -> PathBuf {
         self.root.join(file)
     }
 
     /// The contents of a file; `None` if it does not exist.
-    pub(crate) fn read(&self, file: &str) -> io::Result<Option<Vec<u8>>> {
+    pub fn read(&self, file: &str) -> io::Result<Option<Vec<u8>>> {
         match read_regular(&self.path(file), MAX_BYTES) {
             Ok(contents) => Ok(Some(contents)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -72,7 +72,7 @@ impl StateDir {
     /// Replaces a file atomically. A process that dies meanwhile leaves the old file, and a
     /// temporary one that the next run removes. File and folder are flushed, so that a power cut
     /// loses neither.
-    pub(crate) fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
+    pub fn write(&self, file: &str, contents: &[u8]) -> io::Result<()> {
         let path = self.path(file);
         let folder = path.parent().unwrap_or(&self.root);
         self.make_folder(folder)?;
@@ -87,7 +87,7 @@ impl StateDir {
 
     /// Locks a folder against writers of other processes. Readers need no lock, because files are
     /// replaced atomically.
-    pub(crate) fn lock(&self, folder: &str) -> io::Result<FolderLock> {
+    pub fn lock(&self, folder: &str) -> io::Result<FolderLock> {
         let path = self.path(folder);
         self.make_folder(&path)?;
         lock_folder(&path).map(FolderLock)
@@ -122,7 +122,7 @@ impl StateDir {
 
 /// The lock of a folder until it is dropped; it has no effect on file systems without folder locks.
 #[derive(Debug)]
-pub(crate) struct FolderLock(
+pub struct FolderLock(
     #[expect(dead_code, reason = "closing the file releases the lock")] Option<File>,
 );
 

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Timeout of a read.
-pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(2);
+pub const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout of a write. Flushing to a busy disk takes seconds, and another process may hold the lock
 /// of the folder.
-pub(crate) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Threads per registry. Hung operations keep theirs.
 const MAX_THREADS: usize = 16;
@@ -30,7 +30,6 @@ const MAX_THREADS: usize = 16;
 const STACK_BYTES: usize = 1024 * 1024;
 
 /// Pause between two attempts of a blocking caller to lock a path.
-#[cfg(any(test, feature = "config-files", feature = "stdio"))]
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Called with the path on the thread of every operation. For tests: it may block like a hung file
@@ -40,7 +39,7 @@ pub type FileHook = Arc<dyn Fn(&Path) + Send + Sync>;
 
 /// A registry of running file operations. Clones share it.
 #[derive(Clone)]
-pub(crate) struct FileOps(Arc<Registry>);
+pub struct FileOps(Arc<Registry>);
 
 struct Registry {
     paths: Mutex<BTreeMap<PathBuf, Arc<PathLock>>>,
@@ -80,12 +79,12 @@ impl From<Unresponsive> for io::Error {
 }
 
 /// Whether an operation failed because a file system does not respond.
-pub(crate) fn is_unresponsive(error: &io::Error) -> bool {
+pub fn is_unresponsive(error: &io::Error) -> bool {
     Unresponsive::of(error).is_some()
 }
 
 /// Whether an operation was not started because earlier ones hang. Those were already reported.
-pub(crate) fn was_already_hung(error: &io::Error) -> bool {
+pub fn was_already_hung(error: &io::Error) -> bool {
     let problem = Unresponsive::of(error);
     problem.is_some_and(|it| !matches!(it, Unresponsive::TimedOut { .. }))
 }
@@ -125,7 +124,7 @@ impl fmt::Debug for FileOps {
 }
 
 impl FileOps {
-    pub(crate) fn new(hook: Option<FileHook>) -> Self {
+    pub fn new(hook: Option<FileHook>) -> Self {
         Self(Arc::new(Registry {
             paths: Mutex::default(),
             threads: Arc::new(Semaphore::new(MAX_THREADS)),
@@ -134,13 +133,13 @@ impl FileOps {
     }
 
     /// A separate registry with the same hook: operations that hang here take no thread from it.
-    pub(crate) fn sibling(&self) -> Self {
+    pub fn sibling(&self) -> Self {
         Self::new(self.0.hook.clone())
     }
 
     /// Runs an operation on a path. After the timeout it continues in the background, and its
     /// result is dropped.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         path: &Path,
         within: Duration,
@@ -150,7 +149,7 @@ impl FileOps {
     }
 
     /// Like [`run`](Self::run), but a result after the timeout goes to `late`.
-    pub(crate) async fn run_or_late<T: Send + 'static>(
+    pub async fn run_or_late<T: Send + 'static>(
         &self,
         path: &Path,
         within: Duration,
@@ -187,8 +186,7 @@ impl FileOps {
 
     /// Runs an operation on a path and blocks this thread meanwhile. For callers that are not
     /// async.
-    #[cfg(any(test, feature = "config-files", feature = "stdio"))]
-    pub(crate) fn run_blocking<T: Send + 'static>(
+    pub fn run_blocking<T: Send + 'static>(
         &self,
         path: &Path,
         within: Duration,
@@ -301,7 +299,7 @@ fn panicked() -> io::Error {
 
 /// Opens a file to read it. Anything but a regular file is rejected, without waiting for a pipe's
 /// writer.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+pub fn open_regular(path: &Path) -> io::Result<File> {
     let file = open_at_once(path)?;
     if !file.metadata()?.is_file() {
         let problem = "not a regular file; remove or move it";
@@ -330,7 +328,7 @@ fn open_at_once(path: &Path) -> io::Result<File> {
 }
 
 /// Reads a regular file of at most `most` bytes.
-pub(crate) fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut contents = Vec::new();
     let read = open_regular(path)?.take(most.saturating_add(1));
     { read }.read_to_end(&mut contents)?;

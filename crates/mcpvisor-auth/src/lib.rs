@@ -1,0 +1,32 @@
+//! OAuth credentials for MCP clients.
+//!
+//! This crate finds the authorization server of an MCP server, registers a client, runs grants,
+//! stores tokens, and refreshes them without losing one: one refresh per expired token, however many
+//! callers and processes see it. It knows no MCP messages, no runtime and no terminal. Requests go
+//! through the trait [`HttpClient`], which the embedding program implements.
+
+pub mod address;
+pub mod callback;
+pub mod challenge;
+pub mod client;
+pub mod config;
+pub mod discovery;
+pub mod error;
+pub mod grants;
+pub mod http_client;
+pub mod jwt;
+pub mod listener;
+pub mod login;
+pub mod metadata;
+pub mod pkce;
+pub mod record;
+pub mod registration;
+pub mod scopes;
+pub mod secret;
+pub mod store;
+pub mod token_endpoint;
+pub mod url;
+
+pub use error::AuthError;
+pub use http_client::HttpClient;
+pub use secret::Secret;

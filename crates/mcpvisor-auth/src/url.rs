@@ -1,0 +1,1 @@
+//! Arithmetic on URLs: origins, well-known locations, and which schemes are secure.

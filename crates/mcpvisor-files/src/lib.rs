@@ -1,0 +1,8 @@
+//! Small private files: replaced atomically, locked between processes, every operation with a
+//! timeout.
+//!
+//! What the files contain is left to their owners.
+
+pub mod file_ops;
+pub mod fingerprint;
+pub mod state_dir;
