@@ -1,5 +1,7 @@
 //! Why a credential could not be obtained.
 
+use std::time::Duration;
+
 use crate::http_client::HttpError;
 
 /// Why a credential could not be obtained.
@@ -11,6 +13,14 @@ pub enum AuthError {
     LoginNeeded {
         /// Why.
         reason: String,
+    },
+    /// A renewal failed a moment ago, and the next one is not due yet.
+    #[error("{reason}; next attempt in {} s", .retry_in.as_secs().max(1))]
+    Unavailable {
+        /// Why it failed.
+        reason: String,
+        /// When the next attempt is allowed.
+        retry_in: Duration,
     },
     /// The config or the server's metadata cannot be used; retrying does not help.
     #[error("{0}")]

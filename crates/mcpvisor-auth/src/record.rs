@@ -124,6 +124,9 @@ pub struct Rejection {
     pub at: u64,
     /// The error of the issuer, without secrets.
     pub reason: String,
+    /// The issuer does not know the client any more: the next login registers again.
+    #[serde(default)]
+    pub client_unknown: bool,
 }
 
 /// Seconds since 1970.
