@@ -24,6 +24,9 @@ pub mod registration;
 pub mod scopes;
 pub mod secret;
 pub mod store;
+#[cfg(test)]
+mod test_http;
+mod text;
 pub mod token_endpoint;
 pub mod url;
 
