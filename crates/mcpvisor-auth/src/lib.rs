@@ -12,6 +12,8 @@ pub mod client;
 pub mod config;
 pub mod discovery;
 pub mod error;
+#[cfg(test)]
+mod fuzz;
 pub mod grants;
 pub mod http_client;
 pub mod jwt;
