@@ -1,7 +1,7 @@
 //! The challenges in `WWW-Authenticate`.
 //!
-//! The header is untrusted. The parser accepts what servers send in practice (unquoted URLs, missing
-//! commas, spaces around `=`), skips what it cannot read, and never fails.
+//! The header is untrusted. The parser accepts what servers send in practice (unquoted URLs,
+//! missing commas, spaces around `=`), skips what it cannot read, and never fails.
 
 use crate::text::{MAX_DESCRIPTION_CHARS, printable, scope_tokens};
 

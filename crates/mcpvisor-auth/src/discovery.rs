@@ -4,8 +4,6 @@
 //! the metadata of the issuer must name that issuer, and requests go only where the server itself
 //! could be. Registration and grants are for other modules.
 
-use std::net::IpAddr;
-
 use http::Uri;
 
 use crate::address::AddressPolicy;
@@ -15,8 +13,8 @@ use crate::error::AuthError;
 use crate::http_client::HttpClient;
 use crate::metadata::fetch::get_first;
 use crate::metadata::{AuthorizationServer, ProtectedResource};
-use crate::text::printable;
-use crate::url::{self, MAX_URL_BYTES};
+use crate::text::shown_url;
+use crate::url;
 
 /// What discovery found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +58,7 @@ pub async fn discover(
         None => origin_as_issuer(http, &server_url, exception, addresses).await?,
     };
     check_grant(&server, &config.grant)?;
+    check_browser_target(&server, addresses)?;
     Ok(Discovered {
         resource,
         server,
@@ -79,7 +78,7 @@ pub async fn authorization_server(
     let server = server.ok_or_else(|| {
         AuthError::Invalid(format!(
             "{} has no metadata at its well-known locations; check auth.issuer",
-            printable(issuer, MAX_URL_BYTES)
+            shown_url(issuer)
         ))
     })?;
     server.check_issuer(issuer, exception)?;
@@ -91,11 +90,10 @@ async fn server_addresses(
     http: &dyn HttpClient,
     server_url: &Uri,
 ) -> Result<AddressPolicy, AuthError> {
-    let host = server_url.host().unwrap_or_default();
-    let literal = host.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(address) = literal.parse::<IpAddr>() {
+    if let Some(address) = url::ip_literal(server_url) {
         return Ok(AddressPolicy::for_server(&[address]));
     }
+    let host = server_url.host().unwrap_or_default();
     let addresses = http.resolve(host).await;
     let addresses = addresses.map_err(|error| AuthError::Http {
         request: format!("look-up of {host}"),
@@ -136,8 +134,8 @@ fn issuer(
     match &config.issuer {
         Some(issuer) if listed.is_empty() || listed.contains(issuer) => Ok(Some(issuer.clone())),
         Some(_) => Err(AuthError::Invalid(format!(
-            "the server does not name the configured issuer; it names {}; correct auth.issuer",
-            printable(&listed.join(", "), MAX_URL_BYTES)
+            "the server does not name the configured issuer but {}; correct auth.issuer",
+            shown_list(listed)
         ))),
         None => match listed.first() {
             Some(first) => Ok(Some(first.clone())),
@@ -154,8 +152,11 @@ async fn find_authorization_server(
     issuer: &str,
     addresses: AddressPolicy,
 ) -> Result<Option<AuthorizationServer>, AuthError> {
-    let issuer_url = url::parse_secure(issuer)
-        .map_err(|error| AuthError::Invalid(format!("cannot use the issuer: {error}")))?;
+    let issuer_url = url::parse_secure(issuer).map_err(|error| {
+        AuthError::Invalid(format!(
+            "cannot use the named issuer: {error}; ask the operator of the server"
+        ))
+    })?;
     let urls = url::issuer_metadata_urls(&issuer_url);
     match get_first(http, &urls, addresses).await? {
         Some(document) => {
@@ -192,6 +193,30 @@ fn check_grant(server: &AuthorizationServer, grant: &Grant) -> Result<(), AuthEr
         Grant::DeviceCode => server.check_device_code(),
         Grant::ClientCredentials | Grant::JwtBearer { .. } | Grant::Enterprise(_) => Ok(()),
     }
+}
+
+/// A browser opens the authorization endpoint, so no dialer checks its address. An address in the
+/// URL itself is checked here: metadata must not send a person into the private network either.
+fn check_browser_target(
+    server: &AuthorizationServer,
+    addresses: AddressPolicy,
+) -> Result<(), AuthError> {
+    let endpoint = server.authorization_endpoint.as_deref();
+    let parsed = endpoint.and_then(|endpoint| url::parse_secure(endpoint).ok());
+    match parsed.as_ref().and_then(url::literal_address) {
+        Some(address) if !addresses.permits(address) => Err(AuthError::Invalid(format!(
+            "the authorization endpoint of {} is at {address}, which is not allowed for this \
+             server",
+            shown_url(&server.issuer)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The first issuers of a list, for messages.
+fn shown_list(issuers: &[String]) -> String {
+    let shown: Vec<_> = issuers.iter().take(3).map(|text| shown_url(text)).collect();
+    shown.join(", ")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::error::AuthError;
-use crate::text::{printable, scope_tokens};
+use crate::text::{scope_tokens, shown_url};
 use crate::url;
 
 pub(crate) mod fetch;
@@ -21,9 +21,6 @@ const MAX_ENTRY_BYTES: usize = 2048;
 
 /// Authorization servers of a resource.
 const MAX_AUTHORIZATION_SERVERS: usize = 32;
-
-/// Characters of an identifier in an error.
-const MAX_SHOWN_CHARS: usize = 200;
 
 /// The metadata of an authorization server (RFC 8414, OpenID Connect Discovery), validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,8 +126,8 @@ impl AuthorizationServer {
         Err(AuthError::Invalid(format!(
             "the metadata of {} names another issuer, {}; if that is right, set \
              auth.issuerException to it",
-            shown(expected),
-            shown(&self.issuer),
+            shown_url(expected),
+            shown_url(&self.issuer),
         )))
     }
 
@@ -160,7 +157,7 @@ impl AuthorizationServer {
     fn unsupported(&self, problem: &str) -> AuthError {
         AuthError::Invalid(format!(
             "cannot log in at {}: {problem}; ask its operator",
-            shown(&self.issuer)
+            shown_url(&self.issuer)
         ))
     }
 }
@@ -179,11 +176,11 @@ impl ProtectedResource {
         if !covers {
             return Err(AuthError::Invalid(format!(
                 "{source} is about another resource, {}, not {}; check the URL of the server",
-                shown(&raw.resource),
+                shown_url(&raw.resource),
                 url::without_query(server),
             )));
         }
-        let servers = raw.authorization_servers.unwrap_or_default();
+        let servers = list("authorization_servers", raw.authorization_servers, source)?;
         if servers.len() > MAX_AUTHORIZATION_SERVERS {
             return Err(invalid(source, "authorization_servers is too long"));
         }
@@ -260,11 +257,6 @@ fn scopes(scopes: Option<Vec<String>>, source: &str) -> Result<Option<Vec<String
 
 fn invalid(source: &str, problem: &str) -> AuthError {
     AuthError::Invalid(format!("the metadata at {source} is invalid: {problem}"))
-}
-
-fn shown(identifier: &str) -> String {
-    let without_query = identifier.split('?').next().unwrap_or_default();
-    printable(without_query, MAX_SHOWN_CHARS)
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@
 pub(crate) const MAX_DESCRIPTION_CHARS: usize = 200;
 
 /// Scopes of one list; further ones are dropped.
-pub(crate) const MAX_SCOPES: usize = 500;
+pub(crate) const MAX_SCOPES: usize = 1000;
+
+/// Characters of a URL in an error.
+const MAX_URL_CHARS: usize = 200;
 
 /// Bytes of one scope; a longer one is dropped.
 const MAX_SCOPE_BYTES: usize = 512;
@@ -17,6 +20,12 @@ pub(crate) fn printable(text: &str, max: usize) -> String {
         .filter(|c| !c.is_control() && !is_format_mark(*c))
         .take(max)
         .collect()
+}
+
+/// An identifier that is a URL, for messages: printable, bounded, without query.
+pub(crate) fn shown_url(identifier: &str) -> String {
+    let without_query = identifier.split('?').next().unwrap_or_default();
+    printable(without_query, MAX_URL_CHARS)
 }
 
 /// The valid scopes (RFC 6749, 3.3) without duplicates, in order.
@@ -57,13 +66,20 @@ mod tests {
     }
 
     #[test]
+    fn a_shown_url_is_printable_and_has_no_query() {
+        let text = "https://h/\x1b[2Ja?code=canary";
+        assert_eq!(shown_url(text), "https://h/[2Ja");
+        assert_eq!(shown_url(&"u".repeat(500)).len(), MAX_URL_CHARS);
+    }
+
+    #[test]
     fn scopes_are_valid_distinct_and_bounded() {
         assert_eq!(
             scope_tokens(["b", "a", "b", "", "x y", "q\"", "\\", "\u{e9}"]),
             ["b", "a"]
         );
         assert_eq!(scope_tokens(["a".repeat(513).as_str()]), [""; 0]);
-        let many: Vec<_> = (0..1000).map(|n| n.to_string()).collect();
+        let many: Vec<_> = (0..=MAX_SCOPES).map(|n| n.to_string()).collect();
         assert_eq!(
             scope_tokens(many.iter().map(String::as_str)).len(),
             MAX_SCOPES

@@ -1,6 +1,6 @@
 //! Arithmetic on URLs: origins, well-known locations, and which schemes are secure.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::Uri;
 
@@ -73,6 +73,20 @@ pub fn is_loopback_host(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host.parse().is_ok_and(|ip: Ipv4Addr| ip.is_loopback())
         || ipv6_literal(host).is_some_and(|ip| ip.is_loopback())
+}
+
+/// The address, if the host is one.
+pub fn ip_literal(url: &Uri) -> Option<IpAddr> {
+    let host = url.host()?;
+    let v6 = || ipv6_literal(host).map(IpAddr::V6);
+    host.parse().ok().map(IpAddr::V4).or_else(v6)
+}
+
+/// The address that the host is without name resolution: a literal one, or that of `localhost`.
+pub fn literal_address(url: &Uri) -> Option<IpAddr> {
+    let is_local = is_loopback_host(url.host()?);
+    let localhost = is_local.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    ip_literal(url).or(localhost)
 }
 
 /// The port, also where the URL leaves it out.

@@ -88,8 +88,8 @@ impl<'v> Cursor<'v> {
         }
     }
 
-    /// A quoted string or, leniently, everything up to a comma or space. `None` if the closing quote
-    /// is missing: such a value is incomplete.
+    /// A quoted string or, leniently, everything up to a comma or space. `None` if the closing
+    /// quote is missing: such a value is incomplete.
     fn parameter_value(&mut self) -> Option<Vec<u8>> {
         if self.take_byte(b'"') {
             self.quoted()

@@ -137,7 +137,7 @@ fn an_unterminated_value_is_dropped() {
 
 #[test]
 fn stray_bytes_are_skipped() {
-    let challenge = parse("; \"scope=evil\" ,, @ Bearer ; , scope=\"a\" \u{e9}");
+    let challenge = parse("; \"Bearer scope=evil \" ,, @ Bearer ; , scope=\"a\" \u{e9}");
     assert_eq!(challenge.scopes, scopes(&["a"]));
 }
 

@@ -305,6 +305,25 @@ async fn a_refused_address_ends_discovery() {
 }
 
 #[tokio::test]
+async fn a_browser_is_not_sent_into_the_private_network() {
+    for target in [
+        "http://127.0.0.1:8080/x",
+        "http://localhost:8080/x",
+        "https://192.168.1.1/x",
+        "https://[fe80::1]/x",
+    ] {
+        let mut document = issuer_document(ISSUER);
+        document["authorization_endpoint"] = json!(target);
+        let http = usual().json(ISSUER_METADATA, document);
+        let text = message(&http, &config()).await;
+        assert!(text.contains("authorization endpoint"), "{text}");
+        let near = http.addresses(&["127.0.0.1"]);
+        let permitted = !target.contains("fe80");
+        assert_eq!(run(&near, &config()).await.is_ok(), permitted, "{target}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_on_plain_http_gets_no_tokens() {
     for url in ["http://h/mcp", "http://10.0.0.1/mcp", "ftp://h/", "h"] {
         let http = ScriptedHttp::new();

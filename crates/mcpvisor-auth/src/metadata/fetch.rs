@@ -51,8 +51,11 @@ async fn get(
     text: &str,
     addresses: AddressPolicy,
 ) -> Result<Option<Document>, AuthError> {
-    let refused = |error| AuthError::Invalid(format!("cannot use a metadata URL: {error}"));
-    let mut url = url::parse_secure(text).map_err(refused)?;
+    let mut url = url::parse_secure(text).map_err(|error| {
+        AuthError::Invalid(format!(
+            "the server names a metadata URL that cannot be used: {error}; ask its operator"
+        ))
+    })?;
     for _ in 0..=MAX_REDIRECTS {
         let source = url::without_query(&url);
         let response = send_get(http, &url, &source, addresses).await?;
@@ -122,7 +125,6 @@ fn json_object(body: &[u8], source: &str) -> Result<Map<String, Value>, AuthErro
             error: HttpError::TooLarge(MAX_RESPONSE_BYTES),
         });
     }
-    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     serde_json::from_slice(body)
         .map_err(|_| AuthError::Invalid(format!("{source} returned no JSON object")))
 }

@@ -99,6 +99,17 @@ fn the_origin_is_lower_case_and_omits_the_default_port() {
 }
 
 #[test]
+fn literal_addresses_need_no_resolver() {
+    let ip = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+    assert_eq!(ip_literal(&url("https://10.0.0.1:8/")), ip("10.0.0.1"));
+    assert_eq!(ip_literal(&url("https://[fe80::1]/")), ip("fe80::1"));
+    assert_eq!(ip_literal(&url("http://localhost/")), None);
+    assert_eq!(literal_address(&url("http://localhost/")), ip("127.0.0.1"));
+    assert_eq!(literal_address(&url("https://[::1]/")), ip("::1"));
+    assert_eq!(literal_address(&url("https://h/")), None);
+}
+
+#[test]
 fn messages_omit_the_query() {
     assert_eq!(without_query(&url("https://h/a?code=x")), "https://h/a");
 }
