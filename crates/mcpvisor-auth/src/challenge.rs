@@ -1,4 +1,20 @@
 //! The challenges in `WWW-Authenticate`.
+//!
+//! The header is untrusted. The parser accepts what servers send in practice (unquoted URLs,
+//! missing commas, spaces around `=`), skips what it cannot read, and never fails.
+
+use crate::text::{MAX_DESCRIPTION_CHARS, printable, scope_tokens};
+
+mod parser;
+
+/// Values of the header that are read; further ones are ignored.
+const MAX_VALUES: usize = 16;
+
+/// Bytes of one value that are read.
+const MAX_VALUE_BYTES: usize = 16 * 1024;
+
+/// Characters of an error code.
+const MAX_ERROR_CHARS: usize = 64;
 
 /// What a 401 or 403 says about the authorization that is needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,13 +31,60 @@ pub struct Challenge {
 }
 
 impl Challenge {
-    /// Reads the `Bearer` challenge among all values of the header; empty if there is none.
-    pub fn parse<'v>(_values: impl IntoIterator<Item = &'v str>) -> Self {
-        todo!()
+    /// Reads the `Bearer` challenge among all values of the header; empty if there is none. Without
+    /// `Bearer` a `DPoP` challenge counts. Of several the first parameter of a name wins.
+    pub fn parse<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
+        let mut bearer = None;
+        let mut dpop = None;
+        for value in values.into_iter().take(MAX_VALUES) {
+            let bytes = value.as_bytes();
+            let bytes = bytes.get(..MAX_VALUE_BYTES).unwrap_or(bytes);
+            parser::read(bytes, &mut |item| {
+                let scheme = item.scheme();
+                let target = if scheme.eq_ignore_ascii_case(b"bearer") {
+                    &mut bearer
+                } else if scheme.eq_ignore_ascii_case(b"dpop") {
+                    &mut dpop
+                } else {
+                    return;
+                };
+                let challenge = target.get_or_insert_with(Self::default);
+                if let parser::Item::Parameter { name, value, .. } = item {
+                    challenge.add(name, &String::from_utf8_lossy(&value));
+                }
+            });
+        }
+        bearer.or(dpop).unwrap_or_default()
     }
 
     /// Whether more scopes are needed (a 403 with `insufficient_scope`).
     pub fn needs_step_up(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
+
+    /// Adds a parameter, unless there is one of this name.
+    fn add(&mut self, name: &[u8], value: &str) {
+        match name.to_ascii_lowercase().as_slice() {
+            b"resource_metadata" => set_first(&mut self.resource_metadata, value.trim()),
+            b"error" => set_first(&mut self.error, &printable(value, MAX_ERROR_CHARS)),
+            b"error_description" => set_first(
+                &mut self.error_description,
+                &printable(value, MAX_DESCRIPTION_CHARS),
+            ),
+            b"scope" if self.scopes.is_none() => {
+                let scopes = scope_tokens(value.split_ascii_whitespace());
+                self.scopes = Some(scopes).filter(|scopes| !scopes.is_empty());
+            }
+            _ => {}
+        }
+    }
 }
+
+fn set_first(slot: &mut Option<String>, value: &str) {
+    if slot.is_none() && !value.is_empty() {
+        *slot = Some(value.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests;

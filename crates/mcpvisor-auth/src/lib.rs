@@ -13,6 +13,8 @@ pub mod config;
 pub mod credential;
 pub mod discovery;
 pub mod error;
+#[cfg(test)]
+mod fuzz;
 pub mod grants;
 pub mod http_client;
 pub mod jwt;
@@ -26,6 +28,9 @@ pub mod renewal;
 pub mod scopes;
 pub mod secret;
 pub mod store;
+#[cfg(test)]
+mod test_http;
+mod text;
 pub mod token_endpoint;
 pub mod url;
 
