@@ -44,13 +44,13 @@ impl AddressPolicy {
 enum Kind {
     /// Reachable from everywhere.
     Public,
-    /// Of one network: private use, and benchmarking, which local proxies hand out for every name.
+    /// Of one network: private use, unique-local, carrier-grade NAT (which virtual networks use), and
+    /// benchmarking (which local proxies hand out for every name).
     Private,
     /// This machine.
     Loopback,
-    /// Link-local, shared (carrier-grade NAT), unique-local, multicast, reserved, documentation, and
-    /// IPv6 addresses that wrap an IPv4 one. Clouds serve the credentials of a machine at addresses
-    /// of the first three.
+    /// Link-local, multicast, reserved, documentation, IPv6 addresses that wrap an IPv4 one, and the
+    /// addresses where clouds serve the credentials of a machine.
     Forbidden,
 }
 
@@ -65,11 +65,13 @@ impl Kind {
     fn of_v4(address: Ipv4Addr) -> Self {
         match address.octets() {
             [127, ..] => Self::Loopback,
+            // Serves credentials in a cloud, amid carrier-grade NAT.
+            [100, 100, 100, 200] => Self::Forbidden,
+            [100, 64..=127, ..] => Self::Private,
             [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [198, 18..=19, ..] => Self::Private,
-            // This network; carrier-grade NAT; link-local; protocol assignments; documentation; the
+            // This network; link-local; protocol assignments; documentation; the
             // 6to4 relay; multicast, reserved, broadcast.
             [0, ..]
-            | [100, 64..=127, ..]
             | [169, 254, ..]
             | [192, 0, 0 | 2, _]
             | [192, 88, 99, _]
@@ -86,8 +88,24 @@ impl Kind {
             // Teredo, documentation, 6to4.
             [0x2001, 0 | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0x0fff, ..] => Self::Forbidden,
             [0x2000..=0x3fff, ..] => Self::Public,
-            // Unspecified, IPv4-mapped and -compatible, NAT64, discard, unique-local, link-local,
-            // site-local, multicast and everything unassigned.
+            // NAT64: a network without IPv4 reaches IPv4 hosts so.
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                let octets = [high.to_be_bytes(), low.to_be_bytes()].concat();
+                let [a, b, c, d] = octets[..] else {
+                    return Self::Forbidden;
+                };
+                match Self::of_v4(Ipv4Addr::new(a, b, c, d)) {
+                    Self::Public => Self::Public,
+                    Self::Private | Self::Loopback | Self::Forbidden => Self::Forbidden,
+                }
+            }
+            // Serve credentials in clouds, amid unique-local addresses.
+            [0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254] | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254] => {
+                Self::Forbidden
+            }
+            [0xfc00..=0xfdff, ..] => Self::Private,
+            // Unspecified, IPv4-mapped and -compatible, discard, link-local, site-local, multicast
+            // and everything unassigned.
             _ => Self::Forbidden,
         }
     }
@@ -130,6 +148,7 @@ mod tests {
             "223.255.255.255",
             "2606:4700::1111",
             "2001:4860:4860::8888",
+            "64:ff9b::1.1.1.1",
         ] {
             assert_eq!(permitted(text), [true, true, true], "{text}");
         }
@@ -144,6 +163,10 @@ mod tests {
             "192.168.1.1",
             "198.18.0.1",
             "198.19.255.255",
+            "100.64.0.1",
+            "100.127.255.255",
+            "fc00::1",
+            "fd12:3456::1",
         ] {
             assert_eq!(permitted(text), [false, true, true], "{text}");
         }
@@ -163,9 +186,7 @@ mod tests {
             "0.1.2.3",
             "169.254.0.1",
             "169.254.169.254",
-            "100.64.0.1",
             "100.100.100.200",
-            "100.127.255.255",
             "192.0.0.192",
             "192.0.2.1",
             "192.88.99.1",
@@ -182,7 +203,6 @@ mod tests {
             "::ffff:127.0.0.1",
             "::ffff:10.0.0.1",
             "::ffff:169.254.169.254",
-            "64:ff9b::1.1.1.1",
             "64:ff9b::169.254.169.254",
             "64:ff9b::10.0.0.1",
             "64:ff9b::127.0.0.1",
@@ -194,9 +214,8 @@ mod tests {
             "2002:0101:0101::1",
             "3fff::1",
             "4000::1",
-            "fc00::1",
             "fd00:ec2::254",
-            "fd12:3456::1",
+            "fd20:ce::254",
             "fe80::1",
             "fec0::1",
             "ff02::1",
