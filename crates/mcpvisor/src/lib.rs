@@ -9,6 +9,15 @@ compile_error!(
     "the `stdio` feature of mcpvisor needs a Unix system: its children are led by process groups and signals; build with `default-features = false` and without `stdio`"
 );
 
+#[cfg_attr(
+    not(all(feature = "stdio", feature = "http")),
+    allow(
+        dead_code,
+        unused_mut,
+        unused_variables,
+        reason = "parts are for one kind of transport only"
+    )
+)]
 pub mod config;
 pub mod for_model;
 
