@@ -35,6 +35,7 @@ mod fuzz;
 )]
 mod link;
 mod log_limit;
+mod mutex;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "servers in this process have no secrets")

@@ -90,7 +90,7 @@ impl ServerCatalog {
     }
 
     /// Whether both offer the same items, ignoring staleness.
-    pub(super) fn offers_same(&self, other: &Self) -> bool {
+    pub(crate) fn offers_same(&self, other: &Self) -> bool {
         same(&self.tools, &other.tools)
             && same(&self.prompts, &other.prompts)
             && same(&self.resources, &other.resources)

@@ -160,22 +160,29 @@ fn is_unknown_method(code: ErrorCode) -> bool {
     code == ErrorCode::METHOD_NOT_FOUND
 }
 
-fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
+pub(crate) fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
     let params = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-    macro_rules! request {
-        ($variant:ident) => {
-            ClientRequest::$variant($variant {
-                method: Default::default(),
-                params,
-                extensions: Default::default(),
-            })
-        };
-    }
     match list {
-        ListKind::Tools => request!(ListToolsRequest),
-        ListKind::Prompts => request!(ListPromptsRequest),
-        ListKind::Resources => request!(ListResourcesRequest),
-        ListKind::Templates => request!(ListResourceTemplatesRequest),
+        ListKind::Tools => ListToolsRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
+        ListKind::Prompts => ListPromptsRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
+        ListKind::Resources => ListResourcesRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
+        ListKind::Templates => ListResourceTemplatesRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
     }
 }
 

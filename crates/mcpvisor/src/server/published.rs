@@ -29,7 +29,7 @@ pub(crate) struct Published {
     /// From the handshake of the last connection that came up.
     peer_info: ArcSwapOption<ServerPeerInfo>,
     catalog: ArcSwap<ServerCatalog>,
-    catalog_changed: ChangeSignal,
+    pub(crate) catalog_changed: ChangeSignal,
     /// The catalog of the fleet, which includes this one.
     fleet: Arc<CatalogMerger>,
 }
@@ -133,11 +133,6 @@ impl Published {
 
     pub(crate) fn catalog(&self) -> Arc<ServerCatalog> {
         self.catalog.load_full()
-    }
-
-    /// The signal that wakes readers when this server's catalog changes.
-    pub(crate) fn catalog_changed(&self) -> &ChangeSignal {
-        &self.catalog_changed
     }
 
     /// Publishes the end of a server: no catalog, no calls, disabled.

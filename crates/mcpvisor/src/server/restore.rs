@@ -3,7 +3,7 @@
 //! The requests are sent one by one, alongside the calls. A caller's request for the same setting
 //! is more recent than the stored one, so a setting that was not restored by then is skipped.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mcpvisor_core::Generation;
 use rmcp::model::{
@@ -14,6 +14,7 @@ use super::actor::ServerState;
 use super::internal_requests;
 use super::restart_state::SessionSettings;
 use crate::connection::{InternalRequestSender, SentRequest};
+use crate::mutex::lock;
 
 /// The restore of the last connection that came up.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl PendingRestore {
         &self,
         connection: &'a InternalRequestSender,
     ) -> Option<(String, SentRequest<'a>)> {
-        let mut settings = self.settings();
+        let mut settings = lock(&self.0);
         let request = next_request(&mut settings)?;
         let method = request.method().to_owned();
         Some((method, connection.send(request)?))
@@ -43,19 +44,15 @@ impl PendingRestore {
     /// Skips the setting that a caller's request replaces.
     fn skip(&self, request: &ClientRequest) {
         match request {
-            ClientRequest::SetLevelRequest(_) => self.settings().log_level = None,
+            ClientRequest::SetLevelRequest(_) => lock(&self.0).log_level = None,
             ClientRequest::SubscribeRequest(request) => {
-                self.settings().subscriptions.remove(&request.params.uri);
+                lock(&self.0).subscriptions.remove(&request.params.uri);
             }
             ClientRequest::UnsubscribeRequest(request) => {
-                self.settings().subscriptions.remove(&request.params.uri);
+                lock(&self.0).subscriptions.remove(&request.params.uri);
             }
             _ => {}
         }
-    }
-
-    fn settings(&self) -> MutexGuard<'_, SessionSettings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
 use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName};
@@ -28,6 +28,7 @@ use crate::fleet::host::Host;
 use crate::link::StderrRing;
 use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
+use crate::mutex::lock;
 use crate::state::catalog_cache::CatalogCache;
 use crate::state::era_cache::EraWriteQueue;
 use crate::state::pins::PinStore;
@@ -157,8 +158,7 @@ impl ServerSlot {
     }
 
     pub(crate) fn restart_state(&self) -> MutexGuard<'_, RestartState> {
-        let state = self.restart_state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.restart_state)
     }
 
     pub(crate) fn generation(&self) -> Generation {

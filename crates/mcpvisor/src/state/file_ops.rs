@@ -11,10 +11,12 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::mutex::lock;
 
 /// Timeout of a read.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(2);
@@ -101,13 +103,9 @@ fn still_hung(path: &Path, after: Duration) -> io::Error {
 }
 
 impl PathLock {
-    fn running(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// For how long the running operation has hung, if it has.
     fn hung_for(&self) -> Option<Duration> {
-        let (since, within) = (*self.running())?;
+        let (since, within) = (*lock(&self.running))?;
         Some(since.elapsed()).filter(|it| *it > within)
     }
 }
@@ -243,7 +241,7 @@ impl FileOps {
     }
 
     fn paths(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<PathLock>>> {
-        self.0.paths.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.paths)
     }
 
     fn spawn(
@@ -254,7 +252,7 @@ impl FileOps {
         permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
         work: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        *path_lock.running() = Some((Instant::now(), within));
+        *lock(&path_lock.running) = Some((Instant::now(), within));
         let running = RunningOperation {
             ops: self.clone(),
             path: path.to_owned(),
@@ -286,7 +284,7 @@ struct RunningOperation {
 
 impl Drop for RunningOperation {
     fn drop(&mut self) {
-        *self.path_lock.running() = None;
+        *lock(&self.path_lock.running) = None;
         let mut paths = self.ops.paths();
         // The map's reference and this one: no other operation waits for the path.
         if Arc::strong_count(&self.path_lock) == 2 {

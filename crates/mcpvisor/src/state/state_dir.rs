@@ -8,9 +8,10 @@ use std::fs::{self, DirEntry, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::mutex::lock;
 use crate::state::file_ops::{FileOps, read_regular};
 
 /// Size limit of a state file; a larger one is rejected.
@@ -109,7 +110,7 @@ impl StateDir {
 
     /// Removes stale temporary files from a folder, once.
     fn remove_stale_temps(&self, folder: &Path) {
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut swept = lock(&self.swept);
         if !swept.insert(folder.to_owned()) {
             return;
         }

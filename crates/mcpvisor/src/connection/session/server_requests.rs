@@ -161,7 +161,7 @@ mod tests {
         let host = Host::new("test", "1", callbacks, None, Default::default());
         let transport = Transport::channel(|_| async {});
         let config = ServerConfig::new("a", transport).unwrap();
-        let events = Arc::new(EventBus::new());
+        let events = Arc::new(EventBus::default());
         let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
         let mut requests = ServerRequests::new(&Arc::new(slot), Generation::NONE);
         for number in 0..100 {
