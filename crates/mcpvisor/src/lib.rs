@@ -35,6 +35,7 @@ mod fuzz;
 )]
 mod link;
 mod log_limit;
+mod message_timer;
 mod mutex;
 #[cfg_attr(
     not(feature = "stdio"),

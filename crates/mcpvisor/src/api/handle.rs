@@ -77,7 +77,7 @@ impl ServerHandle {
     /// # }
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.slot.published.peer_info()
+        self.slot.published.peer_info.load_full()
     }
 
     /// Subscribes to the server's status. Its call counts are those of the last status change;
@@ -143,7 +143,7 @@ impl ServerHandle {
     /// Reports that a connection is broken. Ignored if a newer connection is live, so reports of
     /// several callers cause one reconnect.
     pub fn report_broken(&self, generation: Generation) {
-        self.slot.send(ServerMessage::ReportBroken { generation });
+        self.slot.send(ServerMessage::ReportBroken(generation));
     }
 
     /// Makes the server's actor panic. For tests of crash isolation.

@@ -99,7 +99,7 @@ async fn decided(slot: &ServerSlot) {
     if slot.is_gone() {
         return;
     }
-    let mut readiness = slot.published.subscribe_readiness();
+    let mut readiness = slot.published.readiness.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
     let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
 }
@@ -341,20 +341,17 @@ impl Runtime {
 
     /// Enables a server. A permanently failed server is tried again.
     pub async fn enable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), |reply| ServerMessage::Enable { reply })
-            .await
+        self.control(name.as_ref(), ServerMessage::Enable).await
     }
 
     /// Disables a server: calls in flight may finish, then it is closed. Returns when it is closed.
     pub async fn disable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), |reply| ServerMessage::Disable { reply })
-            .await
+        self.control(name.as_ref(), ServerMessage::Disable).await
     }
 
     /// Replaces a server's connection. Calls in flight may finish first.
     pub async fn reconnect(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), |reply| ServerMessage::Reconnect { reply })
-            .await
+        self.control(name.as_ref(), ServerMessage::Reconnect).await
     }
 
     pub(crate) async fn control<T>(
@@ -443,11 +440,12 @@ impl Runtime {
         check_drivers(&config)?;
         let slot = ServerSlot::new(
             config,
+            self.lifeline.host.next_instance(),
             Arc::clone(&self.lifeline.host),
             Arc::clone(&self.lifeline.events),
             Arc::clone(&self.lifeline.catalogs),
         );
-        let slot = Arc::new(slot.added_at_run_time());
+        let slot = Arc::new(slot);
         load_cached_catalogs(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await

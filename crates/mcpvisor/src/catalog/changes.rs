@@ -108,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog::CatalogMerger;
+    use crate::catalog::{CatalogMerger, ServerCatalog};
 
     fn name(name: &str) -> ServerName {
         ServerName::new(name).unwrap()

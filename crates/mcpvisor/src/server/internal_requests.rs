@@ -1,4 +1,4 @@
-//! The runtime's own requests: listings with all their pages, checks, restored session settings.
+//! The runtime's own requests: listings with all their pages, and checks.
 //!
 //! Each runs as a task and reports to the actor with a message. None keeps the connection open:
 //! they end with it.
@@ -6,10 +6,9 @@
 mod weight;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::machine::{Fault, MAX_FAULT_MESSAGE, truncate_text};
+use mcpvisor_core::machine::Fault;
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
@@ -20,10 +19,7 @@ use rmcp::model::{
 
 use crate::catalog::ListItems;
 use crate::connection::{InternalFailure, InternalReply, InternalRequestSender};
-use crate::log_limit::log_limited;
 use crate::server::message::{FetchFailure, ServerMessage};
-use crate::server::restore::PendingRestore;
-use crate::server::slot::ServerSlot;
 
 /// Memory of all pages of one listing, in bytes, as estimated by `weight`.
 const MAX_LISTING: usize = 128 * 1024 * 1024;
@@ -218,29 +214,5 @@ fn append(list: &mut ListItems, page: ServerResult) -> Result<Option<String>, Fe
         _ => Err(FetchFailure::Failed(
             "the answer is not a list of this kind".to_owned(),
         )),
-    }
-}
-
-/// Restores subscriptions and the log level on a new connection, one by one. A setting that the
-/// server refuses is logged, and tried again on the next connection.
-pub(crate) async fn restore(
-    connection: InternalRequestSender,
-    slot: Arc<ServerSlot>,
-    pending: Arc<PendingRestore>,
-) {
-    let limit = slot.config().settings.timeouts.listing;
-    while let Some((method, sent)) = pending.send_next(&connection) {
-        match tokio::time::timeout(limit, sent.reply()).await {
-            Ok(Some(Ok(_))) => {}
-            Ok(None) => return,
-            Ok(Some(Err(problem))) => {
-                let mut problem = slot.redact(format!("{problem:?}")).into_owned();
-                truncate_text(&mut problem, MAX_FAULT_MESSAGE);
-                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "cannot restore a session setting");
-            }
-            Err(_) => {
-                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring a session setting");
-            }
-        }
     }
 }

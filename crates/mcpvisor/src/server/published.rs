@@ -8,26 +8,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mcpvisor_core::{ServerInstance, ServerName, StateName};
+use mcpvisor_core::{ServerName, StateName};
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::watch;
 
 use crate::api::error::Obstacle;
 use crate::api::status::ServerStatus;
 use crate::catalog::{CatalogMerger, ChangeSignal, ServerCatalog};
-use crate::config::ServerConfig;
 
 /// The published snapshots of one server.
 #[derive(Debug)]
 pub(crate) struct Published {
     name: ServerName,
     status: watch::Sender<ServerStatus>,
-    readiness: watch::Sender<Readiness>,
+    pub(crate) readiness: watch::Sender<Readiness>,
     /// The calls in flight and queued, which change without a new status.
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
     /// From the handshake of the last connection that came up.
-    peer_info: ArcSwapOption<ServerPeerInfo>,
+    pub(crate) peer_info: ArcSwapOption<ServerPeerInfo>,
     catalog: ArcSwap<ServerCatalog>,
     pub(crate) catalog_changed: ChangeSignal,
     /// The catalog of the fleet, which includes this one.
@@ -76,10 +75,6 @@ impl Published {
         }
     }
 
-    pub(super) fn set_instance(&self, instance: u32) {
-        self.status.send_modify(|status| status.instance = instance);
-    }
-
     /// Publishes a status. Readiness changes rarely, so it has a separate channel: tasks that wait
     /// for the server are not woken by every status.
     pub(crate) fn publish_status(&self, status: ServerStatus) {
@@ -107,21 +102,9 @@ impl Published {
         self.status.subscribe()
     }
 
-    pub(crate) fn subscribe_readiness(&self) -> watch::Receiver<Readiness> {
-        self.readiness.subscribe()
-    }
-
     pub(super) fn set_call_counts(&self, in_flight: usize, waiting: usize) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         self.waiting.store(waiting, Ordering::Relaxed);
-    }
-
-    pub(super) fn set_peer_info(&self, info: Arc<ServerPeerInfo>) {
-        self.peer_info.store(Some(info));
-    }
-
-    pub(crate) fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.peer_info.load_full()
     }
 
     /// Publishes a catalog, alone and in that of the fleet.
@@ -164,19 +147,5 @@ impl Published {
             },
             stderr: fault.and_then(|fault| fault.stderr.clone()),
         })
-    }
-}
-
-/// The status of a server whose actor has not started.
-pub(super) fn initial_status(
-    id: &ServerInstance,
-    config: &ServerConfig,
-    state: StateName,
-) -> ServerStatus {
-    ServerStatus {
-        instance: id.instance,
-        attempts_limit: config.settings.budget.attempts,
-        required: config.required,
-        ..ServerStatus::initial(id.server.clone(), state, config.transport.label())
     }
 }

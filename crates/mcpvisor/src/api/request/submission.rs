@@ -108,7 +108,7 @@ pub(super) async fn check_arguments(
 
 /// Waits until the server cannot become ready unless a person acts.
 async fn until_unavailable(slot: &ServerSlot) {
-    let mut readiness = slot.published.subscribe_readiness();
+    let mut readiness = slot.published.readiness.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
     let _ = readiness.wait_for(|it| *it == Readiness::Hopeless).await;
 }
@@ -179,7 +179,6 @@ struct CancelGuard<'a> {
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
         // Without an actor there is nothing to cancel.
-        let call = self.call;
-        self.slot.send(ServerMessage::CallerGone { call });
+        self.slot.send(ServerMessage::CallerGone(self.call));
     }
 }

@@ -305,7 +305,10 @@ mod tests {
     fn the_spellings_of_editors_are_expanded() {
         assert_eq!(expand("${env:HOME}/a").unwrap(), "/home/ada/a");
         assert_eq!(expand("${userHome}").unwrap(), "/home/ada");
-        let bare = Variables::new(&lookup).with_bare();
+        let bare = Variables {
+            bare: true,
+            ..Variables::new(&lookup)
+        };
         let bare = |text| bare.expand(text).unwrap().text;
         assert_eq!(bare("a {env:HOME} ${env:HOME}"), "a /home/ada /home/ada");
         assert_eq!(bare("{env:HOME"), "{env:HOME");

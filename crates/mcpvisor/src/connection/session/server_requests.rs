@@ -162,7 +162,7 @@ mod tests {
         let transport = Transport::channel(|_| async {});
         let config = ServerConfig::new("a", transport).unwrap();
         let events = Arc::new(EventBus::default());
-        let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
+        let slot = ServerSlot::new(config, 0, Arc::new(host), events, Arc::default());
         let mut requests = ServerRequests::new(&Arc::new(slot), Generation::NONE);
         for number in 0..100 {
             let id = RequestId::Number(number);

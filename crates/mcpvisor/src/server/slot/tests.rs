@@ -26,7 +26,7 @@ async fn a_change_during_a_write_is_written_too() {
     let host = Host::new("test", "1", Callbacks::new(), state, Default::default());
     let config = ServerConfig::new("a", Transport::channel(|_| async {})).unwrap();
     let events = Arc::new(EventBus::default());
-    let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
+    let slot = ServerSlot::new(config, 0, Arc::new(host), events, Arc::default());
     let slot = Arc::new(slot);
     let list = |uri: &str| {
         let resources = [Resource::new(uri, "r")].into();
