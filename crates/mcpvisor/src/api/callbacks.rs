@@ -19,9 +19,7 @@ use mcpvisor_core::{Generation, ServerName};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientCapabilities, CreateMessageRequestParams, CreateMessageResult, CustomNotification,
-    ElicitResult, ElicitationCapability, FormElicitationCapability,
-    LoggingMessageNotificationParam, Root, RootsCapabilities, SamplingCapability,
-    UrlElicitationCapability,
+    ElicitResult, ElicitationCapability, LoggingMessageNotificationParam, Root,
 };
 use tokio::sync::Semaphore;
 
@@ -224,21 +222,12 @@ impl Callbacks {
     /// The capabilities that are advertised to servers.
     pub(crate) fn capabilities(&self) -> ClientCapabilities {
         let mut capabilities = ClientCapabilities::default();
-        capabilities.sampling = self
-            .sampling
-            .as_ref()
-            .map(|_| SamplingCapability::default());
-        capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
+        capabilities.sampling = self.sampling.is_some().then(Default::default);
+        capabilities.roots = self.roots.is_some().then(Default::default);
         if self.form.is_some() || self.url.is_some() {
             let mut elicitation = ElicitationCapability::new();
-            elicitation.form = self
-                .form
-                .as_ref()
-                .map(|_| FormElicitationCapability::default());
-            elicitation.url = self
-                .url
-                .as_ref()
-                .map(|_| UrlElicitationCapability::default());
+            elicitation.form = self.form.is_some().then(Default::default);
+            elicitation.url = self.url.is_some().then(Default::default);
             capabilities.elicitation = Some(elicitation);
         }
         capabilities

@@ -59,7 +59,7 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 /// shutdown in the background; [`Runtime::downgrade`] gives a weak reference.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    lifeline: Arc<Lifeline>,
+    pub(crate) lifeline: Arc<Lifeline>,
 }
 
 /// Shared by all handles of a runtime. Dropping the last one starts the shutdown.
@@ -67,8 +67,8 @@ pub struct Runtime {
 pub(crate) struct Lifeline {
     pub(crate) registry: Arc<ServerRegistry>,
     supervisor: ActorRef<SupervisorMessage>,
-    events: Arc<EventBus>,
-    host: Arc<Host>,
+    pub(crate) events: Arc<EventBus>,
+    pub(crate) host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
     next_client: AtomicU32,
     /// Locked during a reload, so that there is one at a time.
@@ -108,8 +108,7 @@ async fn decided(slot: &ServerSlot) {
 async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
     let mut status = slot.published.subscribe_status();
     let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
-    let decided = timeout_at(due, decided).await;
-    match decided {
+    match timeout_at(due, decided).await {
         Ok(Ok(status)) => status.clone(),
         Ok(Err(_)) | Err(_) => slot.published.status(),
     }
@@ -159,20 +158,6 @@ impl Runtime {
         Ok(self.handle(self.slot(name.as_ref())?, ClientId::DEFAULT, None, None))
     }
 
-    #[cfg(feature = "config-files")]
-    pub(crate) fn emit(&self, kind: crate::api::events::EventKind) {
-        self.lifeline.events.emit_of_fleet(kind);
-    }
-
-    #[cfg(feature = "config-files")]
-    pub(crate) fn file_ops(&self) -> &crate::state::file_ops::FileOps {
-        &self.lifeline.host.ops
-    }
-
-    pub(crate) fn lifeline(&self) -> &Lifeline {
-        &self.lifeline
-    }
-
     pub(crate) fn handle(
         &self,
         slot: Arc<ServerSlot>,
@@ -197,6 +182,10 @@ impl Runtime {
         })
     }
 
+    fn slots(&self) -> Vec<Arc<ServerSlot>> {
+        self.lifeline.registry.load().values().cloned().collect()
+    }
+
     /// The names of all servers, in order.
     pub fn servers(&self) -> Vec<ServerName> {
         self.lifeline.registry.load().keys().cloned().collect()
@@ -204,11 +193,8 @@ impl Runtime {
 
     /// The current status of every server, ordered by name. Never waits.
     pub fn status(&self) -> Vec<ServerStatus> {
-        let servers = self.lifeline.registry.load();
-        servers
-            .values()
-            .map(|slot| slot.published.status())
-            .collect()
+        let slots = self.slots();
+        slots.iter().map(|slot| slot.published.status()).collect()
     }
 
     /// The catalog of the whole fleet, with the last good lists of each server. Never waits.
@@ -267,7 +253,7 @@ impl Runtime {
     /// It waits for the retries of a failing server until the timeout; [`settled`](Self::settled)
     /// does not.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
-        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let slots = self.slots();
         let any_required = slots.iter().any(|slot| slot.config().required);
         let wanted: Vec<_> = slots
             .into_iter()
@@ -326,7 +312,7 @@ impl Runtime {
     /// # }
     /// ```
     pub async fn settled(&self, timeout: Duration) -> Vec<ServerStatus> {
-        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let slots = self.slots();
         let due = Instant::now() + timeout.min(MAX_SHUTDOWN);
         let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
         // The current status, unless it has no verdict any more.
@@ -386,12 +372,8 @@ impl Runtime {
     /// The tools of a server that are held back until a person approves them, with their
     /// differences from the approved definitions.
     pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
-        Ok(self
-            .slot(server.as_ref())?
-            .published
-            .catalog()
-            .held
-            .to_vec())
+        let slot = self.slot(server.as_ref())?;
+        Ok(slot.published.catalog().held.to_vec())
     }
 
     /// Approves one held tool, or all of them, as [`held`](Self::held) shows them now. Returns the
@@ -422,9 +404,7 @@ impl Runtime {
 
     fn interrupted(&self, name: &ServerName) -> ControlError {
         match self.slot(name.as_str()) {
-            Ok(slot) if matches!(&*slot.mailbox.borrow(), Mailbox::Gone) => {
-                ControlError::RuntimeGone
-            }
+            Ok(slot) if slot.is_gone() => ControlError::RuntimeGone,
             Ok(_) | Err(_) => ControlError::Interrupted(name.clone()),
         }
     }
@@ -496,7 +476,7 @@ impl Runtime {
     /// shrinks every step in proportion; time that the drain does not use is left to the later
     /// steps.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
-        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let slots = self.slots();
         let due = Instant::now() + limit.min(MAX_SHUTDOWN);
         let (reply, answer) = oneshot::channel();
         let message = SupervisorMessage::Shutdown {
@@ -522,9 +502,7 @@ impl Runtime {
     /// Makes the supervisor panic. For tests of the handles.
     #[doc(hidden)]
     pub fn crash_supervisor(&self) {
-        let _ = self
-            .lifeline
-            .supervisor
-            .send_message(SupervisorMessage::Crash);
+        let supervisor = &self.lifeline.supervisor;
+        let _ = supervisor.send_message(SupervisorMessage::Crash);
     }
 }

@@ -8,9 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::file::ConfigError;
-use super::source::CONFIG_OPS;
+use super::source::run_on;
 use super::{Config, ConfigSource};
-use crate::state::file_ops::READ_TIMEOUT;
 
 /// File names in the working folder, in order of precedence.
 const IN_WORKING_FOLDER: [&str; 3] = ["mcpvisor.json", "mcpvisor.toml", ".mcp.json"];
@@ -53,23 +52,15 @@ impl FoundConfig {
     /// Whether the path exists, even as a dangling link: an unreadable config is an error, and must
     /// not be skipped in favour of another.
     pub fn exists(&self) -> bool {
-        let path = self.path.clone();
-        let look = move || path.symlink_metadata();
-        let looked = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
+        let looked = run_on(&self.path, |path| path.symlink_metadata());
         looked.map_or_else(|it| it.kind() == io::ErrorKind::TimedOut, |_| true)
     }
 
     /// Reads the file. A pipe or a device is an error: it has to be given explicitly.
     pub fn read(&self) -> Result<ConfigSource, ConfigError> {
-        let failed = |source| ConfigError::Read {
-            path: self.path.clone(),
-            source,
-        };
-        let path = self.path.clone();
-        let look = move || path.metadata();
-        let there = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
-        let there = there.map_err(failed)?;
-        if !there.is_file() {
+        let failed = ConfigError::reading(&self.path);
+        let there = run_on(&self.path, |path| path.metadata());
+        if !there.map_err(&failed)?.is_file() {
             let problem = "not a file; remove it, or name another config";
             return Err(failed(io::Error::other(problem)));
         }
@@ -139,8 +130,7 @@ fn same(one: &Path, other: &Path) -> bool {
             true => PathBuf::from("."),
             false => path.to_owned(),
         };
-        let owned = path.clone();
-        CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, move || owned.canonicalize())
+        run_on(&path, |path| path.canonicalize())
     };
     matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }

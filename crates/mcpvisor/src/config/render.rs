@@ -39,22 +39,16 @@ impl ConfigError {
     /// The error with its source line, without colours. Possible secrets are `***`, and characters
     /// that a terminal would interpret are `\u{fffd}`.
     pub fn render(&self) -> String {
-        render(
-            &Renderer::plain(),
-            Level::ERROR,
-            &self.to_string(),
-            self.location(),
-        )
+        self.render_by(&Renderer::plain())
     }
 
     /// Like [`render`](Self::render), with colours for a terminal.
     pub fn render_colored(&self) -> String {
-        render(
-            &Renderer::styled(),
-            Level::ERROR,
-            &self.to_string(),
-            self.location(),
-        )
+        self.render_by(&Renderer::styled())
+    }
+
+    fn render_by(&self, renderer: &Renderer) -> String {
+        render(renderer, Level::ERROR, &self.to_string(), self.location())
     }
 }
 

@@ -179,7 +179,7 @@ impl Runtime {
             .filter_map(|problem| problem.server.as_deref())
             .collect();
         // One reload at a time.
-        let mut reloading = self.lifeline().reloading.lock().await;
+        let mut reloading = self.lifeline.reloading.lock().await;
         let governed = self.govern(&mut reloading, connects);
         let mut steps = Vec::new();
         wanted.extend(self.disabled_entries(&problems));

@@ -74,9 +74,11 @@ impl ServerState {
                 self.draft.mark_changed();
             }
             Effect::Stop => {
-                let closed = self
-                    .close_problem()
-                    .map_or(CloseOutcome::Clean, CloseOutcome::Problem);
+                let fault = self.machine.last_fault();
+                let problem = fault.filter(|fault| fault.class == FaultClass::Close);
+                let closed = problem.map_or(CloseOutcome::Clean, |fault| {
+                    CloseOutcome::Problem(fault.message.clone())
+                });
                 self.slot.restart_state().closed = Some(closed);
                 self.myself.stop(None);
             }
@@ -210,13 +212,6 @@ impl ServerState {
             retry_in,
         };
         self.draft.emit(generation, failed);
-    }
-
-    fn close_problem(&self) -> Option<String> {
-        self.machine
-            .last_fault()
-            .filter(|fault| fault.class == FaultClass::Close)
-            .map(|fault| fault.message.clone())
     }
 }
 

@@ -96,12 +96,8 @@ impl CatalogCache {
     pub(crate) fn read(&self, transport: &str) -> Option<ServerCatalog> {
         let folder = self.folder.as_ref()?;
         let file = self.file();
-        let cached = match folder.read(&file) {
-            Ok(contents) => {
-                serde_json::from_slice::<CacheFile>(&contents?).map_err(io::Error::from)
-            }
-            Err(problem) => Err(problem),
-        };
+        let contents = folder.read(&file).transpose()?;
+        let cached = contents.and_then(|it| Ok(serde_json::from_slice::<CacheFile>(&it)?));
         let cached = match cached {
             Ok(cached) => cached,
             Err(problem) => {

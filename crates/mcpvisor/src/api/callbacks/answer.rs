@@ -53,26 +53,13 @@ impl Callbacks {
                 Ok(async move { callback(ask).await.map($result) }.boxed())
             }};
         }
+        let mode = || self.unsupported_mode();
         match params {
             Question::Sampling(params) => call!(self.sampling, *params, not_offered, |result| {
                 ClientResult::CreateMessageResult(Box::new(result))
             }),
-            Question::Form(form) => {
-                call!(
-                    self.form,
-                    form,
-                    || self.unsupported_mode(),
-                    ClientResult::ElicitResult
-                )
-            }
-            Question::Url(url) => {
-                call!(
-                    self.url,
-                    url,
-                    || self.unsupported_mode(),
-                    ClientResult::ElicitResult
-                )
-            }
+            Question::Form(form) => call!(self.form, form, mode, ClientResult::ElicitResult),
+            Question::Url(url) => call!(self.url, url, mode, ClientResult::ElicitResult),
             Question::Roots => call!(self.roots, (), not_offered, |roots| {
                 ClientResult::ListRootsResult(ListRootsResult::new(roots))
             }),
