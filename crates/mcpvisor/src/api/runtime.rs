@@ -30,7 +30,7 @@ use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, U
 use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
 use crate::api::request::Request;
-use crate::api::status::{ServerStatus, Verdict};
+use crate::api::status::{Readiness, ServerStatus};
 use crate::catalog::{CatalogChanges, CatalogMerger, ClientView, FleetCatalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
@@ -39,7 +39,7 @@ use crate::fleet::{
     SupervisorMessage,
 };
 use crate::server::message::ServerMessage;
-use crate::server::published::Readiness;
+use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state::pins::HeldTool;
 
@@ -99,15 +99,17 @@ async fn decided(slot: &ServerSlot) {
     if slot.is_gone() {
         return;
     }
-    let mut readiness = slot.published.readiness.subscribe();
+    let mut availability = slot.published.availability.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
-    let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
+    let _ = availability
+        .wait_for(|it| *it != Availability::Pending)
+        .await;
 }
 
-/// The status of a server once it has a verdict, or at the deadline.
-async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
+/// The status of a server once it has settled, or at the deadline.
+async fn settled(slot: &ServerSlot, due: Instant) -> ServerStatus {
     let mut status = slot.published.subscribe_status();
-    let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
+    let decided = status.wait_for(|status| status.readiness() != Readiness::Pending);
     match timeout_at(due, decided).await {
         Ok(Ok(status)) => status.clone(),
         Ok(Err(_)) | Err(_) => slot.published.status(),
@@ -257,13 +259,9 @@ impl Runtime {
         let any_required = slots.iter().any(|slot| slot.config().required);
         let wanted: Vec<_> = slots
             .into_iter()
-            .filter(|slot| {
-                let config = slot.config();
-                if any_required {
-                    config.required
-                } else {
-                    config.enabled
-                }
+            .filter(|slot| match any_required {
+                true => slot.config().required,
+                false => slot.config().enabled,
             })
             .collect();
         let all = join_all(wanted.iter().map(|slot| decided(slot)));
@@ -296,16 +294,16 @@ impl Runtime {
     }
 
     /// Waits until every server is connected and listed, has failed, or is disabled. Returns the
-    /// status of each, ordered by name, with its [`ServerStatus::verdict`]: [`Verdict::Pending`] if
+    /// status of each, ordered by name, with its [`ServerStatus::readiness`]: [`Readiness::Pending`] if
     /// it had none before the timeout.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) {
     /// use std::time::Duration;
-    /// use mcpvisor::Verdict;
+    /// use mcpvisor::Readiness;
     ///
     /// for status in runtime.settled(Duration::from_secs(10)).await {
-    ///     if status.verdict() == Verdict::Failed {
+    ///     if status.readiness() == Readiness::Failed {
     ///         println!("{}: {:?} {:?}", status.name, status.last_error, status.action);
     ///     }
     /// }
@@ -314,13 +312,13 @@ impl Runtime {
     pub async fn settled(&self, timeout: Duration) -> Vec<ServerStatus> {
         let slots = self.slots();
         let due = Instant::now() + timeout.min(MAX_SHUTDOWN);
-        let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
-        // The current status, unless it has no verdict any more.
+        let first = join_all(slots.iter().map(|slot| settled(slot, due))).await;
+        // The current status, unless it is pending again.
         let newest = slots.iter().map(|slot| slot.published.status()).zip(first);
         newest
-            .map(|(now, then)| match now.verdict() {
-                Verdict::Pending => then,
-                Verdict::Ready | Verdict::Failed | Verdict::Disabled => now,
+            .map(|(now, then)| match now.readiness() {
+                Readiness::Pending => then,
+                Readiness::Ready | Readiness::Failed | Readiness::Disabled => now,
             })
             .collect()
     }

@@ -23,11 +23,11 @@ const OUR_FOLDER: &str = "mcpvisor";
 /// The kind of folder in which a config was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum ConfigFolder {
     /// The working folder, whose files may be untrusted.
-    WorkingFolder,
+    Working,
     /// The user's own config folder.
-    UserFolder,
+    User,
 }
 
 /// A candidate for the config file.
@@ -37,15 +37,15 @@ pub struct FoundConfig {
     /// The file.
     pub path: PathBuf,
     /// The kind of folder it is in.
-    pub place: Place,
+    pub folder: ConfigFolder,
 }
 
 impl FoundConfig {
     /// Whether a person must trust it before its commands may run.
     pub fn needs_trust(&self) -> bool {
-        match self.place {
-            Place::WorkingFolder => true,
-            Place::UserFolder => false,
+        match self.folder {
+            ConfigFolder::Working => true,
+            ConfigFolder::User => false,
         }
     }
 
@@ -103,22 +103,22 @@ impl UserFolders {
 }
 
 /// All candidates for the config file in order of precedence, whether they exist or not.
-pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
-    let found = |folder: &Path, name: &str, place| FoundConfig {
-        path: folder.join(name),
-        place,
+pub fn candidates(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
+    let found = |path: &Path, name: &str, folder| FoundConfig {
+        path: path.join(name),
+        folder,
     };
-    let place = match user.config.as_deref() {
-        Some(own) if same(working_folder, own) => Place::UserFolder,
-        _ => Place::WorkingFolder,
+    let folder = match user.config.as_deref() {
+        Some(own) if same(working_folder, own) => ConfigFolder::User,
+        _ => ConfigFolder::Working,
     };
     let here = IN_WORKING_FOLDER
         .iter()
-        .map(|name| found(working_folder, name, place));
-    let own = user.config.iter().flat_map(|folder| {
+        .map(|name| found(working_folder, name, folder));
+    let own = user.config.iter().flat_map(|path| {
         IN_USER_FOLDER
             .iter()
-            .map(move |name| found(folder, name, Place::UserFolder))
+            .map(move |name| found(path, name, ConfigFolder::User))
     });
     here.chain(own).collect()
 }
@@ -141,8 +141,8 @@ impl Config {
     /// file; [`FoundConfig::needs_trust`] tells whether a person must trust it before its commands
     /// may run.
     pub fn find(working_folder: impl AsRef<Path>) -> Option<FoundConfig> {
-        let places = places(working_folder.as_ref(), &UserFolders::of_environment());
-        places.into_iter().find(FoundConfig::exists)
+        let candidates = candidates(working_folder.as_ref(), &UserFolders::of_environment());
+        candidates.into_iter().find(FoundConfig::exists)
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn first(working_folder: &Path, user: &UserFolders) -> Option<FoundConfig> {
-        places(working_folder, user)
+        candidates(working_folder, user)
             .into_iter()
             .find(FoundConfig::exists)
     }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn every_place_is_named_in_the_order_in_which_it_counts() {
         let user = folders(&[("HOME", "/home/ada")]);
-        let named = places(Path::new("/srv"), &user);
+        let named = candidates(Path::new("/srv"), &user);
         let named: Vec<_> = named
             .iter()
             .map(|place| place.path.to_str().unwrap())

@@ -32,7 +32,7 @@ pub use file::{
 pub use fleet_config::Config;
 pub use location::Location;
 #[cfg(feature = "config-files")]
-pub use lookup::{FoundConfig, Place, UserFolders, places};
+pub use lookup::{ConfigFolder, FoundConfig, UserFolders, candidates};
 pub use problem::{ConfigProblem, Severity};
 #[cfg(feature = "config-files")]
 pub use review::{Fact, Review, ReviewedServer};

@@ -28,8 +28,8 @@ impl ConfigProblem {
 
     fn render_by(&self, renderer: &Renderer) -> String {
         let level = match self.severity {
-            Severity::Warning | Severity::Off => Level::WARNING,
-            Severity::LeftOut => Level::ERROR,
+            Severity::Warning | Severity::Disabled => Level::WARNING,
+            Severity::Excluded => Level::ERROR,
         };
         render(renderer, level, &self.to_string(), self.location.as_ref())
     }

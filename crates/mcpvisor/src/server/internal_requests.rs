@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mcpvisor_core::machine::Fault;
 use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::settings::ListingSettings;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
 use rmcp::model::{
@@ -67,35 +68,32 @@ pub(crate) async fn fetch(
     list: ListKind,
     settings: ServerSettings,
 ) -> Result<(ListItems, Option<Duration>), FetchFailure> {
+    let refused = |problem| Err(FetchFailure::Refused(problem));
+    let failed = |problem| Err(FetchFailure::Failed(problem));
+    let timeout = settings.timeouts.listing;
+    let ListingSettings {
+        max_pages,
+        max_items,
+        ..
+    } = settings.listing;
     let mut items = ListItems::empty(list);
     let mut time_to_live = None;
     let mut cursor: Option<String> = None;
     let mut cursors = BTreeSet::new();
     let mut weight: usize = 0;
-    for _ in 0..settings.listing.max_pages {
+    for _ in 0..max_pages {
         let request = page_request(list, cursor.take());
         let answer = connection.request(request);
-        let page = match tokio::time::timeout(settings.timeouts.listing, answer).await {
+        let page = match tokio::time::timeout(timeout, answer).await {
             Ok(Some(Ok(page))) => page,
-            Ok(Some(Err(InternalFailure::Error(error)))) if is_unknown_method(error.code) => {
-                return Ok((items, None));
-            }
-            Ok(Some(Err(InternalFailure::Error(error)))) => {
-                return Err(FetchFailure::Refused(error.message.into_owned()));
-            }
-            Ok(Some(Err(InternalFailure::Unreadable(problem)))) => {
-                return Err(FetchFailure::Failed(problem));
-            }
-            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => {
-                return Err(FetchFailure::Failed(fault.message));
-            }
-            Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),
-            Err(_) => {
-                return Err(FetchFailure::Failed(format!(
-                    "no answer within {:?}",
-                    settings.timeouts.listing
-                )));
-            }
+            Ok(Some(Err(InternalFailure::Error(error)))) => match error.code {
+                ErrorCode::METHOD_NOT_FOUND => return Ok((items, None)),
+                _ => return refused(error.message.into_owned()),
+            },
+            Ok(Some(Err(InternalFailure::Unreadable(problem)))) => return failed(problem),
+            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => return failed(fault.message),
+            Ok(None) => return failed("the connection ended".to_owned()),
+            Err(_) => return failed(format!("no answer within {timeout:?}")),
         };
         time_to_live = shorter(time_to_live, page_time_to_live(&page));
         // A single page is bounded by the limit of one message, and need not be weighed.
@@ -103,31 +101,22 @@ pub(crate) async fn fetch(
             weight = weight.saturating_add(weight::weigh(&page));
         }
         if weight > MAX_LISTING {
-            return Err(FetchFailure::Refused(format!(
-                "more than {} MiB",
-                MAX_LISTING / 1024 / 1024
-            )));
+            return refused(format!("more than {} MiB", MAX_LISTING / 1024 / 1024));
         }
         let next = append(&mut items, page)?;
-        if items.len() > settings.listing.max_items {
-            return Err(FetchFailure::Refused(format!(
-                "more than {} items",
-                settings.listing.max_items
-            )));
+        if items.len() > max_items {
+            return refused(format!("more than {max_items} items"));
         }
         match next {
             None => return Ok((items, time_to_live)),
             // Cursors are opaque and an empty one is valid; a repeated one is a loop.
             Some(next) if !cursors.insert(next.clone()) => {
-                return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
+                return refused("a cursor that repeats".to_owned());
             }
             Some(next) => cursor = Some(next),
         }
     }
-    Err(FetchFailure::Refused(format!(
-        "more than {} pages",
-        settings.listing.max_pages
-    )))
+    refused(format!("more than {max_pages} pages"))
 }
 
 /// How long a page stays valid. Zero counts as unknown.
@@ -150,10 +139,6 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-fn is_unknown_method(code: ErrorCode) -> bool {
-    code == ErrorCode::METHOD_NOT_FOUND
 }
 
 pub(crate) fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {

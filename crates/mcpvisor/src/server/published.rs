@@ -21,7 +21,7 @@ use crate::catalog::{CatalogMerger, ChangeSignal, ServerCatalog};
 pub(crate) struct Published {
     name: ServerName,
     status: watch::Sender<ServerStatus>,
-    pub(crate) readiness: watch::Sender<Readiness>,
+    pub(crate) availability: watch::Sender<Availability>,
     /// The calls in flight and queued, which change without a new status.
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
@@ -35,20 +35,20 @@ pub(crate) struct Published {
 
 /// Whether a server can be used, for tasks that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub(crate) enum Availability {
     /// It may become ready.
     Pending,
     /// It can be used.
     Ready,
     /// It cannot be used until a person acts.
-    Hopeless,
+    Unavailable,
 }
 
-impl Readiness {
+impl Availability {
     fn of(status: &ServerStatus) -> Self {
         match status.state {
             _ if status.is_ready() => Self::Ready,
-            StateName::PermanentlyFailed | StateName::Disabled => Self::Hopeless,
+            StateName::PermanentlyFailed | StateName::Disabled => Self::Unavailable,
             // `disabling` may be followed by a connect: an `enable` waits for the close.
             StateName::Connecting
             | StateName::Connected
@@ -64,7 +64,7 @@ impl Published {
     pub(super) fn new(status: ServerStatus, fleet: Arc<CatalogMerger>) -> Self {
         Self {
             name: status.name.clone(),
-            readiness: watch::Sender::new(Readiness::of(&status)),
+            availability: watch::Sender::new(Availability::of(&status)),
             status: watch::Sender::new(status),
             in_flight: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -75,13 +75,13 @@ impl Published {
         }
     }
 
-    /// Publishes a status. Readiness changes rarely, so it has a separate channel: tasks that wait
+    /// Publishes a status. Availability changes rarely, so it has a separate channel: tasks that wait
     /// for the server are not woken by every status.
     pub(crate) fn publish_status(&self, status: ServerStatus) {
-        let readiness = Readiness::of(&status);
+        let availability = Availability::of(&status);
         self.status.send_replace(status);
-        self.readiness
-            .send_if_modified(|known| std::mem::replace(known, readiness) != readiness);
+        self.availability
+            .send_if_modified(|known| std::mem::replace(known, availability) != availability);
     }
 
     /// The status, with the call counts of this moment.

@@ -13,7 +13,7 @@ use crate::api::handle::ServerHandle;
 use crate::api::reply::{Failure, Reply};
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
-use crate::server::published::Readiness;
+use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
 
 impl Options {
@@ -108,9 +108,11 @@ pub(super) async fn check_arguments(
 
 /// Waits until the server cannot become ready unless a person acts.
 async fn until_unavailable(slot: &ServerSlot) {
-    let mut readiness = slot.published.readiness.subscribe();
+    let mut availability = slot.published.availability.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
-    let _ = readiness.wait_for(|it| *it == Readiness::Hopeless).await;
+    let _ = availability
+        .wait_for(|it| *it == Availability::Unavailable)
+        .await;
 }
 
 fn deadline_before_send() -> Failure {

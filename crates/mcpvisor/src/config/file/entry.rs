@@ -46,8 +46,8 @@ pub(super) fn read(
                 diagnostic.message += hint;
             }
             let severity = match is_off(entry, defaults) {
-                true => Severity::Off,
-                false => Severity::LeftOut,
+                true => Severity::Disabled,
+                false => Severity::Excluded,
             };
             (None, vec![problem(severity, diagnostic)])
         }
