@@ -9,6 +9,16 @@ compile_error!(
     "the `stdio` feature of mcpvisor needs a Unix system: its children are led by process groups and signals; build with `default-features = false` and without `stdio`"
 );
 
+#[cfg_attr(
+    not(all(feature = "stdio", feature = "http")),
+    allow(
+        dead_code,
+        unreachable_code,
+        unused_mut,
+        unused_variables,
+        reason = "parts are for one kind of transport only"
+    )
+)]
 pub mod config;
 pub mod for_model;
 
@@ -26,6 +36,8 @@ mod fuzz;
 )]
 mod link;
 mod log_limit;
+mod message_timer;
+mod mutex;
 #[cfg_attr(
     not(feature = "stdio"),
     allow(dead_code, reason = "servers in this process have no secrets")
@@ -59,7 +71,9 @@ pub use mcpvisor_core::{
 /// warning.
 pub use rmcp;
 
-pub use api::callbacks::{Ask, CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, OpenUrl};
+pub use api::callbacks::{
+    CALLBACK_DEADLINE, CALLBACKS_AT_ONCE, Callbacks, Form, Incoming, OpenUrl,
+};
 pub use api::client::{Client, ClientBuilder};
 pub use api::error::{
     ArgumentProblem, CallError, ControlError, MissingDriver, NotReady, NotSentReason,
@@ -69,7 +83,7 @@ pub use api::events::{EVENT_BUFFER, Event, EventKind, Events, EventsError};
 pub use api::handle::{ServerHandle, ToolHandle};
 pub use api::request::{FromResult, Request};
 pub use api::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-pub use api::status::{ListState, ServerStatus, Verdict};
+pub use api::status::{ListState, Readiness, ServerStatus};
 #[cfg(feature = "http")]
 pub use api::transport::HttpEndpoint;
 #[cfg(feature = "stdio")]

@@ -3,10 +3,12 @@
 //! Lines about states and connections are not limited here, because the reconnect budget limits
 //! them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tracing::Level;
+
+use crate::mutex::lock;
 
 /// Lines per burst.
 const BURST: u32 = 15;
@@ -36,8 +38,7 @@ impl LogLimit {
         } else {
             &self.debug_lines
         };
-        let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.admit(Instant::now())
+        lock(lines).admit(Instant::now())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Waiting for a fleet: what `ready` and `settled` wait for, and what they report.
 
-use mcpvisor::{StateName, Transport, Verdict};
+use mcpvisor::{Readiness, StateName, Transport};
 use mcpvisor_testkit::processes::Marker;
 use mcpvisor_testkit::scripted::{Behaviour, Script, ScriptedServer};
 use tokio::time::Instant;
@@ -82,9 +82,9 @@ async fn settled_waits_until_each_server_has_connected_or_failed() {
     let begun = Instant::now();
     let settled = runtime.settled(DEADLINE).await;
     assert_eq!(begun.elapsed(), secs(3));
-    let verdicts: Vec<_> = settled.iter().map(|status| status.verdict()).collect();
-    use Verdict::{Disabled, Failed, Ready};
-    assert_eq!(verdicts, [Failed, Failed, Disabled, Ready]);
+    let readiness: Vec<_> = settled.iter().map(|status| status.readiness()).collect();
+    use Readiness::{Disabled, Failed, Ready};
+    assert_eq!(readiness, [Failed, Failed, Disabled, Ready]);
     assert!(settled[0].last_error.is_some());
     assert!(settled[1].action.is_some());
 }
@@ -94,7 +94,7 @@ async fn settled_says_what_was_still_pending() {
     let slow = slow(25);
     let runtime = fleet([server("slow", slow.transport())]).await;
     let settled = runtime.settled(secs(2)).await;
-    assert_eq!(settled[0].verdict(), Verdict::Pending);
+    assert_eq!(settled[0].readiness(), Readiness::Pending);
     assert_eq!(settled[0].state, StateName::Connecting);
 }
 
@@ -110,5 +110,5 @@ async fn children_that_are_missing_hold_up_none_that_start() {
     assert_eq!(problem.servers.len(), 1, "{problem}");
     assert!(problem.to_string().contains("missing failed"), "{problem}");
     let ready = runtime.settled(DEADLINE).await;
-    assert_eq!(ready[1].verdict(), Verdict::Ready);
+    assert_eq!(ready[1].readiness(), Readiness::Ready);
 }

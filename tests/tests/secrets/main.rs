@@ -152,7 +152,7 @@ async fn run_fleet(evidence: &mut Evidence) {
 fn look_at_config(config: &Config, evidence: &mut Evidence) {
     evidence.debug("config", config);
     let left_out = config.problems.iter();
-    let left_out = left_out.filter(|problem| problem.severity == Severity::LeftOut);
+    let left_out = left_out.filter(|problem| problem.severity == Severity::Excluded);
     assert_eq!(left_out.count(), 7, "{:?}", config.problems);
     for problem in &config.problems {
         evidence.add("problem", format!("{problem} {problem:?}"));

@@ -115,7 +115,7 @@ fn without_pinned(mut config: Config) -> Config {
     let message = "\"pin\" needs a state folder for approved tools. Set HOME, XDG_STATE_HOME or \
                    MCPVISOR_STATE_DIR, or \"stateDir\" in the config.";
     let problem =
-        |server: ServerConfig| ConfigProblem::of(&server.name, Severity::LeftOut, message);
+        |server: ServerConfig| ConfigProblem::of(&server.name, Severity::Excluded, message);
     let problems = pinned.into_iter().map(problem);
     config.problems.extend(problems);
     config

@@ -81,7 +81,7 @@ impl Output {
 
     /// Prints a problem of a config with its line. With JSON an unusable entry is an error.
     pub(crate) fn problem(&self, problem: &ConfigProblem) {
-        if self.json && problem.severity == Severity::LeftOut {
+        if self.json && problem.severity == Severity::Excluded {
             let failure = Failure::unusable(problem);
             self.failure(&match &problem.server {
                 Some(server) => failure.with_server(server),

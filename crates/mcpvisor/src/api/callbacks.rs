@@ -19,9 +19,7 @@ use mcpvisor_core::{Generation, ServerName};
 use rmcp::ErrorData;
 use rmcp::model::{
     ClientCapabilities, CreateMessageRequestParams, CreateMessageResult, CustomNotification,
-    ElicitResult, ElicitationCapability, FormElicitationCapability,
-    LoggingMessageNotificationParam, Root, RootsCapabilities, SamplingCapability,
-    UrlElicitationCapability,
+    ElicitResult, ElicitationCapability, LoggingMessageNotificationParam, Root,
 };
 use tokio::sync::Semaphore;
 
@@ -38,7 +36,7 @@ pub const CALLBACK_DEADLINE: Duration = Duration::from_secs(300);
 /// A request or a notification of a server.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Ask<P> {
+pub struct Incoming<P> {
     /// The server that sent it.
     pub server: ServerName,
     /// The connection that it came on.
@@ -47,7 +45,7 @@ pub struct Ask<P> {
     pub params: P,
 }
 
-impl<P> Ask<P> {
+impl<P> Incoming<P> {
     pub(crate) fn new(server: ServerName, generation: Generation, params: P) -> Self {
         Self {
             server,
@@ -58,8 +56,8 @@ impl<P> Ask<P> {
 }
 
 type Answering<P, R> =
-    Arc<dyn Fn(Ask<P>) -> BoxFuture<'static, Result<R, ErrorData>> + Send + Sync>;
-type Listening<P> = Arc<dyn Fn(Ask<P>) -> BoxFuture<'static, ()> + Send + Sync>;
+    Arc<dyn Fn(Incoming<P>) -> BoxFuture<'static, Result<R, ErrorData>> + Send + Sync>;
+type Listening<P> = Arc<dyn Fn(Incoming<P>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// How the embedding program handles requests and notifications of servers.
 ///
@@ -84,12 +82,12 @@ type Listening<P> = Arc<dyn Fn(Ask<P>) -> BoxFuture<'static, ()> + Send + Sync>;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let callbacks = Callbacks::new()
-///     .elicitation_form(|ask| async move {
-///         println!("{} asks: {}", ask.server, ask.params.message);
-///         let content = ask.params.with_defaults(Default::default());
+///     .elicitation_form(|incoming| async move {
+///         println!("{} asks: {}", incoming.server, incoming.params.message);
+///         let content = incoming.params.with_defaults(Default::default());
 ///         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(content.into()))
 ///     })
-///     .logs(|ask| async move { println!("{}: {:?}", ask.server, ask.params.data) });
+///     .logs(|incoming| async move { println!("{}: {:?}", incoming.server, incoming.params.data) });
 /// let runtime = Runtime::builder().callbacks(callbacks).start().await?;
 /// # Ok(())
 /// # }
@@ -132,10 +130,10 @@ impl Callbacks {
     #[must_use]
     pub fn sampling<F, Fut>(mut self, callback: F) -> Self
     where
-        F: Fn(Ask<CreateMessageRequestParams>) -> Fut + Send + Sync + 'static,
+        F: Fn(Incoming<CreateMessageRequestParams>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<CreateMessageResult, ErrorData>> + Send + 'static,
     {
-        self.sampling = Some(Arc::new(move |ask| callback(ask).boxed()));
+        self.sampling = Some(Arc::new(move |incoming| callback(incoming).boxed()));
         self
     }
 
@@ -143,10 +141,10 @@ impl Callbacks {
     #[must_use]
     pub fn elicitation_form<F, Fut>(mut self, callback: F) -> Self
     where
-        F: Fn(Ask<Form>) -> Fut + Send + Sync + 'static,
+        F: Fn(Incoming<Form>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<ElicitResult, ErrorData>> + Send + 'static,
     {
-        self.form = Some(Arc::new(move |ask| callback(ask).boxed()));
+        self.form = Some(Arc::new(move |incoming| callback(incoming).boxed()));
         self
     }
 
@@ -154,10 +152,10 @@ impl Callbacks {
     #[must_use]
     pub fn elicitation_url<F, Fut>(mut self, callback: F) -> Self
     where
-        F: Fn(Ask<OpenUrl>) -> Fut + Send + Sync + 'static,
+        F: Fn(Incoming<OpenUrl>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<ElicitResult, ErrorData>> + Send + 'static,
     {
-        self.url = Some(Arc::new(move |ask| callback(ask).boxed()));
+        self.url = Some(Arc::new(move |incoming| callback(incoming).boxed()));
         self
     }
 
@@ -166,10 +164,10 @@ impl Callbacks {
     #[must_use]
     pub fn roots<F, Fut>(mut self, callback: F) -> Self
     where
-        F: Fn(Ask<()>) -> Fut + Send + Sync + 'static,
+        F: Fn(Incoming<()>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<Vec<Root>, ErrorData>> + Send + 'static,
     {
-        self.roots = Some(Arc::new(move |ask| callback(ask).boxed()));
+        self.roots = Some(Arc::new(move |incoming| callback(incoming).boxed()));
         self
     }
 
@@ -178,10 +176,10 @@ impl Callbacks {
     #[must_use]
     pub fn logs<F, Fut>(mut self, callback: F) -> Self
     where
-        F: Fn(Ask<LoggingMessageNotificationParam>) -> Fut + Send + Sync + 'static,
+        F: Fn(Incoming<LoggingMessageNotificationParam>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.logs = Some(Arc::new(move |ask| callback(ask).boxed()));
+        self.logs = Some(Arc::new(move |incoming| callback(incoming).boxed()));
         self
     }
 
@@ -190,10 +188,10 @@ impl Callbacks {
     #[must_use]
     pub fn notifications<F, Fut>(mut self, callback: F) -> Self
     where
-        F: Fn(Ask<CustomNotification>) -> Fut + Send + Sync + 'static,
+        F: Fn(Incoming<CustomNotification>) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        self.notifications = Some(Arc::new(move |ask| callback(ask).boxed()));
+        self.notifications = Some(Arc::new(move |incoming| callback(incoming).boxed()));
         self
     }
 
@@ -224,21 +222,12 @@ impl Callbacks {
     /// The capabilities that are advertised to servers.
     pub(crate) fn capabilities(&self) -> ClientCapabilities {
         let mut capabilities = ClientCapabilities::default();
-        capabilities.sampling = self
-            .sampling
-            .as_ref()
-            .map(|_| SamplingCapability::default());
-        capabilities.roots = self.roots.as_ref().map(|_| RootsCapabilities::default());
+        capabilities.sampling = self.sampling.is_some().then(Default::default);
+        capabilities.roots = self.roots.is_some().then(Default::default);
         if self.form.is_some() || self.url.is_some() {
             let mut elicitation = ElicitationCapability::new();
-            elicitation.form = self
-                .form
-                .as_ref()
-                .map(|_| FormElicitationCapability::default());
-            elicitation.url = self
-                .url
-                .as_ref()
-                .map(|_| UrlElicitationCapability::default());
+            elicitation.form = self.form.is_some().then(Default::default);
+            elicitation.url = self.url.is_some().then(Default::default);
             capabilities.elicitation = Some(elicitation);
         }
         capabilities

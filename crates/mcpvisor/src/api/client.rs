@@ -62,7 +62,7 @@ impl ClientBuilder {
     /// Builds the client.
     pub fn build(self) -> Client {
         let view = (!self.filter.is_open()).then(|| {
-            let catalogs = &self.runtime.lifeline().catalogs;
+            let catalogs = &self.runtime.lifeline.catalogs;
             catalogs.view(self.filter)
         });
         Client {

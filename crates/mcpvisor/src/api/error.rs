@@ -5,12 +5,16 @@
 
 mod call;
 mod control;
-mod not_ready;
 mod request_context;
 mod start;
 
 pub use self::call::{ArgumentProblem, CallError, NotSentReason};
 pub use self::control::{ControlError, UnknownServer, UnknownTool};
-pub use self::not_ready::{NotReady, ServerNotReady};
 pub(crate) use self::request_context::{Obstacle, RequestContext};
-pub use self::start::{MissingDriver, StartError};
+pub use self::start::{MissingDriver, NotReady, ServerNotReady, StartError};
+
+/// Lists items in one text.
+pub(crate) fn join(items: &[impl ToString], separator: &str) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    items.join(separator)
+}

@@ -2,7 +2,7 @@
 //!
 //! A slow reader learns how many events it missed; it never slows the runtime down.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mcpvisor_core::machine::Fault;
@@ -12,6 +12,7 @@ use tokio::sync::broadcast;
 
 use crate::catalog::ListDiff;
 use crate::fleet::ServerChange;
+use crate::mutex::lock;
 
 /// Buffered events per reader; a reader that is further behind misses some.
 pub const EVENT_BUFFER: usize = 1_024;
@@ -159,24 +160,16 @@ struct Outlet {
 
 impl Default for EventBus {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl EventBus {
-    pub(crate) fn new() -> Self {
         Self(Mutex::new(Outlet {
             sender: Some(broadcast::channel(EVENT_BUFFER).0),
             version: 0,
         }))
     }
+}
 
-    fn outlet(&self) -> MutexGuard<'_, Outlet> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl EventBus {
     pub(crate) fn subscribe(&self) -> Events {
-        Events(match &self.outlet().sender {
+        Events(match &lock(&self.0).sender {
             Some(sender) => sender.subscribe(),
             // The sender is dropped at once, so the reader gets the end of the stream.
             None => broadcast::channel(1).1,
@@ -194,7 +187,7 @@ impl EventBus {
     }
 
     fn send(&self, server: Option<&ServerName>, generation: Generation, kind: EventKind) {
-        let mut outlet = self.outlet();
+        let mut outlet = lock(&self.0);
         outlet.version += 1;
         let version = outlet.version;
         if let Some(sender) = &outlet.sender
@@ -212,7 +205,7 @@ impl EventBus {
 
     /// Ends the stream. Readers get their buffered events first.
     pub(crate) fn close(&self) {
-        self.outlet().sender = None;
+        lock(&self.0).sender = None;
     }
 }
 
@@ -222,7 +215,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_is_told_how_many_events_it_missed() {
-        let bus = EventBus::new();
+        let bus = EventBus::default();
         let mut events = bus.subscribe();
         let server = ServerName::new("a").unwrap();
         for _ in 0..EVENT_BUFFER + 3 {
@@ -234,7 +227,7 @@ mod tests {
 
     #[tokio::test]
     async fn readers_get_what_is_left_and_then_the_end() {
-        let bus = EventBus::new();
+        let bus = EventBus::default();
         let mut events = bus.subscribe();
         let server = ServerName::new("a").unwrap();
         bus.emit(&server, Generation::NONE, EventKind::Added);
@@ -248,7 +241,7 @@ mod tests {
 
     #[test]
     fn versions_rise_one_by_one_whoever_emits() {
-        let bus = EventBus::new();
+        let bus = EventBus::default();
         let mut events = bus.subscribe();
         std::thread::scope(|scope| {
             for _ in 0..4 {

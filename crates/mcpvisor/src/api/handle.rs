@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use mcpvisor_core::{ClientId, Generation, ServerName, exposed_name};
+use mcpvisor_core::{ClientId, Generation, ListKind, ServerName, exposed_name};
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, CompleteRequest,
-    CompleteRequestParams, CompleteResult, GetPromptRequest, GetPromptRequestParams,
-    GetPromptResult, JsonObject, ListPromptsRequest, ListPromptsResult,
-    ListResourceTemplatesRequest, ListResourceTemplatesResult, ListResourcesRequest,
-    ListResourcesResult, ListToolsRequest, ListToolsResult, LoggingLevel, PaginatedRequestParams,
-    PingRequest, ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult,
+    CallToolRequest, CallToolRequestParams, CallToolResult, CompleteRequest, CompleteRequestParams,
+    CompleteResult, GetPromptRequest, GetPromptRequestParams, GetPromptResult, JsonObject,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    LoggingLevel, PingRequest, ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult,
     ServerPeerInfo, SetLevelRequest, SetLevelRequestParams, SubscribeRequest,
     SubscribeRequestParams, UnsubscribeRequest, UnsubscribeRequestParams,
 };
@@ -22,6 +20,7 @@ use crate::api::request::Request;
 use crate::api::runtime::Lifeline;
 use crate::api::status::ServerStatus;
 use crate::catalog::{CatalogChanges, ClientView, ServerCatalog};
+use crate::server::internal_requests::page_request;
 use crate::server::message::ServerMessage;
 use crate::server::slot::ServerSlot;
 
@@ -78,7 +77,7 @@ impl ServerHandle {
     /// # }
     /// ```
     pub fn info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.slot.published.peer_info()
+        self.slot.published.peer_info.load_full()
     }
 
     /// Subscribes to the server's status. Its call counts are those of the last status change;
@@ -91,23 +90,15 @@ impl ServerHandle {
     /// The last good catalog of the server, with the filters of its config and of the client
     /// applied. Never waits.
     pub fn catalog(&self) -> Arc<ServerCatalog> {
-        self.slot.refresh_expired_lists();
-        match &self.view {
-            Some(view) => view.server(self.name()),
-            None => self.slot.published.catalog(),
-        }
+        catalog(&self.slot, self.view.as_deref())
     }
 
     /// Subscribes to changes of the server's [`catalog`](Self::catalog).
     pub fn catalog_changes(&self) -> CatalogChanges<ServerCatalog> {
         let (slot, view) = (Arc::clone(&self.slot), self.view.clone());
-        CatalogChanges::of_server(self.slot.published.catalog_changed(), move || {
-            slot.refresh_expired_lists();
-            match &view {
-                Some(view) => view.server(slot.name()),
-                None => slot.published.catalog(),
-            }
-        })
+        let read = move || catalog(&slot, view.as_deref());
+        let changed = &self.slot.published.catalog_changed;
+        CatalogChanges::new(changed, read, ServerCatalog::offers_same)
     }
 
     /// The error for a call of this tool if a filter hides it, whether or not the server has the
@@ -152,7 +143,7 @@ impl ServerHandle {
     /// Reports that a connection is broken. Ignored if a newer connection is live, so reports of
     /// several callers cause one reconnect.
     pub fn report_broken(&self, generation: Generation) {
-        self.slot.send(ServerMessage::ReportBroken { generation });
+        self.slot.send(ServerMessage::ReportBroken(generation));
     }
 
     /// Makes the server's actor panic. For tests of crash isolation.
@@ -167,51 +158,38 @@ impl ServerHandle {
         name: impl Into<String>,
         arguments: impl Into<Value>,
     ) -> Request<CallToolResult> {
-        let params = CallToolRequestParams::new(name.into());
-        let request = match arguments.into() {
-            Value::Object(arguments) => Ok(params.with_arguments(arguments)),
-            Value::Null => Ok(params),
-            other => Err(format!(
-                "the arguments of a tool are an object, not {}; write {{\"name\": value}}",
-                kind(&other)
-            )),
-        };
-        let request =
-            request.map(|params| ClientRequest::CallToolRequest(CallToolRequest::new(params)));
-        Request::checked(self, "tools/call", request)
+        let mut params = CallToolRequestParams::new(name.into());
+        let arguments = object(arguments.into(), "tool");
+        let request = arguments.map(|arguments| {
+            params.arguments = arguments;
+            CallToolRequest::new(params).into()
+        });
+        let hint = |problem| format!("{problem}; write {{\"name\": value}}");
+        Request::checked(self, "tools/call", request.map_err(hint))
     }
 
     /// Lists one page of tools as the server returns it, without filters. `cursor` is the
     /// `next_cursor` of the previous page.
     pub fn list_tools(&self, cursor: Option<String>) -> Request<ListToolsResult> {
-        let request = ListToolsRequest {
-            method: Default::default(),
-            params: page(cursor),
-            extensions: Default::default(),
-        };
-        Request::new(self, "tools/list", ClientRequest::ListToolsRequest(request))
+        Request::new(self, "tools/list", page_request(ListKind::Tools, cursor))
     }
 
     /// Lists one page of prompts.
     pub fn list_prompts(&self, cursor: Option<String>) -> Request<ListPromptsResult> {
-        let request = ListPromptsRequest {
-            method: Default::default(),
-            params: page(cursor),
-            extensions: Default::default(),
-        };
-        let request = ClientRequest::ListPromptsRequest(request);
-        Request::new(self, "prompts/list", request)
+        Request::new(
+            self,
+            "prompts/list",
+            page_request(ListKind::Prompts, cursor),
+        )
     }
 
     /// Lists one page of resources.
     pub fn list_resources(&self, cursor: Option<String>) -> Request<ListResourcesResult> {
-        let request = ListResourcesRequest {
-            method: Default::default(),
-            params: page(cursor),
-            extensions: Default::default(),
-        };
-        let request = ClientRequest::ListResourcesRequest(request);
-        Request::new(self, "resources/list", request)
+        Request::new(
+            self,
+            "resources/list",
+            page_request(ListKind::Resources, cursor),
+        )
     }
 
     /// Lists one page of resource templates.
@@ -219,13 +197,11 @@ impl ServerHandle {
         &self,
         cursor: Option<String>,
     ) -> Request<ListResourceTemplatesResult> {
-        let request = ListResourceTemplatesRequest {
-            method: Default::default(),
-            params: page(cursor),
-            extensions: Default::default(),
-        };
-        let request = ClientRequest::ListResourceTemplatesRequest(request);
-        Request::new(self, "resources/templates/list", request)
+        Request::new(
+            self,
+            "resources/templates/list",
+            page_request(ListKind::Templates, cursor),
+        )
     }
 
     /// Gets a prompt. `arguments` is an object of strings, or null for none.
@@ -234,44 +210,35 @@ impl ServerHandle {
         name: impl Into<String>,
         arguments: impl Into<Value>,
     ) -> Request<GetPromptResult> {
-        let params = GetPromptRequestParams::new(name.into());
-        let request = match arguments.into() {
-            Value::Object(arguments) => Ok(params.with_arguments(arguments)),
-            Value::Null => Ok(params),
-            other => Err(format!(
-                "the arguments of a prompt are an object, not {}",
-                kind(&other)
-            )),
-        };
-        let request =
-            request.map(|params| ClientRequest::GetPromptRequest(GetPromptRequest::new(params)));
+        let mut params = GetPromptRequestParams::new(name.into());
+        let arguments = object(arguments.into(), "prompt");
+        let request = arguments.map(|arguments| {
+            params.arguments = arguments;
+            GetPromptRequest::new(params).into()
+        });
         Request::checked(self, "prompts/get", request)
     }
 
     /// Reads a resource.
     pub fn read_resource(&self, uri: impl Into<String>) -> Request<ReadResourceResult> {
         let request = ReadResourceRequest::new(ReadResourceRequestParams::new(uri.into()));
-        let request = ClientRequest::ReadResourceRequest(request);
         Request::new(self, "resources/read", request)
     }
 
     /// Completes an argument of a prompt or of a resource template.
     pub fn complete(&self, params: CompleteRequestParams) -> Request<CompleteResult> {
-        let request = ClientRequest::CompleteRequest(CompleteRequest::new(params));
-        Request::new(self, "completion/complete", request)
+        Request::new(self, "completion/complete", CompleteRequest::new(params))
     }
 
     /// Subscribes to changes of a resource. Restored on every new connection.
     pub fn subscribe(&self, uri: impl Into<String>) -> Request<()> {
         let request = SubscribeRequest::new(SubscribeRequestParams::new(uri.into()));
-        let request = ClientRequest::SubscribeRequest(request);
         Request::new(self, "resources/subscribe", request)
     }
 
     /// Cancels a subscription.
     pub fn unsubscribe(&self, uri: impl Into<String>) -> Request<()> {
         let request = UnsubscribeRequest::new(UnsubscribeRequestParams::new(uri.into()));
-        let request = ClientRequest::UnsubscribeRequest(request);
         Request::new(self, "resources/unsubscribe", request)
     }
 
@@ -292,22 +259,34 @@ impl ServerHandle {
     /// ```
     pub fn set_log_level(&self, level: LoggingLevel) -> Request<()> {
         let request = SetLevelRequest::new(SetLevelRequestParams::new(level));
-        let request = ClientRequest::SetLevelRequest(request);
         Request::new(self, "logging/setLevel", request)
     }
 
     /// Sends a ping to the server.
     pub fn ping(&self) -> Request<()> {
-        let request = PingRequest {
-            method: Default::default(),
-            extensions: Default::default(),
-        };
-        Request::new(self, "ping", ClientRequest::PingRequest(request))
+        Request::new(self, "ping", PingRequest::default())
     }
 }
 
-fn page(cursor: Option<String>) -> Option<PaginatedRequestParams> {
-    cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)))
+/// A server's catalog as its client sees it.
+fn catalog(slot: &ServerSlot, view: Option<&ClientView>) -> Arc<ServerCatalog> {
+    slot.refresh_expired_lists();
+    match view {
+        Some(view) => view.server(slot.name()),
+        None => slot.published.catalog(),
+    }
+}
+
+/// The arguments of a tool or a prompt: an object, or null for none.
+fn object(arguments: Value, owner: &str) -> Result<Option<JsonObject>, String> {
+    match arguments {
+        Value::Object(arguments) => Ok(Some(arguments)),
+        Value::Null => Ok(None),
+        other => Err(format!(
+            "the arguments of a {owner} are an object, not {}",
+            kind(&other)
+        )),
+    }
 }
 
 fn kind(value: &Value) -> &'static str {

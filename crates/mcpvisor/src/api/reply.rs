@@ -152,17 +152,7 @@ impl Reply {
             | Failure::ToolChanged(_)
             | Failure::ToolGone(_)) => return sent,
         };
-        let message = format!("its retry was not sent: {message}");
-        known_failure(known, Fault::new(FaultClass::ConnectionLost, message))
-    }
-
-    /// The failure for a reply that is dropped.
-    fn dropped(&self) -> Failure {
-        let message = "the connection ended without an answer";
-        known_failure(
-            self.known(),
-            Fault::new(FaultClass::ConnectionLost, message),
-        )
+        known_failure(known, format!("its retry was not sent: {message}"))
     }
 
     fn answer(&mut self, caller: oneshot::Sender<Answer>, answer: Answer) {
@@ -172,8 +162,9 @@ impl Reply {
     }
 }
 
-/// The failure that carries this knowledge about the request.
-fn known_failure(known: Known, fault: Fault) -> Failure {
+/// The failure that carries this knowledge about a request whose connection is lost.
+fn known_failure(known: Known, message: impl Into<String>) -> Failure {
+    let fault = Fault::new(FaultClass::ConnectionLost, message);
     match known {
         Known::NotSent => Failure::ActorGone,
         Known::Unknown => Failure::Outcome(Outcome::Unknown(fault)),
@@ -185,7 +176,7 @@ fn known_failure(known: Known, fault: Fault) -> Failure {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(caller) = self.caller.take() {
-            let failure = self.dropped();
+            let failure = known_failure(self.known(), "the connection ended without an answer");
             self.answer(caller, Err(failure));
         }
     }

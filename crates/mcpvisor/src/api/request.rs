@@ -17,7 +17,6 @@ use rmcp::model::{ClientRequest, GetMeta, ProgressNotificationParam, RequestMeta
 use tokio::sync::mpsc;
 
 pub use self::from_result::FromResult;
-use self::submission::Submission;
 use crate::api::error::{CallError, RequestContext};
 use crate::api::handle::ServerHandle;
 use crate::api::reply::Failure;
@@ -86,8 +85,12 @@ impl<R> fmt::Debug for Request<R> {
 }
 
 impl<R> Request<R> {
-    pub(crate) fn new(handle: &ServerHandle, method: &'static str, request: ClientRequest) -> Self {
-        Self::checked(handle, method, Ok(request))
+    pub(crate) fn new(
+        handle: &ServerHandle,
+        method: &'static str,
+        request: impl Into<ClientRequest>,
+    ) -> Self {
+        Self::checked(handle, method, Ok(request.into()))
     }
 
     pub(crate) fn checked(
@@ -191,11 +194,8 @@ impl Options {
                 .saturating_add(settings.admission.waiting),
             obstacle: slot.published.obstacle(),
         };
-        let request = self
-            .request
-            .map_err(|problem| context(None).error(Failure::InvalidRequest(problem)))?;
-        let tool = match &request {
-            ClientRequest::CallToolRequest(call) => Some(call.params.name.clone()),
+        let tool = match &self.request {
+            Ok(ClientRequest::CallToolRequest(call)) => Some(call.params.name.clone()),
             _ => None,
         };
         if let Some(tool) = &tool
@@ -209,21 +209,11 @@ impl Options {
         }
         #[cfg(feature = "schema-check")]
         if config.check_arguments
-            && let Err(failure) = submission::check_arguments(&slot, &request, due).await
+            && let Err(failure) = submission::check_arguments(&slot, &self.request, due).await
         {
             return Err(context(tool.map(String::from)).error(failure));
         }
-        let submission = Submission {
-            slot: &slot,
-            client: self.handle.client,
-            quota: self.handle.quota.clone(),
-            retry: self.retry,
-            priority: self.priority,
-            progress: self.progress,
-            deadline: due,
-            idle,
-        };
-        match submission.run(request).await {
+        match self.submit(due, idle).await {
             Ok(result) => R::from_result(result).map_err(|problem| {
                 context(None).error(Failure::Unreadable(format!("{problem}, got another kind")))
             }),

@@ -30,7 +30,7 @@ use crate::api::error::{ControlError, NotReady, ServerNotReady, UnknownServer, U
 use crate::api::events::{EventBus, Events};
 use crate::api::handle::ServerHandle;
 use crate::api::request::Request;
-use crate::api::status::{ServerStatus, Verdict};
+use crate::api::status::{Readiness, ServerStatus};
 use crate::catalog::{CatalogChanges, CatalogMerger, ClientView, FleetCatalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
@@ -39,7 +39,7 @@ use crate::fleet::{
     SupervisorMessage,
 };
 use crate::server::message::ServerMessage;
-use crate::server::published::Readiness;
+use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
 use crate::state::pins::HeldTool;
 
@@ -59,7 +59,7 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 /// shutdown in the background; [`Runtime::downgrade`] gives a weak reference.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    lifeline: Arc<Lifeline>,
+    pub(crate) lifeline: Arc<Lifeline>,
 }
 
 /// Shared by all handles of a runtime. Dropping the last one starts the shutdown.
@@ -67,8 +67,8 @@ pub struct Runtime {
 pub(crate) struct Lifeline {
     pub(crate) registry: Arc<ServerRegistry>,
     supervisor: ActorRef<SupervisorMessage>,
-    events: Arc<EventBus>,
-    host: Arc<Host>,
+    pub(crate) events: Arc<EventBus>,
+    pub(crate) host: Arc<Host>,
     pub(crate) catalogs: Arc<CatalogMerger>,
     next_client: AtomicU32,
     /// Locked during a reload, so that there is one at a time.
@@ -99,17 +99,18 @@ async fn decided(slot: &ServerSlot) {
     if slot.is_gone() {
         return;
     }
-    let mut readiness = slot.published.subscribe_readiness();
+    let mut availability = slot.published.availability.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
-    let _ = readiness.wait_for(|it| *it != Readiness::Pending).await;
+    let _ = availability
+        .wait_for(|it| *it != Availability::Pending)
+        .await;
 }
 
-/// The status of a server once it has a verdict, or at the deadline.
-async fn verdict(slot: &ServerSlot, due: Instant) -> ServerStatus {
+/// The status of a server once it has settled, or at the deadline.
+async fn settled(slot: &ServerSlot, due: Instant) -> ServerStatus {
     let mut status = slot.published.subscribe_status();
-    let decided = status.wait_for(|status| status.verdict() != Verdict::Pending);
-    let decided = timeout_at(due, decided).await;
-    match decided {
+    let decided = status.wait_for(|status| status.readiness() != Readiness::Pending);
+    match timeout_at(due, decided).await {
         Ok(Ok(status)) => status.clone(),
         Ok(Err(_)) | Err(_) => slot.published.status(),
     }
@@ -159,20 +160,6 @@ impl Runtime {
         Ok(self.handle(self.slot(name.as_ref())?, ClientId::DEFAULT, None, None))
     }
 
-    #[cfg(feature = "config-files")]
-    pub(crate) fn emit(&self, kind: crate::api::events::EventKind) {
-        self.lifeline.events.emit_of_fleet(kind);
-    }
-
-    #[cfg(feature = "config-files")]
-    pub(crate) fn file_ops(&self) -> &crate::state::file_ops::FileOps {
-        &self.lifeline.host.ops
-    }
-
-    pub(crate) fn lifeline(&self) -> &Lifeline {
-        &self.lifeline
-    }
-
     pub(crate) fn handle(
         &self,
         slot: Arc<ServerSlot>,
@@ -197,6 +184,10 @@ impl Runtime {
         })
     }
 
+    fn slots(&self) -> Vec<Arc<ServerSlot>> {
+        self.lifeline.registry.load().values().cloned().collect()
+    }
+
     /// The names of all servers, in order.
     pub fn servers(&self) -> Vec<ServerName> {
         self.lifeline.registry.load().keys().cloned().collect()
@@ -204,11 +195,8 @@ impl Runtime {
 
     /// The current status of every server, ordered by name. Never waits.
     pub fn status(&self) -> Vec<ServerStatus> {
-        let servers = self.lifeline.registry.load();
-        servers
-            .values()
-            .map(|slot| slot.published.status())
-            .collect()
+        let slots = self.slots();
+        slots.iter().map(|slot| slot.published.status()).collect()
     }
 
     /// The catalog of the whole fleet, with the last good lists of each server. Never waits.
@@ -267,17 +255,13 @@ impl Runtime {
     /// It waits for the retries of a failing server until the timeout; [`settled`](Self::settled)
     /// does not.
     pub async fn ready(&self, timeout: Duration) -> Result<(), NotReady> {
-        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let slots = self.slots();
         let any_required = slots.iter().any(|slot| slot.config().required);
         let wanted: Vec<_> = slots
             .into_iter()
-            .filter(|slot| {
-                let config = slot.config();
-                if any_required {
-                    config.required
-                } else {
-                    config.enabled
-                }
+            .filter(|slot| match any_required {
+                true => slot.config().required,
+                false => slot.config().enabled,
             })
             .collect();
         let all = join_all(wanted.iter().map(|slot| decided(slot)));
@@ -310,51 +294,48 @@ impl Runtime {
     }
 
     /// Waits until every server is connected and listed, has failed, or is disabled. Returns the
-    /// status of each, ordered by name, with its [`ServerStatus::verdict`]: [`Verdict::Pending`] if
+    /// status of each, ordered by name, with its [`ServerStatus::readiness`]: [`Readiness::Pending`] if
     /// it had none before the timeout.
     ///
     /// ```no_run
     /// # async fn example(runtime: mcpvisor::Runtime) {
     /// use std::time::Duration;
-    /// use mcpvisor::Verdict;
+    /// use mcpvisor::Readiness;
     ///
     /// for status in runtime.settled(Duration::from_secs(10)).await {
-    ///     if status.verdict() == Verdict::Failed {
+    ///     if status.readiness() == Readiness::Failed {
     ///         println!("{}: {:?} {:?}", status.name, status.last_error, status.action);
     ///     }
     /// }
     /// # }
     /// ```
     pub async fn settled(&self, timeout: Duration) -> Vec<ServerStatus> {
-        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let slots = self.slots();
         let due = Instant::now() + timeout.min(MAX_SHUTDOWN);
-        let first = join_all(slots.iter().map(|slot| verdict(slot, due))).await;
-        // The current status, unless it has no verdict any more.
+        let first = join_all(slots.iter().map(|slot| settled(slot, due))).await;
+        // The current status, unless it is pending again.
         let newest = slots.iter().map(|slot| slot.published.status()).zip(first);
         newest
-            .map(|(now, then)| match now.verdict() {
-                Verdict::Pending => then,
-                Verdict::Ready | Verdict::Failed | Verdict::Disabled => now,
+            .map(|(now, then)| match now.readiness() {
+                Readiness::Pending => then,
+                Readiness::Ready | Readiness::Failed | Readiness::Disabled => now,
             })
             .collect()
     }
 
     /// Enables a server. A permanently failed server is tried again.
     pub async fn enable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), |reply| ServerMessage::Enable { reply })
-            .await
+        self.control(name.as_ref(), ServerMessage::Enable).await
     }
 
     /// Disables a server: calls in flight may finish, then it is closed. Returns when it is closed.
     pub async fn disable(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), |reply| ServerMessage::Disable { reply })
-            .await
+        self.control(name.as_ref(), ServerMessage::Disable).await
     }
 
     /// Replaces a server's connection. Calls in flight may finish first.
     pub async fn reconnect(&self, name: impl AsRef<str>) -> Result<(), ControlError> {
-        self.control(name.as_ref(), |reply| ServerMessage::Reconnect { reply })
-            .await
+        self.control(name.as_ref(), ServerMessage::Reconnect).await
     }
 
     pub(crate) async fn control<T>(
@@ -389,12 +370,8 @@ impl Runtime {
     /// The tools of a server that are held back until a person approves them, with their
     /// differences from the approved definitions.
     pub fn held(&self, server: impl AsRef<str>) -> Result<Vec<HeldTool>, UnknownServer> {
-        Ok(self
-            .slot(server.as_ref())?
-            .published
-            .catalog()
-            .held
-            .to_vec())
+        let slot = self.slot(server.as_ref())?;
+        Ok(slot.published.catalog().held.to_vec())
     }
 
     /// Approves one held tool, or all of them, as [`held`](Self::held) shows them now. Returns the
@@ -425,9 +402,7 @@ impl Runtime {
 
     fn interrupted(&self, name: &ServerName) -> ControlError {
         match self.slot(name.as_str()) {
-            Ok(slot) if matches!(&*slot.mailbox.borrow(), Mailbox::Gone) => {
-                ControlError::RuntimeGone
-            }
+            Ok(slot) if slot.is_gone() => ControlError::RuntimeGone,
             Ok(_) | Err(_) => ControlError::Interrupted(name.clone()),
         }
     }
@@ -443,11 +418,12 @@ impl Runtime {
         check_drivers(&config)?;
         let slot = ServerSlot::new(
             config,
+            self.lifeline.host.next_instance(),
             Arc::clone(&self.lifeline.host),
             Arc::clone(&self.lifeline.events),
             Arc::clone(&self.lifeline.catalogs),
         );
-        let slot = Arc::new(slot.added_at_run_time());
+        let slot = Arc::new(slot);
         load_cached_catalogs(vec![Arc::clone(&slot)], &self.lifeline.host, false).await;
         self.ask_supervisor(|reply| SupervisorMessage::Add { slot, reply })
             .await
@@ -498,7 +474,7 @@ impl Runtime {
     /// shrinks every step in proportion; time that the drain does not use is left to the later
     /// steps.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
-        let slots: Vec<Arc<ServerSlot>> = self.lifeline.registry.load().values().cloned().collect();
+        let slots = self.slots();
         let due = Instant::now() + limit.min(MAX_SHUTDOWN);
         let (reply, answer) = oneshot::channel();
         let message = SupervisorMessage::Shutdown {
@@ -524,9 +500,7 @@ impl Runtime {
     /// Makes the supervisor panic. For tests of the handles.
     #[doc(hidden)]
     pub fn crash_supervisor(&self) {
-        let _ = self
-            .lifeline
-            .supervisor
-            .send_message(SupervisorMessage::Crash);
+        let supervisor = &self.lifeline.supervisor;
+        let _ = supervisor.send_message(SupervisorMessage::Crash);
     }
 }

@@ -109,7 +109,7 @@ impl ListState {
 /// Whether a server is usable, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Verdict {
+pub enum Readiness {
     /// It is connecting for the first time, or its lists are being fetched.
     Pending,
     /// It is connected and its lists are fetched, or it sleeps until the next call.
@@ -161,8 +161,8 @@ impl ServerStatus {
     /// [`ServerStatus::transport`] is empty.
     pub(crate) fn unusable(name: &str, problem: &ConfigProblem) -> Self {
         let state = match problem.severity {
-            Severity::Off => StateName::Disabled,
-            Severity::Warning | Severity::LeftOut => StateName::PermanentlyFailed,
+            Severity::Disabled => StateName::Disabled,
+            Severity::Warning | Severity::Excluded => StateName::PermanentlyFailed,
         };
         let place = problem.location.as_ref().map(ToString::to_string);
         Self {
@@ -173,26 +173,26 @@ impl ServerStatus {
     }
 
     /// Whether the server is usable.
-    pub fn verdict(&self) -> Verdict {
+    pub fn readiness(&self) -> Readiness {
         match self.state {
-            _ if self.is_ready() => Verdict::Ready,
+            _ if self.is_ready() => Readiness::Ready,
             StateName::Connected if self.lists.iter().all(ListState::is_settled) => {
                 let failed = |list: &ListState| matches!(list, ListState::Failed(_));
                 // A stale list is being fetched again.
                 match self.lists.iter().any(failed) {
-                    true => Verdict::Failed,
-                    false => Verdict::Pending,
+                    true => Readiness::Failed,
+                    false => Readiness::Pending,
                 }
             }
-            StateName::Reconnecting if self.last_error.is_some() => Verdict::Failed,
+            StateName::Reconnecting if self.last_error.is_some() => Readiness::Failed,
             // A connect may follow `disabling`: an `enable` waits for the close.
             StateName::Connecting
             | StateName::Connected
             | StateName::Reconnecting
             | StateName::Disabling
-            | StateName::Sleeping => Verdict::Pending,
-            StateName::Disconnected | StateName::PermanentlyFailed => Verdict::Failed,
-            StateName::Disabled => Verdict::Disabled,
+            | StateName::Sleeping => Readiness::Pending,
+            StateName::Disconnected | StateName::PermanentlyFailed => Readiness::Failed,
+            StateName::Disabled => Readiness::Disabled,
         }
     }
 

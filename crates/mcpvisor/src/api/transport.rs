@@ -13,7 +13,9 @@ pub use crate::link::stdio::StdioCommand;
 use crate::secret::{Secret, Secrets};
 use crate::state::fingerprint;
 
-/// The label of in-process services.
+/// The labels of transports, as shown in the status.
+const STDIO: &str = "stdio";
+const HTTP: &str = "http";
 const IN_PROCESS: &str = "in_process";
 
 /// How to connect to a server.
@@ -123,23 +125,16 @@ impl Transport {
 
     /// Whether the transport needs tokio's I/O driver.
     pub(crate) fn needs_io(&self) -> bool {
-        match &self.0 {
-            #[cfg(feature = "stdio")]
-            TransportKind::Stdio(_) => true,
-            #[cfg(feature = "http")]
-            TransportKind::Http(_) => true,
-            #[allow(unreachable_patterns, reason = "which kinds there are, features say")]
-            _ => false,
-        }
+        self.is_stdio() || self.is_http()
     }
 
     /// The kind of transport, as shown in the status.
     pub fn label(&self) -> &'static str {
         match &self.0 {
             #[cfg(feature = "stdio")]
-            TransportKind::Stdio(_) => "stdio",
+            TransportKind::Stdio(_) => STDIO,
             #[cfg(feature = "http")]
-            TransportKind::Http(_) => "http",
+            TransportKind::Http(_) => HTTP,
             TransportKind::Channel { label, .. } => label,
         }
     }
@@ -217,23 +212,11 @@ impl Transport {
 
     /// Whether the server is reached over HTTP.
     pub(crate) fn is_http(&self) -> bool {
-        match &self.0 {
-            #[cfg(feature = "stdio")]
-            TransportKind::Stdio(_) => false,
-            #[cfg(feature = "http")]
-            TransportKind::Http(_) => true,
-            TransportKind::Channel { .. } => false,
-        }
+        self.label() == HTTP
     }
 
     pub(crate) fn is_stdio(&self) -> bool {
-        match &self.0 {
-            #[cfg(feature = "stdio")]
-            TransportKind::Stdio(_) => true,
-            #[cfg(feature = "http")]
-            TransportKind::Http(_) => false,
-            TransportKind::Channel { .. } => false,
-        }
+        self.label() == STDIO
     }
 }
 

@@ -8,9 +8,6 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::fleet::FleetCatalog;
-use super::server::ServerCatalog;
-
 /// Waits for changes of a catalog: of the fleet ([`Runtime::catalog_changes`]), of what one agent
 /// sees ([`Client::catalog_changes`]), or of one server ([`ServerHandle::catalog_changes`]).
 ///
@@ -30,7 +27,7 @@ pub struct CatalogChanges<C> {
 }
 
 impl<C> CatalogChanges<C> {
-    fn new(
+    pub(crate) fn new(
         signal: &ChangeSignal,
         read: impl Fn() -> Arc<C> + Send + Sync + 'static,
         same: fn(&C, &C) -> bool,
@@ -68,24 +65,6 @@ impl<C> CatalogChanges<C> {
             }
             self.signal.changed().await.ok()?;
         }
-    }
-}
-
-impl CatalogChanges<FleetCatalog> {
-    pub(crate) fn of_fleet(
-        signal: &ChangeSignal,
-        read: impl Fn() -> Arc<FleetCatalog> + Send + Sync + 'static,
-    ) -> Self {
-        Self::new(signal, read, FleetCatalog::offers_same)
-    }
-}
-
-impl CatalogChanges<ServerCatalog> {
-    pub(crate) fn of_server(
-        signal: &ChangeSignal,
-        read: impl Fn() -> Arc<ServerCatalog> + Send + Sync + 'static,
-    ) -> Self {
-        Self::new(signal, read, ServerCatalog::offers_same)
     }
 }
 
@@ -129,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::catalog::CatalogMerger;
+    use crate::catalog::{CatalogMerger, ServerCatalog};
 
     fn name(name: &str) -> ServerName {
         ServerName::new(name).unwrap()

@@ -9,8 +9,9 @@ use mcpvisor_core::{Filter, ServerName, exposed_name};
 
 use super::changes::CatalogChanges;
 use super::fleet::{FleetCatalog, ServerView};
-use super::merger::{CatalogMerger, lock};
+use super::merger::CatalogMerger;
 use super::server::ServerCatalog;
+use crate::mutex::lock;
 
 /// The filtered catalog of one client.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ impl ClientView {
     /// Changes of what this client sees.
     pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
         let view = Arc::clone(self);
-        CatalogChanges::of_fleet(&self.merger.changed, move || view.catalog())
+        let read = move || view.catalog();
+        CatalogChanges::new(&self.merger.changed, read, FleetCatalog::offers_same)
     }
 
     /// The catalog of one server, as this client sees it.

@@ -65,13 +65,9 @@ impl fmt::Display for Finding {
 
 /// Collects the findings of one catalog.
 #[derive(Debug, Default)]
-pub(super) struct Findings(Vec<Finding>);
+pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    pub(super) fn take(self) -> Vec<Finding> {
-        self.0
-    }
-
     pub(super) fn duplicate(&mut self, list: ListKind, item: &str) {
         self.add(Finding {
             list: list.as_str(),

@@ -22,7 +22,7 @@ use super::server::ServerCatalog;
 /// }
 /// # }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FleetCatalog {
     pub(super) revision: u64,
     /// In the order of the servers' names.
@@ -228,14 +228,5 @@ impl FleetCatalog {
     /// The number of tools.
     pub fn tool_count(&self) -> usize {
         self.servers.iter().map(|view| view.tools.len()).sum()
-    }
-}
-
-impl fmt::Debug for FleetCatalog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FleetCatalog")
-            .field("revision", &self.revision)
-            .field("servers", &self.servers)
-            .finish()
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use mcpvisor_core::{Filter, ServerName};
@@ -15,6 +15,7 @@ use super::changes::{CatalogChanges, ChangeSignal};
 use super::client_view::ClientView;
 use super::fleet::{FleetCatalog, ServerView};
 use super::server::ServerCatalog;
+use crate::mutex::lock;
 
 /// The catalog of a fleet, and the changes that are not merged yet.
 #[derive(Debug, Default)]
@@ -60,7 +61,8 @@ impl CatalogMerger {
     /// Changes of the catalog of the whole fleet.
     pub(crate) fn changes(self: &Arc<Self>) -> CatalogChanges<FleetCatalog> {
         let merger = Arc::clone(self);
-        CatalogChanges::of_fleet(&self.changed, move || merger.catalog())
+        let read = move || merger.catalog();
+        CatalogChanges::new(&self.changed, read, FleetCatalog::offers_same)
     }
 
     /// The runtime has ended: there are no further changes.
@@ -141,11 +143,6 @@ impl CatalogMerger {
         }
         self.merged.store(Arc::new(next));
     }
-}
-
-/// A panic while a lock is held leaves the data as it was before.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -22,4 +22,4 @@ pub use fleet::{FleetCatalog, FleetTool, ServerView};
 pub(crate) use merger::CatalogMerger;
 pub(crate) use server::ListItems;
 pub use server::ServerCatalog;
-pub(crate) use visibility::{VisibilityRules, visible_catalog};
+pub(crate) use visibility::visible_catalog;

@@ -90,7 +90,7 @@ impl ServerCatalog {
     }
 
     /// Whether both offer the same items, ignoring staleness.
-    pub(super) fn offers_same(&self, other: &Self) -> bool {
+    pub(crate) fn offers_same(&self, other: &Self) -> bool {
         same(&self.tools, &other.tools)
             && same(&self.prompts, &other.prompts)
             && same(&self.resources, &other.resources)
@@ -115,19 +115,19 @@ impl ServerCatalog {
         next
     }
 
-    /// A copy with one list replaced.
-    pub(crate) fn with(&self, generation: Generation, list: ListItems) -> Self {
-        let mut next = Self {
+    /// A catalog with one list alone.
+    pub(crate) fn of(generation: Generation, list: ListItems) -> Self {
+        let mut catalog = Self {
             generation,
-            ..self.clone()
+            ..Self::default()
         };
         match list {
-            ListItems::Tools(tools) => next.tools = tools.into(),
-            ListItems::Prompts(prompts) => next.prompts = prompts.into(),
-            ListItems::Resources(resources) => next.resources = resources.into(),
-            ListItems::Templates(templates) => next.resource_templates = templates.into(),
+            ListItems::Tools(tools) => catalog.tools = tools.into(),
+            ListItems::Prompts(prompts) => catalog.prompts = prompts.into(),
+            ListItems::Resources(resources) => catalog.resources = resources.into(),
+            ListItems::Templates(templates) => catalog.resource_templates = templates.into(),
         }
-        next
+        catalog
     }
 }
 
@@ -177,18 +177,6 @@ impl ListItems {
             ListKind::Resources => Self::Resources(Vec::new()),
             ListKind::Templates => Self::Templates(Vec::new()),
         }
-    }
-
-    /// Whether it takes long to process. Stops counting at the limit, so this itself is quick.
-    pub(crate) fn is_large(&self) -> bool {
-        let limit = SizeLimit(LARGE);
-        let written = match self {
-            Self::Tools(items) => serde_json::to_writer(limit, items),
-            Self::Prompts(items) => serde_json::to_writer(limit, items),
-            Self::Resources(items) => serde_json::to_writer(limit, items),
-            Self::Templates(items) => serde_json::to_writer(limit, items),
-        };
-        written.is_err()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -10,28 +10,21 @@ use rmcp::model::Tool;
 
 use super::findings::Findings;
 use super::server::ServerCatalog;
-use crate::state::pins::{self, Approval};
+use crate::state::pins::{Approval, check_tool};
 
-/// The rules that decide which tools are visible.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct VisibilityRules<'a> {
-    /// The filter of the server's config, over the server's own names.
-    pub(crate) filter: &'a Filter,
-    /// The approvals and the fingerprint of the transport, if the server is pinned.
-    pub(crate) pins: Option<(&'a Approval, &'a str)>,
-}
-
-/// The catalog that callers see. Shares the lists if nothing is hidden.
+/// The catalog that callers see, by the filter of the server's config and, if the server is pinned,
+/// the approvals and the fingerprint of its transport. Shares the lists if nothing is hidden.
 pub(crate) fn visible_catalog(
     fetched: &ServerCatalog,
-    rules: VisibilityRules<'_>,
+    filter: &Filter,
+    pins: Option<(&Approval, &str)>,
 ) -> ServerCatalog {
     let mut findings = Findings::default();
     let mut names = HashSet::with_capacity(fetched.tools.len());
     let mut visible = Vec::with_capacity(fetched.tools.len());
     let mut held = Vec::new();
     for tool in fetched.tools.iter() {
-        if !rules.filter.passes(&tool.name) {
+        if !filter.passes(&tool.name) {
             continue;
         }
         if !names.insert(&tool.name) {
@@ -39,26 +32,19 @@ pub(crate) fn visible_catalog(
             continue;
         }
         findings.tool(tool);
-        match rules
-            .pins
-            .and_then(|(approval, at)| pins::check_tool(approval, at, tool))
-        {
+        match pins.and_then(|(approval, at)| check_tool(approval, at, tool)) {
             Some(unapproved) => held.push(unapproved),
             None => visible.push(tool),
         }
     }
     fetched.prompts.iter().for_each(|it| findings.prompt(it));
-    fetched
-        .resources
-        .iter()
-        .for_each(|it| findings.resource(it));
-    fetched
-        .resource_templates
-        .iter()
-        .for_each(|it| findings.template(it));
+    let resources = fetched.resources.iter();
+    resources.for_each(|it| findings.resource(it));
+    let templates = fetched.resource_templates.iter();
+    templates.for_each(|it| findings.template(it));
     ServerCatalog {
         tools: share(&fetched.tools, visible),
-        findings: findings.take().into(),
+        findings: findings.0.into(),
         held: held.into(),
         ..fetched.clone()
     }
@@ -96,7 +82,7 @@ mod tests {
     }
 
     fn unpinned(fetched: &ServerCatalog, filter: &Filter) -> ServerCatalog {
-        visible_catalog(fetched, VisibilityRules { filter, pins: None })
+        visible_catalog(fetched, filter, None)
     }
 
     #[test]

@@ -7,14 +7,6 @@
 mod document;
 mod duration;
 mod encoding;
-#[cfg_attr(
-    not(all(feature = "stdio", feature = "http")),
-    allow(
-        dead_code,
-        unused_variables,
-        reason = "parts are for one kind of transport only"
-    )
-)]
 mod entry;
 mod entry_reader;
 mod error;
@@ -26,14 +18,6 @@ mod raw_entry;
 mod redacted_excerpt;
 mod schema;
 mod syntax_tree;
-#[cfg_attr(
-    not(all(feature = "stdio", feature = "http")),
-    allow(
-        dead_code,
-        unused_variables,
-        reason = "parts are for one kind of transport only"
-    )
-)]
 mod to_json;
 mod toml;
 mod variables;

@@ -8,9 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::file::ConfigError;
-use super::source::CONFIG_OPS;
+use super::source::run_on;
 use super::{Config, ConfigSource};
-use crate::state::file_ops::READ_TIMEOUT;
 
 /// File names in the working folder, in order of precedence.
 const IN_WORKING_FOLDER: [&str; 3] = ["mcpvisor.json", "mcpvisor.toml", ".mcp.json"];
@@ -24,11 +23,11 @@ const OUR_FOLDER: &str = "mcpvisor";
 /// The kind of folder in which a config was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum ConfigFolder {
     /// The working folder, whose files may be untrusted.
-    WorkingFolder,
+    Working,
     /// The user's own config folder.
-    UserFolder,
+    User,
 }
 
 /// A candidate for the config file.
@@ -38,38 +37,30 @@ pub struct FoundConfig {
     /// The file.
     pub path: PathBuf,
     /// The kind of folder it is in.
-    pub place: Place,
+    pub folder: ConfigFolder,
 }
 
 impl FoundConfig {
     /// Whether a person must trust it before its commands may run.
     pub fn needs_trust(&self) -> bool {
-        match self.place {
-            Place::WorkingFolder => true,
-            Place::UserFolder => false,
+        match self.folder {
+            ConfigFolder::Working => true,
+            ConfigFolder::User => false,
         }
     }
 
     /// Whether the path exists, even as a dangling link: an unreadable config is an error, and must
     /// not be skipped in favour of another.
     pub fn exists(&self) -> bool {
-        let path = self.path.clone();
-        let look = move || path.symlink_metadata();
-        let looked = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
+        let looked = run_on(&self.path, |path| path.symlink_metadata());
         looked.map_or_else(|it| it.kind() == io::ErrorKind::TimedOut, |_| true)
     }
 
     /// Reads the file. A pipe or a device is an error: it has to be given explicitly.
     pub fn read(&self) -> Result<ConfigSource, ConfigError> {
-        let failed = |source| ConfigError::Read {
-            path: self.path.clone(),
-            source,
-        };
-        let path = self.path.clone();
-        let look = move || path.metadata();
-        let there = CONFIG_OPS.run_blocking(&self.path, READ_TIMEOUT, look);
-        let there = there.map_err(failed)?;
-        if !there.is_file() {
+        let failed = ConfigError::reading(&self.path);
+        let there = run_on(&self.path, |path| path.metadata());
+        if !there.map_err(&failed)?.is_file() {
             let problem = "not a file; remove it, or name another config";
             return Err(failed(io::Error::other(problem)));
         }
@@ -112,22 +103,22 @@ impl UserFolders {
 }
 
 /// All candidates for the config file in order of precedence, whether they exist or not.
-pub fn places(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
-    let found = |folder: &Path, name: &str, place| FoundConfig {
-        path: folder.join(name),
-        place,
+pub fn candidates(working_folder: &Path, user: &UserFolders) -> Vec<FoundConfig> {
+    let found = |path: &Path, name: &str, folder| FoundConfig {
+        path: path.join(name),
+        folder,
     };
-    let place = match user.config.as_deref() {
-        Some(own) if same(working_folder, own) => Place::UserFolder,
-        _ => Place::WorkingFolder,
+    let folder = match user.config.as_deref() {
+        Some(own) if same(working_folder, own) => ConfigFolder::User,
+        _ => ConfigFolder::Working,
     };
     let here = IN_WORKING_FOLDER
         .iter()
-        .map(|name| found(working_folder, name, place));
-    let own = user.config.iter().flat_map(|folder| {
+        .map(|name| found(working_folder, name, folder));
+    let own = user.config.iter().flat_map(|path| {
         IN_USER_FOLDER
             .iter()
-            .map(move |name| found(folder, name, Place::UserFolder))
+            .map(move |name| found(path, name, ConfigFolder::User))
     });
     here.chain(own).collect()
 }
@@ -139,8 +130,7 @@ fn same(one: &Path, other: &Path) -> bool {
             true => PathBuf::from("."),
             false => path.to_owned(),
         };
-        let owned = path.clone();
-        CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, move || owned.canonicalize())
+        run_on(&path, |path| path.canonicalize())
     };
     matches!((real(one), real(other)), (Ok(one), Ok(other)) if one == other)
 }
@@ -151,8 +141,8 @@ impl Config {
     /// file; [`FoundConfig::needs_trust`] tells whether a person must trust it before its commands
     /// may run.
     pub fn find(working_folder: impl AsRef<Path>) -> Option<FoundConfig> {
-        let places = places(working_folder.as_ref(), &UserFolders::of_environment());
-        places.into_iter().find(FoundConfig::exists)
+        let candidates = candidates(working_folder.as_ref(), &UserFolders::of_environment());
+        candidates.into_iter().find(FoundConfig::exists)
     }
 }
 
@@ -169,7 +159,7 @@ mod tests {
     }
 
     fn first(working_folder: &Path, user: &UserFolders) -> Option<FoundConfig> {
-        places(working_folder, user)
+        candidates(working_folder, user)
             .into_iter()
             .find(FoundConfig::exists)
     }
@@ -264,7 +254,7 @@ mod tests {
     #[test]
     fn every_place_is_named_in_the_order_in_which_it_counts() {
         let user = folders(&[("HOME", "/home/ada")]);
-        let named = places(Path::new("/srv"), &user);
+        let named = candidates(Path::new("/srv"), &user);
         let named: Vec<_> = named
             .iter()
             .map(|place| place.path.to_str().unwrap())

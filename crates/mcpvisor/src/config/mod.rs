@@ -10,26 +10,10 @@ mod location;
 mod lookup;
 mod problem;
 #[cfg(feature = "config-files")]
-#[cfg_attr(
-    not(all(feature = "stdio", feature = "http")),
-    allow(
-        dead_code,
-        unused_mut,
-        reason = "parts are for one kind of transport only"
-    )
-)]
 mod redact_args;
 #[cfg(feature = "diagnostics")]
 mod render;
 #[cfg(feature = "config-files")]
-#[cfg_attr(
-    not(all(feature = "stdio", feature = "http")),
-    allow(
-        dead_code,
-        unused_mut,
-        reason = "parts are for one kind of transport only"
-    )
-)]
 mod review;
 mod server_config;
 #[cfg(feature = "config-files")]
@@ -37,7 +21,6 @@ mod source;
 #[cfg(feature = "config-files")]
 #[cfg(test)]
 pub(crate) mod test_folder;
-mod tool_filter;
 
 #[cfg(feature = "config-files")]
 pub use crate::state::trust::{Trust, TrustStore, Trusted};
@@ -49,11 +32,10 @@ pub use file::{
 pub use fleet_config::Config;
 pub use location::Location;
 #[cfg(feature = "config-files")]
-pub use lookup::{FoundConfig, Place, UserFolders, places};
+pub use lookup::{ConfigFolder, FoundConfig, UserFolders, candidates};
 pub use problem::{ConfigProblem, Severity};
 #[cfg(feature = "config-files")]
 pub use review::{Fact, Review, ReviewedServer};
-pub use server_config::{ServerConfig, StartMode};
+pub use server_config::{ServerConfig, StartMode, ToolFilter};
 #[cfg(feature = "config-files")]
 pub use source::ConfigSource;
-pub use tool_filter::ToolFilter;

@@ -27,9 +27,9 @@ pub enum Severity {
     /// The server runs, but perhaps not as intended.
     Warning,
     /// The server was left out of the fleet.
-    LeftOut,
+    Excluded,
     /// The server was left out, but its entry disables it anyway.
-    Off,
+    Disabled,
 }
 
 impl ConfigProblem {
@@ -46,7 +46,7 @@ impl ConfigProblem {
     /// The server that is not in the fleet because of this problem.
     pub fn excluded_server(&self) -> Option<&str> {
         match self.severity {
-            Severity::LeftOut | Severity::Off => self.server.as_deref(),
+            Severity::Excluded | Severity::Disabled => self.server.as_deref(),
             Severity::Warning => None,
         }
     }

@@ -28,8 +28,8 @@ impl ConfigProblem {
 
     fn render_by(&self, renderer: &Renderer) -> String {
         let level = match self.severity {
-            Severity::Warning | Severity::Off => Level::WARNING,
-            Severity::LeftOut => Level::ERROR,
+            Severity::Warning | Severity::Disabled => Level::WARNING,
+            Severity::Excluded => Level::ERROR,
         };
         render(renderer, level, &self.to_string(), self.location.as_ref())
     }
@@ -39,22 +39,16 @@ impl ConfigError {
     /// The error with its source line, without colours. Possible secrets are `***`, and characters
     /// that a terminal would interpret are `\u{fffd}`.
     pub fn render(&self) -> String {
-        render(
-            &Renderer::plain(),
-            Level::ERROR,
-            &self.to_string(),
-            self.location(),
-        )
+        self.render_by(&Renderer::plain())
     }
 
     /// Like [`render`](Self::render), with colours for a terminal.
     pub fn render_colored(&self) -> String {
-        render(
-            &Renderer::styled(),
-            Level::ERROR,
-            &self.to_string(),
-            self.location(),
-        )
+        self.render_by(&Renderer::styled())
+    }
+
+    fn render_by(&self, renderer: &Renderer) -> String {
+        render(renderer, Level::ERROR, &self.to_string(), self.location())
     }
 }
 

@@ -13,8 +13,15 @@ use super::file::{ConfigError, MAX_CONFIG_BYTES, text_of};
 use crate::state::file_ops::{FileOps, READ_TIMEOUT, open_regular};
 use crate::state::fingerprint::sha256_hex;
 
-/// Runs operations on files that are read before there is a runtime.
-pub(super) static CONFIG_OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
+/// Runs an operation on a file that is read before there is a runtime, with a timeout.
+pub(super) fn run_on<T: Send + 'static>(
+    path: &Path,
+    operation: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    static OPS: LazyLock<FileOps> = LazyLock::new(FileOps::default);
+    let owned = path.to_owned();
+    OPS.run_blocking(path, READ_TIMEOUT, move || operation(&owned))
+}
 
 /// The contents of a config file when it was read.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,31 +35,21 @@ impl ConfigSource {
     /// is an error; for a pipe it waits for the writer.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
         let path = path.into();
-        let failed = |source| ConfigError::Read {
-            path: path.clone(),
-            source,
-        };
-        let owned = path.clone();
-        let stat = move || std::fs::metadata(owned);
-        let metadata = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, stat);
-        if metadata.map_err(failed)?.is_file() {
-            let regular = path.clone();
-            let read = move || Ok(Self::read_regular(regular));
-            let read = CONFIG_OPS.run_blocking(&path, READ_TIMEOUT, read);
-            return read.map_err(failed)?;
+        let metadata = run_on(&path, |path| path.metadata());
+        if metadata.map_err(ConfigError::reading(&path))?.is_file() {
+            let read = run_on(&path, |path| Ok(Self::read_regular(path.to_owned())));
+            return read.map_err(ConfigError::reading(&path))?;
         }
-        let text = text_in(&path, File::open(&path).map_err(failed)?)?;
+        let file = File::open(&path).map_err(ConfigError::reading(&path))?;
+        let text = text_in(&path, file)?;
         Ok(Self { path, text })
     }
 
     /// Reads a file; a pipe or a device is an error. May block forever: called within a file
     /// operation.
     pub(crate) fn read_regular(path: PathBuf) -> Result<Self, ConfigError> {
-        let opened = open_regular(&path).map_err(|source| ConfigError::Read {
-            path: path.clone(),
-            source,
-        });
-        let text = text_in(&path, opened?)?;
+        let file = open_regular(&path).map_err(ConfigError::reading(&path))?;
+        let text = text_in(&path, file)?;
         Ok(Self { path, text })
     }
 
@@ -97,16 +94,9 @@ impl fmt::Debug for ConfigSource {
 }
 
 fn text_in(path: &Path, file: File) -> Result<String, ConfigError> {
-    let failed = |source: io::Error| ConfigError::Read {
-        path: path.to_owned(),
-        source,
-    };
     let mut bytes = Vec::new();
-    let read = file
-        .take(MAX_CONFIG_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    if read as u64 > MAX_CONFIG_BYTES {
+    let read = file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes);
+    if read.map_err(ConfigError::reading(path))? as u64 > MAX_CONFIG_BYTES {
         return Err(ConfigError::TooLarge {
             path: path.to_owned(),
         });

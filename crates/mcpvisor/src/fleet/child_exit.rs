@@ -27,7 +27,7 @@ impl SupervisorState {
         let Some(name) = self.name_of(actor) else {
             return;
         };
-        self.permits.release(&name);
+        self.permits.governor.release(&name);
         let Some(child) = self.children.get_mut(&name) else {
             return;
         };
@@ -57,7 +57,7 @@ impl SupervisorState {
 
     pub(super) fn actor_stopped(&mut self, actor: ActorId) {
         if let Some(name) = self.name_of(actor) {
-            self.permits.release(&name);
+            self.permits.governor.release(&name);
             self.remove_child(&name);
         }
     }
@@ -127,9 +127,6 @@ impl SupervisorState {
 }
 
 pub(super) fn restart_after_pause(supervisor: &ActorRef<SupervisorMessage>, server: ServerName) {
-    let supervisor = supervisor.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(RESTART_PAUSE).await;
-        let _ = supervisor.send_message(SupervisorMessage::RestartActor { server });
-    });
+    let message = || SupervisorMessage::RestartActor(server);
+    drop(supervisor.send_after(RESTART_PAUSE, message));
 }

@@ -34,8 +34,9 @@ pub enum ServerChange {
     Unchanged,
 }
 
-/// Compares two configs of one server.
-fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
+/// Compares the active config of a server with a new one. A token from the environment is not part
+/// of the config, so it is compared too.
+pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerChange {
     let mut why = old.transport.differences(&new.transport);
     if old.protocol != new.protocol || old.prefer_older_protocol != new.prefer_older_protocol {
         why.push("protocol");
@@ -68,7 +69,10 @@ fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         (old.check_arguments != new.check_arguments, "checkArguments"),
         (old.required != new.required, "required"),
         (old.enabled != new.enabled, "enabled"),
-        (old.transport.sends_otherwise(&new.transport), HEADERS),
+        (
+            old.transport.sends_otherwise(&new.transport) || old.has_new_token(),
+            HEADERS,
+        ),
     ];
     let what: Vec<&'static str> = differs
         .into_iter()
@@ -78,21 +82,6 @@ fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
         ServerChange::Unchanged
     } else {
         ServerChange::Adjusted { what }
-    }
-}
-
-/// Compares the active config of a server with a new one. A token from the environment is not part
-/// of the config, so it is compared too.
-pub(super) fn compare_active(old: &ActiveConfig, new: &ServerConfig) -> ServerChange {
-    match compare(old, new) {
-        ServerChange::Unchanged if old.has_new_token() => ServerChange::Adjusted {
-            what: vec![HEADERS],
-        },
-        ServerChange::Adjusted { mut what } if old.has_new_token() && !what.contains(&HEADERS) => {
-            what.push(HEADERS);
-            ServerChange::Adjusted { what }
-        }
-        change => change,
     }
 }
 
@@ -115,6 +104,10 @@ mod tests {
     fn server() -> ServerConfig {
         let transport = Transport::channel(|_| async {});
         ServerConfig::new("a", transport).unwrap()
+    }
+
+    fn compare(old: &ServerConfig, new: &ServerConfig) -> ServerChange {
+        compare_active(&ActiveConfig::new(old.clone(), None), new)
     }
 
     #[test]

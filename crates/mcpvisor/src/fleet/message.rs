@@ -7,7 +7,7 @@ use mcpvisor_core::{GovernorSettings, ServerName};
 use tokio::sync::oneshot;
 
 use super::ShutdownReport;
-use crate::api::error::ControlError;
+use crate::server::message::ControlReply;
 use crate::server::slot::ServerSlot;
 
 /// A message to the [`super::SupervisorActor`].
@@ -21,10 +21,7 @@ pub(crate) enum SupervisorMessage {
         reconnect: bool,
     },
     /// Release the permit of this server, or withdraw its request.
-    ReleasePermit {
-        /// Which server.
-        server: ServerName,
-    },
+    ReleasePermit(ServerName),
     /// The governor may grant permits again.
     PermitTimerFired,
     /// Change the limits on connects.
@@ -34,20 +31,17 @@ pub(crate) enum SupervisorMessage {
         /// Its slot.
         slot: Arc<ServerSlot>,
         /// Answered when its actor runs.
-        reply: oneshot::Sender<Result<(), ControlError>>,
+        reply: ControlReply,
     },
     /// Remove a server.
     Remove {
         /// Which server.
         server: ServerName,
         /// Answered when it is closed and forgotten.
-        reply: oneshot::Sender<Result<(), ControlError>>,
+        reply: ControlReply,
     },
     /// Start the actor of a server again, after the pause that follows a crash.
-    RestartActor {
-        /// Which server.
-        server: ServerName,
-    },
+    RestartActor(ServerName),
     /// Shut all servers down within the limit.
     Shutdown {
         /// For all servers together.

@@ -7,7 +7,6 @@ mod config_diff;
 mod connect_permits;
 pub(crate) mod host;
 mod message;
-mod registry;
 pub(crate) mod reload;
 mod shutdown;
 mod supervisor;
@@ -16,7 +15,6 @@ pub(crate) mod watch;
 
 pub use config_diff::ServerChange;
 pub(crate) use message::SupervisorMessage;
-pub(crate) use registry::ServerRegistry;
 pub use shutdown::{CloseOutcome, ServerClosed, ShutdownReport};
 pub(crate) use shutdown::{DROP_SHUTDOWN_LIMIT, MAX_SHUTDOWN};
-pub(crate) use supervisor::{SupervisorActor, SupervisorArguments};
+pub(crate) use supervisor::{ServerRegistry, SupervisorActor, SupervisorArguments};

@@ -153,7 +153,9 @@ impl Runtime {
     /// Enabled servers whose new entries are invalid but say that they are disabled: they are
     /// disabled, with their old settings.
     fn disabled_entries(&self, problems: &[ConfigProblem]) -> BTreeMap<ServerName, ServerConfig> {
-        let off = problems.iter().filter(|it| it.severity == Severity::Off);
+        let off = problems
+            .iter()
+            .filter(|it| it.severity == Severity::Disabled);
         let slots = off.filter_map(|it| self.slot(it.server.as_deref()?).ok());
         let configs = slots.map(|slot| ServerConfig::clone(&slot.config()));
         let running = configs.filter(|config| config.enabled);
@@ -179,7 +181,7 @@ impl Runtime {
             .filter_map(|problem| problem.server.as_deref())
             .collect();
         // One reload at a time.
-        let mut reloading = self.lifeline().reloading.lock().await;
+        let mut reloading = self.lifeline.reloading.lock().await;
         let governed = self.govern(&mut reloading, connects);
         let mut steps = Vec::new();
         wanted.extend(self.disabled_entries(&problems));

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use mcpvisor_core::ServerName;
 use ractor::ActorRef;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 use super::SupervisorMessage;
 use super::supervisor::SupervisorState;
+use crate::message_timer::MessageTimer;
 use crate::server::actor::now;
 use crate::server::message::ServerMessage;
 use crate::server::slot::ServerSlot;
@@ -92,7 +92,7 @@ pub(super) struct Shutdown {
     due: Instant,
     replies: Vec<oneshot::Sender<ShutdownReport>>,
     pub(super) closed: Vec<ServerClosed>,
-    timer: JoinHandle<()>,
+    timer: MessageTimer,
 }
 
 impl SupervisorState {
@@ -103,21 +103,21 @@ impl SupervisorState {
         reply: Option<oneshot::Sender<ShutdownReport>>,
     ) {
         for child in self.children.values() {
-            child.send(ServerMessage::Shutdown { limit });
+            child.send(ServerMessage::Shutdown(limit));
         }
         let due = now() + limit.min(MAX_SHUTDOWN) + SHUTDOWN_MARGIN;
+        let message = || SupervisorMessage::ShutdownTimedOut;
         let shutdown = self.shutdown.get_or_insert_with(|| Shutdown {
             began: now(),
             due,
             replies: Vec::new(),
             closed: Vec::new(),
-            timer: start_timer(myself, due),
+            timer: MessageTimer::start(myself, due, message),
         });
         shutdown.replies.extend(reply);
         if due < shutdown.due {
             shutdown.due = due;
-            shutdown.timer.abort();
-            shutdown.timer = start_timer(myself, due);
+            shutdown.timer = MessageTimer::start(myself, due, message);
         }
         let without_actor = self.children.iter();
         let without_actor = without_actor.filter(|(_, child)| child.actor.is_none());
@@ -145,7 +145,6 @@ impl SupervisorState {
         let Some(shutdown) = self.shutdown.take() else {
             return;
         };
-        shutdown.timer.abort();
         let mut report = ShutdownReport {
             servers: shutdown.closed,
             took: now().saturating_duration_since(shutdown.began),
@@ -158,12 +157,4 @@ impl SupervisorState {
         }
         myself.stop(None);
     }
-}
-
-fn start_timer(supervisor: &ActorRef<SupervisorMessage>, due: Instant) -> JoinHandle<()> {
-    let supervisor = supervisor.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep_until(due.into()).await;
-        let _ = supervisor.send_message(SupervisorMessage::ShutdownTimedOut);
-    })
 }

@@ -6,19 +6,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use mcpvisor_core::{ConnectKind, Generation, GovernorSettings, ServerName};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
+use super::SupervisorMessage;
 use super::child_exit::restart_after_pause;
 use super::connect_permits::ConnectPermits;
 use super::shutdown::{SHUTDOWN_MARGIN, Shutdown};
-use super::{ServerRegistry, SupervisorMessage};
 use crate::api::error::ControlError;
 use crate::api::events::{EventBus, EventKind};
 use crate::catalog::CatalogMerger;
 use crate::server::actor::{ServerActor, ServerArguments};
-use crate::server::message::ServerMessage;
+use crate::server::message::{ControlReply, ServerMessage};
 use crate::server::slot::{Mailbox, ServerSlot};
 
 /// Actors spawned per batch before yielding. Without batches, a large fleet runs one step of each
@@ -27,6 +28,9 @@ const START_BATCH: usize = 4;
 
 /// The supervisor of one runtime.
 pub(crate) struct SupervisorActor;
+
+/// The servers of a runtime. Only the supervisor writes it; a read costs one pointer load.
+pub(crate) type ServerRegistry = ArcSwap<BTreeMap<ServerName, Arc<ServerSlot>>>;
 
 /// What the supervisor starts with.
 pub(crate) struct SupervisorArguments {
@@ -52,7 +56,7 @@ pub(super) struct Child {
     pub(super) slot: Arc<ServerSlot>,
     pub(super) actor: Option<ActorRef<ServerMessage>>,
     /// Answered when it is removed. It is being removed unless this is empty.
-    pub(super) removals: Vec<oneshot::Sender<Result<(), ControlError>>>,
+    pub(super) removals: Vec<ControlReply>,
 }
 
 impl Drop for SupervisorState {
@@ -85,7 +89,7 @@ impl SupervisorActor {
             .iter()
             .map(|(name, slot)| (name.clone(), Child::new(Arc::clone(slot))))
             .collect();
-        permits.set_fleet_size(children.len());
+        permits.governor.set_fleet(children.len());
         Ok(SupervisorState {
             registry: arguments.registry,
             events: arguments.events,
@@ -123,21 +127,21 @@ impl SupervisorActor {
                 state.request_permit(&server, reconnect);
                 state.grant_permits(&myself);
             }
-            SupervisorMessage::ReleasePermit { server } => {
-                state.permits.release(&server);
+            SupervisorMessage::ReleasePermit(server) => {
+                state.permits.governor.release(&server);
                 state.grant_permits(&myself);
             }
             SupervisorMessage::PermitTimerFired => {
-                state.permits.timer_fired();
+                state.permits.timer = None;
                 state.grant_permits(&myself);
             }
             SupervisorMessage::ReconfigureGovernor(settings) => {
-                state.permits.reconfigure(settings);
+                state.permits.governor.reconfigure(settings);
                 state.grant_permits(&myself);
             }
             SupervisorMessage::Add { slot, reply } => state.add(&myself, slot, reply).await,
             SupervisorMessage::Remove { server, reply } => state.remove(&server, reply),
-            SupervisorMessage::RestartActor { server } => state.start(&myself, &server).await,
+            SupervisorMessage::RestartActor(server) => state.start(&myself, &server).await,
             SupervisorMessage::Shutdown { limit, reply } => state.shut_down(&myself, limit, reply),
             SupervisorMessage::ShutdownTimedOut => state.kill_children(),
             SupervisorMessage::Crash => crash(),
@@ -234,7 +238,7 @@ impl SupervisorState {
             ConnectKind::First
         };
         let stdio = child.slot.config().transport.is_stdio();
-        self.permits.request(server, kind, stdio);
+        self.permits.governor.request(server.clone(), kind, stdio);
     }
 
     fn grant_permits(&mut self, myself: &ActorRef<SupervisorMessage>) {
@@ -249,7 +253,7 @@ impl SupervisorState {
         &mut self,
         myself: &ActorRef<SupervisorMessage>,
         slot: Arc<ServerSlot>,
-        reply: oneshot::Sender<Result<(), ControlError>>,
+        reply: ControlReply,
     ) {
         let name = slot.name().clone();
         let refusal = if self.shutdown.is_some() {
@@ -272,7 +276,7 @@ impl SupervisorState {
         let _ = reply.send(Ok(()));
     }
 
-    fn remove(&mut self, name: &ServerName, reply: oneshot::Sender<Result<(), ControlError>>) {
+    fn remove(&mut self, name: &ServerName, reply: ControlReply) {
         if self.shutdown.is_some() {
             let _ = reply.send(Err(ControlError::RuntimeGone));
             return;
@@ -287,7 +291,7 @@ impl SupervisorState {
             return;
         }
         let limit = child.slot.config().settings.close.total();
-        child.send(ServerMessage::Shutdown { limit });
+        child.send(ServerMessage::Shutdown(limit));
         if child.actor.is_none() {
             self.remove_child(name);
         }
@@ -301,7 +305,7 @@ impl SupervisorState {
             .map(|(name, child)| (name.clone(), Arc::clone(&child.slot)))
             .collect();
         self.registry.store(Arc::new(servers));
-        self.permits.set_fleet_size(self.children.len());
+        self.permits.governor.set_fleet(self.children.len());
     }
 }
 

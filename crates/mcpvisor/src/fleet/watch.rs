@@ -84,7 +84,7 @@ impl Runtime {
     pub fn watch_config(&self, path: impl Into<PathBuf>) -> ConfigWatch {
         let path = path.into();
         let (sender, outcomes) = broadcast::channel(OUTCOMES);
-        let ops = self.file_ops().sibling();
+        let ops = self.lifeline.host.ops.sibling();
         let first = path.clone();
         let known = ops.run_blocking(&path, FIRST_POLL_LIMIT, move || stat(&first));
         let watcher = Watcher {
@@ -207,8 +207,7 @@ impl Watcher {
     /// Reports that the file system does not answer, once per time that it stops answering.
     fn report_unanswered(&mut self, source: io::Error) {
         if !std::mem::replace(&mut self.unanswered_reported, true) {
-            let path = self.path.clone();
-            let problem = ConfigError::Read { path, source };
+            let problem = ConfigError::reading(&self.path)(source);
             self.report(Err(RejectedConfig::Unreadable(Arc::new(problem))));
         }
     }
@@ -234,10 +233,9 @@ impl Watcher {
             Ok(source.and_then(|source| Config::from_source(&source)))
         };
         let read = self.ops.run(&self.path, READ_TIMEOUT, read).await;
-        let read = read.unwrap_or_else(|source| {
-            let path = self.path.clone();
-            Err(ConfigError::Read { path, source })
-        });
+        let read = read
+            .map_err(ConfigError::reading(&self.path))
+            .and_then(|it| it);
         let config = read.map_err(|problem| RejectedConfig::Unreadable(Arc::new(problem)))?;
         let runtime = self.runtime.upgrade().ok_or(ReloadError::RuntimeGone)?;
         Ok(runtime.reload(config).await?)
@@ -250,7 +248,8 @@ impl Watcher {
                 tracing::warn!(%problem, "config not reloaded");
                 if let Some(runtime) = self.runtime.upgrade() {
                     let problem = problem.to_string();
-                    runtime.emit(EventKind::ConfigRejected { problem });
+                    let rejected = EventKind::ConfigRejected { problem };
+                    runtime.lifeline.events.emit_of_fleet(rejected);
                 }
             }
         }

@@ -5,7 +5,7 @@ use mcpvisor_core::retry::Known;
 use rmcp::model::ErrorCode;
 
 use super::{Bounded, ModelText};
-use crate::api::error::{CallError, NotSentReason};
+use crate::api::error::{CallError, NotSentReason, join};
 
 /// The longest quoted cause, in bytes.
 const LONGEST_CAUSE: usize = 200;
@@ -104,8 +104,7 @@ fn said(error: &CallError) -> String {
             format!("The request to {server} is not valid: {problem}. {CORRECT_IT}")
         }
         CallError::InvalidArguments { tool, problems, .. } => {
-            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            let problems = short(&problems.join("; "), LONGEST_ANSWER);
+            let problems = short(&join(problems, "; "), LONGEST_ANSWER);
             format!("The arguments of {tool} do not fit its schema: {problems}. {CORRECT_IT}")
         }
         CallError::ToolHidden { tool, .. } => {

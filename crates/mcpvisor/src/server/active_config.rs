@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use mcpvisor_core::{Filter, ServerSettings};
 
 use crate::config::ServerConfig;
+use crate::mutex::lock;
 use crate::secret::{Secret, Secrets};
 
 /// Former sets of secrets that are still redacted. A call sent before all of them has long ended.
@@ -54,7 +55,7 @@ impl ActiveConfig {
 
     /// All sets of secrets up to now, the newest first.
     fn all_secrets(&self) -> Vec<Secrets> {
-        let mut former = self.renewed().clone();
+        let mut former = lock(&self.renewed).clone();
         for older in std::iter::once(&self.secrets).chain(&self.former) {
             if !former.contains(older) {
                 former.push(older.clone());
@@ -64,13 +65,9 @@ impl ActiveConfig {
         former
     }
 
-    fn renewed(&self) -> MutexGuard<'_, Vec<Secrets>> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Also redacts these secrets from now on.
     pub(super) fn add_secrets(&self, read: Secrets) {
-        let mut renewed = self.renewed();
+        let mut renewed = lock(&self.renewed);
         if read != self.secrets && !renewed.contains(&read) {
             renewed.insert(0, read);
             renewed.truncate(MAX_FORMER);
@@ -104,7 +101,7 @@ impl ActiveConfig {
     /// Removes present and former secrets from a text.
     pub(super) fn redact<'t>(&self, text: impl Into<Cow<'t, str>>) -> Cow<'t, str> {
         let now = self.secrets.redact(text);
-        let renewed = self.renewed();
+        let renewed = lock(&self.renewed);
         let others = renewed.iter().chain(&self.former);
         others.fold(now, |text, it| it.redact(text))
     }
@@ -112,7 +109,7 @@ impl ActiveConfig {
     /// The same for a text whose start was cut off, perhaps within a secret.
     pub(super) fn redact_tail(&self, text: &str) -> String {
         let now = self.secrets.redact_tail(text).into_owned();
-        let renewed = self.renewed();
+        let renewed = lock(&self.renewed);
         let others = renewed.iter().chain(&self.former);
         others.fold(now, |text, it| it.redact_tail(&text).into_owned())
     }

@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use mcpvisor_core::{CallMap, Effect, Generation, Input, Machine, Random, State, StateName};
 use ractor::{ActorProcessingErr, ActorRef};
-use tokio::task::JoinHandle;
 
 use super::call::Call;
 use super::catalog_update::ListProgress;
@@ -26,6 +25,7 @@ use crate::api::transport::TransportKind;
 use crate::connection::Command;
 use crate::connection::ConnectionHandle;
 use crate::fleet::SupervisorMessage;
+use crate::message_timer::MessageTimer;
 
 /// The actor of one server.
 pub(crate) struct ServerActor;
@@ -45,7 +45,7 @@ pub(crate) struct ServerState {
     rng: fastrand::Rng,
     /// Buffer that every step reuses.
     effects: Vec<Effect>,
-    pub(super) timer: Option<TickTimer>,
+    pub(super) timer: Option<MessageTimer>,
     /// The requests of waiting calls; those of calls in flight are with the connection.
     pub(super) waiting_calls: CallMap<Box<Call>>,
     /// Dropping it closes the connection.
@@ -57,17 +57,6 @@ pub(crate) struct ServerState {
     pub(super) draft: StatusDraft,
     /// Answered when the server is disabled.
     disable_replies: Vec<ControlReply>,
-}
-
-pub(super) struct TickTimer {
-    pub(super) at: Instant,
-    pub(super) task: JoinHandle<()>,
-}
-
-impl Drop for TickTimer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 #[ractor::actor(message = ServerMessage, state = ServerState, arguments = ServerArguments)]
@@ -144,24 +133,24 @@ impl ServerState {
     fn receive(&mut self, message: ServerMessage) {
         match message {
             ServerMessage::Call(call) => self.call(call),
-            ServerMessage::CallerGone { call } => self.step(Input::CallCancelled { call }),
-            ServerMessage::Enable { reply } => {
+            ServerMessage::CallerGone(call) => self.step(Input::CallCancelled { call }),
+            ServerMessage::Enable(reply) => {
                 self.step(Input::Enable);
                 self.publish_changes();
                 let _ = reply.send(Ok(()));
             }
-            ServerMessage::Disable { reply } => {
+            ServerMessage::Disable(reply) => {
                 self.disable_replies.push(reply);
                 self.step(Input::Disable);
             }
-            ServerMessage::Reconnect { reply } => self.reconnect(reply),
+            ServerMessage::Reconnect(reply) => self.reconnect(reply),
             ServerMessage::Approve { tool, hash, reply } => self.approve(tool, hash, reply),
-            ServerMessage::ApprovalsChanged { result } => self.approvals_changed(result),
+            ServerMessage::ApprovalsChanged(reply) => self.approvals_changed(reply),
             ServerMessage::Reconfigure { update, reply } => self.reconfigure(update, reply),
-            ServerMessage::ReportBroken { generation } => {
+            ServerMessage::ReportBroken(generation) => {
                 self.step(Input::ReportBroken { generation });
             }
-            ServerMessage::Shutdown { limit } => self.step(Input::Shutdown { limit }),
+            ServerMessage::Shutdown(limit) => self.step(Input::Shutdown { limit }),
             ServerMessage::PermitGranted => self.step(Input::PermitGranted),
             ServerMessage::Connection { generation, event } => {
                 self.connection_event(generation, event);
@@ -234,7 +223,7 @@ impl ServerState {
                 self.step(Input::TransportChanged);
             }
         }
-        self.refilter_tools(ReplyWhenPublished::Reconfigured(reply));
+        self.refilter_tools(Some(ReplyWhenPublished::Reconfigured(reply)));
     }
 
     /// An open connection sends the new headers from now on. A connect with the old headers may be
@@ -285,7 +274,10 @@ impl ServerState {
         let (in_flight, waiting) = (self.machine.in_flight(), self.machine.waiting());
         self.slot.published.set_call_counts(in_flight, waiting);
         self.slot.list_expiry.set(self.machine.lists_expire_at());
-        self.arm_timer();
+        let deadline = self.machine.next_deadline();
+        MessageTimer::arm(&mut self.timer, &self.myself, deadline, || {
+            ServerMessage::Tick
+        });
     }
 
     /// Answers requests to disable once the teardown is over, however it ended.

@@ -136,7 +136,7 @@ impl ServerSlot {
     }
 
     pub(super) fn notify_approvals_changed(&self) {
-        self.send(ServerMessage::ApprovalsChanged { result: None });
+        self.send(ServerMessage::ApprovalsChanged(None));
     }
 
     /// Logs that the approval file does not answer, once per time that it stops answering.

@@ -6,8 +6,7 @@
 //! schema checks nothing; the server validates the arguments itself.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jsonschema::{Draft, PatternOptions, Validator};
@@ -17,6 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::api::error::ArgumentProblem;
 use crate::detached::detached;
+use crate::mutex::lock;
 
 /// Larger schemas are not compiled, in bytes of JSON.
 const MAX_SCHEMA: usize = 256 * 1024;
@@ -64,12 +64,6 @@ struct Compiled {
     schema: Arc<JsonObject>,
     /// None if the schema is invalid or takes too long.
     validator: Option<Arc<Validator>>,
-}
-
-impl fmt::Debug for ArgumentChecks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ArgumentChecks")
-    }
 }
 
 impl ArgumentChecks {
@@ -133,7 +127,7 @@ impl ArgumentChecks {
 
     /// The cached result for a schema; the inner option is none if it checks nothing.
     fn compiled(&self, tool: &str, schema: &Arc<JsonObject>) -> Option<Option<Arc<Validator>>> {
-        let cache = self.cache();
+        let cache = lock(&self.cache);
         let known = cache.get(tool)?;
         let same = Arc::ptr_eq(&known.schema, schema) || known.schema == *schema;
         same.then(|| known.validator.clone())
@@ -144,15 +138,11 @@ impl ArgumentChecks {
             schema: Arc::clone(schema),
             validator,
         };
-        let mut cache = self.cache();
+        let mut cache = lock(&self.cache);
         if cache.len() >= MAX_CACHED {
             cache.clear();
         }
         cache.insert(tool.to_owned(), compiled);
-    }
-
-    fn cache(&self) -> std::sync::MutexGuard<'_, HashMap<String, Compiled>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -326,11 +316,21 @@ mod tests {
         let checks = Arc::new(ArgumentChecks::default());
         let first = object(json!({ "required": ["a"] }));
         checks.check("t", &first, None).await;
-        let compiled = checks.cache().get("t").unwrap().validator.clone().unwrap();
+        let compiled = lock(&checks.cache)
+            .get("t")
+            .unwrap()
+            .validator
+            .clone()
+            .unwrap();
         checks
             .check("t", &object(json!({ "required": ["a"] })), None)
             .await;
-        let again = checks.cache().get("t").unwrap().validator.clone().unwrap();
+        let again = lock(&checks.cache)
+            .get("t")
+            .unwrap()
+            .validator
+            .clone()
+            .unwrap();
         assert!(Arc::ptr_eq(&compiled, &again));
         let other = object(json!({ "required": ["b"] }));
         let found = checks.check("t", &other, None).await;

@@ -1,11 +1,13 @@
 //! Admission of calls: numbers them and bounds how many are open, since mailboxes are unbounded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mcpvisor_core::open_calls::OpenCalls;
 use mcpvisor_core::settings::AdmissionSettings;
 use mcpvisor_core::{CallId, ClientId};
+
+use crate::mutex::lock;
 
 /// The call admission of one server.
 #[derive(Debug)]
@@ -29,10 +31,6 @@ impl CallAdmission {
         }
     }
 
-    fn calls(&self) -> MutexGuard<'_, OpenCalls> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The id of the next request, of a client or of the runtime itself.
     pub(crate) fn next_id(&self) -> CallId {
         CallId(self.next_id.fetch_add(1, Ordering::Relaxed))
@@ -40,24 +38,24 @@ impl CallAdmission {
 
     /// Opens a call of a client, unless too many are open.
     pub(crate) fn open(self: &Arc<Self>, client: ClientId) -> Option<OpenCall> {
-        self.calls().enter(client).then(|| OpenCall {
+        lock(&self.open).enter(client).then(|| OpenCall {
             admission: Arc::clone(self),
             client,
         })
     }
 
     pub(crate) fn reconfigure(&self, settings: &AdmissionSettings) {
-        self.calls().reconfigure(settings);
+        lock(&self.open).reconfigure(settings);
     }
 
     #[cfg(test)]
     pub(crate) fn open_count(&self) -> usize {
-        self.calls().open()
+        lock(&self.open).open()
     }
 }
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.admission.calls().leave(self.client);
+        lock(&self.admission.open).leave(self.client);
     }
 }

@@ -60,12 +60,13 @@ impl ServerState {
         }
         let connection = self.connection_of(generation);
         let config = connection.map(|connection| Arc::clone(&connection.config));
-        let is_large = items.is_large();
+        let catalog = ServerCatalog::of(generation, items);
+        let is_large = catalog.is_large();
         let fetched = FetchedList {
             generation,
             list,
             time_to_live,
-            catalog: ServerCatalog::default().with(generation, items),
+            catalog,
             config: config.unwrap_or_else(|| self.slot.config()),
             attempts: 0,
         };

@@ -15,7 +15,7 @@ impl ServerState {
                 self.step(Input::ConnectionUp { generation, lists });
                 // A connection that came up too late is ignored.
                 if self.is_current(generation) {
-                    self.slot.published.set_peer_info(info);
+                    self.slot.published.peer_info.store(Some(info));
                     self.draft.mark_changed();
                 }
             }

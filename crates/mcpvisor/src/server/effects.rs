@@ -8,7 +8,7 @@ use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 
-use super::actor::{ServerState, TickTimer, now};
+use super::actor::{ServerState, now};
 use super::call::Call;
 use super::message::ServerMessage;
 use crate::api::events::EventKind;
@@ -44,9 +44,9 @@ impl ServerState {
             }
             Effect::ReleasePermit => {
                 if std::mem::take(&mut self.permit_requested) {
-                    self.send_to_supervisor(SupervisorMessage::ReleasePermit {
-                        server: self.slot.name().clone(),
-                    });
+                    self.send_to_supervisor(SupervisorMessage::ReleasePermit(
+                        self.slot.name().clone(),
+                    ));
                 }
             }
             Effect::Open { generation } => {
@@ -74,9 +74,11 @@ impl ServerState {
                 self.draft.mark_changed();
             }
             Effect::Stop => {
-                let closed = self
-                    .close_problem()
-                    .map_or(CloseOutcome::Clean, CloseOutcome::Problem);
+                let fault = self.machine.last_fault();
+                let problem = fault.filter(|fault| fault.class == FaultClass::Close);
+                let closed = problem.map_or(CloseOutcome::Clean, |fault| {
+                    CloseOutcome::Problem(fault.message.clone())
+                });
                 self.slot.restart_state().closed = Some(closed);
                 self.myself.stop(None);
             }
@@ -210,34 +212,6 @@ impl ServerState {
             retry_in,
         };
         self.draft.emit(generation, failed);
-    }
-
-    fn close_problem(&self) -> Option<String> {
-        self.machine
-            .last_fault()
-            .filter(|fault| fault.class == FaultClass::Close)
-            .map(|fault| fault.message.clone())
-    }
-
-    /// Arms the one timer for the machine's next deadline. A timer that fires early does no harm,
-    /// so it is replaced only by an earlier one.
-    pub(super) fn arm_timer(&mut self) {
-        let Some(deadline) = self.machine.next_deadline() else {
-            return;
-        };
-        if self
-            .timer
-            .as_ref()
-            .is_some_and(|timer| timer.at <= deadline)
-        {
-            return;
-        }
-        let myself = self.myself.clone();
-        let task = tokio::spawn(async move {
-            tokio::time::sleep_until(deadline.into()).await;
-            let _ = myself.send_message(ServerMessage::Tick);
-        });
-        self.timer = Some(TickTimer { at: deadline, task });
     }
 }
 

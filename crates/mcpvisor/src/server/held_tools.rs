@@ -3,33 +3,16 @@
 use std::sync::Arc;
 
 use mcpvisor_core::Generation;
-use tokio::sync::oneshot;
+use ractor::MessagingErr;
 
 use super::actor::ServerState;
 use super::call::Call;
 use super::list_processing::ReplyWhenPublished;
-use super::message::ServerMessage;
-use crate::api::error::ControlError;
+use super::message::{ApproveReply, ServerMessage};
 use crate::api::events::EventKind;
 use crate::api::reply::Failure;
 use crate::log_limit::log_limited;
 use crate::state::pins::HeldReason;
-
-/// Receives the names of the approved tools.
-pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>>;
-
-/// The result of a request to approve tools.
-#[derive(Debug)]
-pub(crate) struct ApprovalResult {
-    reply: ApproveReply,
-    outcome: Result<Vec<String>, ControlError>,
-}
-
-impl ApprovalResult {
-    pub(super) fn send(self) {
-        let _ = self.reply.send(self.outcome);
-    }
-}
 
 impl ServerState {
     /// Approves the tools of a server that was never seen before. Usually that is done when they
@@ -52,22 +35,19 @@ impl ServerState {
         let (slot, actor) = (Arc::clone(&self.slot), self.myself.clone());
         tokio::spawn(async move {
             let outcome = slot.approve(published, tool, hash).await;
-            let result = Some(ApprovalResult { reply, outcome });
-            let sent = actor.send_message(ServerMessage::ApprovalsChanged { result });
+            let reply = Some(ReplyWhenPublished::Approved(reply, outcome));
+            let sent = actor.send_message(ServerMessage::ApprovalsChanged(reply));
             // Without an actor the approval is still saved.
-            if let Err(ractor::MessagingErr::SendErr(ServerMessage::ApprovalsChanged {
-                result: Some(result),
-            })) = sent
-            {
-                result.send();
+            if let Err(MessagingErr::SendErr(ServerMessage::ApprovalsChanged(Some(reply)))) = sent {
+                reply.send();
             }
         });
     }
 
     /// Publishes the approved tools, then replies to the request that approved them.
-    pub(super) fn approvals_changed(&mut self, result: Option<ApprovalResult>) {
+    pub(super) fn approvals_changed(&mut self, reply: Option<ReplyWhenPublished>) {
         self.lists.approvals_revision += 1;
-        self.refilter_tools(ReplyWhenPublished::Approval(result));
+        self.refilter_tools(reply);
     }
 
     /// Announces tools that are held since the last announcement.

@@ -1,4 +1,4 @@
-//! The runtime's own requests: listings with all their pages, checks, restored session settings.
+//! The runtime's own requests: listings with all their pages, and checks.
 //!
 //! Each runs as a task and reports to the actor with a message. None keeps the connection open:
 //! they end with it.
@@ -6,11 +6,11 @@
 mod weight;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
-use mcpvisor_core::machine::{Fault, MAX_FAULT_MESSAGE, truncate_text};
+use mcpvisor_core::machine::Fault;
 use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::settings::ListingSettings;
 use mcpvisor_core::{Generation, ListKind, ServerSettings};
 use ractor::ActorRef;
 use rmcp::model::{
@@ -20,10 +20,7 @@ use rmcp::model::{
 
 use crate::catalog::ListItems;
 use crate::connection::{InternalFailure, InternalReply, InternalRequestSender};
-use crate::log_limit::log_limited;
 use crate::server::message::{FetchFailure, ServerMessage};
-use crate::server::restore::PendingRestore;
-use crate::server::slot::ServerSlot;
 
 /// Memory of all pages of one listing, in bytes, as estimated by `weight`.
 const MAX_LISTING: usize = 128 * 1024 * 1024;
@@ -71,35 +68,32 @@ pub(crate) async fn fetch(
     list: ListKind,
     settings: ServerSettings,
 ) -> Result<(ListItems, Option<Duration>), FetchFailure> {
+    let refused = |problem| Err(FetchFailure::Refused(problem));
+    let failed = |problem| Err(FetchFailure::Failed(problem));
+    let timeout = settings.timeouts.listing;
+    let ListingSettings {
+        max_pages,
+        max_items,
+        ..
+    } = settings.listing;
     let mut items = ListItems::empty(list);
     let mut time_to_live = None;
     let mut cursor: Option<String> = None;
     let mut cursors = BTreeSet::new();
     let mut weight: usize = 0;
-    for _ in 0..settings.listing.max_pages {
+    for _ in 0..max_pages {
         let request = page_request(list, cursor.take());
         let answer = connection.request(request);
-        let page = match tokio::time::timeout(settings.timeouts.listing, answer).await {
+        let page = match tokio::time::timeout(timeout, answer).await {
             Ok(Some(Ok(page))) => page,
-            Ok(Some(Err(InternalFailure::Error(error)))) if is_unknown_method(error.code) => {
-                return Ok((items, None));
-            }
-            Ok(Some(Err(InternalFailure::Error(error)))) => {
-                return Err(FetchFailure::Refused(error.message.into_owned()));
-            }
-            Ok(Some(Err(InternalFailure::Unreadable(problem)))) => {
-                return Err(FetchFailure::Failed(problem));
-            }
-            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => {
-                return Err(FetchFailure::Failed(fault.message));
-            }
-            Ok(None) => return Err(FetchFailure::Failed("the connection ended".to_owned())),
-            Err(_) => {
-                return Err(FetchFailure::Failed(format!(
-                    "no answer within {:?}",
-                    settings.timeouts.listing
-                )));
-            }
+            Ok(Some(Err(InternalFailure::Error(error)))) => match error.code {
+                ErrorCode::METHOD_NOT_FOUND => return Ok((items, None)),
+                _ => return refused(error.message.into_owned()),
+            },
+            Ok(Some(Err(InternalFailure::Unreadable(problem)))) => return failed(problem),
+            Ok(Some(Err(InternalFailure::Failed { fault, .. }))) => return failed(fault.message),
+            Ok(None) => return failed("the connection ended".to_owned()),
+            Err(_) => return failed(format!("no answer within {timeout:?}")),
         };
         time_to_live = shorter(time_to_live, page_time_to_live(&page));
         // A single page is bounded by the limit of one message, and need not be weighed.
@@ -107,31 +101,22 @@ pub(crate) async fn fetch(
             weight = weight.saturating_add(weight::weigh(&page));
         }
         if weight > MAX_LISTING {
-            return Err(FetchFailure::Refused(format!(
-                "more than {} MiB",
-                MAX_LISTING / 1024 / 1024
-            )));
+            return refused(format!("more than {} MiB", MAX_LISTING / 1024 / 1024));
         }
         let next = append(&mut items, page)?;
-        if items.len() > settings.listing.max_items {
-            return Err(FetchFailure::Refused(format!(
-                "more than {} items",
-                settings.listing.max_items
-            )));
+        if items.len() > max_items {
+            return refused(format!("more than {max_items} items"));
         }
         match next {
             None => return Ok((items, time_to_live)),
             // Cursors are opaque and an empty one is valid; a repeated one is a loop.
             Some(next) if !cursors.insert(next.clone()) => {
-                return Err(FetchFailure::Refused("a cursor that repeats".to_owned()));
+                return refused("a cursor that repeats".to_owned());
             }
             Some(next) => cursor = Some(next),
         }
     }
-    Err(FetchFailure::Refused(format!(
-        "more than {} pages",
-        settings.listing.max_pages
-    )))
+    refused(format!("more than {max_pages} pages"))
 }
 
 /// How long a page stays valid. Zero counts as unknown.
@@ -156,26 +141,29 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     }
 }
 
-fn is_unknown_method(code: ErrorCode) -> bool {
-    code == ErrorCode::METHOD_NOT_FOUND
-}
-
-fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
+pub(crate) fn page_request(list: ListKind, cursor: Option<String>) -> ClientRequest {
     let params = cursor.map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-    macro_rules! request {
-        ($variant:ident) => {
-            ClientRequest::$variant($variant {
-                method: Default::default(),
-                params,
-                extensions: Default::default(),
-            })
-        };
-    }
     match list {
-        ListKind::Tools => request!(ListToolsRequest),
-        ListKind::Prompts => request!(ListPromptsRequest),
-        ListKind::Resources => request!(ListResourcesRequest),
-        ListKind::Templates => request!(ListResourceTemplatesRequest),
+        ListKind::Tools => ListToolsRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
+        ListKind::Prompts => ListPromptsRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
+        ListKind::Resources => ListResourcesRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
+        ListKind::Templates => ListResourceTemplatesRequest {
+            params,
+            ..Default::default()
+        }
+        .into(),
     }
 }
 
@@ -211,29 +199,5 @@ fn append(list: &mut ListItems, page: ServerResult) -> Result<Option<String>, Fe
         _ => Err(FetchFailure::Failed(
             "the answer is not a list of this kind".to_owned(),
         )),
-    }
-}
-
-/// Restores subscriptions and the log level on a new connection, one by one. A setting that the
-/// server refuses is logged, and tried again on the next connection.
-pub(crate) async fn restore(
-    connection: InternalRequestSender,
-    slot: Arc<ServerSlot>,
-    pending: Arc<PendingRestore>,
-) {
-    let limit = slot.config().settings.timeouts.listing;
-    while let Some((method, sent)) = pending.send_next(&connection) {
-        match tokio::time::timeout(limit, sent.reply()).await {
-            Ok(Some(Ok(_))) => {}
-            Ok(None) => return,
-            Ok(Some(Err(problem))) => {
-                let mut problem = slot.redact(format!("{problem:?}")).into_owned();
-                truncate_text(&mut problem, MAX_FAULT_MESSAGE);
-                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "cannot restore a session setting");
-            }
-            Err(_) => {
-                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring a session setting");
-            }
-        }
     }
 }

@@ -12,9 +12,9 @@ use mcpvisor_core::{Generation, ListKind};
 
 use super::active_config::ActiveConfig;
 use super::actor::ServerState;
-use super::held_tools::ApprovalResult;
-use super::message::{ControlReply, FetchFailure, ServerMessage};
+use super::message::{ApproveReply, ControlReply, FetchFailure, ServerMessage};
 use super::slot::ServerSlot;
+use crate::api::error::ControlError;
 use crate::catalog::{ListDiff, ServerCatalog};
 use crate::state::pins::HeldTool;
 
@@ -73,24 +73,23 @@ pub(crate) struct RefilteredTools {
     /// None if the blocking thread panicked.
     result: Option<(Inputs, VisibleChange)>,
     attempts: u32,
-    reply: ReplyWhenPublished,
+    reply: Option<ReplyWhenPublished>,
 }
 
 /// A request that is answered when the new rules are published.
 #[derive(Debug)]
 pub(crate) enum ReplyWhenPublished {
+    /// To a reload.
     Reconfigured(ControlReply),
-    Approval(Option<ApprovalResult>),
+    /// To a request to approve tools, with its outcome.
+    Approved(ApproveReply, Result<Vec<String>, ControlError>),
 }
 
 impl ReplyWhenPublished {
-    fn send(self) {
+    pub(super) fn send(self) {
         match self {
-            Self::Reconfigured(reply) => {
-                let _ = reply.send(Ok(()));
-            }
-            Self::Approval(Some(result)) => result.send(),
-            Self::Approval(None) => {}
+            Self::Reconfigured(reply) => drop(reply.send(Ok(()))),
+            Self::Approved(reply, outcome) => drop(reply.send(outcome)),
         }
     }
 }
@@ -207,7 +206,7 @@ impl ServerState {
 
     /// Filters the tools again after a change of the rules, and replies when the result is
     /// published. Until then the old rules hold. Large lists are filtered on a blocking thread.
-    pub(super) fn refilter_tools(&mut self, reply: ReplyWhenPublished) {
+    pub(super) fn refilter_tools(&mut self, reply: Option<ReplyWhenPublished>) {
         if self.slot.restart_state().lists.fetched.is_large() {
             self.refilter_off_thread(reply, 0);
         } else {
@@ -215,13 +214,13 @@ impl ServerState {
         }
     }
 
-    fn refilter_inline(&mut self, reply: ReplyWhenPublished) {
+    fn refilter_inline(&mut self, reply: Option<ReplyWhenPublished>) {
         let inputs = self.processing_inputs();
         let visible = VisibleChange::new(&self.slot, ListKind::Tools, &inputs.fetched, &inputs);
         self.publish_refiltered(visible, reply);
     }
 
-    fn refilter_off_thread(&self, reply: ReplyWhenPublished, attempts: u32) {
+    fn refilter_off_thread(&self, reply: Option<ReplyWhenPublished>, attempts: u32) {
         let (slot, inputs) = (Arc::clone(&self.slot), self.processing_inputs());
         let myself = self.myself.clone();
         tokio::spawn(async move {
@@ -254,10 +253,12 @@ impl ServerState {
         }
     }
 
-    fn publish_refiltered(&mut self, visible: VisibleChange, reply: ReplyWhenPublished) {
+    fn publish_refiltered(&mut self, visible: VisibleChange, reply: Option<ReplyWhenPublished>) {
         self.apply_visible(ListKind::Tools, visible);
         self.publish_changes();
-        reply.send();
+        if let Some(reply) = reply {
+            reply.send();
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
 use super::call::Call;
-use super::held_tools::{ApprovalResult, ApproveReply};
-use super::list_processing::{ProcessedList, RefilteredTools};
+use super::list_processing::{ProcessedList, RefilteredTools, ReplyWhenPublished};
 use crate::api::error::ControlError;
 use crate::catalog::ListItems;
 
@@ -21,25 +20,13 @@ pub(crate) enum ServerMessage {
     /// Run this request.
     Call(Box<Call>),
     /// The caller dropped this request.
-    CallerGone {
-        /// Which request.
-        call: CallId,
-    },
+    CallerGone(CallId),
     /// Enable the server.
-    Enable {
-        /// Answered at once.
-        reply: ControlReply,
-    },
+    Enable(ControlReply),
     /// Disable the server.
-    Disable {
-        /// Answered when it is disabled.
-        reply: ControlReply,
-    },
+    Disable(ControlReply),
     /// Replace the connection.
-    Reconnect {
-        /// Answered at once, refused if disabled.
-        reply: ControlReply,
-    },
+    Reconnect(ControlReply),
     /// Apply the config that is in the slot now.
     Reconfigure {
         /// What has to happen to the connection.
@@ -57,20 +44,11 @@ pub(crate) enum ServerMessage {
         reply: ApproveReply,
     },
     /// The approvals changed, by this process or another.
-    ApprovalsChanged {
-        /// The request that changed them; answered when the change is published.
-        result: Option<ApprovalResult>,
-    },
+    ApprovalsChanged(Option<ReplyWhenPublished>),
     /// A caller reports that this connection does not work.
-    ReportBroken {
-        /// The connection that the caller used.
-        generation: Generation,
-    },
+    ReportBroken(Generation),
     /// Close for good, then stop.
-    Shutdown {
-        /// All steps together.
-        limit: Duration,
-    },
+    Shutdown(Duration),
     /// The supervisor grants the connect permit.
     PermitGranted,
     /// A connection task reports an event.
@@ -125,6 +103,9 @@ pub(crate) enum ConnectionUpdate {
     /// Only forget the era of the server: the connection is closed anyway.
     ForgetEra,
 }
+
+/// Receives the names of the approved tools.
+pub(crate) type ApproveReply = oneshot::Sender<Result<Vec<String>, ControlError>>;
 
 /// Receives the outcome of a control request.
 pub(crate) type ControlReply = oneshot::Sender<Result<(), ControlError>>;

@@ -13,7 +13,7 @@ mod connection_events;
 pub(crate) mod connection_lock;
 mod effects;
 pub(crate) mod held_tools;
-mod internal_requests;
+pub(crate) mod internal_requests;
 mod list_expiry;
 mod list_processing;
 pub(crate) mod message;

@@ -8,48 +8,47 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use mcpvisor_core::{ServerInstance, ServerName, StateName};
+use mcpvisor_core::{ServerName, StateName};
 use rmcp::model::ServerPeerInfo;
 use tokio::sync::watch;
 
 use crate::api::error::Obstacle;
 use crate::api::status::ServerStatus;
 use crate::catalog::{CatalogMerger, ChangeSignal, ServerCatalog};
-use crate::config::ServerConfig;
 
 /// The published snapshots of one server.
 #[derive(Debug)]
 pub(crate) struct Published {
     name: ServerName,
     status: watch::Sender<ServerStatus>,
-    readiness: watch::Sender<Readiness>,
+    pub(crate) availability: watch::Sender<Availability>,
     /// The calls in flight and queued, which change without a new status.
     in_flight: AtomicUsize,
     waiting: AtomicUsize,
     /// From the handshake of the last connection that came up.
-    peer_info: ArcSwapOption<ServerPeerInfo>,
+    pub(crate) peer_info: ArcSwapOption<ServerPeerInfo>,
     catalog: ArcSwap<ServerCatalog>,
-    catalog_changed: ChangeSignal,
+    pub(crate) catalog_changed: ChangeSignal,
     /// The catalog of the fleet, which includes this one.
     fleet: Arc<CatalogMerger>,
 }
 
 /// Whether a server can be used, for tasks that wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Readiness {
+pub(crate) enum Availability {
     /// It may become ready.
     Pending,
     /// It can be used.
     Ready,
     /// It cannot be used until a person acts.
-    Hopeless,
+    Unavailable,
 }
 
-impl Readiness {
+impl Availability {
     fn of(status: &ServerStatus) -> Self {
         match status.state {
             _ if status.is_ready() => Self::Ready,
-            StateName::PermanentlyFailed | StateName::Disabled => Self::Hopeless,
+            StateName::PermanentlyFailed | StateName::Disabled => Self::Unavailable,
             // `disabling` may be followed by a connect: an `enable` waits for the close.
             StateName::Connecting
             | StateName::Connected
@@ -65,7 +64,7 @@ impl Published {
     pub(super) fn new(status: ServerStatus, fleet: Arc<CatalogMerger>) -> Self {
         Self {
             name: status.name.clone(),
-            readiness: watch::Sender::new(Readiness::of(&status)),
+            availability: watch::Sender::new(Availability::of(&status)),
             status: watch::Sender::new(status),
             in_flight: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -76,17 +75,13 @@ impl Published {
         }
     }
 
-    pub(super) fn set_instance(&self, instance: u32) {
-        self.status.send_modify(|status| status.instance = instance);
-    }
-
-    /// Publishes a status. Readiness changes rarely, so it has a separate channel: tasks that wait
+    /// Publishes a status. Availability changes rarely, so it has a separate channel: tasks that wait
     /// for the server are not woken by every status.
     pub(crate) fn publish_status(&self, status: ServerStatus) {
-        let readiness = Readiness::of(&status);
+        let availability = Availability::of(&status);
         self.status.send_replace(status);
-        self.readiness
-            .send_if_modified(|known| std::mem::replace(known, readiness) != readiness);
+        self.availability
+            .send_if_modified(|known| std::mem::replace(known, availability) != availability);
     }
 
     /// The status, with the call counts of this moment.
@@ -107,21 +102,9 @@ impl Published {
         self.status.subscribe()
     }
 
-    pub(crate) fn subscribe_readiness(&self) -> watch::Receiver<Readiness> {
-        self.readiness.subscribe()
-    }
-
     pub(super) fn set_call_counts(&self, in_flight: usize, waiting: usize) {
         self.in_flight.store(in_flight, Ordering::Relaxed);
         self.waiting.store(waiting, Ordering::Relaxed);
-    }
-
-    pub(super) fn set_peer_info(&self, info: Arc<ServerPeerInfo>) {
-        self.peer_info.store(Some(info));
-    }
-
-    pub(crate) fn peer_info(&self) -> Option<Arc<ServerPeerInfo>> {
-        self.peer_info.load_full()
     }
 
     /// Publishes a catalog, alone and in that of the fleet.
@@ -133,11 +116,6 @@ impl Published {
 
     pub(crate) fn catalog(&self) -> Arc<ServerCatalog> {
         self.catalog.load_full()
-    }
-
-    /// The signal that wakes readers when this server's catalog changes.
-    pub(crate) fn catalog_changed(&self) -> &ChangeSignal {
-        &self.catalog_changed
     }
 
     /// Publishes the end of a server: no catalog, no calls, disabled.
@@ -169,19 +147,5 @@ impl Published {
             },
             stderr: fault.and_then(|fault| fault.stderr.clone()),
         })
-    }
-}
-
-/// The status of a server whose actor has not started.
-pub(super) fn initial_status(
-    id: &ServerInstance,
-    config: &ServerConfig,
-    state: StateName,
-) -> ServerStatus {
-    ServerStatus {
-        instance: id.instance,
-        attempts_limit: config.settings.budget.attempts,
-        required: config.required,
-        ..ServerStatus::initial(id.server.clone(), state, config.transport.label())
     }
 }

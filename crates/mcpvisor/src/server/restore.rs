@@ -3,17 +3,20 @@
 //! The requests are sent one by one, alongside the calls. A caller's request for the same setting
 //! is more recent than the stored one, so a setting that was not restored by then is skipped.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mcpvisor_core::Generation;
+use mcpvisor_core::machine::{MAX_FAULT_MESSAGE, truncate_text};
 use rmcp::model::{
     ClientRequest, SetLevelRequest, SetLevelRequestParams, SubscribeRequest, SubscribeRequestParams,
 };
 
 use super::actor::ServerState;
-use super::internal_requests;
 use super::restart_state::SessionSettings;
+use super::slot::ServerSlot;
 use crate::connection::{InternalRequestSender, SentRequest};
+use crate::log_limit::log_limited;
+use crate::mutex::lock;
 
 /// The restore of the last connection that came up.
 #[derive(Debug, Default)]
@@ -30,11 +33,11 @@ pub(super) struct PendingRestore(Mutex<SessionSettings>);
 impl PendingRestore {
     /// Sends the request for the next setting; returns its method. It is sent before any later
     /// call.
-    pub(super) fn send_next<'a>(
+    fn send_next<'a>(
         &self,
         connection: &'a InternalRequestSender,
     ) -> Option<(String, SentRequest<'a>)> {
-        let mut settings = self.settings();
+        let mut settings = lock(&self.0);
         let request = next_request(&mut settings)?;
         let method = request.method().to_owned();
         Some((method, connection.send(request)?))
@@ -43,31 +46,48 @@ impl PendingRestore {
     /// Skips the setting that a caller's request replaces.
     fn skip(&self, request: &ClientRequest) {
         match request {
-            ClientRequest::SetLevelRequest(_) => self.settings().log_level = None,
+            ClientRequest::SetLevelRequest(_) => lock(&self.0).log_level = None,
             ClientRequest::SubscribeRequest(request) => {
-                self.settings().subscriptions.remove(&request.params.uri);
+                lock(&self.0).subscriptions.remove(&request.params.uri);
             }
             ClientRequest::UnsubscribeRequest(request) => {
-                self.settings().subscriptions.remove(&request.params.uri);
+                lock(&self.0).subscriptions.remove(&request.params.uri);
             }
             _ => {}
         }
-    }
-
-    fn settings(&self) -> MutexGuard<'_, SessionSettings> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn next_request(settings: &mut SessionSettings) -> Option<ClientRequest> {
     if let Some(level) = settings.log_level.take() {
-        let params = SetLevelRequestParams::new(level);
-        let request = SetLevelRequest::new(params);
-        return Some(ClientRequest::SetLevelRequest(request));
+        return Some(SetLevelRequest::new(SetLevelRequestParams::new(level)).into());
     }
     let params = SubscribeRequestParams::new(settings.subscriptions.pop_first()?);
-    let request = SubscribeRequest::new(params);
-    Some(ClientRequest::SubscribeRequest(request))
+    Some(SubscribeRequest::new(params).into())
+}
+
+/// Restores subscriptions and the log level on a new connection, one by one. A setting that the
+/// server refuses is logged, and tried again on the next connection.
+async fn restore(
+    connection: InternalRequestSender,
+    slot: Arc<ServerSlot>,
+    pending: Arc<PendingRestore>,
+) {
+    let limit = slot.config().settings.timeouts.listing;
+    while let Some((method, sent)) = pending.send_next(&connection) {
+        match tokio::time::timeout(limit, sent.reply()).await {
+            Ok(Some(Ok(_))) => {}
+            Ok(None) => return,
+            Ok(Some(Err(problem))) => {
+                let mut problem = slot.redact(format!("{problem:?}")).into_owned();
+                truncate_text(&mut problem, MAX_FAULT_MESSAGE);
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, %problem, "cannot restore a session setting");
+            }
+            Err(_) => {
+                log_limited!(slot.log_limit, WARN, server = %slot.name(), method, "no answer while restoring a session setting");
+            }
+        }
+    }
 }
 
 impl ServerState {
@@ -95,7 +115,7 @@ impl ServerState {
         if let (Some(connection), Some(pending)) =
             (self.connection_of(generation), &self.restore.pending)
         {
-            tokio::spawn(internal_requests::restore(
+            tokio::spawn(restore(
                 connection.internal_requests(),
                 Arc::clone(&self.slot),
                 Arc::clone(pending),

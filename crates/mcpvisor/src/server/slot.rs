@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
 use mcpvisor_core::{Durable, Generation, ServerInstance, ServerName};
@@ -19,15 +19,17 @@ use super::call_admission::CallAdmission;
 use super::connection_lock::ConnectionLock;
 use super::list_expiry::ListExpiry;
 use super::message::ServerMessage;
-use super::published::{Published, initial_status};
+use super::published::Published;
 use super::restart_state::{EraKnowledge, RestartState};
 use crate::api::events::{EventBus, EventKind};
-use crate::catalog::{CatalogMerger, ServerCatalog, VisibilityRules, visible_catalog};
+use crate::api::status::ServerStatus;
+use crate::catalog::{CatalogMerger, ServerCatalog, visible_catalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
 use crate::link::StderrRing;
 use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
+use crate::mutex::lock;
 use crate::state::catalog_cache::CatalogCache;
 use crate::state::era_cache::EraWriteQueue;
 use crate::state::pins::PinStore;
@@ -77,21 +79,28 @@ pub(crate) enum Mailbox {
 }
 
 impl ServerSlot {
+    /// `instance` distinguishes a server from earlier ones of the same name.
     pub(crate) fn new(
         config: ServerConfig,
+        instance: u32,
         host: Arc<Host>,
         events: Arc<EventBus>,
         fleet: Arc<CatalogMerger>,
     ) -> Self {
         let name = config.name.clone();
-        let id = ServerInstance::first(name.clone());
+        let server = name.clone();
         let durable = Durable::new(&config.settings, config.enabled);
         let messages = config.settings.messages;
         let config = Arc::new(ActiveConfig::new(config, None));
         let state = durable.first_state(&config.machine_settings());
-        let status = initial_status(&id, &config, state);
+        let status = ServerStatus {
+            instance,
+            attempts_limit: config.settings.budget.attempts,
+            required: config.required,
+            ..ServerStatus::initial(name.clone(), state, config.transport.label())
+        };
         Self {
-            id,
+            id: ServerInstance { server, instance },
             mailbox: watch::Sender::new(Mailbox::Starting),
             published: Published::new(status, fleet),
             list_expiry: ListExpiry::never(),
@@ -110,14 +119,6 @@ impl ServerSlot {
             host,
             events,
         }
-    }
-
-    /// Marks the slot as one of a server that is added at run time. The instance number
-    /// distinguishes it from an earlier server of the same name.
-    pub(crate) fn added_at_run_time(mut self) -> Self {
-        self.id.instance = self.host.next_instance();
-        self.published.set_instance(self.id.instance);
-        self
     }
 
     pub(crate) fn name(&self) -> &ServerName {
@@ -149,16 +150,12 @@ impl ServerSlot {
     pub(super) fn visible_part(&self, fetched: &ServerCatalog) -> ServerCatalog {
         let config = self.config();
         let approval = self.pins.approval();
-        let rules = VisibilityRules {
-            filter: &config.filter,
-            pins: config.pin.then(|| (&*approval, config.fingerprint())),
-        };
-        visible_catalog(fetched, rules)
+        let pins = config.pin.then(|| (&*approval, config.fingerprint()));
+        visible_catalog(fetched, &config.filter, pins)
     }
 
     pub(crate) fn restart_state(&self) -> MutexGuard<'_, RestartState> {
-        let state = self.restart_state.lock();
-        state.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.restart_state)
     }
 
     pub(crate) fn generation(&self) -> Generation {

@@ -69,7 +69,7 @@ impl ServerState {
         let machine = &self.machine;
         let durable = machine.durable();
         let catalog = self.slot.published.catalog();
-        let peer_info = self.slot.published.peer_info();
+        let peer_info = self.slot.published.peer_info.load_full();
         let peer_info = peer_info.as_ref();
         let config = self.slot.config();
         let action = match machine.state() {

@@ -4,7 +4,7 @@
 //! be read, or that belongs to another transport, is ignored.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mcpvisor_core::{ServerName, exposed_name};
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
 use crate::catalog::ServerCatalog;
+use crate::mutex::lock;
 use crate::state::state_dir::StateDir;
 
 /// Delay from the first change to the write, so that changes are batched.
@@ -69,7 +70,7 @@ impl CatalogCache {
 
     /// The scheduled write.
     pub(crate) fn pending(&self) -> MutexGuard<'_, PendingWrite> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 
     fn file(&self) -> String {
@@ -95,12 +96,8 @@ impl CatalogCache {
     pub(crate) fn read(&self, transport: &str) -> Option<ServerCatalog> {
         let folder = self.folder.as_ref()?;
         let file = self.file();
-        let cached = match folder.read(&file) {
-            Ok(contents) => {
-                serde_json::from_slice::<CacheFile>(&contents?).map_err(io::Error::from)
-            }
-            Err(problem) => Err(problem),
-        };
+        let contents = folder.read(&file).transpose()?;
+        let cached = contents.and_then(|it| Ok(serde_json::from_slice::<CacheFile>(&it)?));
         let cached = match cached {
             Ok(cached) => cached,
             Err(problem) => {
@@ -128,7 +125,7 @@ impl CatalogCache {
         let Some(folder) = &self.folder else {
             return;
         };
-        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writing = lock(&self.writing);
         let contents = CacheFile {
             version: VERSION,
             server: self.server.as_str().to_owned(),

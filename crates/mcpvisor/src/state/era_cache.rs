@@ -3,13 +3,14 @@
 //! One small file per server, named by the fingerprint of its transport: another command or address
 //! is another server. An unreadable file is ignored and the era is negotiated again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mcpvisor_core::{Era, KnownEra};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
+use crate::mutex::lock;
 use crate::server::slot::ServerSlot;
 use crate::state::file_ops::{WRITE_TIMEOUT, was_already_hung};
 use crate::state::state_dir::StateDir;
@@ -85,7 +86,7 @@ pub(crate) struct EraWriteQueue(Mutex<Option<JoinHandle<()>>>);
 
 impl EraWriteQueue {
     fn write(&self, write: impl Future<Output = ()> + Send + 'static) {
-        let mut last = self.last();
+        let mut last = lock(&self.0);
         let before = last.take();
         *last = Some(tokio::spawn(async move {
             if let Some(before) = before {
@@ -98,14 +99,10 @@ impl EraWriteQueue {
 
     /// Waits for all pending writes.
     pub(crate) async fn finish(&self) {
-        let last = self.last().take();
+        let last = lock(&self.0).take();
         if let Some(last) = last {
             let _ = last.await;
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -104,7 +104,7 @@ impl Check {
         let place = place.unwrap_or_else(|| path.to_owned());
         let (detail, action) = (problem.message.clone(), format!("Fix it at {place}."));
         let found = match problem.severity {
-            Severity::LeftOut => Self::bad(check, detail, action),
+            Severity::Excluded => Self::bad(check, detail, action),
             _ => Self::warning(check, detail, action),
         };
         Self {

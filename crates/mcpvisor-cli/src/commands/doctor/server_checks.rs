@@ -38,7 +38,7 @@ pub(super) fn entries(config: &Config, source: &Source) -> Vec<ServerReport> {
         let Some(name) = problem.excluded_server() else {
             continue;
         };
-        let off = problem.severity == Severity::Off;
+        let off = problem.severity == Severity::Disabled;
         reports.push(ServerReport {
             name: name.to_owned(),
             config: path.clone(),

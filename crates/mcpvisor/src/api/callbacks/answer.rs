@@ -9,7 +9,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ClientResult, ErrorCode, ListRootsResult};
 
 use super::question::QuestionKind;
-use super::{Ask, Callbacks, Listening, Question};
+use super::{Callbacks, Incoming, Listening, Question};
 use crate::api::events::{Event, EventKind, Events, EventsError};
 use crate::log_limit::{LogLimit, log_limited};
 
@@ -17,10 +17,10 @@ impl Callbacks {
     /// Answers a request within the timeout. Returns an error at once if it is declined.
     pub(crate) fn answer(
         &self,
-        ask: Ask<Question>,
+        incoming: Incoming<Question>,
     ) -> Result<impl Future<Output = Result<ClientResult, ErrorData>> + Send + use<>, ErrorData>
     {
-        let answer = self.call(ask)?;
+        let answer = self.call(incoming)?;
         let deadline = self.deadline;
         Ok(async move {
             let answer = AssertUnwindSafe(answer).catch_unwind();
@@ -37,42 +37,29 @@ impl Callbacks {
 
     fn call(
         &self,
-        ask: Ask<Question>,
+        incoming: Incoming<Question>,
     ) -> Result<BoxFuture<'static, Result<ClientResult, ErrorData>>, ErrorData> {
-        let Ask {
+        let Incoming {
             server,
             generation,
             params,
-        } = ask;
+        } = incoming;
         macro_rules! call {
             ($callback:expr, $params:expr, $error:expr, $result:expr) => {{
                 let callback = $callback.as_ref().ok_or_else($error)?;
-                let ask = Ask::new(server, generation, $params);
+                let incoming = Incoming::new(server, generation, $params);
                 // Called inside the future, because the callback itself may panic.
                 let callback = Arc::clone(callback);
-                Ok(async move { callback(ask).await.map($result) }.boxed())
+                Ok(async move { callback(incoming).await.map($result) }.boxed())
             }};
         }
+        let mode = || self.unsupported_mode();
         match params {
             Question::Sampling(params) => call!(self.sampling, *params, not_offered, |result| {
                 ClientResult::CreateMessageResult(Box::new(result))
             }),
-            Question::Form(form) => {
-                call!(
-                    self.form,
-                    form,
-                    || self.unsupported_mode(),
-                    ClientResult::ElicitResult
-                )
-            }
-            Question::Url(url) => {
-                call!(
-                    self.url,
-                    url,
-                    || self.unsupported_mode(),
-                    ClientResult::ElicitResult
-                )
-            }
+            Question::Form(form) => call!(self.form, form, mode, ClientResult::ElicitResult),
+            Question::Url(url) => call!(self.url, url, mode, ClientResult::ElicitResult),
             Question::Roots => call!(self.roots, (), not_offered, |roots| {
                 ClientResult::ListRootsResult(ListRootsResult::new(roots))
             }),
@@ -142,8 +129,8 @@ fn notify<P: Clone + Send + 'static>(
     params: &P,
 ) -> Option<BoxFuture<'static, ()>> {
     let callback = Arc::clone(callback?);
-    let ask = Ask::new(event.server.clone()?, event.generation, params.clone());
-    Some(async move { callback(ask).await }.boxed())
+    let incoming = Incoming::new(event.server.clone()?, event.generation, params.clone());
+    Some(async move { callback(incoming).await }.boxed())
 }
 
 /// The error for a request without a callback.

@@ -47,11 +47,11 @@ impl QuestionKind {
             Self::Elicitation => serde_json::from_value::<ElicitRequestParams>(params).err(),
             Self::Roots => None,
         };
-        let method = self.method();
-        match problem {
-            Some(problem) => format!("the parameters of {method} cannot be read: {problem}"),
-            None => format!("the parameters of {method} cannot be read"),
-        }
+        let problem = problem.map_or_else(String::new, |problem| format!(": {problem}"));
+        format!(
+            "the parameters of {} cannot be read{problem}",
+            self.method()
+        )
     }
 }
 
@@ -79,9 +79,7 @@ impl Question {
             _ => Self::Other,
         }
     }
-}
 
-impl Question {
     /// Names the requested input in an error.
     pub(crate) fn name(&self) -> &'static str {
         match self {

@@ -10,6 +10,8 @@ use mcpvisor_core::machine::{Action, Fault, FaultClass, NotSent, summarize_stder
 use mcpvisor_core::retry::Known;
 use rmcp::ErrorData;
 
+use super::join;
+
 /// Why a request has no result.
 ///
 /// ```
@@ -162,7 +164,7 @@ pub enum CallError {
         problem: String,
     },
     /// The arguments do not match the tool's schema; nothing was sent.
-    #[error("{server}: invalid arguments of {tool}: {}", join(.problems))]
+    #[error("{server}: invalid arguments of {tool}: {}", join(.problems, "; "))]
     InvalidArguments {
         /// Which server.
         server: ServerName,
@@ -300,11 +302,6 @@ impl fmt::Display for NotSentReason {
 
 impl std::error::Error for NotSentReason {}
 
-fn join(problems: &[ArgumentProblem]) -> String {
-    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    problems.join("; ")
-}
-
 /// What is known about the first attempt of a call that is not retried.
 fn first_call(known: Known) -> &'static str {
     match known {
@@ -329,6 +326,10 @@ fn cause(fault: Option<&Fault>) -> String {
 
 impl CallError {
     /// The error for a tool that a filter hides.
+    pub(super) fn not_sent(server: ServerName, reason: NotSentReason) -> Self {
+        Self::NotSent { server, reason }
+    }
+
     pub(crate) fn hidden(
         server: ServerName,
         tool: impl Into<String>,
@@ -403,25 +404,13 @@ impl CallError {
     /// config redacted. `None` if stderr is unrelated to the error. The error's text repeats the
     /// last lines; [`ServerHandle::stderr_tail`](crate::ServerHandle::stderr_tail) has more.
     pub fn stderr(&self) -> Option<&str> {
-        let stderr = match self {
+        match self {
             Self::OutcomeUnknown { stderr, .. }
             | Self::Refused { stderr, .. }
-            | Self::Deadline { stderr, .. } => stderr,
-            Self::NotSent { reason, .. } => return reason.stderr(),
-            Self::Busy { .. }
-            | Self::Cancelled { .. }
-            | Self::Answered { .. }
-            | Self::Unreadable { .. }
-            | Self::InputRequired { .. }
-            | Self::ToolChanged { .. }
-            | Self::ToolGone { .. }
-            | Self::InvalidRequest { .. }
-            | Self::InvalidArguments { .. }
-            | Self::ToolHidden { .. }
-            | Self::HeldBack { .. }
-            | Self::RuntimeGone { .. } => return None,
-        };
-        stderr.as_deref()
+            | Self::Deadline { stderr, .. } => stderr.as_deref(),
+            Self::NotSent { reason, .. } => reason.stderr(),
+            _ => None,
+        }
     }
 
     /// The error code, as in the JSON output of the command line.
@@ -452,11 +441,7 @@ impl NotSentReason {
         match self {
             Self::Failed { stderr, .. } => stderr.as_deref(),
             Self::Parked(fault) | Self::NoConnection(fault) => fault.as_ref()?.stderr.as_deref(),
-            Self::Disabled
-            | Self::Stopping
-            | Self::Removed
-            | Self::NotRead
-            | Self::ActorRestarted => None,
+            _ => None,
         }
     }
 }

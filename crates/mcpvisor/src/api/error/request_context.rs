@@ -34,10 +34,9 @@ impl RequestContext {
     pub(crate) fn error(self, failure: Failure) -> CallError {
         let Self { server, method, .. } = self;
         match failure {
-            Failure::Outcome(Outcome::NotSent(reason)) => CallError::NotSent {
-                server,
-                reason: reason.into(),
-            },
+            Failure::Outcome(Outcome::NotSent(reason)) => {
+                CallError::not_sent(server, reason.into())
+            }
             Failure::Outcome(Outcome::Busy) => CallError::Busy {
                 server,
                 limit: self.limit,
@@ -114,18 +113,9 @@ impl RequestContext {
                 tool: self.tool.unwrap_or_default(),
                 known,
             },
-            Failure::SendBufferFull => CallError::NotSent {
-                server,
-                reason: NotSentReason::NotRead,
-            },
-            Failure::ActorGone => CallError::NotSent {
-                server,
-                reason: NotSentReason::ActorRestarted,
-            },
-            Failure::Removed => CallError::NotSent {
-                server,
-                reason: NotSentReason::Removed,
-            },
+            Failure::SendBufferFull => CallError::not_sent(server, NotSentReason::NotRead),
+            Failure::ActorGone => CallError::not_sent(server, NotSentReason::ActorRestarted),
+            Failure::Removed => CallError::not_sent(server, NotSentReason::Removed),
             Failure::RuntimeGone => CallError::RuntimeGone { server },
         }
     }

@@ -3,37 +3,32 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mcpvisor_core::CallId;
 use mcpvisor_core::machine::Outcome;
-use mcpvisor_core::{CallId, ClientId, Priority, RetryPolicy};
-use rmcp::model::{
-    ClientRequest, GetMeta, NumberOrString, ProgressNotificationParam, ProgressToken, ServerResult,
-};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use rmcp::model::{ClientRequest, GetMeta, NumberOrString, ProgressToken, ServerResult};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::Options;
+use crate::api::handle::ServerHandle;
 use crate::api::reply::{Failure, Reply};
 use crate::server::call::Call;
 use crate::server::message::ServerMessage;
-use crate::server::published::Readiness;
+use crate::server::published::Availability;
 use crate::server::slot::{Mailbox, ServerSlot};
 
-/// A request that is about to be submitted.
-pub(super) struct Submission<'a> {
-    pub(super) slot: &'a Arc<ServerSlot>,
-    pub(super) client: ClientId,
-    pub(super) quota: Option<Arc<Semaphore>>,
-    pub(super) retry: RetryPolicy,
-    pub(super) priority: Priority,
-    pub(super) progress: Option<mpsc::Sender<ProgressNotificationParam>>,
-    pub(super) deadline: Instant,
-    pub(super) idle: Duration,
-}
-
-impl Submission<'_> {
-    pub(super) async fn run(self, mut request: ClientRequest) -> Result<ServerResult, Failure> {
-        let _quota = self.take_quota().await?;
-        let open = self.slot.calls.open(self.client);
+impl Options {
+    /// Submits the request and waits for its answer.
+    pub(super) async fn submit(
+        self,
+        deadline: Instant,
+        idle: Duration,
+    ) -> Result<ServerResult, Failure> {
+        let mut request = self.request.map_err(Failure::InvalidRequest)?;
+        let ServerHandle { slot, client, .. } = &self.handle;
+        let _quota = take_quota(&self.handle, deadline).await?;
+        let open = slot.calls.open(*client);
         let open = open.ok_or(Failure::Outcome(Outcome::Busy))?;
-        let id = self.slot.calls.next_id();
+        let id = slot.calls.next_id();
         if reports_progress(&request) {
             let token = ProgressToken(NumberOrString::Number(id.0 as i64));
             request.get_meta_mut().set_progress_token(token);
@@ -41,12 +36,12 @@ impl Submission<'_> {
         let (sender, answer) = oneshot::channel();
         let call = Box::new(Call {
             id,
-            client: self.client,
+            client: *client,
             request: Some(request),
             retry_policy: self.retry,
             priority: self.priority,
-            deadline: self.deadline,
-            idle: self.idle,
+            deadline,
+            idle,
             progress: self.progress,
             reply: Reply::new(sender, open),
             rounds: 0,
@@ -57,32 +52,31 @@ impl Submission<'_> {
         });
         // From here on the actor may have the call, so it is notified if the caller drops the
         // future.
-        let guard = CancelGuard {
-            slot: self.slot,
-            call: id,
-            armed: true,
-        };
-        submit(self.slot, call, self.deadline).await?;
+        let guard = CancelGuard { slot, call: id };
+        submit(slot, call, deadline).await?;
         let answer = answer.await;
-        guard.disarm();
+        std::mem::forget(guard);
         answer.unwrap_or(Err(Failure::ActorGone))
     }
+}
 
-    /// Waits for the client's quota, within the deadline. A server that rejects requests at once
-    /// needs no permit.
-    async fn take_quota(&self) -> Result<Option<OwnedSemaphorePermit>, Failure> {
-        let Some(quota) = &self.quota else {
-            return Ok(None);
-        };
-        if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
-            return Ok(Some(permit));
-        }
-        tokio::select! {
-            biased;
-            permit = Arc::clone(quota).acquire_owned() => Ok(permit.ok()),
-            () = until_unavailable(self.slot) => Ok(None),
-            () = tokio::time::sleep_until(self.deadline.into()) => Err(deadline_before_send()),
-        }
+/// Waits for the client's quota, within the deadline. A server that rejects requests at once needs
+/// no permit.
+async fn take_quota(
+    handle: &ServerHandle,
+    deadline: Instant,
+) -> Result<Option<OwnedSemaphorePermit>, Failure> {
+    let Some(quota) = &handle.quota else {
+        return Ok(None);
+    };
+    if let Ok(permit) = Arc::clone(quota).try_acquire_owned() {
+        return Ok(Some(permit));
+    }
+    tokio::select! {
+        biased;
+        permit = Arc::clone(quota).acquire_owned() => Ok(permit.ok()),
+        () = until_unavailable(&handle.slot) => Ok(None),
+        () = tokio::time::sleep_until(deadline.into()) => Err(deadline_before_send()),
     }
 }
 
@@ -91,10 +85,10 @@ impl Submission<'_> {
 #[cfg(feature = "schema-check")]
 pub(super) async fn check_arguments(
     slot: &ServerSlot,
-    request: &ClientRequest,
+    request: &Result<ClientRequest, String>,
     due: Instant,
 ) -> Result<(), Failure> {
-    let ClientRequest::CallToolRequest(call) = request else {
+    let Ok(ClientRequest::CallToolRequest(call)) = request else {
         return Ok(());
     };
     let catalog = slot.published.catalog();
@@ -114,9 +108,11 @@ pub(super) async fn check_arguments(
 
 /// Waits until the server cannot become ready unless a person acts.
 async fn until_unavailable(slot: &ServerSlot) {
-    let mut readiness = slot.published.subscribe_readiness();
+    let mut availability = slot.published.availability.subscribe();
     // The sender lives in the slot, so this ends only with the condition.
-    let _ = readiness.wait_for(|it| *it == Readiness::Hopeless).await;
+    let _ = availability
+        .wait_for(|it| *it == Availability::Unavailable)
+        .await;
 }
 
 fn deadline_before_send() -> Failure {
@@ -176,26 +172,15 @@ fn try_submit(slot: &ServerSlot, call: Box<Call>) -> Result<Option<Box<Call>>, F
     }
 }
 
-/// Notifies the actor when the caller drops its future.
+/// Notifies the actor when the caller drops its future; forgotten once there is an answer.
 struct CancelGuard<'a> {
     slot: &'a ServerSlot,
     call: CallId,
-    armed: bool,
-}
-
-impl CancelGuard<'_> {
-    fn disarm(mut self) {
-        self.armed = false;
-    }
 }
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
-        if self.armed
-            && let Mailbox::Live(actor) = &*self.slot.mailbox.borrow()
-        {
-            // Without an actor there is nothing to cancel.
-            let _ = actor.send_message(ServerMessage::CallerGone { call: self.call });
-        }
+        // Without an actor there is nothing to cancel.
+        self.slot.send(ServerMessage::CallerGone(self.call));
     }
 }

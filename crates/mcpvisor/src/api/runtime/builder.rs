@@ -138,6 +138,7 @@ impl RuntimeBuilder {
             let name = config.name.clone();
             let slot = ServerSlot::new(
                 config,
+                0,
                 Arc::clone(&host),
                 Arc::clone(&events),
                 Arc::clone(&catalogs),

@@ -12,6 +12,7 @@ use super::redacted_excerpt::SourceText;
 use super::syntax_tree::{Member, Node, Span, Value};
 use super::variables::Variables;
 use super::{ConfigError, entry, keys};
+use crate::config::server_config::validate_settings;
 use crate::config::{Config, ConfigProblem, Severity};
 
 /// The parts of a config file.
@@ -72,13 +73,10 @@ impl<'n> Document<'n> {
 
     pub(super) fn read(
         self,
-        variables: Variables<'_>,
+        mut variables: Variables<'_>,
         text: &SourceText<'_>,
     ) -> Result<Config, ConfigError> {
-        let variables = match self.bare {
-            true => variables.with_bare(),
-            false => variables,
-        };
+        variables.bare = self.bare;
         let mut config = Config::new();
         config.problems = self.warnings;
         let wrong = |diagnostic: Diagnostic| ConfigError::Shape {
@@ -99,7 +97,8 @@ impl<'n> Document<'n> {
         let by_name = count_by_name(self.servers);
         for (index, entry) in self.servers.iter().enumerate() {
             if entry.node.is_null() {
-                config.problems.push(null_entry(entry, text));
+                let message = "is null and ignored; remove it, or write an entry";
+                config.problems.push(warning(entry, message, text));
                 continue;
             }
             let (last, times) = by_name.get(entry.key.as_str()).copied().unwrap_or_default();
@@ -107,7 +106,8 @@ impl<'n> Document<'n> {
                 continue;
             }
             if times > 1 {
-                config.problems.push(duplicate_entry(entry, text));
+                let message = "is configured twice; the last entry is used";
+                config.problems.push(warning(entry, message, text));
             }
             let (server, mut problems) = entry::read(entry, &defaults, &variables, text);
             if let Some(server) = server {
@@ -121,14 +121,10 @@ impl<'n> Document<'n> {
     }
 }
 
-/// The warning about an entry that is `null`.
-fn null_entry(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
-    ConfigProblem {
-        server: Some(entry_reader::shown(&entry.key)),
-        message: "is null and ignored; remove it, or write an entry".to_owned(),
-        severity: Severity::Warning,
-        location: Some(text.locate(&entry.key_span)),
-    }
+/// A warning about a whole entry.
+fn warning(entry: &Member, message: &str, text: &SourceText<'_>) -> ConfigProblem {
+    let diagnostic = Diagnostic::new(&entry.key_span, message);
+    diagnostic.into_problem(Some(&entry.key), Severity::Warning, text)
 }
 
 /// For each name, the index of its last entry and the number of entries. The last entry is used, as
@@ -143,16 +139,6 @@ fn count_by_name(servers: &[Member]) -> HashMap<&str, (usize, usize)> {
     by_name
 }
 
-/// The warning about an entry that is not the first of its name.
-fn duplicate_entry(entry: &Member, text: &SourceText<'_>) -> ConfigProblem {
-    ConfigProblem {
-        server: Some(entry_reader::shown(&entry.key)),
-        message: "is configured twice; the last entry is used".to_owned(),
-        severity: Severity::Warning,
-        location: Some(text.locate(&entry.key_span)),
-    }
-}
-
 /// Reads the defaults of the fleet.
 fn fleet(
     node: &Node,
@@ -160,33 +146,27 @@ fn fleet(
     text: &SourceText<'_>,
     config: &mut Config,
 ) -> Result<RawEntry, Diagnostic> {
-    let mut reader = EntryReader::new(variables);
-    reader.toml = text.toml;
+    let mut reader = EntryReader::new(variables, text);
     let mut raw = RawEntry::default();
     let members = entry_reader::object(keys::DEFAULTS, node)?;
     let prefix = format!("{}.", keys::DEFAULTS);
     reader.object(members, &keys::FLEET, &prefix, &mut raw)?;
-    let valid = match variables.are_as_written() {
-        true => Ok(()),
-        false => raw.validate(),
-    };
-    valid.map_err(|invalid| Diagnostic {
-        message: format!("\"{prefix}{}\" {}", invalid.name, invalid.problem),
-        span: reader
-            .value_span(&format!("{prefix}{}", invalid.name))
-            .unwrap_or(node.span.clone()),
-    })?;
-    let warn = |diagnostic: Diagnostic| ConfigProblem {
-        server: None,
-        message: diagnostic.message,
-        severity: Severity::Warning,
-        location: Some(text.locate(&diagnostic.span)),
-    };
-    config
-        .problems
-        .extend(reader.warnings.into_iter().map(warn));
+    if !variables.as_written
+        && let Err(invalid) = validate_settings(&raw.settings)
+    {
+        let key = format!("{prefix}{}", invalid.name);
+        let message = format!("{key:?} {}", invalid.problem);
+        return Err(reader.diagnose(&key, &node.span, message));
+    }
+    warn(reader.warnings, text, config);
     raw.secrets = reader.secrets;
     Ok(raw)
+}
+
+/// Adds warnings about the fleet.
+fn warn(warnings: Vec<Diagnostic>, text: &SourceText<'_>, config: &mut Config) {
+    let problem = |it: Diagnostic| it.into_problem(None, Severity::Warning, text);
+    config.problems.extend(warnings.into_iter().map(problem));
 }
 
 /// Reads the limits of concurrent connects.
@@ -196,33 +176,20 @@ fn connects(
     text: &SourceText<'_>,
     config: &mut Config,
 ) -> Result<GovernorSettings, Diagnostic> {
-    let mut reader = EntryReader::new(variables);
+    let mut reader = EntryReader::new(variables, text);
     let mut raw = RawEntry::default();
     let members = entry_reader::object(keys::FLEET_CONNECTS, node)?;
     let prefix = format!("{}.", keys::FLEET_CONNECTS);
     reader.object(members, &[keys::CONNECTS], &prefix, &mut raw)?;
-    let warnings = std::mem::take(&mut reader.warnings).into_iter();
-    config
-        .problems
-        .extend(warnings.map(|diagnostic| ConfigProblem {
-            server: None,
-            message: diagnostic.message,
-            severity: Severity::Warning,
-            location: Some(text.locate(&diagnostic.span)),
-        }));
-    raw.connects().map_err(|invalid| Diagnostic {
-        message: entry::setting(&invalid),
-        span: reader.value_span(invalid.name).unwrap_or(node.span.clone()),
-    })
+    warn(std::mem::take(&mut reader.warnings), text, config);
+    raw.connects()
+        .map_err(|invalid| reader.diagnose(invalid.name, &node.span, entry::setting(&invalid)))
 }
 
 /// Reads the state folder. It is shown in errors, so no variable is expanded in it except the home
 /// folder.
 fn state_dir(node: &Node, variables: &Variables<'_>) -> Result<PathBuf, Diagnostic> {
-    let wrong = |problem: &str| Diagnostic {
-        message: format!("{:?} {problem}", keys::STATE_DIR),
-        span: node.span.clone(),
-    };
+    let wrong = |problem: &str| entry_reader::wrong(keys::STATE_DIR, node, problem);
     let folder = entry_reader::name(keys::STATE_DIR, node)?;
     if folder.is_empty() || folder.contains("${") {
         return Err(wrong(
@@ -263,12 +230,8 @@ fn warn_top_keys<'n>(top: &'n [Member], text: &SourceText<'_>) -> Vec<ConfigProb
         } else {
             format!("{shown:?} is set twice; only the last one is used")
         };
-        Some(ConfigProblem {
-            server: None,
-            message,
-            severity: Severity::Warning,
-            location: Some(text.locate(&member.key_span)),
-        })
+        let diagnostic = Diagnostic::new(&member.key_span, message);
+        Some(diagnostic.into_problem(None, Severity::Warning, text))
     };
     top.iter().filter_map(&mut warning).collect()
 }

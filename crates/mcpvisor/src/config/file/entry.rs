@@ -3,7 +3,7 @@
 //! [`super::keys`] has its keys and [`super::entry_reader`] reads them; this module decides what
 //! they mean together.
 
-use mcpvisor_core::{InvalidSetting, ServerName};
+use mcpvisor_core::{InvalidServerName, InvalidSetting, ServerName};
 
 use super::entry_reader::{Diagnostic, EntryReader};
 use super::keys::{ENTRY, HTTP, STDIO};
@@ -14,6 +14,7 @@ use super::variables::Variables;
 use crate::api::transport::Transport;
 #[cfg(any(feature = "stdio", feature = "http"))]
 use crate::api::transport::check;
+use crate::config::server_config::validate_settings;
 use crate::config::{ConfigProblem, ServerConfig, Severity};
 
 /// Unknown keys that are named beside a missing one.
@@ -26,14 +27,10 @@ pub(super) fn read(
     variables: &Variables<'_>,
     text: &SourceText<'_>,
 ) -> (Option<ServerConfig>, Vec<ConfigProblem>) {
-    let problem = |severity, diagnostic: Diagnostic| ConfigProblem {
-        server: Some(super::entry_reader::shown(&entry.key)),
-        message: diagnostic.message,
-        severity,
-        location: Some(text.locate(&diagnostic.span)),
+    let problem = |severity, diagnostic: Diagnostic| {
+        diagnostic.into_problem(Some(&entry.key), severity, text)
     };
-    let mut reader = EntryReader::new(variables);
-    reader.toml = text.toml;
+    let mut reader = EntryReader::new(variables, text);
     let server = server(entry, defaults.clone(), &mut reader);
     let warnings = std::mem::take(&mut reader.warnings).into_iter();
     match server {
@@ -43,24 +40,16 @@ pub(super) fn read(
         }
         // Other warnings matter only once the entry can be used, except for an unknown key that may
         // be the missing one.
-        Err(diagnostic) => {
-            let mut parts = vec![diagnostic.message];
-            parts.extend(reader.unknown.drain(..).take(MAX_HINTS));
-            let message = parts.join("; ");
+        Err(mut diagnostic) => {
+            for hint in reader.unknown.iter().take(MAX_HINTS) {
+                diagnostic.message += "; ";
+                diagnostic.message += hint;
+            }
             let severity = match is_off(entry, defaults) {
-                true => Severity::Off,
-                false => Severity::LeftOut,
+                true => Severity::Disabled,
+                false => Severity::Excluded,
             };
-            (
-                None,
-                vec![problem(
-                    severity,
-                    Diagnostic {
-                        message,
-                        ..diagnostic
-                    },
-                )],
-            )
+            (None, vec![problem(severity, diagnostic)])
         }
     }
 }
@@ -70,38 +59,26 @@ fn server(
     mut raw: RawEntry,
     reader: &mut EntryReader<'_>,
 ) -> Result<ServerConfig, Diagnostic> {
-    let about_entry = |message: String| Diagnostic {
-        message,
-        span: entry.key_span.clone(),
-    };
-    let name = ServerName::new(entry.key.as_str()).map_err(|error| {
-        let long = matches!(error, mcpvisor_core::InvalidServerName::TooLong(_));
-        about_entry(match long {
-            true => "name is longer than 64 bytes".to_owned(),
-            false => error.to_string(),
-        })
+    let about_entry = |message: String| Diagnostic::new(&entry.key_span, message);
+    let name = ServerName::new(entry.key.as_str()).map_err(|error| match error {
+        InvalidServerName::TooLong(_) => about_entry("name is longer than 64 bytes".to_owned()),
+        error => about_entry(error.to_string()),
     })?;
     let Value::Object(members) = &entry.node.value else {
-        return Err(about_entry(
-            "must be an object with a \"command\" or a \"url\"".to_owned(),
-        ));
+        let message = "must be an object with a \"command\" or a \"url\"";
+        return Err(about_entry(message.to_owned()));
     };
     let default = enabled(&raw).ok().flatten().unwrap_or(true);
     (raw.enabled, raw.disabled) = (None, None);
     reader.object(members, &ENTRY, "", &mut raw)?;
     let enabled = enabled(&raw).map_err(about_entry)?.unwrap_or(default);
     warn_ambiguous(&raw, reader);
-    let transport = TransportType::of(&raw, reader, entry)?.transport(&raw, reader, entry)?;
-    let valid = match reader.is_as_written() {
-        true => Ok(()),
-        false => raw.validate().and_then(|()| transport.check()),
-    };
-    valid.map_err(|invalid| Diagnostic {
-        message: setting(&invalid),
-        span: reader
-            .value_span(invalid.name)
-            .unwrap_or(entry.key_span.clone()),
-    })?;
+    let transport = transport(&raw, reader, entry)?;
+    if !reader.is_as_written()
+        && let Err(invalid) = validate_settings(&raw.settings).and_then(|()| transport.check())
+    {
+        return Err(reader.diagnose(invalid.name, &entry.key_span, setting(&invalid)));
+    }
     Ok(ServerConfig {
         name,
         transport,
@@ -177,61 +154,40 @@ fn warn_ambiguous(raw: &RawEntry, reader: &mut EntryReader<'_>) {
     }
 }
 
-/// The kind of transport that an entry selects.
-enum TransportType {
-    Stdio,
-    Http,
-}
-
-impl TransportType {
-    fn of(
-        raw: &RawEntry,
-        reader: &mut EntryReader<'_>,
-        entry: &Member,
-    ) -> Result<Self, Diagnostic> {
-        let about = |key: &str, message: &str| Diagnostic {
-            message: message.to_owned(),
-            span: reader.value_span(key).unwrap_or(entry.key_span.clone()),
-        };
-        if raw.source.as_deref().is_some_and(|by| by != "custom") {
-            return Err(about(
-                "source",
-                "is provided by an editor extension; write its \"command\" instead",
-            ));
-        }
-        let has_url = address(raw).is_some();
-        let kind = raw.kind.as_deref();
-        match kind.filter(|kind| !reader.is_as_written() || !kind.contains("${")) {
-            Some(kind) if STDIO.contains(&kind) => Ok(Self::Stdio),
-            Some(kind) if HTTP.contains(&kind) => Ok(Self::Http),
-            Some("sse") => Err(about(
-                "type",
-                "uses HTTP+SSE, which is not supported; if the server has a Streamable HTTP address \
-                 (often ending in /mcp), write \"type\": \"http\" and that \"url\"",
-            )),
-            Some(_) => Err(about("type", "\"type\" must be \"stdio\" or \"http\"")),
-            None if has_url && raw.program.is_some() => Err(about(
-                "url",
-                "has both \"command\" and \"url\"; keep one, or set \"type\"",
-            )),
-            None if has_url => Ok(Self::Http),
-            None if raw.program.is_some() => Ok(Self::Stdio),
-            None => Err(Diagnostic {
-                message: "needs a \"command\" or a \"url\"".to_owned(),
-                span: entry.key_span.clone(),
-            }),
-        }
+/// The transport of the kind that an entry selects.
+fn transport(
+    raw: &RawEntry,
+    reader: &mut EntryReader<'_>,
+    entry: &Member,
+) -> Result<Transport, Diagnostic> {
+    let wrong =
+        |key: &str, message: &str| Err(reader.diagnose(key, &entry.key_span, message.to_owned()));
+    if raw.source.as_deref().is_some_and(|by| by != "custom") {
+        return wrong(
+            "source",
+            "is provided by an editor extension; write its \"command\" instead",
+        );
     }
-
-    fn transport(
-        self,
-        raw: &RawEntry,
-        reader: &mut EntryReader<'_>,
-        entry: &Member,
-    ) -> Result<Transport, Diagnostic> {
-        match self {
-            Self::Stdio => stdio(raw, reader, entry),
-            Self::Http => http(raw, reader, entry),
+    let has_url = address(raw).is_some();
+    let kind = raw.kind.as_deref();
+    match kind.filter(|kind| !reader.is_as_written() || !kind.contains("${")) {
+        Some(kind) if STDIO.contains(&kind) => stdio(raw, reader, entry),
+        Some(kind) if HTTP.contains(&kind) => http(raw, reader, entry),
+        Some("sse") => wrong(
+            "type",
+            "uses HTTP+SSE, which is not supported; if the server has a Streamable HTTP address \
+             (often ending in /mcp), write \"type\": \"http\" and that \"url\"",
+        ),
+        Some(_) => wrong("type", "\"type\" must be \"stdio\" or \"http\""),
+        None if has_url && raw.program.is_some() => wrong(
+            "url",
+            "has both \"command\" and \"url\"; keep one, or set \"type\"",
+        ),
+        None if has_url => http(raw, reader, entry),
+        None if raw.program.is_some() => stdio(raw, reader, entry),
+        None => {
+            let message = "needs a \"command\" or a \"url\"";
+            Err(Diagnostic::new(&entry.key_span, message))
         }
     }
 }
@@ -255,12 +211,8 @@ fn stdio(
 ) -> Result<Transport, Diagnostic> {
     let program = raw.program.as_deref();
     let program = program.filter(|program| check::is_program(program));
-    let program = program.ok_or_else(|| Diagnostic {
-        message: "needs a \"command\"".to_owned(),
-        span: reader
-            .value_span("command")
-            .unwrap_or(entry.key_span.clone()),
-    })?;
+    let missing = || reader.diagnose("command", &entry.key_span, "needs a \"command\"");
+    let program = program.ok_or_else(missing)?;
     let mut command = Transport::stdio(program)
         .args(&raw.command_args)
         .args(&raw.args);
@@ -289,10 +241,8 @@ fn stdio(
 
 #[cfg(not(feature = "stdio"))]
 fn stdio(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
-    Err(Diagnostic {
-        message: "stdio servers are not supported by this build".to_owned(),
-        span: entry.key_span.clone(),
-    })
+    let message = "stdio servers are not supported by this build";
+    Err(Diagnostic::new(&entry.key_span, message))
 }
 
 #[cfg(feature = "http")]
@@ -301,23 +251,19 @@ fn http(
     reader: &mut EntryReader<'_>,
     entry: &Member,
 ) -> Result<Transport, Diagnostic> {
-    let (key, url) = address(raw).ok_or_else(|| Diagnostic {
-        message: "needs a \"url\"".to_owned(),
-        span: reader.value_span("type").unwrap_or(entry.key_span.clone()),
-    })?;
-    let span = reader.value_span(key).unwrap_or(entry.key_span.clone());
+    let missing = || reader.diagnose("type", &entry.key_span, "needs a \"url\"");
+    let (key, url) = address(raw).ok_or_else(missing)?;
     if !reader.is_as_written() && !check::is_address(url) {
-        return Err(Diagnostic {
-            message: format!("{key:?} {}", check::ADDRESS),
-            span,
-        });
+        let message = format!("{key:?} {}", check::ADDRESS);
+        return Err(reader.diagnose(key, &entry.key_span, message));
     }
     if path_of(url).ends_with("/sse") {
         let message = format!(
             "{key:?} ends in /sse, but HTTP+SSE is not supported; the server may offer \
              Streamable HTTP at /mcp"
         );
-        reader.warn(span, message);
+        let warning = reader.diagnose(key, &entry.key_span, message);
+        reader.warnings.push(warning);
     }
     let mut endpoint = Transport::http(url);
     for (name, value) in raw.headers.iter().chain(&raw.env_headers) {
@@ -346,10 +292,8 @@ fn http(
         if other != key
             && let Some(span) = reader.key_span(other)
         {
-            reader.warn(
-                span,
-                format!("{other:?} is ignored: {key:?} takes precedence"),
-            );
+            let message = format!("{other:?} is ignored: {key:?} takes precedence");
+            reader.warn(span, message);
         }
     }
     warn_duplicate_headers(raw, reader);
@@ -359,10 +303,8 @@ fn http(
 
 #[cfg(not(feature = "http"))]
 fn http(_: &RawEntry, _: &mut EntryReader<'_>, entry: &Member) -> Result<Transport, Diagnostic> {
-    Err(Diagnostic {
-        message: "HTTP servers are not supported by this build".to_owned(),
-        span: entry.key_span.clone(),
-    })
+    let message = "HTTP servers are not supported by this build";
+    Err(Diagnostic::new(&entry.key_span, message))
 }
 
 /// Warns about a codex header that is also in `headers`; [`EntryReader`] only compares within one

@@ -11,10 +11,12 @@ use super::duration::{MAX_DURATION, parse_duration};
 use super::keys::{EDITOR_COMMAND, Key, Kind, PROTOCOLS};
 use super::nearest::nearest_name;
 use super::raw_entry::RawEntry;
+use super::redacted_excerpt::SourceText;
 use super::syntax_tree::{Member, Node, Span, Value};
 use super::to_json::duration_text;
 use super::variables::{Expanded, Missing, Variables};
 use crate::api::transport::check;
+use crate::config::{ConfigProblem, Severity};
 use crate::secret::Secret;
 
 /// Unknown keys of one object that are named.
@@ -30,6 +32,30 @@ pub(super) struct Diagnostic {
     pub(super) span: Span,
 }
 
+impl Diagnostic {
+    pub(super) fn new(span: &Span, message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            span: span.clone(),
+        }
+    }
+
+    /// The problem with its location: of a server, or of the whole file.
+    pub(super) fn into_problem(
+        self,
+        server: Option<&str>,
+        severity: Severity,
+        text: &SourceText<'_>,
+    ) -> ConfigProblem {
+        ConfigProblem {
+            server: server.map(shown),
+            message: self.message,
+            severity,
+            location: Some(text.locate(&self.span)),
+        }
+    }
+}
+
 /// Reads one entry and collects warnings.
 pub(super) struct EntryReader<'a> {
     variables: &'a Variables<'a>,
@@ -40,7 +66,7 @@ pub(super) struct EntryReader<'a> {
     pub(super) secrets: Vec<Secret<String>>,
     seen: Vec<SeenKey>,
     /// Whether suggestions are written in TOML.
-    pub(super) toml: bool,
+    toml: bool,
 }
 
 /// A key that was read.
@@ -54,20 +80,20 @@ struct SeenKey {
 }
 
 impl<'a> EntryReader<'a> {
-    pub(super) fn new(variables: &'a Variables<'a>) -> Self {
+    pub(super) fn new(variables: &'a Variables<'a>, text: &SourceText<'_>) -> Self {
         Self {
             variables,
             warnings: Vec::new(),
             unknown: Vec::new(),
             secrets: Vec::new(),
             seen: Vec::new(),
-            toml: false,
+            toml: text.toml,
         }
     }
 
     /// Whether variables are not expanded, so that values cannot be checked.
     pub(super) fn is_as_written(&self) -> bool {
-        self.variables.are_as_written()
+        self.variables.as_written
     }
 
     /// The position of a value, by our name of its key.
@@ -82,6 +108,17 @@ impl<'a> EntryReader<'a> {
         seen.map(|seen| seen.key.clone())
     }
 
+    /// A message about a value, by our name of its key; about `entry` if the value is not there.
+    pub(super) fn diagnose(
+        &self,
+        means: &str,
+        entry: &Span,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        let value = self.value_span(means);
+        Diagnostic::new(value.as_ref().unwrap_or(entry), message)
+    }
+
     /// Whether a text that should be the name of a variable is neither set nor a valid name.
     #[cfg(feature = "http")]
     pub(super) fn is_invalid_variable(&self, name: &str) -> bool {
@@ -89,10 +126,7 @@ impl<'a> EntryReader<'a> {
     }
 
     pub(super) fn warn(&mut self, span: Span, message: impl Into<String>) {
-        self.warnings.push(Diagnostic {
-            message: message.into(),
-            span,
-        });
+        self.warnings.push(Diagnostic::new(&span, message));
     }
 
     /// Reads all members. `prefix` precedes their keys in messages: empty, or `reconnect.`.
@@ -166,9 +200,9 @@ impl<'a> EntryReader<'a> {
             Kind::Flag(at) => *at(raw) = flag(path, node)?,
             Kind::MaybeFlag(at) => *at(raw) = Some(flag(path, node)?),
             Kind::Count(at) => *at(raw) = count(path, node)?,
-            Kind::Size { at, .. } => *at(raw) = count(path, node)?,
-            Kind::MaybeSize { at, .. } => *at(raw) = Some(count(path, node)?),
-            Kind::Number { at, .. } => *at(raw) = number(path, node)?,
+            Kind::Size(_, at) => *at(raw) = count(path, node)?,
+            Kind::MaybeSize(_, at) => *at(raw) = Some(count(path, node)?),
+            Kind::Number(_, at) => *at(raw) = number(path, node)?,
             Kind::Duration(at) => *at(raw) = self.duration(path, node)?,
             Kind::MaybeDuration(at) => *at(raw) = Some(self.duration(path, node)?),
             Kind::Names(at) => *at(raw) = names(path, node)?,
@@ -274,24 +308,18 @@ impl<'a> EntryReader<'a> {
 
     fn env(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Diagnostic> {
         self.warn_duplicates(path, node, &str::to_owned)?;
-        self.map(
-            path,
-            node,
-            check::NOT_IN_VARIABLES,
-            &|member| match check::is_variable(&member.key) {
-                true => Ok(()),
-                false => Err(Diagnostic {
-                    message: format!("{path:?} {}", check::VARIABLE),
-                    span: member.key_span.clone(),
-                }),
-            },
-        )
+        let refused = check::NOT_IN_VARIABLES;
+        self.map(path, node, refused, &|member| {
+            check_name(path, member, check::is_variable, check::VARIABLE)
+        })
     }
 
     fn headers(&mut self, path: &str, node: &Node) -> Result<Vec<(String, String)>, Diagnostic> {
         self.warn_duplicates(path, node, &str::to_ascii_lowercase)?;
         let refused = check::NOT_IN_HEADERS;
-        self.map(path, node, refused, &|member| header_name(path, member))
+        self.map(path, node, refused, &|member| {
+            check_name(path, member, check::is_header, check::HEADER)
+        })
     }
 
     fn env_headers(
@@ -302,7 +330,7 @@ impl<'a> EntryReader<'a> {
         let mut headers = Vec::new();
         self.warn_duplicates(path, node, &str::to_ascii_lowercase)?;
         for member in object(path, node)? {
-            header_name(path, member)?;
+            check_name(path, member, check::is_header, check::HEADER)?;
             let path = format!("{path}.{}", shown(&member.key));
             let variable = name(&path, &member.node)?;
             let value = self.variables.named(&variable);
@@ -383,11 +411,8 @@ impl<'a> EntryReader<'a> {
 
 const NOT_TEXTS: &str = "must be a list of quoted strings";
 
-fn wrong(path: &str, node: &Node, problem: &str) -> Diagnostic {
-    Diagnostic {
-        message: format!("{path:?} {problem}"),
-        span: node.span.clone(),
-    }
+pub(super) fn wrong(path: &str, node: &Node, problem: &str) -> Diagnostic {
+    Diagnostic::new(&node.span, format!("{path:?} {problem}"))
 }
 
 pub(super) fn object<'n>(path: &str, node: &'n Node) -> Result<&'n [Member], Diagnostic> {
@@ -471,14 +496,19 @@ fn protocol(path: &str, node: &Node) -> Result<ProtocolVersion, Diagnostic> {
     version.ok_or_else(|| wrong(path, node, &problem()))
 }
 
-fn header_name(path: &str, member: &Member) -> Result<(), Diagnostic> {
-    if check::is_header(&member.key) {
-        return Ok(());
+fn check_name(
+    path: &str,
+    member: &Member,
+    is_valid: fn(&str) -> bool,
+    problem: &str,
+) -> Result<(), Diagnostic> {
+    match is_valid(&member.key) {
+        true => Ok(()),
+        false => Err(Diagnostic::new(
+            &member.key_span,
+            format!("{path:?} {problem}"),
+        )),
     }
-    Err(Diagnostic {
-        message: format!("{path:?} {}", check::HEADER),
-        span: member.key_span.clone(),
-    })
 }
 
 /// `$TOKEN`, as some clients write a variable.

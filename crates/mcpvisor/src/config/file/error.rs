@@ -1,7 +1,7 @@
 //! Errors that keep a whole config from being read.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::config::Location;
 
@@ -44,6 +44,14 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
+    /// The error about a file that cannot be read.
+    pub(crate) fn reading(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// The position of the error.
     pub fn location(&self) -> Option<&Location> {
         match self {

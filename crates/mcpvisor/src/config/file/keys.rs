@@ -62,27 +62,30 @@ pub(super) struct Key {
 /// A field of a raw entry.
 pub(super) type At<T> = fn(&mut RawEntry) -> &mut T;
 
+/// The least and the greatest value of a number.
+pub(super) struct Bounds<N> {
+    pub(super) least: N,
+    pub(super) most: Option<N>,
+}
+
+const fn at_least<N: Copy>(least: N) -> Bounds<N> {
+    Bounds { least, most: None }
+}
+
+const fn within<N: Copy>(least: N, most: N) -> Bounds<N> {
+    let most = Some(most);
+    Bounds { least, most }
+}
+
 /// The type of a value, and the field that it sets.
 pub(super) enum Kind {
     Flag(At<bool>),
     MaybeFlag(At<Option<bool>>),
     Count(At<u32>),
-    Size {
-        least: u64,
-        most: Option<u64>,
-        at: At<usize>,
-    },
+    Size(Bounds<u64>, At<usize>),
     /// A size whose default depends on the machine.
-    MaybeSize {
-        least: u64,
-        most: u64,
-        at: At<Option<usize>>,
-    },
-    Number {
-        least: f64,
-        most: Option<f64>,
-        at: At<f64>,
-    },
+    MaybeSize(Bounds<u64>, At<Option<usize>>),
+    Number(Bounds<f64>, At<f64>),
     Duration(At<Duration>),
     MaybeDuration(At<Option<Duration>>),
     /// Strings that are shown, so no variable is expanded in them.
@@ -123,6 +126,11 @@ impl Key {
         }
     }
 
+    /// A key of another client whose feature is not supported, with an alternative.
+    const fn unsupported(name: &'static str, instead: &'static str) -> Self {
+        Self::alias(name, "", Kind::Unsupported(instead))
+    }
+
     /// A key of another client for one of ours.
     pub(super) const fn alias(name: &'static str, means: &'static str, kind: Kind) -> Self {
         Self {
@@ -147,9 +155,9 @@ pub(super) fn is_measure(key: &str) -> bool {
             matches!(
                 key.kind,
                 Kind::Count(_)
-                    | Kind::Size { .. }
-                    | Kind::MaybeSize { .. }
-                    | Kind::Number { .. }
+                    | Kind::Size(..)
+                    | Kind::MaybeSize(..)
+                    | Kind::Number(..)
                     | Kind::Duration(_)
                     | Kind::MaybeDuration(_)
                     | Kind::Seconds(_)

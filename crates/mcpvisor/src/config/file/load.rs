@@ -11,13 +11,6 @@ use crate::config::{Config, ConfigSource};
 /// Size limit of a config file, so that a wrong path (a device, a log) is an error.
 pub const MAX_CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The format of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
-    Json,
-    Toml,
-}
-
 impl Config {
     /// Reads a config file: TOML if it ends in `.toml`, JSON otherwise. `${VAR}` is taken from the
     /// environment of this process.
@@ -35,22 +28,12 @@ impl Config {
         source: &ConfigSource,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        let format = match source.is_toml() {
-            true => Format::Toml,
-            false => Format::Json,
-        };
-        let variables = Variables::new(&variable);
-        read(Some(source.path()), source.text(), format, variables)
+        read(SourceText::of(source), Variables::new(&variable))
     }
 
     /// Reads a file without expanding `${VAR}`, for a person to review. It must not be started.
     pub(in crate::config) fn as_written(source: &ConfigSource) -> Result<Self, ConfigError> {
-        let format = match source.is_toml() {
-            true => Format::Toml,
-            false => Format::Json,
-        };
-        let variables = Variables::as_written();
-        read(Some(source.path()), source.text(), format, variables)
+        read(SourceText::of(source), Variables::as_written())
     }
 
     /// Parses a config from JSON; `variable` looks up `${VAR}`.
@@ -69,7 +52,7 @@ impl Config {
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        read(None, text, Format::Json, Variables::new(&variable))
+        read(SourceText::new(None, text), Variables::new(&variable))
     }
 
     /// Parses a config from TOML; `variable` looks up `${VAR}`.
@@ -90,27 +73,19 @@ impl Config {
         text: &str,
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        read(None, text, Format::Toml, Variables::new(&variable))
+        let mut text = SourceText::new(None, text);
+        text.toml = true;
+        read(text, Variables::new(&variable))
     }
 }
 
-fn read(
-    file: Option<&Path>,
-    source: &str,
-    format: Format,
-    variables: Variables<'_>,
-) -> Result<Config, ConfigError> {
-    let mut text = SourceText::new(file, source);
-    text.toml = format == Format::Toml;
-    let parsed = match format {
-        Format::Json => json::parse(source),
-        Format::Toml => toml::parse(source),
+fn read(mut text: SourceText<'_>, variables: Variables<'_>) -> Result<Config, ConfigError> {
+    let (format, parsed) = match text.toml {
+        true => ("TOML", toml::parse(text.text)),
+        false => ("JSON", json::parse(text.text)),
     };
     let root = parsed.map_err(|error| ConfigError::Syntax {
-        format: match format {
-            Format::Json => "JSON",
-            Format::Toml => "TOML",
-        },
+        format,
         problem: error.problem,
         location: Box::new(text.locate(&error.span)),
     })?;

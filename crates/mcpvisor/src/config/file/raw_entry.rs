@@ -6,7 +6,6 @@ use mcpvisor_core::{GovernorSettings, InvalidSetting, ServerSettings};
 use rmcp::model::ProtocolVersion;
 
 use crate::api::runtime::default_governor;
-use crate::config::server_config::validate_settings;
 use crate::config::{ServerConfig, ToolFilter};
 use crate::secret::Secret;
 
@@ -86,11 +85,6 @@ impl RawEntry {
         let default = || default_governor().max_stdio;
         connects.max_stdio = self.stdio_at_once.unwrap_or_else(default);
         connects.validate().map(|()| connects)
-    }
-
-    /// Rejects settings that would make the runtime misbehave.
-    pub(super) fn validate(&self) -> Result<(), InvalidSetting> {
-        validate_settings(&self.settings)
     }
 
     /// Sets one timeout of calls, as other clients have it: both the deadline and the idle timeout.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::keys;
 use super::syntax_tree::{Member, Node, Span, Value};
+use crate::config::ConfigSource;
 use crate::config::location::{Location, harmless};
 use crate::config::redact_args::HIDDEN;
 
@@ -34,7 +35,7 @@ const USER_KEYED: [&str; 6] = [
 /// The text of a config, and which parts may be shown.
 pub(super) struct SourceText<'a> {
     file: Option<&'a Path>,
-    text: &'a str,
+    pub(super) text: &'a str,
     /// The offsets at which lines begin.
     lines: Vec<usize>,
     /// Keys and values, in the order of the text.
@@ -63,10 +64,18 @@ impl<'a> SourceText<'a> {
         }
     }
 
+    /// The text of a file.
+    pub(super) fn of(source: &'a ConfigSource) -> Self {
+        Self {
+            toml: source.is_toml(),
+            ..Self::new(Some(source.path()), source.text())
+        }
+    }
+
     /// Records which parts of the parsed text are keys and values.
     pub(super) fn set_tree(&mut self, root: &Node) {
         let mut parts = Vec::new();
-        collect(root, None, self.text, &mut parts);
+        collect(root, None, &mut parts);
         parts.sort_by_key(|part| part.span.start);
         self.parts = parts;
     }
@@ -163,18 +172,16 @@ fn is_structure(c: char) -> bool {
 }
 
 /// Collects the parts of a value and whether they may be shown; `key` is the key of the value.
-fn collect(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
+fn collect(node: &Node, key: Option<&str>, parts: &mut Vec<Part>) {
     let shown = match &node.value {
         Value::List(nodes) => {
-            nodes
-                .iter()
-                .for_each(|node| collect(node, None, text, parts));
+            nodes.iter().for_each(|node| collect(node, None, parts));
             return;
         }
         Value::Object(members) => {
             members
                 .iter()
-                .for_each(|member| collect_member(member, key, text, parts));
+                .for_each(|member| collect_member(member, key, parts));
             return;
         }
         Value::Null | Value::Flag(_) => true,
@@ -191,7 +198,7 @@ fn collect(node: &Node, key: Option<&str>, text: &str, parts: &mut Vec<Part>) {
     });
 }
 
-fn collect_member(member: &Member, parent: Option<&str>, text: &str, parts: &mut Vec<Part>) {
+fn collect_member(member: &Member, parent: Option<&str>, parts: &mut Vec<Part>) {
     parts.push(Part {
         span: member.key_span.clone(),
         shown: true,
@@ -202,7 +209,7 @@ fn collect_member(member: &Member, parent: Option<&str>, text: &str, parts: &mut
     } else {
         member.key.as_str()
     };
-    collect(&member.node, Some(key), text, parts);
+    collect(&member.node, Some(key), parts);
 }
 
 /// Whether a text looks like a duration, valid or not.

@@ -1,9 +1,10 @@
 //! Generates the JSON Schema of a config from the tables of keys.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::keys::{
-    CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind,
+    Bounds, CONNECTS, DEFAULTS, EDITOR_COMMAND, ENTRY, FLEET, FLEET_CONNECTS, HTTP, Key, Kind,
     OLD_SPELLINGS, PROTOCOLS, SERVERS, STATE_DIR, STDIO,
 };
 use super::raw_entry::RawEntry;
@@ -86,6 +87,18 @@ fn property(key: &Key) -> Value {
     property
 }
 
+/// The shape of a number.
+fn number<N: Serialize>(kind: &str, bounds: &Bounds<N>, default: Option<impl Serialize>) -> Value {
+    let mut shape = json!({ "type": kind, "minimum": bounds.least });
+    if let Some(default) = default {
+        shape["default"] = json!(default);
+    }
+    if let Some(most) = &bounds.most {
+        shape["maximum"] = json!(most);
+    }
+    shape
+}
+
 fn shape(key: &Key) -> Value {
     let raw = &mut RawEntry::default();
     let texts = json!({ "type": "array", "items": { "type": "string" } });
@@ -95,23 +108,9 @@ fn shape(key: &Key) -> Value {
         Kind::Count(at) => {
             json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX, "default": *at(raw) })
         }
-        Kind::Size { least, most, at } => {
-            let mut shape = json!({ "type": "integer", "minimum": least, "default": *at(raw) });
-            if let Some(most) = most {
-                shape["maximum"] = json!(most);
-            }
-            shape
-        }
-        Kind::MaybeSize { least, most, .. } => {
-            json!({ "type": "integer", "minimum": least, "maximum": most })
-        }
-        Kind::Number { least, most, at } => {
-            let mut shape = json!({ "type": "number", "minimum": least, "default": *at(raw) });
-            if let Some(most) = most {
-                shape["maximum"] = json!(most);
-            }
-            shape
-        }
+        Kind::Size(bounds, at) => number("integer", bounds, Some(*at(raw))),
+        Kind::MaybeSize(bounds, _) => number("integer", bounds, None::<usize>),
+        Kind::Number(bounds, at) => number("number", bounds, Some(*at(raw))),
         Kind::Duration(at) => {
             json!({ "$ref": "#/$defs/duration", "default": duration_text(*at(raw)) })
         }

@@ -243,7 +243,7 @@ fn a_bad_entry_costs_that_server_only() {
         assert_eq!(config.servers[0].name.as_str(), "good");
         assert_eq!(config.problems[0].server.as_deref(), Some("bad"));
         let (severity, message) = the_problem(&config);
-        assert_eq!(severity, Severity::LeftOut);
+        assert_eq!(severity, Severity::Excluded);
         assert!(message.contains(expected), "{entry}: {message}");
     }
 }
@@ -252,7 +252,7 @@ fn a_bad_entry_costs_that_server_only() {
 fn a_server_name_that_cannot_be_exposed_is_left_out() {
     let config = read(r#"{ "mcpServers": { "a__b": { "command": "x" } } }"#);
     assert!(config.servers.is_empty());
-    assert_eq!(the_problem(&config).0, Severity::LeftOut);
+    assert_eq!(the_problem(&config).0, Severity::Excluded);
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn the_last_of_two_entries_is_used_even_if_it_is_unusable() {
         assert_eq!((there, config.servers.len()), (expected, expected + 1));
         let problems: Vec<_> = config.problems.iter().map(|it| it.severity).collect();
         let mut severities = vec![Severity::Warning];
-        severities.extend((expected == 0).then_some(Severity::LeftOut));
+        severities.extend((expected == 0).then_some(Severity::Excluded));
         assert_eq!(problems, severities, "{:?}", config.problems);
         assert!(config.problems[0].message.contains("configured twice"));
     }
@@ -383,7 +383,7 @@ fn null_means_absent_everywhere() {
 fn a_missing_and_an_unknown_key_are_reported_together() {
     let config = entry(r#"{ "comand": "python3" }"#);
     let (severity, message) = the_problem(&config);
-    assert_eq!(severity, Severity::LeftOut);
+    assert_eq!(severity, Severity::Excluded);
     assert!(message.contains("needs a \"command\""), "{message}");
     assert!(message.contains("did you mean \"command\"?"), "{message}");
 }
@@ -395,7 +395,7 @@ fn no_timeout_is_zero() {
             r#"{{ "command": "x", "timeouts": {{ "{key}": "0s" }} }}"#
         ));
         let (severity, message) = the_problem(&config);
-        assert_eq!(severity, Severity::LeftOut);
+        assert_eq!(severity, Severity::Excluded);
         assert!(
             message.contains(&format!("\"timeouts.{key}\" must be longer than 0")),
             "{message}"
@@ -411,7 +411,7 @@ fn a_malformed_variable_warns_or_is_rejected() {
     assert_eq!(the_problem(&config).0, Severity::Warning);
     let config = entry(r#"{ "command": "x", "args": ["${NOPE:-${TOKEN}}"] }"#);
     let (severity, message) = the_problem(&config);
-    assert_eq!(severity, Severity::LeftOut);
+    assert_eq!(severity, Severity::Excluded);
     assert!(message.contains("the default of NOPE"), "{message}");
 }
 
@@ -533,14 +533,14 @@ fn an_unusable_entry_that_is_disabled_is_no_error() {
     ] {
         let config = entry(off);
         assert_eq!(config.servers.len(), 0, "{off}");
-        assert_eq!(the_problem(&config).0, Severity::Off, "{off}");
+        assert_eq!(the_problem(&config).0, Severity::Disabled, "{off}");
     }
     let defaults = r#"{ "defaults": { "enabled": false }, "mcpServers": {
         "a": { "type": "sse" }, "b": { "type": "sse", "enabled": true } } }"#;
     let severities = read(defaults).problems.into_iter().map(|it| it.severity);
     assert_eq!(
         severities.collect::<Vec<_>>(),
-        [Severity::Off, Severity::LeftOut]
+        [Severity::Disabled, Severity::Excluded]
     );
 }
 
@@ -549,7 +549,7 @@ fn a_zero_timeout_is_reported_under_the_key_in_the_file() {
     for zero in ["0", "0.0", "\"0s\""] {
         let config = entry(&format!(r#"{{ "command": "x", "timeout": {zero} }}"#));
         let (severity, message) = the_problem(&config);
-        assert_eq!(severity, Severity::LeftOut);
+        assert_eq!(severity, Severity::Excluded);
         assert!(
             message.starts_with("\"timeout\" must be longer than 0"),
             "{message}"

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR};
+use super::keys::{CONNECTS, FLEET_CONNECTS, Key, Kind, SERVERS, SETTINGS, STATE_DIR, TRANSPORT};
 use super::raw_entry::RawEntry;
 use crate::api::transport::TransportKind;
 use crate::config::{Config, ServerConfig};
@@ -93,24 +93,17 @@ fn entry(
 ) -> Option<Map<String, Value>> {
     let mut raw = RawEntry::of(server);
     let mut replacer = SecretReplacer::new(server.name.as_str(), names);
-    let mut entry = transport(server, arguments, &mut replacer, &mut raw)?;
-    write(SETTINGS, &mut raw, &mut entry);
-    Some(entry)
-}
-
-fn transport(
-    server: &ServerConfig,
-    arguments: Arguments,
-    replacer: &mut SecretReplacer<'_>,
-    raw: &mut RawEntry,
-) -> Option<Map<String, Value>> {
     match &server.transport.0 {
         #[cfg(feature = "stdio")]
-        TransportKind::Stdio(command) => Some(stdio(&command.parts(), arguments, replacer, raw)),
+        TransportKind::Stdio(it) => stdio(&it.parts(), arguments, &mut replacer, &mut raw),
         #[cfg(feature = "http")]
-        TransportKind::Http(endpoint) => Some(http(&endpoint.parts(), replacer, raw)),
-        TransportKind::Channel { .. } => None,
+        TransportKind::Http(it) => http(&it.parts(), &mut replacer, &mut raw),
+        TransportKind::Channel { .. } => return None,
     }
+    let mut entry = Map::new();
+    write(TRANSPORT, &mut raw, &mut entry);
+    write(SETTINGS, &mut raw, &mut entry);
+    Some(entry)
 }
 
 #[cfg(feature = "stdio")]
@@ -119,11 +112,10 @@ fn stdio(
     arguments: Arguments,
     replacer: &mut SecretReplacer<'_>,
     raw: &mut RawEntry,
-) -> Map<String, Value> {
+) {
     replacer.add_secrets(parts.secrets.iter().cloned());
-    let mut entry = Map::new();
-    entry.insert("type".to_owned(), json!("stdio"));
-    entry.insert("command".to_owned(), replacer.redact(&parts.program).into());
+    raw.kind = Some("stdio".to_owned());
+    raw.program = Some(replacer.redact(&parts.program));
     let mut number = 0;
     let args = parts.args.iter().map(|arg| match arguments {
         Arguments::Shown => replacer.redact(arg),
@@ -132,22 +124,12 @@ fn stdio(
             replacer.replace(&format!("ARG_{number}"), arg)
         }
     });
-    let args: Vec<String> = args.collect();
-    if !args.is_empty() {
-        entry.insert("args".to_owned(), json!(args));
-    }
+    raw.args = args.collect();
     let env = parts.env.iter();
-    let env: Map<String, Value> = env
-        .map(|(name, value)| (name.clone(), replacer.replace(name, value).into()))
-        .collect();
-    if !env.is_empty() {
-        entry.insert("env".to_owned(), env.into());
-    }
-    if let Some(cwd) = &parts.cwd {
-        entry.insert("cwd".to_owned(), replacer.redact(cwd).into());
-    }
+    let env = env.map(|(name, value)| (name.clone(), replacer.replace(name, value)));
+    raw.env = env.collect();
+    raw.cwd = parts.cwd.as_ref().map(|cwd| replacer.redact(cwd));
     raw.inherit_env.clone_from(&parts.inherit);
-    entry
 }
 
 #[cfg(feature = "http")]
@@ -155,29 +137,20 @@ fn http(
     parts: &crate::link::http::EndpointParts<'_>,
     replacer: &mut SecretReplacer<'_>,
     raw: &mut RawEntry,
-) -> Map<String, Value> {
+) {
     replacer.add_secrets(parts.secrets.iter().cloned());
-    let mut entry = Map::new();
-    entry.insert("type".to_owned(), json!("http"));
-    entry.insert("url".to_owned(), replacer.address(parts.url).into());
+    raw.kind = Some("http".to_owned());
+    raw.url = Some(replacer.address(parts.url));
     let headers = parts.headers.iter();
-    let headers: Map<String, Value> = headers
-        .map(|(name, value)| ((*name).to_owned(), replacer.replace(name, value).into()))
-        .collect();
-    if !headers.is_empty() {
-        entry.insert("headers".to_owned(), headers.into());
-    }
-    if parts.bearer_env.is_some() {
-        // A text that is not a valid name may be the token itself.
-        let variable = parts.shown_bearer_env.unwrap_or("***");
-        entry.insert("bearerTokenEnvVar".to_owned(), variable.into());
-    }
-    if let Some(file) = &parts.client_certificate {
-        entry.insert("clientCertificate".to_owned(), replacer.redact(file).into());
-    }
+    let headers = headers.map(|(name, value)| ((*name).to_owned(), replacer.replace(name, value)));
+    raw.headers = headers.collect();
+    // A text that is not a valid name may be the token itself.
+    let shown = parts.shown_bearer_env.unwrap_or("***");
+    raw.bearer_token_env = parts.bearer_env.map(|_| shown.to_owned());
+    let certificate = parts.client_certificate.as_ref();
+    raw.client_certificate = certificate.map(|file| replacer.redact(file));
     let certificates = parts.root_certificates.iter();
     raw.root_certificates = certificates.map(|file| replacer.redact(file)).collect();
-    entry
 }
 
 /// Writes the values that differ from the defaults.
@@ -199,9 +172,9 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
         Kind::Flag(at) => Some((*at(raw)).into()),
         Kind::MaybeFlag(at) => at(raw).map(Value::from),
         Kind::Count(at) => Some((*at(raw)).into()),
-        Kind::Size { at, .. } => Some((*at(raw)).into()),
-        Kind::MaybeSize { at, .. } => at(raw).map(Value::from),
-        Kind::Number { at, .. } => Some((*at(raw)).into()),
+        Kind::Size(_, at) => Some((*at(raw)).into()),
+        Kind::MaybeSize(_, at) => at(raw).map(Value::from),
+        Kind::Number(_, at) => Some((*at(raw)).into()),
         Kind::Duration(at) => Some(duration_text(*at(raw)).into()),
         Kind::MaybeDuration(at) => at(raw).map(|duration| duration_text(duration).into()),
         Kind::Names(at) | Kind::Texts(at) => texts(at(raw)),
@@ -217,10 +190,13 @@ fn value(key: &Key, raw: &mut RawEntry) -> Option<Value> {
         }),
         Kind::Protocol => raw.protocol.as_ref().map(|version| version.as_str().into()),
         // Written by the functions of the transports, or keys of other clients.
-        Kind::Env(_)
-        | Kind::Headers(_)
-        | Kind::EnvHeaders(_)
-        | Kind::Command
+        Kind::Env(at) | Kind::Headers(at) => {
+            let pairs = at(raw).iter().cloned();
+            let pairs: Map<String, Value> = pairs.map(|(name, it)| (name, it.into())).collect();
+            (!pairs.is_empty()).then(|| pairs.into())
+        }
+        Kind::Command => raw.program.clone().map(Value::from),
+        Kind::EnvHeaders(_)
         | Kind::Seconds(_)
         | Kind::Millis(_)
         | Kind::Timeout

@@ -93,9 +93,9 @@ pub(super) enum Missing {
 pub(super) struct Variables<'a> {
     lookup: &'a dyn Fn(&str) -> Option<String>,
     /// Whether `{env:VAR}` is a variable too, as in opencode.
-    bare: bool,
+    pub(super) bare: bool,
     /// Whether references are not expanded.
-    as_written: bool,
+    pub(super) as_written: bool,
 }
 
 impl<'a> Variables<'a> {
@@ -116,19 +116,9 @@ impl<'a> Variables<'a> {
         }
     }
 
-    /// Whether references are not expanded.
-    pub(super) fn are_as_written(&self) -> bool {
-        self.as_written
-    }
-
     /// Looks up one variable.
     pub(super) fn lookup(&self, name: &str) -> Option<String> {
         (self.lookup)(name)
-    }
-
-    /// Expands `{env:VAR}` too.
-    pub(super) fn with_bare(self) -> Self {
-        Self { bare: true, ..self }
     }
 
     /// The value of a variable that is named without `${` and `}`.
@@ -315,7 +305,10 @@ mod tests {
     fn the_spellings_of_editors_are_expanded() {
         assert_eq!(expand("${env:HOME}/a").unwrap(), "/home/ada/a");
         assert_eq!(expand("${userHome}").unwrap(), "/home/ada");
-        let bare = Variables::new(&lookup).with_bare();
+        let bare = Variables {
+            bare: true,
+            ..Variables::new(&lookup)
+        };
         let bare = |text| bare.expand(text).unwrap().text;
         assert_eq!(bare("a {env:HOME} ${env:HOME}"), "a /home/ada /home/ada");
         assert_eq!(bare("{env:HOME"), "{env:HOME");

@@ -13,7 +13,7 @@ use rmcp::model::{ClientRequest, InputRequests, InputRequiredResult, InputRespon
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use crate::api::callbacks::{Ask, Question};
+use crate::api::callbacks::{Incoming, Question};
 use crate::connection::task_set::TaskSet;
 use crate::server::call::Call;
 use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
@@ -173,8 +173,8 @@ async fn collect(
     for (name, request) in requests {
         let question = Question::from(request);
         let method = question.name();
-        let ask = Ask::new(slot.name().clone(), generation, question);
-        let answer = slot.host.callbacks.answer(ask);
+        let incoming = Incoming::new(slot.name().clone(), generation, question);
+        let answer = slot.host.callbacks.answer(incoming);
         let answer = match answer {
             Ok(answer) => answer.await,
             Err(declined) => Err(declined),

@@ -11,7 +11,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ClientJsonRpcMessage, ClientResult, ErrorCode, RequestId, ServerRequest};
 use tokio::task::AbortHandle;
 
-use crate::api::callbacks::{Ask, Question, not_offered};
+use crate::api::callbacks::{Incoming, Question, not_offered};
 use crate::connection::task_set::TaskSet;
 use crate::link::{Link, RejectReason};
 use crate::log_limit::log_limited;
@@ -63,7 +63,7 @@ impl ServerRequests {
         if self.tasks.len() >= callbacks.limit() {
             return Some(refuse(id, too_many(callbacks.limit())));
         }
-        let answer = callbacks.answer(Ask::new(
+        let answer = callbacks.answer(Incoming::new(
             self.slot.name().clone(),
             self.generation,
             Question::from(request),
@@ -161,8 +161,8 @@ mod tests {
         let host = Host::new("test", "1", callbacks, None, Default::default());
         let transport = Transport::channel(|_| async {});
         let config = ServerConfig::new("a", transport).unwrap();
-        let events = Arc::new(EventBus::new());
-        let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
+        let events = Arc::new(EventBus::default());
+        let slot = ServerSlot::new(config, 0, Arc::new(host), events, Arc::default());
         let mut requests = ServerRequests::new(&Arc::new(slot), Generation::NONE);
         for number in 0..100 {
             let id = RequestId::Number(number);

@@ -25,8 +25,8 @@ async fn a_change_during_a_write_is_written_too() {
     let state = Some(StateDir::new(&root));
     let host = Host::new("test", "1", Callbacks::new(), state, Default::default());
     let config = ServerConfig::new("a", Transport::channel(|_| async {})).unwrap();
-    let events = Arc::new(EventBus::new());
-    let slot = ServerSlot::new(config, Arc::new(host), events, Arc::default());
+    let events = Arc::new(EventBus::default());
+    let slot = ServerSlot::new(config, 0, Arc::new(host), events, Arc::default());
     let slot = Arc::new(slot);
     let list = |uri: &str| {
         let resources = [Resource::new(uri, "r")].into();

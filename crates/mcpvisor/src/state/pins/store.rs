@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use mcpvisor_core::{ServerName, exposed_name};
@@ -13,6 +13,7 @@ use rmcp::model::Tool;
 use sha2::{Digest, Sha256};
 
 use super::{Approval, HeldTool, LockFile};
+use crate::mutex::lock;
 use crate::state::file_ops::is_unresponsive;
 use crate::state::state_dir::{FolderLock, StateDir};
 
@@ -88,11 +89,7 @@ impl PinStore {
     /// A file problem that keeps tools from being approved or approvals from being saved: the file,
     /// what is wrong, and what to do.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.problem_mut().clone()
-    }
-
-    fn problem_mut(&self) -> MutexGuard<'_, Option<String>> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.problem).clone()
     }
 
     /// Runs an operation on the file with a timeout. A result after the timeout goes to `late`.
@@ -128,15 +125,11 @@ impl PinStore {
             Approval::NeverListed => *approval = Approval::NotLoaded,
             Approval::NotLoaded | Approval::Unreadable | Approval::Missing => {}
         }
-        *self.problem_mut() = Some(problem.to_string());
+        *lock(&self.problem) = Some(problem.to_string());
     }
 
     pub(crate) fn approval(&self) -> MutexGuard<'_, Approval> {
-        self.approval.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn file_version(&self) -> MutexGuard<'_, FileVersion> {
-        self.version.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.approval)
     }
 
     /// Whether the server has, or had, a lock file, so that no listing is approved automatically.
@@ -157,7 +150,7 @@ impl PinStore {
     /// Checks whether another process changed the lock file. Calls `changed` if so, before another
     /// access.
     pub(crate) fn refresh(&self, changed: impl FnOnce()) {
-        let mut version = self.file_version();
+        let mut version = lock(&self.version);
         if self.reload_if_changed(&mut version) {
             changed();
         }
@@ -165,7 +158,7 @@ impl PinStore {
 
     /// Approves the tools of a server's first listing, if there is no lock file yet.
     pub(crate) fn approve_first_listing(&self, offered: &[Tool], transport: &str) {
-        let mut version = self.file_version();
+        let mut version = lock(&self.version);
         self.reload_if_changed(&mut version);
         if self.is_established() {
             return;
@@ -183,7 +176,7 @@ impl PinStore {
 
     /// Approves these definitions in addition to the current ones.
     pub(crate) fn approve(&self, tools: &[HeldTool], transport: &str) -> io::Result<()> {
-        let mut version = self.file_version();
+        let mut version = lock(&self.version);
         let locked = self.lock();
         self.reload_if_changed(&mut version);
         let mut lock = match &*self.approval() {
@@ -225,7 +218,7 @@ impl PinStore {
                 Approval::NeverListed,
             ) => false,
             _ => {
-                *self.problem_mut() = problem;
+                *lock(&self.problem) = problem;
                 *approval = found;
                 true
             }
@@ -309,22 +302,22 @@ impl PinStore {
     /// of another process is lost.
     fn save(
         &self,
-        lock: LockFile,
+        file: LockFile,
         locked: io::Result<Option<FolderLock>>,
         version: &mut FileVersion,
     ) -> io::Result<()> {
-        let saved = locked.and_then(|_locked| self.write(&lock, version));
+        let saved = locked.and_then(|_locked| self.write(&file, version));
         if let Err(problem) = &saved {
             tracing::warn!(server = %self.server, %problem, "failed to save the approved tools");
         }
-        *self.approval() = Approval::Locked(lock);
+        *self.approval() = Approval::Locked(file);
         let unsaved = |problem: &io::Error| {
-            let file = self.display_path(&self.file());
+            let path = self.display_path(&self.file());
             format!(
-                "{file} cannot be saved: {problem}; approvals last for this run only. Make its folder writable and restart"
+                "{path} cannot be saved: {problem}; approvals last for this run only. Make its folder writable and restart"
             )
         };
-        *self.problem_mut() = saved.as_ref().err().map(unsaved);
+        *lock(&self.problem) = saved.as_ref().err().map(unsaved);
         saved
     }
 

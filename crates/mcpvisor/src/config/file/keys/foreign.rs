@@ -1,5 +1,6 @@
 //! Keys of other clients: aliases of ours, unsupported ones and ignored ones.
 
+use super::server::{ALLOWED_TOOLS, DENIED_TOOLS};
 use super::{Key, Kind};
 
 /// The alternative to other clients' authorization keys.
@@ -57,32 +58,16 @@ pub(in super::super) const FOREIGN: &[Key] = &[
         Kind::Seconds(|raw, timeout| raw.set_call_timeout(timeout)),
         "Seconds for \"timeouts.call\" and \"timeouts.idle\".",
     ),
-    Key::alias(
-        "enabled_tools",
-        "tools.allow",
-        Kind::Names(|raw| &mut raw.tools.allow),
-    ),
-    Key::alias(
-        "disabled_tools",
-        "tools.deny",
-        Kind::Names(|raw| &mut raw.tools.deny),
-    ),
+    Key::alias("enabled_tools", "tools.allow", ALLOWED_TOOLS),
+    Key::alias("disabled_tools", "tools.deny", DENIED_TOOLS),
     // gemini
     Key::new(
         "httpUrl",
         Kind::Text(|raw| &mut raw.http_url),
         "The Streamable HTTP address of the server; counts before \"url\".",
     ),
-    Key::alias(
-        "includeTools",
-        "tools.allow",
-        Kind::Names(|raw| &mut raw.tools.allow),
-    ),
-    Key::alias(
-        "excludeTools",
-        "tools.deny",
-        Kind::Names(|raw| &mut raw.tools.deny),
-    ),
+    Key::alias("includeTools", "tools.allow", ALLOWED_TOOLS),
+    Key::alias("excludeTools", "tools.deny", DENIED_TOOLS),
     // Windsurf
     Key::new(
         "serverUrl",
@@ -95,16 +80,8 @@ pub(in super::super) const FOREIGN: &[Key] = &[
         Kind::MaybeFlag(|raw| &mut raw.disabled),
         "The opposite of \"enabled\".",
     ),
-    Key::alias(
-        "allowedTools",
-        "tools.allow",
-        Kind::Names(|raw| &mut raw.tools.allow),
-    ),
-    Key::alias(
-        "disabledTools",
-        "tools.deny",
-        Kind::Names(|raw| &mut raw.tools.deny),
-    ),
+    Key::alias("allowedTools", "tools.allow", ALLOWED_TOOLS),
+    Key::alias("disabledTools", "tools.deny", DENIED_TOOLS),
     // Seconds for some, milliseconds for others
     Key::new(
         "timeout",
@@ -118,29 +95,16 @@ pub(in super::super) const FOREIGN: &[Key] = &[
         "Who provides the server; only \"custom\" can be started.",
     ),
     // Unsupported
-    Key::alias("auth", "", Kind::Unsupported(AUTH)),
-    Key::alias("authentication", "", Kind::Unsupported(AUTH)),
-    Key::alias("oauth", "", Kind::Unsupported(AUTH)),
-    Key::alias("authProviderType", "", Kind::Unsupported(AUTH)),
-    Key::alias(
-        "headersHelper",
-        "",
-        Kind::Unsupported("write \"headers\" with ${VAR} instead"),
-    ),
-    Key::alias(
-        "envFile",
-        "",
-        Kind::Unsupported("write its variables under \"env\""),
-    ),
-    Key::alias(
-        "sandbox",
-        "",
-        Kind::Unsupported("start the program in a sandbox of its own"),
-    ),
-    Key::alias(
+    Key::unsupported("auth", AUTH),
+    Key::unsupported("authentication", AUTH),
+    Key::unsupported("oauth", AUTH),
+    Key::unsupported("authProviderType", AUTH),
+    Key::unsupported("headersHelper", "write \"headers\" with ${VAR} instead"),
+    Key::unsupported("envFile", "write its variables under \"env\""),
+    Key::unsupported("sandbox", "start the program in a sandbox of its own"),
+    Key::unsupported(
         "sandboxEnabled",
-        "",
-        Kind::Unsupported("start the program in a sandbox of its own"),
+        "start the program in a sandbox of its own",
     ),
     // Ignored: they only affect the user interface of other clients
     Key::alias("alwaysAllow", "", Kind::Ignored),

@@ -3,7 +3,7 @@
 use mcpvisor_core::GovernorSettings;
 use mcpvisor_core::settings::MessageSettings;
 
-use super::{Key, Kind};
+use super::{Key, Kind, at_least, within};
 
 /// Transport keys. They have no fleet-wide default.
 pub(in super::super) const TRANSPORT: &[Key] = &[
@@ -142,15 +142,19 @@ pub(in super::super) const SETTINGS: &[Key] = &[
     Key::new("close", Kind::Section(CLOSE), "How a connection is closed."),
 ];
 
+/// The fields of the patterns of tools, which have a name of their own in most clients.
+pub(super) const ALLOWED_TOOLS: Kind = Kind::Names(|raw| &mut raw.tools.allow);
+pub(super) const DENIED_TOOLS: Kind = Kind::Names(|raw| &mut raw.tools.deny);
+
 const TOOLS: &[Key] = &[
     Key::new(
         "allow",
-        Kind::Names(|raw| &mut raw.tools.allow),
+        ALLOWED_TOOLS,
         "Patterns of visible tools; * matches any text, ? any character. Default: every tool.",
     ),
     Key::new(
         "deny",
-        Kind::Names(|raw| &mut raw.tools.deny),
+        DENIED_TOOLS,
         "Patterns of hidden tools; they take precedence over \"allow\".",
     ),
 ];
@@ -178,20 +182,12 @@ const RECONNECT: &[Key] = &[
     ),
     Key::new(
         "multiplier",
-        Kind::Number {
-            least: 1.0,
-            most: None,
-            at: |raw| &mut raw.settings.backoff.multiplier,
-        },
+        Kind::Number(at_least(1.0), |raw| &mut raw.settings.backoff.multiplier),
         "The factor by which delays grow. Default: 2.",
     ),
     Key::new(
         "jitter",
-        Kind::Number {
-            least: 0.0,
-            most: Some(1.0),
-            at: |raw| &mut raw.settings.backoff.jitter,
-        },
+        Kind::Number(within(0.0, 1.0), |raw| &mut raw.settings.backoff.jitter),
         "The fraction by which a delay may vary, either way. Default: 0.2.",
     ),
     Key::new(
@@ -280,74 +276,66 @@ const HEALTH: &[Key] = &[
 const LIMITS: &[Key] = &[
     Key::new(
         "inFlight",
-        Kind::Size {
-            least: 1,
-            most: None,
-            at: |raw| &mut raw.settings.admission.in_flight,
-        },
+        Kind::Size(at_least(1), |raw| &mut raw.settings.admission.in_flight),
         "Concurrent calls. Default: 64.",
     ),
     Key::new(
         "waiting",
-        Kind::Size {
-            least: 0,
-            most: None,
-            at: |raw| &mut raw.settings.admission.waiting,
-        },
+        Kind::Size(at_least(0), |raw| &mut raw.settings.admission.waiting),
         "Queued calls. Default: 1024.",
     ),
     Key::new(
         "pages",
-        Kind::Size {
-            least: 1,
-            most: None,
-            at: |raw| &mut raw.settings.listing.max_pages,
-        },
+        Kind::Size(at_least(1), |raw| &mut raw.settings.listing.max_pages),
         "Pages of one listing. Default: 100.",
     ),
     Key::new(
         "items",
-        Kind::Size {
-            least: 1,
-            most: None,
-            at: |raw| &mut raw.settings.listing.max_items,
-        },
+        Kind::Size(at_least(1), |raw| &mut raw.settings.listing.max_items),
         "Items of one listing. Default: 10000.",
     ),
     Key::new(
         "messageBytes",
-        Kind::Size {
-            least: MessageSettings::LEAST_BYTES as u64,
-            most: Some(MessageSettings::MOST_BYTES as u64),
-            at: |raw| &mut raw.settings.messages.max_bytes,
-        },
+        Kind::Size(
+            within(
+                MessageSettings::LEAST_BYTES as u64,
+                MessageSettings::MOST_BYTES as u64,
+            ),
+            |raw| &mut raw.settings.messages.max_bytes,
+        ),
         "Bytes of one message from the server: a line, a body or an event. Reading it takes at most three times as much memory. Default: 16777216 (16 MiB).",
     ),
     Key::new(
         "nesting",
-        Kind::Size {
-            least: MessageSettings::LEAST_DEPTH as u64,
-            most: Some(MessageSettings::MOST_DEPTH as u64),
-            at: |raw| &mut raw.settings.messages.max_depth,
-        },
+        Kind::Size(
+            within(
+                MessageSettings::LEAST_DEPTH as u64,
+                MessageSettings::MOST_DEPTH as u64,
+            ),
+            |raw| &mut raw.settings.messages.max_depth,
+        ),
         "Nesting depth of objects and arrays in one message. Default: 128.",
     ),
     Key::new(
         "values",
-        Kind::Size {
-            least: MessageSettings::LEAST_VALUES as u64,
-            most: Some(MessageSettings::MOST_VALUES as u64),
-            at: |raw| &mut raw.settings.messages.max_values,
-        },
+        Kind::Size(
+            within(
+                MessageSettings::LEAST_VALUES as u64,
+                MessageSettings::MOST_VALUES as u64,
+            ),
+            |raw| &mut raw.settings.messages.max_values,
+        ),
         "JSON values in one message. Default: 262144.",
     ),
     Key::new(
         "stderrBytes",
-        Kind::Size {
-            least: MessageSettings::LEAST_STDERR as u64,
-            most: Some(MessageSettings::MOST_STDERR as u64),
-            at: |raw| &mut raw.settings.messages.stderr_bytes,
-        },
+        Kind::Size(
+            within(
+                MessageSettings::LEAST_STDERR as u64,
+                MessageSettings::MOST_STDERR as u64,
+            ),
+            |raw| &mut raw.settings.messages.stderr_bytes,
+        ),
         "Bytes of the program's stderr that are kept, the newest. Default: 65536 (64 KiB).",
     ),
 ];
@@ -397,20 +385,16 @@ const CLOSE: &[Key] = &[
 pub(in super::super) const CONNECTS: &[Key] = &[
     Key::new(
         "atOnce",
-        Kind::Size {
-            least: 1,
-            most: Some(GovernorSettings::MOST as u64),
-            at: |raw| &mut raw.connects.max_connects,
-        },
+        Kind::Size(within(1, GovernorSettings::MOST as u64), |raw| {
+            &mut raw.connects.max_connects
+        }),
         "Concurrent connects. Default: 32.",
     ),
     Key::new(
         "stdioAtOnce",
-        Kind::MaybeSize {
-            least: 1,
-            most: GovernorSettings::MOST as u64,
-            at: |raw| &mut raw.stdio_at_once,
-        },
+        Kind::MaybeSize(within(1, GovernorSettings::MOST as u64), |raw| {
+            &mut raw.stdio_at_once
+        }),
         "Concurrent starts of programs among them. Default: four times the number of cores.",
     ),
     Key::new(
@@ -420,20 +404,14 @@ pub(in super::super) const CONNECTS: &[Key] = &[
     ),
     Key::new(
         "burst",
-        Kind::Size {
-            least: 1,
-            most: Some(GovernorSettings::MOST as u64),
-            at: |raw| &mut raw.connects.burst_floor,
-        },
+        Kind::Size(within(1, GovernorSettings::MOST as u64), |raw| {
+            &mut raw.connects.burst_floor
+        }),
         "Reconnects that may start within the window, however small the fleet. Default: 5.",
     ),
     Key::new(
         "burstShare",
-        Kind::Number {
-            least: 0.0,
-            most: Some(1.0),
-            at: |raw| &mut raw.connects.burst_share,
-        },
+        Kind::Number(within(0.0, 1.0), |raw| &mut raw.connects.burst_share),
         "The fraction of the fleet that may reconnect within the window, if that is more. Default: 0.1.",
     ),
     Key::new(
