@@ -38,7 +38,7 @@ pub struct FolderStore<E> {
     state: StateDir,
     encoding: Arc<E>,
     /// Files that others can read, each reported once.
-    exposed: Arc<Mutex<BTreeSet<String>>>,
+    pub(super) exposed: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A file that has no usable record.
