@@ -14,6 +14,9 @@ fn write_old(dir: &TestDir, name: &str, contents: &[u8]) {
     file.set_modified(long_ago).unwrap();
 }
 
+/// Returns what to write instead of a file's text.
+type Spoil = fn(String) -> String;
+
 /// Saves a record and replaces its file with what `change` returns.
 async fn spoil(dir: &TestDir, change: impl FnOnce(String) -> String) -> PathBuf {
     dir.files().save(record()).await.unwrap();
@@ -50,7 +53,7 @@ async fn only_the_owner_can_read_records_and_an_exposed_file_is_reported_and_rep
 
 #[tokio::test]
 async fn an_unreadable_file_is_an_error_that_says_what_to_do_and_is_never_replaced() {
-    let spoilt: [(&str, fn(String) -> String, &str); 5] = [
+    let spoilt: [(&str, Spoil, &str); 5] = [
         ("cut", |text| text[..text.len() / 2].to_owned(), "damaged"),
         ("empty", |_| String::new(), "damaged"),
         (

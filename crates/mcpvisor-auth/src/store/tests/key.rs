@@ -237,7 +237,8 @@ fn a_choice_is_spelled_as_in_the_config() {
     }
 }
 
-/// Run it under `dbus-run-session` with an unlocked keyring.
+/// Needs `MCPVISOR_TEST_KEYRING` and an unlocked keyring, such as gnome-keyring under
+/// `dbus-run-session`.
 #[cfg(feature = "keyring")]
 #[tokio::test]
 async fn the_keyring_of_the_system_keeps_the_key() {
@@ -252,4 +253,8 @@ async fn the_keyring_of_the_system_keeps_the_key() {
         store.save(record()).await.unwrap();
         assert_eq!(store.find(URL, "").await.unwrap(), [record()]);
     }
+    let id = fs::read(dir.path("credentials/keyring.json")).unwrap();
+    let id: serde_json::Value = serde_json::from_slice(&id).unwrap();
+    let entry = ::keyring::Entry::new("mcpvisor", id["id"].as_str().unwrap());
+    entry.unwrap().delete_credential().unwrap();
 }
