@@ -195,7 +195,9 @@ fn elsewhere(text: &str) -> String {
 fn every_package_holds_the_licences() {
     for package in [
         "mcpvisor",
+        "mcpvisor-auth",
         "mcpvisor-core",
+        "mcpvisor-files",
         "mcpvisor-cli",
         "mcpvisor-testkit",
     ] {

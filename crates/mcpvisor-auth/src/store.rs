@@ -1,11 +1,39 @@
 //! Where credentials are stored.
+//!
+//! [`FileStore`] and [`KeyringStore`] store one file per credential and differ in the encoding alone.
+//! [`choose`] decides between them, once per run. When a token is refreshed is left to the caller.
 
+mod choice;
+mod encoding;
+mod folder;
+mod keyring;
+mod memory;
+mod sealed;
+#[cfg(feature = "keyring")]
+mod system_keyring;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use crate::record::{CredentialKey, CredentialRecord};
+
+pub use choice::{StoreChoice, StoreError, StoreOpener, choose};
+pub use encoding::{PlainEncoding, RecordEncoding, RecordProblem};
+pub use folder::{FileStore, FolderStore, UnreadableRecord};
+pub use keyring::{KEYRING_LOGIN_TIMEOUT, KEYRING_TIMEOUT, Keyring, KeyringError, KeyringSession};
+pub use memory::MemoryStore;
+pub use sealed::{KeyringStore, SealedEncoding, StoreKey};
+#[cfg(feature = "keyring")]
+pub use system_keyring::SystemKeyring;
+
+/// How long to wait for the lock of a credential. A refresh takes 45 s at most.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Stores credentials. All operations are bounded in time.
 pub trait CredentialStore: Send + Sync + 'static {
@@ -49,6 +77,12 @@ impl StoreLock {
     /// Wraps the guard of a store.
     pub fn new(guard: impl Send + Sync + 'static) -> Self {
         Self(Box::new(guard))
+    }
+}
+
+impl fmt::Debug for StoreLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreLock").finish_non_exhaustive()
     }
 }
 

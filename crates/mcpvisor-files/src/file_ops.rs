@@ -124,6 +124,7 @@ impl fmt::Debug for FileOps {
 }
 
 impl FileOps {
+    /// An empty registry. `hook`, for tests, runs before every operation.
     pub fn new(hook: Option<FileHook>) -> Self {
         Self(Arc::new(Registry {
             paths: Mutex::default(),

@@ -1,6 +1,11 @@
-//! SHA-256 fingerprints as text.
+//! SHA-256 fingerprints.
 
 use sha2::{Digest, Sha256};
+
+/// The SHA-256 of some bytes.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
 
 /// The SHA-256 of some bytes, in hexadecimal.
 pub fn sha256_hex(bytes: &[u8]) -> String {

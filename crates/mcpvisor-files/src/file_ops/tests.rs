@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use tokio::task::JoinSet;
+
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -65,16 +67,17 @@ async fn operations_on_one_path_run_one_after_the_other() {
     let ops = FileOps::default();
     let at_once = Arc::new(AtomicUsize::new(0));
     let one = || {
-        let at_once = Arc::clone(&at_once);
-        ops.run(Path::new("/slow"), DEADLINE, move || {
+        let (ops, at_once) = (ops.clone(), Arc::clone(&at_once));
+        let operation = move || {
             assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0);
             std::thread::sleep(Duration::from_millis(1));
             at_once.fetch_sub(1, Ordering::SeqCst);
             Ok(())
-        })
+        };
+        async move { ops.run(Path::new("/slow"), DEADLINE, operation).await }
     };
-    let all = futures_util::future::join_all((0..50).map(|_| one())).await;
-    assert!(all.iter().all(Result::is_ok));
+    let all: JoinSet<_> = (0..50).map(|_| one()).collect();
+    assert!(all.join_all().await.iter().all(Result::is_ok));
     until("the registry is empty", || ops.paths().is_empty()).await;
 }
 

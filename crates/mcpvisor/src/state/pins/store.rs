@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use mcpvisor_core::{ServerName, exposed_name};
 use rmcp::model::Tool;
-use sha2::{Digest, Sha256};
 
 use super::{Approval, HeldTool, LockFile};
 use crate::mutex::lock;
 use crate::state::file_ops::is_unresponsive;
+use crate::state::fingerprint::sha256;
 use crate::state::state_dir::{FolderLock, StateDir};
 
 /// The folder of the lock files, within the state folder.
@@ -61,7 +61,7 @@ impl FileVersion {
     }
 
     fn of_contents(contents: &[u8]) -> Self {
-        Self::Contents(Sha256::digest(contents).into())
+        Self::Contents(sha256(contents))
     }
 }
 
