@@ -155,19 +155,6 @@ fn renew_progress_token(request: &mut ClientRequest, id: CallId) {
     }
 }
 
-/// Whether the server may require input for a request. If so, the request is retained to be sent
-/// again.
-pub(crate) fn may_require_input(request: Option<&ClientRequest>) -> bool {
-    matches!(
-        request,
-        Some(
-            ClientRequest::CallToolRequest(_)
-                | ClientRequest::GetPromptRequest(_)
-                | ClientRequest::ReadResourceRequest(_)
-        )
-    )
-}
-
 pub(super) fn no_subscriptions() -> String {
     "the server does not support resource subscriptions".to_owned()
 }

@@ -99,8 +99,7 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
         }
         #[cfg(feature = "http")]
         Some(Inbound::NotificationsMissed) => prop_assert!(false, "the decoder never returns this"),
-        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped { .. })
-        | None => {}
+        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped(_)) | None => {}
     }
     Ok(inbound)
 }

@@ -363,12 +363,11 @@ fn a_byte_order_mark_before_a_message_is_ignored() {
     assert!(matches!(decoded, Decoded::Batch(messages) if messages.len() == 1));
 }
 
-#[cfg(feature = "http")]
 #[test]
 fn an_error_after_a_byte_order_mark_is_decoded() {
     let line =
         "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-1,\"message\":\"m\"}}";
-    let error = super::decode::decode_error_body(line.as_bytes()).unwrap();
+    let error = super::decode::decode_error_body(line.as_bytes(), true).unwrap();
     assert_eq!((error.code.0, &*error.message), (-1, "m"));
 }
 

@@ -2,10 +2,11 @@
 
 use std::task::{Context, Poll, ready};
 
+use futures_util::stream::StreamExt as _;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::HttpLink;
+use super::{Down, HttpLink};
 use crate::link::codec::Decoded;
 use crate::link::flood_gate::push_in_order;
 use crate::link::http::exchange::event::ExchangeEvent;
@@ -22,7 +23,7 @@ impl HttpLink {
         cx: &mut Context<'_>,
         pending: &impl PendingRequests,
     ) -> Poll<Result<Inbound, LinkDown>> {
-        if let Poll::Ready(report) = self.reader.poll_drop_report(cx) {
+        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
         self.poll_pause(cx);
@@ -38,16 +39,16 @@ impl HttpLink {
         if self.poll_pause(cx) {
             cx.waker().wake_by_ref();
         }
-        self.exchanges.poll_evict(cx);
+        self.exchanges.pool.poll_evict(cx);
         // Messages may have been dropped since the first poll, so register for their report.
-        if let Poll::Ready(report) = self.reader.poll_drop_report(cx) {
+        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
             return Poll::Ready(Ok(report));
         }
-        let Some(reason) = self.lifetime.down_reason() else {
+        let Some(down) = &self.down else {
             return Poll::Pending;
         };
-        let reason = reason.clone();
-        Poll::Ready(self.reader.take_drop_report().ok_or(reason))
+        let report = self.reader.gate.take_report();
+        Poll::Ready(report.ok_or_else(|| down.reason.clone()))
     }
 
     /// Polls the next message. `Ready(None)`: there are no exchanges.
@@ -104,7 +105,7 @@ impl HttpLink {
                 decoded.and_then(|decoded| self.admit(purpose, decoded)),
             ));
         }
-        let event = ready!(self.exchanges.poll_next(cx));
+        let event = ready!(self.exchanges.active.poll_next_unpin(cx));
         Poll::Ready(event.map(|(purpose, event)| self.handle_event(purpose, event, pending)))
     }
 
@@ -118,13 +119,18 @@ impl HttpLink {
             ExchangeEvent::Head(session_id) => self.response_began(purpose, session_id),
             ExchangeEvent::Message(message) => {
                 if purpose == Purpose::ServerStream {
-                    self.stream.message_received();
+                    self.stream.has_message = true;
                 }
                 let decoded = self.reader.read(purpose, message, pending)?;
                 self.admit(purpose, decoded)
             }
             ExchangeEvent::ConnectFailed(error) => {
-                self.exchange_stalled(purpose, &error, pending);
+                self.connect_failed(&error, pending);
+                self.exchanges.may_have_stalled = true;
+                if purpose == Purpose::ServerStream && self.down.is_none() {
+                    // Opening the stream may take long; requests do not wait for that.
+                    self.resume_requests();
+                }
                 None
             }
             ExchangeEvent::Ended(ended) => self.exchange_ended(purpose, *ended, pending),
@@ -139,7 +145,8 @@ impl HttpLink {
     ) -> Option<Inbound> {
         match purpose {
             Purpose::ServerStream => {
-                self.session.cancel_deferred_loss();
+                // The server knows the session after all.
+                self.session.deferred_loss = None;
                 let missed = self.stream.opened(Instant::now());
                 self.resume_requests();
                 return missed.then_some(Inbound::NotificationsMissed);
@@ -161,7 +168,7 @@ impl HttpLink {
             return first;
         }
         let is_reply = matches!(decoded, Decoded::Reply(_));
-        let inbound = self.reader.admit(decoded, &mut self.ready)?;
+        let inbound = self.reader.gate.admit(decoded, &mut self.ready)?;
         if !is_reply {
             return Some(inbound);
         }
@@ -190,27 +197,17 @@ impl HttpLink {
 
     /// A connection could not be opened. That ends the link, unless it would cut off a request in
     /// flight, or the cause is local. (Before the handshake is done, a local cause counts too.)
-    pub(super) fn connect_failed(&mut self, error: &ConnectError, pending: &impl PendingRequests) {
-        let counts = !error.is_local || !self.session.is_negotiated();
-        if counts && !self.is_in_flight(pending) {
-            let problem = error.problem.clone();
-            self.lifetime
-                .end(LinkDown::new(DownKind::Unreachable, problem));
-        }
-    }
-
-    /// An exchange has no connection, and waits for one.
-    fn exchange_stalled(
+    pub(in crate::link::http) fn connect_failed(
         &mut self,
-        purpose: Purpose,
         error: &ConnectError,
         pending: &impl PendingRequests,
     ) {
-        self.connect_failed(error, pending);
-        self.exchanges.note_stalled();
-        if purpose == Purpose::ServerStream && self.lifetime.is_open() {
-            // Opening the stream may take long; requests do not wait for that.
-            self.resume_requests();
+        let counts = !error.is_local || !self.session.is_negotiated();
+        if counts && !self.is_in_flight(pending) {
+            self.down.get_or_insert_with(|| Down {
+                reason: LinkDown::new(DownKind::Unreachable, &error.problem),
+                unsent: Vec::new(),
+            });
         }
     }
 }

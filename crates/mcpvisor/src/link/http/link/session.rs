@@ -13,11 +13,11 @@ use crate::link::http::{headers, refusal};
 #[derive(Debug)]
 pub(super) struct HttpSession {
     /// Sent with every request.
-    headers: Arc<HeaderMap>,
+    pub(super) headers: Arc<HeaderMap>,
     state: State,
     era: Era,
     /// A loss that is reported once no request is in flight.
-    deferred_loss: Option<String>,
+    pub(super) deferred_loss: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -46,10 +46,6 @@ impl HttpSession {
             era: Era::Unknown,
             deferred_loss: None,
         }
-    }
-
-    pub(super) fn headers(&self) -> &Arc<HeaderMap> {
-        &self.headers
     }
 
     /// Replaces the headers of the endpoint; those of the session stay.
@@ -127,21 +123,6 @@ impl HttpSession {
         self.end().then_some(Inbound::SessionGone { message })
     }
 
-    /// Reports the loss later: replacing the session now would cut off requests that the server may
-    /// still answer, and a new request finds the loss itself.
-    pub(super) fn defer_loss(&mut self, message: String) {
-        self.deferred_loss = Some(message);
-    }
-
-    /// The server knows the session after all.
-    pub(super) fn cancel_deferred_loss(&mut self) {
-        self.deferred_loss = None;
-    }
-
-    pub(super) fn has_deferred_loss(&self) -> bool {
-        self.deferred_loss.is_some()
-    }
-
     /// Reports the deferred loss.
     pub(super) fn report_deferred_loss(&mut self) -> Option<Inbound> {
         let message = self.deferred_loss.take()?;
@@ -188,7 +169,7 @@ mod tests {
         assert!(!session.has_id());
         session.start(id("s1"));
         assert!(session.is_active() && !session.is_lost());
-        assert_eq!(session.headers()[headers::SESSION_ID], "s1");
+        assert_eq!(session.headers[headers::SESSION_ID], "s1");
     }
 
     #[test]
@@ -196,7 +177,7 @@ mod tests {
         let mut session = active();
         let unused = session.set_version(&ProtocolVersion::V_2026_07_28).unwrap();
         assert_eq!(unused[headers::SESSION_ID], "s1");
-        assert!(!session.headers().contains_key(headers::SESSION_ID));
+        assert!(!session.headers.contains_key(headers::SESSION_ID));
         session.start(id("s2"));
         assert!(!session.has_id() && session.is_modern() && session.is_negotiated());
     }
@@ -211,7 +192,7 @@ mod tests {
         );
         let fresh = HeaderMap::from_iter([(http::header::USER_AGENT, id("new").unwrap())]);
         session.replace_headers(fresh);
-        let headers = session.headers();
+        let headers = &session.headers;
         assert_eq!(headers[headers::SESSION_ID], "s1");
         assert_eq!(headers[headers::PROTOCOL_VERSION], "2025-06-18");
         assert_eq!(headers["user-agent"], "new");
@@ -220,8 +201,8 @@ mod tests {
     #[test]
     fn a_loss_is_reported_once() {
         let mut session = active();
-        session.defer_loss("later".to_owned());
-        assert!(session.has_deferred_loss() && !session.is_lost());
+        session.deferred_loss = Some("later".to_owned());
+        assert!(session.deferred_loss.is_some() && !session.is_lost());
         let reported = session.report_deferred_loss();
         assert!(matches!(reported, Some(Inbound::SessionGone { message }) if message == "later"));
         assert!(session.is_lost() && session.has_id());
@@ -232,8 +213,8 @@ mod tests {
     #[test]
     fn a_cancelled_deferred_loss_is_not_reported() {
         let mut session = active();
-        session.defer_loss("later".to_owned());
-        session.cancel_deferred_loss();
+        session.deferred_loss = Some("later".to_owned());
+        session.deferred_loss = None;
         assert!(session.report_deferred_loss().is_none());
         assert!(!session.is_lost());
     }
