@@ -138,12 +138,8 @@ impl Exchange {
     /// Since when the exchange has lacked a connection, if opening one failed.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         match &self.step {
-            Step::WaitingToRedial(_) => self.redial.since(),
-            Step::Dialling(_)
-            | Step::Delayed(..)
-            | Step::Sending(_)
-            | Step::Reading(_)
-            | Step::Done => None,
+            Step::WaitingToRedial(_) => self.redial.since,
+            _ => None,
         }
     }
 
@@ -245,22 +241,18 @@ impl Exchange {
                         None => self.dial(),
                     }
                 }
-                Step::Sending(send) => match ready!(send.as_mut().poll(cx)) {
-                    Ok((conn, response)) => {
-                        if let Some(event) = self.response_began(conn, response) {
-                            return Poll::Ready(Some(event));
+                Step::Sending(send) => {
+                    let event = match ready!(send.as_mut().poll(cx)) {
+                        Ok((conn, response)) => self.response_began(conn, response),
+                        Err(SendFailure::NotSent) => self.conn_closed(),
+                        Err(SendFailure::Interrupted(problem)) => {
+                            Some(self.end(ExchangeOutcome::Interrupted(problem)))
                         }
+                    };
+                    if event.is_some() {
+                        return Poll::Ready(event);
                     }
-                    Err(SendFailure::NotSent) => {
-                        if let Some(event) = self.conn_closed() {
-                            return Poll::Ready(Some(event));
-                        }
-                    }
-                    Err(SendFailure::Interrupted(problem)) => {
-                        let outcome = ExchangeOutcome::Interrupted(problem);
-                        return Poll::Ready(Some(self.end(outcome)));
-                    }
-                },
+                }
                 Step::Reading(reader) => {
                     let mut event = ready!(reader.poll(cx));
                     if let ExchangeEvent::Ended(ended) = &mut event {
@@ -290,11 +282,7 @@ impl Exchange {
             Poll::Pending => {
                 let unfinished = match &self.step {
                     Step::Reading(reader) => reader.unfinished_bytes(),
-                    Step::Dialling(_)
-                    | Step::WaitingToRedial(_)
-                    | Step::Delayed(..)
-                    | Step::Sending(_)
-                    | Step::Done => 0,
+                    _ => 0,
                 };
                 cpu.charge_excess(unfinished);
             }
@@ -387,22 +375,18 @@ impl Stream for Exchange {
     type Item = (Purpose, ExchangeEvent);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let purpose = self.purpose;
         if let Poll::Ready(event) = self.poll_metered(cx) {
-            let purpose = self.purpose;
             return Poll::Ready(event.map(|event| (purpose, event)));
         }
         if let Some(timeout) = &mut self.timeout {
             ready!(timeout.as_mut().poll(cx));
-            let purpose = self.purpose;
             let event = self.end(ExchangeOutcome::TimedOut);
             return Poll::Ready(Some((purpose, event)));
         }
-        if self
-            .waker
-            .as_ref()
-            .is_none_or(|waker| !waker.will_wake(cx.waker()))
-        {
-            self.waker = Some(cx.waker().clone());
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.waker = Some(cx.waker().clone()),
         }
         Poll::Pending
     }

@@ -85,7 +85,7 @@ impl HttpLink {
     ) -> Result<Self, OpenFailure> {
         let target = context.resolve_target(endpoint).await?;
         let headers = target.with_proxy_authorization(target.headers.clone());
-        let pool = ConnectionPool::new(context.keep_alive_of(&target));
+        let pool = ConnectionPool::new(&target, &context.keep_alive);
         let quota = CpuQuota::default();
         Ok(Self {
             session: HttpSession::new(headers),

@@ -16,15 +16,16 @@ use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, ServerName};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use tokio::process::{ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
-use super::blocking_decode::BlockingDecode;
-use super::child::{ChildProcess, Pipes};
+use super::child::ChildProcess;
 use super::command::StdioCommand;
 use super::line_buffer::LineBuffer;
 use super::outbox::Outbox;
 use super::resolve;
 use super::stderr_drain::StderrDrain;
+use crate::link::codec::Decoded;
 use crate::link::cpu_quota::{CpuMeter, CpuQuota};
 use crate::link::flood_gate::FloodGate;
 use crate::link::limits::MessageLimits;
@@ -49,7 +50,9 @@ pub(crate) struct StdioLink {
     pub(super) lines: LineBuffer,
     /// A large line that another thread decodes. No other line is decoded meanwhile, which keeps
     /// the order of messages and bounds memory.
-    pub(super) blocking_decode: Option<BlockingDecode>,
+    /// A large line that is decoded on a blocking thread, which returns the CPU time that it took.
+    /// Dropping this does not stop the thread; its result is discarded.
+    pub(super) blocking_decode: Option<JoinHandle<(Decoded, Duration)>>,
     pub(super) gate: FloodGate,
     /// The remaining messages of a batch.
     pub(super) ready: VecDeque<Inbound>,
@@ -85,18 +88,13 @@ impl StdioLink {
     ) -> Result<Self, OpenFailure> {
         resolve::check(command)?;
         let (process, pipes) = ChildProcess::start(command).await?;
-        tracing::debug!(%server, pid = %process.id(), "started the process");
-        let Pipes {
-            stdin,
-            stdout,
-            stderr: child_stderr,
-        } = pipes;
+        tracing::debug!(%server, pid = %process.group.pid(), "started the process");
         let quota = CpuQuota::default();
         Ok(Self {
             process,
-            stdin: Some(stdin),
-            stdout: Some(stdout),
-            stderr: StderrDrain::start(child_stderr, stderr),
+            stdin: Some(pipes.stdin),
+            stdout: Some(pipes.stdout),
+            stderr: StderrDrain::start(pipes.stderr, stderr),
             outbox: Outbox::default(),
             lines: LineBuffer::new(limits.get().max_bytes),
             limits,

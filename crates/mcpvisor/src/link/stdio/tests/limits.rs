@@ -178,7 +178,11 @@ async fn while_a_large_line_is_decoded_the_link_writes_and_notices_the_exit() {
     // Delays the thread, as if decoding took long.
     let (release, held) = std::sync::mpsc::channel::<()>();
     let decode = child.link.blocking_decode.take().unwrap();
-    child.link.blocking_decode = Some(decode.hold(held));
+    child.link.blocking_decode = Some(tokio::spawn(async move {
+        let held = tokio::task::spawn_blocking(move || held.recv());
+        let _ = held.await;
+        decode.await.unwrap()
+    }));
     child.link.push(ping(1)).unwrap();
     let deadline = Instant::now() + DEADLINE;
     while child.link.process.is_running() {
