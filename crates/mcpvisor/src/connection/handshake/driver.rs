@@ -164,8 +164,8 @@ impl<L: Link> Handshake<'_, L> {
         self.unanswered.0.push((id, kind));
         self.link
             .push_request(id, &mut Some(request), false)
-            .map_err(HandshakeError::InvalidReply)?;
-        Ok(())
+            .map(drop)
+            .map_err(HandshakeError::InvalidReply)
     }
 
     /// Waits for a message that concerns the handshake requests.

@@ -78,28 +78,25 @@ impl<L: Link> Session<'_, L> {
             translate_to_legacy(request);
             return Some(call);
         };
-        match modern.translate(request) {
+        let answer = match modern.translate(request) {
             Translated::Send => return Some(call),
-            Translated::Done => self.batch.finish_locally(call, Ok(ServerResult::empty(()))),
+            Translated::Done => Ok(ServerResult::empty(())),
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
-                SubscribeOutcome::Active => {
-                    self.batch.finish_locally(call, Ok(ServerResult::empty(())));
-                }
+                SubscribeOutcome::Active => Ok(ServerResult::empty(())),
                 SubscribeOutcome::Pending => {
                     modern.subscribing.push((uri, call));
                     self.send_listen_request_if_due();
+                    return None;
                 }
-                SubscribeOutcome::Unsupported => {
-                    let failure = Failure::InvalidRequest(no_subscriptions());
-                    self.batch.finish_locally(call, Err(failure));
-                }
+                SubscribeOutcome::Unsupported => Err(Failure::InvalidRequest(no_subscriptions())),
             },
             Translated::Unsubscribe(uri) => {
                 self.unsubscribe(&uri);
-                self.batch.finish_locally(call, Ok(ServerResult::empty(())));
                 self.send_listen_request_if_due();
+                Ok(ServerResult::empty(()))
             }
-        }
+        };
+        self.batch.finish_locally(call, answer);
         None
     }
 

@@ -103,7 +103,7 @@ proptest! {
         let (whole, at_once) = read(&[&bytes]);
         let (cut, in_parts) = read(&parts);
         prop_assert_eq!(whole, cut);
-        prop_assert_eq!(at_once.cursor(), in_parts.cursor());
+        prop_assert_eq!(at_once.cursor, in_parts.cursor);
     }
 
     #[test]

@@ -59,6 +59,10 @@ pub(super) fn to_inbound(
 ) -> Inbound {
     let status = refusal.status;
     let error = decode_error_body(&refusal.body, true);
+    let reply = |error| {
+        let result = Err(error);
+        Inbound::Response { id, result }
+    };
     let failed = |failure, message: String| Inbound::Failed {
         id,
         failed: FailedRequest {
@@ -96,14 +100,10 @@ pub(super) fn to_inbound(
             )
         }
         _ => match error.clone() {
-            Some(error) => Inbound::Response {
-                id,
-                result: Err(error),
-            },
-            None if status == StatusCode::NOT_FOUND && modern => Inbound::Response {
-                id,
-                result: Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, summary, None)),
-            },
+            Some(error) => reply(error),
+            None if status == StatusCode::NOT_FOUND && modern => {
+                reply(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, summary, None))
+            }
             // For 408 and 504 a gateway gave up; the request may still be running.
             None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
                 failed(RequestFailure::ServerFault, summary)
