@@ -13,7 +13,7 @@ use mcpvisor_core::ListKind;
 use tokio::time::{Instant, Sleep};
 
 use super::codec::Decoded;
-use super::{DropReport, Inbound};
+use super::inbound::{DropReport, Inbound};
 
 /// Tokens in a full bucket: the largest burst of small messages.
 pub(crate) const BURST: u32 = 2_000;

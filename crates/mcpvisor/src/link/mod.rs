@@ -5,7 +5,7 @@
 //! and reconnects belong to the connection task. Each transport implements [`Link`].
 
 #![cfg_attr(
-    not(feature = "http"),
+    all(feature = "stdio", not(feature = "http")),
     allow(dead_code, reason = "the HTTP link uses everything that links share")
 )]
 
@@ -29,7 +29,7 @@ pub(crate) mod stdio;
 mod transport_link;
 
 pub(crate) use self::failure::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
-pub(crate) use self::inbound::{DropReport, FailedRequest, Inbound, RejectReason};
+pub(crate) use self::inbound::{FailedRequest, Inbound, RejectReason};
 pub(crate) use self::outgoing::{RequestHeaders, may_call_back, request_id};
 pub(crate) use self::pending_requests::{PendingRequests, PendingSnapshot, ReplyKind};
 pub(crate) use self::stderr_ring::StderrRing;

@@ -109,7 +109,8 @@ impl<'a, L: Link> Session<'a, L> {
             match event {
                 Event::Command(command) => {
                     if self.handle_commands(command).is_err() {
-                        break closed_by_actor();
+                        let message = "the connection was closed before the answer came";
+                        break Fault::new(FaultClass::ConnectionLost, message);
                     }
                 }
                 Event::Inbound(Ok(inbound)) => self.handle_batch(inbound),
@@ -244,13 +245,6 @@ impl<'a, L: Link> Session<'a, L> {
         let event = ConnectionEvent::Lost { fault, returned };
         self.task.reporter.send(event);
     }
-}
-
-fn closed_by_actor() -> Fault {
-    Fault::new(
-        FaultClass::ConnectionLost,
-        "the connection was closed before the answer came",
-    )
 }
 
 #[cfg(feature = "http")]

@@ -80,7 +80,8 @@ mod tests {
     use mcpvisor_core::{CallId, ListKind};
 
     use super::*;
-    use crate::link::codec::{check_limits, decode};
+    use crate::link::codec::decode::decode;
+    use crate::link::codec::weigh::check_limits;
     use crate::link::{Inbound, PendingSnapshot, ReplyKind};
 
     const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;

@@ -11,7 +11,7 @@ use super::batch::decode_batch;
 use super::envelope::Envelope;
 use super::partial_message::{OversizedLine, PartialMessage, changed_lists};
 use super::payload::{decode_error, decode_notification, decode_result};
-use super::weigh::{LimitCheck, estimate_memory};
+use super::weigh::{LimitCheck, check_limits_inline, estimate_memory};
 use crate::link::{Inbound, PendingRequests, RejectReason, ReplyKind};
 
 /// Characters of a stray line in its description.
@@ -118,7 +118,7 @@ pub(crate) fn decode_oversized(
 pub(crate) fn decode_error_body(text: &[u8], is_whole_body: bool) -> Option<ErrorData> {
     let text = trimmed(text);
     let limits = MessageSettings::default();
-    super::check_limits_inline(text, &limits)?.ok()?;
+    check_limits_inline(text, &limits)?.ok()?;
     let text = std::str::from_utf8(text).ok()?;
     let mut envelope = Envelope::default();
     envelope.read(text).ok()?;

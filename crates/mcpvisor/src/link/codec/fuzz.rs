@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::{Decoded, check_limits, decode};
+use super::decode::{Decoded, decode};
+use super::weigh::check_limits;
 use crate::fuzz::{budget, bytes, json, object};
 use crate::link::{Inbound, PendingRequests, PendingSnapshot, ReplyKind};
 

@@ -11,8 +11,9 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::decode::MAX_UNSOLICITED_BYTES;
-use super::{Decoded, check_limits, decode, encode};
+use super::decode::{Decoded, MAX_UNSOLICITED_BYTES, decode};
+use super::encode;
+use super::weigh::check_limits;
 use crate::link::{Inbound, PendingRequests, PendingSnapshot, RejectReason, ReplyKind};
 
 /// Request 7 is pending, and nothing else.

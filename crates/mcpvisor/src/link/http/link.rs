@@ -14,7 +14,6 @@ mod server_stream;
 mod session;
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -252,11 +251,37 @@ impl Link for HttpLink {
         written
     }
 
-    fn next(
+    fn poll_next(
         &mut self,
+        cx: &mut Context<'_>,
         pending: &impl PendingRequests,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, pending))
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        self.poll_pause(cx);
+        let mut budget = MAX_EVENTS_PER_POLL;
+        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, pending, &mut budget) {
+            return Poll::Ready(Ok(inbound));
+        }
+        if budget == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // An event may have started a pause, whose timer has to be polled once.
+        if self.poll_pause(cx) {
+            cx.waker().wake_by_ref();
+        }
+        self.exchanges.pool.poll_evict(cx);
+        // Messages may have been dropped since the first poll, so register for their report.
+        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        let Some(down) = &self.down else {
+            return Poll::Pending;
+        };
+        let report = self.reader.gate.take_report();
+        Poll::Ready(report.ok_or_else(|| down.reason.clone()))
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {

@@ -14,7 +14,7 @@ use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::event::HttpRefusal;
 use super::redirect::RedirectRefusal;
-use crate::link::codec::decode_error_body;
+use crate::link::codec::decode::decode_error_body;
 use crate::link::{FailedRequest, Inbound};
 
 /// Whether an error in a successful reply may mean that the session is lost. Call it only if there

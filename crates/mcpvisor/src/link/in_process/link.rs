@@ -100,22 +100,6 @@ impl ChannelLink {
             Err(unsent) => Some(unsent.0),
         }
     }
-
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
-        let mut received = self.incoming.poll_recv(cx);
-        if received.is_pending() && self.server.poll_end(cx).is_ready() {
-            // A handler of the ended server may still hold a sender, so the channel may stay open.
-            received = Poll::Ready(self.incoming.try_recv().ok());
-        }
-        if let Some(message) = ready!(received) {
-            return Poll::Ready(Ok(inbound(message, pending)));
-        }
-        self.server.poll_down(cx).map(Err)
-    }
 }
 
 impl Link for ChannelLink {
@@ -150,11 +134,20 @@ impl Link for ChannelLink {
         self.sent
     }
 
-    fn next(
+    fn poll_next(
         &mut self,
+        cx: &mut Context<'_>,
         pending: &impl PendingRequests,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, pending))
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        let mut received = self.incoming.poll_recv(cx);
+        if received.is_pending() && self.server.poll_end(cx).is_ready() {
+            // A handler of the ended server may still hold a sender, so the channel may stay open.
+            received = Poll::Ready(self.incoming.try_recv().ok());
+        }
+        if let Some(message) = ready!(received) {
+            return Poll::Ready(Ok(inbound(message, pending)));
+        }
+        self.server.poll_down(cx).map(Err)
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {

@@ -8,9 +8,8 @@ use std::task::{Context, Poll, ready};
 
 use super::line_buffer::{EndlessLine, Frame};
 use super::link::{LinkState, StdioLink};
-use crate::link::codec::{
-    Decoded, LimitCheck, check_limits, check_limits_inline, decode, decode_oversized,
-};
+use crate::link::codec::decode::{Decoded, decode, decode_oversized};
+use crate::link::codec::weigh::{LimitCheck, check_limits, check_limits_inline};
 use crate::link::cpu_quota::cpu_time;
 use crate::link::limits::format_bytes;
 use crate::link::{DownKind, Inbound, LinkDown, PendingRequests};

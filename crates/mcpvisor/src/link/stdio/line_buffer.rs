@@ -11,7 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 #[cfg(test)]
 use crate::link::codec::END_BYTES;
-use crate::link::codec::OversizedLine;
+use crate::link::codec::partial_message::OversizedLine;
 
 /// An oversized line is skipped if it ends within this multiple of the maximum length.
 const MAX_SKIPPED_FACTOR: usize = 4;

@@ -6,7 +6,7 @@
 //! large lines.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -109,25 +109,6 @@ impl StdioLink {
         })
     }
 
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
-        self.poll_write(cx);
-        if let Poll::Ready(report) = self.gate.poll_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        let polled = self.poll_input(cx, pending);
-        // Registers the timer of drops that this poll recorded.
-        if polled.is_pending()
-            && let Poll::Ready(report) = self.gate.poll_report(cx)
-        {
-            return Poll::Ready(Ok(report));
-        }
-        polled
-    }
-
     /// Writes as much as the pipe accepts.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) {
         let Some(stdin) = self.stdin.as_mut().filter(|_| !self.outbox.is_empty()) else {
@@ -222,11 +203,23 @@ impl Link for StdioLink {
         self.outbox.has_capacity()
     }
 
-    fn next(
+    fn poll_next(
         &mut self,
+        cx: &mut Context<'_>,
         pending: &impl PendingRequests,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, pending))
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        self.poll_write(cx);
+        if let Poll::Ready(report) = self.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        let polled = self.poll_input(cx, pending);
+        // Registers the timer of drops that this poll recorded.
+        if polled.is_pending()
+            && let Poll::Ready(report) = self.gate.poll_report(cx)
+        {
+            return Poll::Ready(Ok(report));
+        }
+        polled
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::link::codec::{Decoded, check_limits, check_limits_inline, decode, decode_error_body};
+use crate::link::codec::decode::{Decoded, decode, decode_error_body};
+use crate::link::codec::weigh::{check_limits, check_limits_inline};
 use crate::link::cpu_quota::{CpuQuota, cpu_time};
 use crate::link::flood_gate::FloodGate;
 use crate::link::http::exchange::body::BodyMessage;

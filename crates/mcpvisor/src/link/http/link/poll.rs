@@ -1,4 +1,4 @@
-//! Waits for the next message, and handles what the exchanges report.
+//! Handles what the exchanges report, and the messages in it.
 
 use std::task::{Context, Poll, ready};
 
@@ -18,39 +18,6 @@ use crate::link::{DownKind, Inbound, LinkDown, PendingRequests};
 pub(super) const MAX_EVENTS_PER_POLL: usize = 256;
 
 impl HttpLink {
-    pub(super) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
-        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        self.poll_pause(cx);
-        let mut budget = MAX_EVENTS_PER_POLL;
-        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, pending, &mut budget) {
-            return Poll::Ready(Ok(inbound));
-        }
-        if budget == 0 {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        // An event may have started a pause, whose timer has to be polled once.
-        if self.poll_pause(cx) {
-            cx.waker().wake_by_ref();
-        }
-        self.exchanges.pool.poll_evict(cx);
-        // Messages may have been dropped since the first poll, so register for their report.
-        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        let Some(down) = &self.down else {
-            return Poll::Pending;
-        };
-        let report = self.reader.gate.take_report();
-        Poll::Ready(report.ok_or_else(|| down.reason.clone()))
-    }
-
     /// Polls the next message. `Ready(None)`: there are no exchanges.
     ///
     /// After a reply, the event behind it is handled before the reply is returned: most often that
@@ -181,7 +148,7 @@ impl HttpLink {
     }
 
     /// Sends the held requests once their pause is over. Returns whether it is.
-    fn poll_pause(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn poll_pause(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = self.hold.poll_pause_timeout(cx);
         if is_over {
             self.send_released();

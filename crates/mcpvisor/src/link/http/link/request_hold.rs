@@ -179,9 +179,11 @@ mod tests {
 
     #[tokio::test]
     async fn only_requests_with_callbacks_wait_for_the_stream() {
-        let mut requests = RequestHold::default();
-        requests.offers_callbacks = true;
-        requests.awaits_initialized = true;
+        let mut requests = RequestHold {
+            offers_callbacks: true,
+            awaits_initialized: true,
+            ..RequestHold::default()
+        };
         hold(&mut requests, 1, true);
         hold(&mut requests, 2, false);
         requests.initialized(true);
@@ -192,9 +194,11 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_stream_nothing_waits_for_it() {
-        let mut requests = RequestHold::default();
-        requests.offers_callbacks = true;
-        requests.awaits_initialized = true;
+        let mut requests = RequestHold {
+            offers_callbacks: true,
+            awaits_initialized: true,
+            ..RequestHold::default()
+        };
         requests.initialized(false);
         assert!(!requests.applies_to(true));
     }

@@ -241,8 +241,10 @@ mod tests {
     #[test]
     fn replies_are_lost_with_a_stream_that_cannot_resume() {
         let pending = PendingSnapshot(vec![(CallId(1), ReplyKind::Empty)]);
-        let mut stream = ServerStream::default();
-        stream.is_enabled = true;
+        let mut stream = ServerStream {
+            is_enabled: true,
+            ..ServerStream::default()
+        };
         stream.accept(CallId(1), &pending);
         stream.interrupted(resume(None, None), Instant::now());
         assert_eq!(stream.take_unanswerable(), [CallId(1)]);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderValue};
+use mcpvisor_core::Era;
 use rmcp::model::ProtocolVersion;
 
 use crate::link::Inbound;
@@ -15,7 +16,9 @@ pub(super) struct HttpSession {
     /// Sent with every request.
     pub(super) headers: Arc<HeaderMap>,
     state: State,
-    era: Era,
+    /// Set by the handshake. A server of the legacy era may open a session; in the modern era there
+    /// are none.
+    era: Option<Era>,
     /// A loss that is reported once no request is in flight.
     pub(super) deferred_loss: Option<String>,
 }
@@ -27,23 +30,12 @@ enum State {
     Lost,
 }
 
-/// The era of the protocol.
-#[derive(Debug, PartialEq, Eq)]
-enum Era {
-    /// The handshake is not done.
-    Unknown,
-    /// A server of this era may open a session.
-    Legacy,
-    /// There are no sessions.
-    Modern,
-}
-
 impl HttpSession {
     pub(super) fn new(headers: HeaderMap) -> Self {
         Self {
             headers: Arc::new(headers),
             state: State::None,
-            era: Era::Unknown,
+            era: None,
             deferred_loss: None,
         }
     }
@@ -59,11 +51,11 @@ impl HttpSession {
     }
 
     pub(super) fn is_modern(&self) -> bool {
-        self.era == Era::Modern
+        self.era == Some(Era::Modern)
     }
 
     pub(super) fn is_negotiated(&self) -> bool {
-        self.era != Era::Unknown
+        self.era.is_some()
     }
 
     /// Sets the negotiated version. A server of both eras may have opened a session that the modern
@@ -71,9 +63,9 @@ impl HttpSession {
     pub(super) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<HeaderMap>> {
         let mut unused = None;
         if version.has_initialize() {
-            self.era = Era::Legacy;
+            self.era = Some(Era::Legacy);
         } else {
-            self.era = Era::Modern;
+            self.era = Some(Era::Modern);
             if std::mem::replace(&mut self.state, State::None) == State::Active {
                 unused = Some(Arc::clone(&self.headers));
             }
