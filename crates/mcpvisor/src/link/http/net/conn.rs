@@ -28,9 +28,9 @@ pub(crate) struct Conn {
     driver: Option<Pin<Box<Driver>>>,
     direct_reads: DirectReads,
     /// How long the TCP connect took.
-    round_trip: Duration,
+    pub(super) round_trip: Duration,
     /// The idle timeout that the server announced in `Keep-Alive`.
-    keep_alive_timeout: Option<Duration>,
+    pub(super) keep_alive_timeout: Option<Duration>,
 }
 
 /// Why a request got no response.
@@ -56,14 +56,6 @@ impl Conn {
             round_trip,
             keep_alive_timeout: None,
         }
-    }
-
-    pub(super) fn round_trip(&self) -> Duration {
-        self.round_trip
-    }
-
-    pub(super) fn keep_alive_timeout(&self) -> Option<Duration> {
-        self.keep_alive_timeout
     }
 
     /// Sends a request and waits for the head of its response.
