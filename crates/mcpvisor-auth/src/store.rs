@@ -11,8 +11,6 @@ mod memory;
 mod sealed;
 #[cfg(feature = "keyring")]
 mod system_keyring;
-#[cfg(test)]
-mod tests;
 
 use std::fmt;
 use std::io;
@@ -89,3 +87,6 @@ impl fmt::Debug for StoreLock {
 /// The state of some records, to compare.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct StoreMark(pub Vec<u8>);
+
+#[cfg(test)]
+mod tests;
