@@ -107,7 +107,9 @@ impl AccessToken {
 
 impl fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AccessToken").field(&self.0.revision).finish()
+        f.debug_tuple("AccessToken")
+            .field(&self.0.revision)
+            .finish()
     }
 }
 
@@ -202,7 +204,10 @@ impl Credential {
         match &current {
             Some(token) if !token.is_due() => Ok(current),
             None if !self.renews_alone() => Ok(None),
-            _ => match self.renew(current.as_ref().map(AccessToken::revision)).await {
+            _ => match self
+                .renew(current.as_ref().map(AccessToken::revision))
+                .await
+            {
                 Ok(token) => Ok(Some(token)),
                 Err(AuthError::LoginNeeded { .. }) if current.is_none() => Ok(None),
                 Err(error) => match current.filter(|token| !has_expired(token)) {
@@ -236,8 +241,13 @@ impl Credential {
         if let Some(renewal) = &state.renewal {
             return Ok(renewal.clone());
         }
-        if current.as_ref().is_some_and(AccessToken::is_refused_although_fresh) {
-            return Err(Err(login_needed("the server refuses a token that was just issued")));
+        if current
+            .as_ref()
+            .is_some_and(AccessToken::is_refused_although_fresh)
+        {
+            return Err(Err(login_needed(
+                "the server refuses a token that was just issued",
+            )));
         }
         if let Some((at, reason)) = &state.retry_at
             && let Some(retry_in) = at.checked_duration_since(Instant::now())
@@ -280,7 +290,9 @@ impl Credential {
         let _lock = lock.map_err(|problem| AuthError::Store(problem.to_string()))?;
         let record = self.read_store().await?;
         if let Some(record) = &record
-            && refused.as_ref().is_none_or(|it| *it.text() != record.tokens.access)
+            && refused
+                .as_ref()
+                .is_none_or(|it| *it.text() != record.tokens.access)
             && record.rejected.is_none()
             && !Lifetime::of(&record.tokens, now()).is_due()
         {
@@ -290,7 +302,12 @@ impl Credential {
             let challenge = self.challenge();
             let obtained = grants::obtain(&*self.0.http, config, &challenge).await?;
             let revision = record.map_or(0, |record| record.revision) + 1;
-            return Ok(self.keep(CredentialRecord { revision, ..obtained }).await);
+            return Ok(self
+                .keep(CredentialRecord {
+                    revision,
+                    ..obtained
+                })
+                .await);
         }
         let record = record.ok_or_else(|| login_needed("no login is stored"))?;
         if let Some(rejection) = &record.rejected {
@@ -313,7 +330,10 @@ impl Credential {
         if let Err(error) = &outcome
             && classify_refresh(error) == RefreshFailure::OutcomeUnknown
         {
-            tracing::debug!(issuer = record.key.issuer, "repeating a refresh whose answer was lost");
+            tracing::debug!(
+                issuer = record.key.issuer,
+                "repeating a refresh whose answer was lost"
+            );
             outcome = self.request_refresh(&record, refresh, addresses).await;
         }
         match outcome {
@@ -336,7 +356,9 @@ impl Credential {
             client: &record.client,
             configured: self.0.config.client.as_ref(),
         };
-        endpoint.refresh(refresh, record.key.resource.as_deref()).await
+        endpoint
+            .refresh(refresh, record.key.resource.as_deref())
+            .await
     }
 
     /// Marks a rejected grant, unless the store has another one by now.
@@ -452,7 +474,10 @@ impl Credential {
 
     /// Makes the token of a record current, unless it is already.
     fn publish(&self, record: &CredentialRecord, is_renewed: bool) -> AccessToken {
-        if let Some(current) = self.current().filter(|it| *it.text() == record.tokens.access) {
+        if let Some(current) = self
+            .current()
+            .filter(|it| *it.text() == record.tokens.access)
+        {
             return current;
         }
         let revision = self.0.revisions.fetch_add(1, Ordering::Relaxed) + 1;

@@ -147,7 +147,10 @@ mod tests {
     #[test]
     fn a_token_is_refreshed_a_minute_or_a_tenth_of_its_lifetime_early() {
         let hour = tokens(1_000, Some(4_600));
-        assert_eq!(seconds(Lifetime::of(&hour, 1_000)), (Some(3_600), Some(3_540)));
+        assert_eq!(
+            seconds(Lifetime::of(&hour, 1_000)),
+            (Some(3_600), Some(3_540))
+        );
         let short = tokens(1_000, Some(1_050));
         assert_eq!(seconds(Lifetime::of(&short, 1_010)), (Some(40), Some(35)));
         assert!(Lifetime::of(&short, 1_046).is_due());
@@ -157,7 +160,10 @@ mod tests {
 
     #[test]
     fn an_unknown_expiry_or_a_clock_that_moved_back_waits_for_a_refusal() {
-        assert_eq!(seconds(Lifetime::of(&tokens(1_000, None), 9_999)), (None, None));
+        assert_eq!(
+            seconds(Lifetime::of(&tokens(1_000, None), 9_999)),
+            (None, None)
+        );
         assert_eq!(
             seconds(Lifetime::of(&tokens(1_000, Some(4_600)), 999)),
             (None, None)

@@ -3,6 +3,7 @@
 //! Each file covers one area; `harness` drives a machine by hand. Random histories and bounded
 //! exploration are in the crate's `tests/`.
 
+mod authorization;
 mod budget;
 mod call_failures;
 mod calls;

@@ -75,9 +75,9 @@ impl HandshakeError {
 /// The end of a connection whose link is up but could not deliver a handshake request.
 fn request_failed(slot: &ServerSlot, failed: &FailedRequest) -> ConnectionEnd {
     let fault = |class| faults::with_stderr(class, &failed.message, slot);
-    if failed.failure == RequestFailure::Unauthorized || failed.status == Some(403) {
+    if matches!(failed.failure, RequestFailure::Unauthorized { .. }) || failed.status == Some(403) {
         return ConnectionEnd::Permanent(PermanentFailure {
-            fault: fault(FaultClass::Unauthorized),
+            fault: fault(FaultClass::Authorization),
             action: Action::Authorize,
         });
     }

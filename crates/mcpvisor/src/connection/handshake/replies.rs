@@ -103,7 +103,7 @@ impl<L: Link> Handshake<'_, L> {
         let may_be_other_era = era::status_may_mean_other_era(failed.status);
         let busy_or_unauthorized = matches!(
             failed.failure,
-            RequestFailure::Unauthorized | RequestFailure::Busy { .. }
+            RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. }
         );
         let error = failed.error.take();
         let failed = HandshakeError::RequestFailed(failed);
@@ -142,7 +142,7 @@ impl<L: Link> Handshake<'_, L> {
         let is_era_refusal = match &error {
             HandshakeError::Refused(_) | HandshakeError::InvalidReply(_) => true,
             HandshakeError::RequestFailed(failed) => match failed.failure {
-                RequestFailure::Unauthorized | RequestFailure::Busy { .. } => false,
+                RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. } => false,
                 _ => failed.status != Some(403),
             },
             HandshakeError::CloseRequested
