@@ -7,6 +7,7 @@ pub mod enterprise;
 pub mod jwt_bearer;
 pub mod revocation;
 
+use std::net::IpAddr;
 use std::time::SystemTime;
 
 use crate::address::AddressPolicy;
@@ -165,13 +166,14 @@ pub(crate) async fn address_policy(
         .as_ref()
         .and_then(http::Uri::host)
         .ok_or_else(|| AuthError::Invalid("the URL has no host".into()))?;
-    let addresses = http
-        .resolve(host.trim_matches(['[', ']']))
-        .await
-        .map_err(|error| AuthError::Http {
-            request: request_name("request", url),
-            error,
-        })?;
+    let host = host.trim_matches(['[', ']']);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(AddressPolicy::for_server(&[address]));
+    }
+    let addresses = http.resolve(host).await.map_err(|error| AuthError::Http {
+        request: request_name("request", url),
+        error,
+    })?;
     Ok(AddressPolicy::for_server(&addresses))
 }
 

@@ -6,6 +6,7 @@
 mod address;
 mod page;
 
+use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
 
@@ -117,8 +118,10 @@ impl CallbackListener {
     }
 
     /// Answers repeated callbacks, such as a reloaded page, while the code is redeemed. Never ends.
-    pub async fn answer_repeated(&self, expected: &ExpectedCallback) {
-        let _ = self.serve(expected, Phase::Finished).await;
+    pub async fn answer_repeated(&self, expected: &ExpectedCallback) -> Infallible {
+        loop {
+            let _ = self.serve(expected, Phase::Finished).await;
+        }
     }
 
     async fn serve(&self, expected: &ExpectedCallback, phase: Phase) -> Result<Secret, AuthError> {

@@ -159,18 +159,29 @@ pub fn is_invalid_client(error: &AuthError) -> bool {
 
 /// Whether the same request may succeed later.
 pub fn is_transient(error: &AuthError) -> bool {
-    match error {
-        AuthError::Http { error, .. } => !matches!(error, HttpError::AddressRefused { .. }),
-        AuthError::Refused { status, error, .. } => {
-            matches!(status, 408 | 425 | 429 | 500..=599) && !is_final_code(error)
-                || matches!(
-                    error.as_str(),
-                    "temporarily_unavailable" | "server_error" | "slow_down"
-                )
-        }
-        AuthError::Store(_) => true,
-        AuthError::LoginNeeded { .. } | AuthError::Invalid(_) | AuthError::Cancelled(_) => false,
-    }
+    let AuthError::Refused { status, error, .. } = error else {
+        return !is_final(error);
+    };
+    let code = error.as_str();
+    let unavailable = matches!(
+        code,
+        "temporarily_unavailable" | "server_error" | "slow_down"
+    );
+    unavailable || matches!(status, 408 | 425 | 429 | 500..=599) && !is_final_code(code)
+}
+
+/// Whether a retry changes nothing about an error that is not of the issuer.
+fn is_final(error: &AuthError) -> bool {
+    matches!(
+        error,
+        AuthError::LoginNeeded { .. }
+            | AuthError::Invalid(_)
+            | AuthError::Cancelled(_)
+            | AuthError::Http {
+                error: HttpError::AddressRefused { .. },
+                ..
+            }
+    )
 }
 
 /// Codes that a retry does not change, even with a 5xx status.

@@ -62,12 +62,9 @@ impl ListenAddress {
         })
     }
 
-    /// Prefers the port of an earlier registration, if none is fixed.
-    pub(crate) fn prefer_port(mut self, port: u16) -> Self {
-        if !self.has_fixed_port() {
-            self.port = port;
-        }
-        self
+    /// The same with this port to bind.
+    pub(crate) fn with_port(self, port: u16) -> Self {
+        Self { port, ..self }
     }
 
     /// Whether the port is configured, so that no other may be used.
@@ -85,10 +82,12 @@ impl ListenAddress {
         self.port
     }
 
+    /// The port in the redirect URI.
     pub(crate) fn uri_port(&self) -> Option<u16> {
         self.uri_port
     }
 
+    /// Whether the host is `localhost`, which may be `127.0.0.1` or `::1`.
     pub(crate) fn is_localhost(&self) -> bool {
         self.host == Host::Localhost
     }
@@ -189,17 +188,6 @@ mod tests {
         assert!(!reachable("https://a.example.com:81/cb", None));
         assert!(reachable("https://a.example.com:81/cb", Some(82)));
         assert!(reachable("http://localhost/cb", None));
-    }
-
-    #[test]
-    fn an_earlier_port_does_not_replace_a_fixed_one() {
-        let port = |uri, port| {
-            let address = ListenAddress::new(uri, port).unwrap();
-            address.prefer_port(7777).port()
-        };
-        assert_eq!(port(None, None), 7777);
-        assert_eq!(port(None, Some(82)), 82);
-        assert_eq!(port(Some("http://localhost:81/cb"), None), 81);
     }
 
     #[test]

@@ -187,10 +187,7 @@ async fn a_repeated_callback_is_told_so() {
     let address = ListenAddress::new(None, None).unwrap();
     let listener = CallbackListener::bind(&address).await.unwrap();
     let port = listener.ipv4.local_addr().unwrap().port();
-    let result = tokio::spawn(async move {
-        listener.answer_repeated(&expected()).await;
-        Ok(Secret::new(""))
-    });
+    let result = tokio::spawn(async move { match listener.answer_repeated(&expected()).await {} });
     let waiting = Waiting { port, result };
     let page = waiting.get("/callback?code=code-1&state=state-1").await;
     assert!(page.contains("already received"), "{page}");
