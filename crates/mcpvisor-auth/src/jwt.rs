@@ -141,7 +141,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::test_tokens::{RSA_KEY, p256_pem};
+    use crate::test_tokens::{p256_pem, rsa_pem};
 
     /// Header, claims and the signed part with its signature.
     fn decode(jwt: &Secret) -> (Value, Value, String, Vec<u8>) {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn an_rsa_key_signs_with_rs256() {
-        let key = SigningKey::from_pem(&Secret::new(RSA_KEY)).unwrap();
+        let key = SigningKey::from_pem(&rsa_pem()).unwrap();
         let (header, _, message, signature) = decode(&key.sign(&json!({ "a": 1 })).unwrap());
         assert_eq!(header["alg"], "RS256");
         let KeyPair::Rs256(pair) = &key.0 else {

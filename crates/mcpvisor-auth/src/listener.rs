@@ -217,8 +217,13 @@ async fn read_request(stream: &mut TcpStream) -> io::Result<ReceivedRequest> {
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        // The end may straddle two reads.
+        let from = received.len().saturating_sub(3);
         received.extend_from_slice(&chunk[..count]);
-        let end = received.windows(4).position(|window| window == b"\r\n\r\n");
+        let end = received[from..]
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .map(|position| from + position);
         match end {
             Some(end) if end <= MAX_REQUEST_BYTES => return Ok(parse_request(&received[..end])),
             None if received.len() <= MAX_REQUEST_BYTES => {}

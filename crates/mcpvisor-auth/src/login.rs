@@ -142,7 +142,7 @@ impl Login {
         self.config.grant = Grant::AuthorizationCode;
         let discovered = discover(&*self.http, &self.config, &self.challenge).await?;
         let previous = self.previous(&discovered).await?;
-        let earlier = previous.as_ref().map(|record| &record.client);
+        let earlier = earlier_client(previous.as_ref());
         let (listener, redirect_uri) = self.listen(earlier).await?;
         let request = AuthorizationRequest {
             redirect_uri,
@@ -166,7 +166,7 @@ impl Login {
         let discovered = discover(&*self.http, &self.config, &self.challenge).await?;
         let previous = self.previous(&discovered).await?;
         let session = self.session(discovered, previous.as_ref(), None).await?;
-        let earlier = previous.as_ref().map(|record| &record.client);
+        let earlier = earlier_client(previous.as_ref());
         let reused = is_reused(&session.client, earlier);
         PendingDeviceLogin::request(session, reused).await
     }
@@ -190,7 +190,7 @@ impl Login {
             granted.unwrap_or_default(),
             &self.extra_scopes,
         );
-        let client = previous.map(|record| &record.client);
+        let client = earlier_client(previous);
         let client = client_for(
             http,
             &self.config,
@@ -252,6 +252,11 @@ impl Login {
         let redirect_uri = listener.redirect_uri().to_owned();
         Ok((self.listens.then_some(listener), redirect_uri))
     }
+}
+
+/// The client of the previous login, which may be used again.
+fn earlier_client(previous: Option<&CredentialRecord>) -> Option<&ClientRecord> {
+    previous.map(|record| &record.client)
 }
 
 /// The address with the port of an earlier registration, whose redirect URI is otherwise the same.

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::address::AddressPolicy;
 use crate::discovery::Discovered;
@@ -38,6 +38,7 @@ struct Script {
     responses: VecDeque<Scripted>,
     requests: Vec<SentRequest>,
     delay: Duration,
+    echoes: bool,
 }
 
 /// A request that was sent.
@@ -63,6 +64,16 @@ impl SentRequest {
     }
 }
 
+impl SentRequest {
+    /// The credentials of the client, as they were sent.
+    pub(crate) fn secrets(&self) -> Vec<String> {
+        let header = self.headers.get("authorization");
+        let header = header.map(|value| value.to_str().unwrap()["Basic ".len()..].to_owned());
+        let assertion = self.parameter("client_assertion");
+        header.into_iter().chain(assertion).collect()
+    }
+}
+
 impl ScriptedHttp {
     pub(crate) fn new(responses: impl IntoIterator<Item = Scripted>) -> Self {
         let http = Self::default();
@@ -73,6 +84,12 @@ impl ScriptedHttp {
     /// Every response takes this long.
     pub(crate) fn delayed(self, delay: Duration) -> Self {
         self.0.lock().unwrap().delay = delay;
+        self
+    }
+
+    /// Every response is an error that repeats the request.
+    pub(crate) fn echoing(self) -> Self {
+        self.0.lock().unwrap().echoes = true;
         self
     }
 
@@ -92,6 +109,12 @@ impl HttpClient for ScriptedHttp {
             limits,
             at: tokio::time::Instant::now(),
         });
+        if script.echoes {
+            let body = String::from_utf8_lossy(request.body()).into_owned();
+            let text = format!("{body} {} {:?}", decoded(&body), authorization(&request));
+            let error = json!({ "error": "echo", "error_description": text });
+            return async move { json_response(400, error) }.boxed();
+        }
         let response = script
             .responses
             .pop_front()
@@ -107,6 +130,18 @@ impl HttpClient for ScriptedHttp {
     fn resolve(&self, _host: &str) -> BoxFuture<'static, Result<Vec<IpAddr>, HttpError>> {
         async { Ok(vec![IpAddr::from([203, 0, 113, 1])]) }.boxed()
     }
+}
+
+/// The pairs of a form, decoded.
+fn decoded(body: &str) -> String {
+    let pairs = form_urlencoded::parse(body.as_bytes());
+    pairs
+        .map(|(name, value)| format!("{name}={value} "))
+        .collect()
+}
+
+fn authorization(request: &Request<Bytes>) -> Option<&str> {
+    request.headers().get("authorization")?.to_str().ok()
 }
 
 pub(crate) fn json_response(status: u16, body: Value) -> Scripted {
@@ -258,38 +293,38 @@ pub(crate) fn discovered() -> Discovered {
 pub(crate) fn p256_pem() -> Secret {
     let random = SystemRandom::new();
     let der = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
-    let body = STANDARD.encode(der);
-    Secret::new(format!(
-        "-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\n"
-    ))
+    pem(&STANDARD.encode(der))
 }
 
 /// An RSA key that only these tests use.
-pub(crate) const RSA_KEY: &str = "-----BEGIN PRIVATE KEY-----
-MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQDTyhxDQuEp2rGE
-ZlzfnWpmG3EoWRPp0w80FaFk9LiEHscyCBLJPS34N/hQM6zBwCIzmaJ8k6cyGQzF
-rN41lp6NKju1Yz3bfc948xw4ORke3HUpxCSBAE8xnt/5IOD54GSCyW/LdCEBhlZW
-xu0sKp+fRXMLgBmvBre/WMRBfDyUpXDwoX1VRRXJGWo1weOkl9GEDx3WU6uEQYSr
-QUUf/2+Kgd4u3qqoWb3EhFTbiIMvEZu99J7D15rSvqPU+t/H7thdkb9jXSuvDjeQ
-RQOYuqcpLmT41+IbB7mN4/+uo5EnDAk8cKUjsVy1JFLukxwMU7Sh/b6OMXMdHtzM
-B/B5PVhVAgMBAAECggEAFURlZCeyHpbUXpw81UOkbI5y5X9UbZWBIFTPuSiN4s6I
-aDDBWi3nkNZl+//EaExX4uCZnXLiRjiXvL3oLm9qinhkOIm3q3PNwrJ+8fJh4GR4
-63HDzKRwT2ZJzWWM0erDjRKXRFHsApAv2VTuehHpp3+81rnNWnMNPoy2YHEOUErB
-5wODo0ygxzM2vXQbxQwfMjB0cnDKqQLC0nEq1+xukOnt/PtTQrtF5HqrdMDrPU7I
-DuGDNQjmF0u7a3cf92O+eGQ6oS+r3dRonhYIODoTE5HoIcVeKwHkQPYZb99SZqR5
-q939w6fpXPY3SctZKmmRSCVbA4H5sVCG4VsFzmf4HQKBgQDzAudqCsFqFMqExc7E
-8NiWXe+6KuVa9G+lisGXahJ+3Uv33Qy+RysnEJRav30JX5FgXyNh0K/7v/Pglcet
-CGfe5Srt5GEoIn568UY8PJlJndY44o3jhSMSFaKIvioFZR5WIilHZQWu9+Y+7Jsu
-ULxYiN0Chugh+7sVccQmi8OGiwKBgQDfHABhhqSnoGRLIm2bXsFIhLOmntFteNo9
-1xhZczOaJl1FKTJE1fBJJWzjEHobeDVzv9mtCbZq+ppr1MmlZ6npeinwcbU2zLJX
-HLG+wMC58gB28WR81wJdD14yNFNV6+gCDlmCA2FhEpD2yyJA1QrJnMdz/cGgW7Eu
-jvpW7EdYnwKBgHrbc/2DlIc6Ha0EiGW+0fEraqB3QV87hxptTTRstw8WeGrGgcPN
-HT7xvd8nQmKzwz6yuqOgKuifAgAAGWQchM8Gky6UMJ5m2gTz6CtaA7FZL82wlEV7
-sOBaucJiScJSfgTT3oSuyTHNOMWFP2sp/B7SitHVPJS5vLq5uo42SNLDAoGAZKDl
-jxdCdpSCB91cYGJpfQLVYIZrYRvMG25DfjzWfmVlVgdRs/hmaydlKDjLSk56lV1n
-mYMy8qdbNN2BoYfS/ApslhVDLZc/rMi1ZprbkkKTcRJJR4FWgJCo5K3zFGLVfu/n
-8RsDNdxA4/8U0PcF6Y876pX+WgxhKuW0BbaGK3MCgYAdCc5dPqcIC7pdsOXmgHMT
-tL3LFLpQAw1mvirEDHym74uwpIGDkGv8rIuhr1CCeuyyY1rwcC2aZmQ5e3XaIkuX
-8UvEqFqwAj2/Z47VBNMJgyI0YAjsJyZYrgUsxP26ts4nKdJrLvBkkFKg7ZXkjcnK
-vu0VUKtJh4BQid4Wlqb9EQ==
------END PRIVATE KEY-----";
+pub(crate) fn rsa_pem() -> Secret {
+    pem(RSA_DER)
+}
+
+fn pem(der: &str) -> Secret {
+    Secret::new(format!(
+        "-----BEGIN PRIVATE KEY-----\n{der}\n-----END PRIVATE KEY-----\n"
+    ))
+}
+
+/// PKCS #8, in base64.
+const RSA_DER: &str = "\
+    MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQDTyhxDQuEp2rGEZlzfnWpmG3EoWRPp0w80FaFk9L\
+    iEHscyCBLJPS34N/hQM6zBwCIzmaJ8k6cyGQzFrN41lp6NKju1Yz3bfc948xw4ORke3HUpxCSBAE8xnt/5IOD54GSC\
+    yW/LdCEBhlZWxu0sKp+fRXMLgBmvBre/WMRBfDyUpXDwoX1VRRXJGWo1weOkl9GEDx3WU6uEQYSrQUUf/2+Kgd4u3q\
+    qoWb3EhFTbiIMvEZu99J7D15rSvqPU+t/H7thdkb9jXSuvDjeQRQOYuqcpLmT41+IbB7mN4/+uo5EnDAk8cKUjsVy1\
+    JFLukxwMU7Sh/b6OMXMdHtzMB/B5PVhVAgMBAAECggEAFURlZCeyHpbUXpw81UOkbI5y5X9UbZWBIFTPuSiN4s6IaD\
+    DBWi3nkNZl+//EaExX4uCZnXLiRjiXvL3oLm9qinhkOIm3q3PNwrJ+8fJh4GR463HDzKRwT2ZJzWWM0erDjRKXRFHs\
+    ApAv2VTuehHpp3+81rnNWnMNPoy2YHEOUErB5wODo0ygxzM2vXQbxQwfMjB0cnDKqQLC0nEq1+xukOnt/PtTQrtF5H\
+    qrdMDrPU7IDuGDNQjmF0u7a3cf92O+eGQ6oS+r3dRonhYIODoTE5HoIcVeKwHkQPYZb99SZqR5q939w6fpXPY3SctZ\
+    KmmRSCVbA4H5sVCG4VsFzmf4HQKBgQDzAudqCsFqFMqExc7E8NiWXe+6KuVa9G+lisGXahJ+3Uv33Qy+RysnEJRav3\
+    0JX5FgXyNh0K/7v/PglcetCGfe5Srt5GEoIn568UY8PJlJndY44o3jhSMSFaKIvioFZR5WIilHZQWu9+Y+7JsuULxY\
+    iN0Chugh+7sVccQmi8OGiwKBgQDfHABhhqSnoGRLIm2bXsFIhLOmntFteNo91xhZczOaJl1FKTJE1fBJJWzjEHobeD\
+    Vzv9mtCbZq+ppr1MmlZ6npeinwcbU2zLJXHLG+wMC58gB28WR81wJdD14yNFNV6+gCDlmCA2FhEpD2yyJA1QrJnMdz\
+    /cGgW7EujvpW7EdYnwKBgHrbc/2DlIc6Ha0EiGW+0fEraqB3QV87hxptTTRstw8WeGrGgcPNHT7xvd8nQmKzwz6yuq\
+    OgKuifAgAAGWQchM8Gky6UMJ5m2gTz6CtaA7FZL82wlEV7sOBaucJiScJSfgTT3oSuyTHNOMWFP2sp/B7SitHVPJS5\
+    vLq5uo42SNLDAoGAZKDljxdCdpSCB91cYGJpfQLVYIZrYRvMG25DfjzWfmVlVgdRs/hmaydlKDjLSk56lV1nmYMy8q\
+    dbNN2BoYfS/ApslhVDLZc/rMi1ZprbkkKTcRJJR4FWgJCo5K3zFGLVfu/n8RsDNdxA4/8U0PcF6Y876pX+WgxhKuW0\
+    BbaGK3MCgYAdCc5dPqcIC7pdsOXmgHMTtL3LFLpQAw1mvirEDHym74uwpIGDkGv8rIuhr1CCeuyyY1rwcC2aZmQ5e3\
+    XaIkuX8UvEqFqwAj2/Z47VBNMJgyI0YAjsJyZYrgUsxP26ts4nKdJrLvBkkFKg7ZXkjcnKvu0VUKtJh4BQid4Wlqb9\
+    EQ==";

@@ -5,9 +5,9 @@ pub mod response;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use form_urlencoded::Serializer;
+use form_urlencoded::{Serializer, byte_serialize};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 
 use crate::address::AddressPolicy;
 use crate::client::ClientAuthentication;
@@ -136,14 +136,26 @@ impl TokenEndpoint<'_> {
             .map(|(name, value)| (*name, Secret::new(*value)));
         let authentication = client.parameters.iter().cloned();
         let configured = self.configured.and_then(|client| client.secret.clone());
-        given
+        let plain = given
             .chain(authentication)
             .filter(|(name, _)| !PUBLIC_PARAMETERS.contains(name))
             .map(|(_, value)| value)
             .chain(self.client.secret.clone())
-            .chain(configured)
-            .collect()
+            .chain(configured);
+        let header = client.authorization.iter().filter_map(basic_credentials);
+        plain.flat_map(with_encoded).chain(header).collect()
     }
+}
+
+/// A secret as it is, and as a form contains it.
+fn with_encoded(secret: Secret) -> [Secret; 2] {
+    let encoded = byte_serialize(secret.expose().as_bytes()).collect::<String>();
+    [secret, Secret::new(encoded)]
+}
+
+fn basic_credentials(header: &HeaderValue) -> Option<Secret> {
+    let credentials = header.to_str().ok()?.strip_prefix("Basic ")?;
+    Some(Secret::new(credentials))
 }
 
 /// Whether the issuer rejected the refresh token, code or assertion itself, with any status. Only

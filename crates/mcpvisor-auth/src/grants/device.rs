@@ -1,5 +1,6 @@
 //! Device authorization (RFC 8628): a person logs in on another device.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -28,7 +29,7 @@ pub const MAX_WAIT: Duration = Duration::from_secs(30 * 60);
 const MAX_USER_CODE_CHARS: usize = 64;
 
 /// A device authorization that waits for a person.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct DeviceAuthorization {
     device_code: Secret,
     user_code: String,
@@ -138,6 +139,15 @@ impl DeviceAuthorization {
             "",
         );
         target.endpoint().request(&parameters).await
+    }
+}
+
+impl fmt::Debug for DeviceAuthorization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceAuthorization")
+            .field("verification_uri", &self.verification_uri)
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
     }
 }
 

@@ -40,6 +40,7 @@ pub async fn exchange_at(
         Some(url) => url.clone(),
         None => find_token_endpoint(target, provider, addresses).await?,
     };
+    require_secure(&url)?;
     let client = ClientRecord {
         id: provider.client_id.clone(),
         secret: None,
@@ -85,6 +86,7 @@ async fn find_token_endpoint(
     provider: &IdentityProvider,
     addresses: AddressPolicy,
 ) -> Result<String, AuthError> {
+    require_secure(&provider.issuer)?;
     let issuer = provider.issuer.trim_end_matches('/');
     let url = format!("{issuer}/.well-known/openid-configuration");
     let exchange = Exchange {
@@ -112,14 +114,27 @@ async fn find_token_endpoint(
             exchange.request, provider.issuer
         )));
     }
-    let endpoint = text(&fields, "token_endpoint").filter(|endpoint| {
-        // Plain http only where the issuer itself is plain http.
-        endpoint.starts_with("https://") || provider.issuer.starts_with("http://")
-    });
-    endpoint.map(str::to_owned).ok_or_else(|| {
+    let endpoint = text(&fields, "token_endpoint").map(str::to_owned);
+    endpoint.ok_or_else(|| {
         AuthError::Invalid(format!(
-            "{}: the metadata has no secure token endpoint",
+            "{}: the metadata has no token endpoint",
             exchange.request
         ))
     })
+}
+
+/// The ID token must not cross a network in the clear.
+fn require_secure(url: &str) -> Result<(), AuthError> {
+    let parsed = url.parse::<http::Uri>().ok();
+    let secure = parsed.is_some_and(|url| match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(_)) => true,
+        (Some("http"), Some(host)) => matches!(host, "localhost" | "127.0.0.1" | "[::1]"),
+        _ => false,
+    });
+    match secure {
+        true => Ok(()),
+        false => Err(AuthError::Invalid(
+            "the identity provider must be reached by https, or on this machine".into(),
+        )),
+    }
 }

@@ -314,6 +314,8 @@ async fn the_token_endpoint_of_the_identity_provider_is_found_by_its_issuer() {
     for refused in [
         metadata("https://other.example.com", "https://idp.example.com/t"),
         metadata("https://idp.example.com", "http://idp.example.com/t"),
+        metadata("https://idp.example.com", "http://localhost.example.com/t"),
+        metadata("https://idp.example.com", "file:///t"),
         text_response(404, "not found"),
     ] {
         let (result, fixture) = exchange(refused).await;

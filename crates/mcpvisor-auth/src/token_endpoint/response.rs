@@ -181,6 +181,7 @@ fn is_invisible(c: char) -> bool {
 
 /// The object of a JSON body, or the pairs of a form. Other content has no fields.
 fn parse_fields(body: &[u8]) -> Option<Map<String, Value>> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     if let Ok(value) = serde_json::from_slice::<Value>(body) {
         return match value {
             Value::Object(fields) => Some(fields),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::response::{MAX_LIFETIME_SECONDS, clean, lifetime_seconds};
 use super::*;
 use crate::record::ClientAuthMethod;
-use crate::test_tokens::{ScriptedHttp, client, json_response, text_response};
+use crate::test_tokens::{ScriptedHttp, client, json_response, p256_pem, text_response};
 
 const URL: &str = "https://as.example.com/token";
 
@@ -246,6 +246,41 @@ async fn descriptions_are_cleaned_bounded_and_redacted() {
         "{description}"
     );
     assert_eq!(description.chars().count(), 301);
+}
+
+#[tokio::test]
+async fn an_issuer_that_repeats_the_whole_request_reveals_nothing() {
+    for method in [
+        ClientAuthMethod::None,
+        ClientAuthMethod::ClientSecretBasic,
+        ClientAuthMethod::ClientSecretPost,
+        ClientAuthMethod::PrivateKeyJwt,
+    ] {
+        let mut client = client(method);
+        client.secret = Some(Secret::new("canary/secret"));
+        let configured = ConfiguredClient {
+            id: client.id.clone(),
+            secret: None,
+            private_key: Some(p256_pem()),
+        };
+        let http = ScriptedHttp::default().echoing();
+        let error = TokenEndpoint {
+            configured: Some(&configured),
+            ..endpoint(&http, &client)
+        }
+        .refresh(
+            &Secret::new("canary+refresh"),
+            Some("https://mcp.example.com"),
+        )
+        .await
+        .unwrap_err();
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("grant_type"), "{shown}");
+        assert!(!shown.contains("canary"), "{shown}");
+        for secret in http.requests()[0].secrets() {
+            assert!(!shown.contains(&secret), "{shown}");
+        }
+    }
 }
 
 #[tokio::test]
