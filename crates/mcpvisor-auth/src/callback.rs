@@ -210,5 +210,4 @@ fn equal_in_constant_time(left: &[u8], right: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "callback/tests.rs"]
 mod tests;

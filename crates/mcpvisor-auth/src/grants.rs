@@ -178,5 +178,4 @@ pub(crate) async fn address_policy(
 }
 
 #[cfg(test)]
-#[path = "grants/tests.rs"]
 mod tests;

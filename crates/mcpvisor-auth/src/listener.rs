@@ -253,5 +253,4 @@ fn parse_request(head: &[u8]) -> ReceivedRequest {
 }
 
 #[cfg(test)]
-#[path = "listener/tests.rs"]
 mod tests;

@@ -297,5 +297,4 @@ async fn is_client_known(session: &Session, url: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "login/tests.rs"]
 mod tests;

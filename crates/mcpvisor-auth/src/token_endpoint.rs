@@ -252,5 +252,4 @@ fn form_request(
 }
 
 #[cfg(test)]
-#[path = "token_endpoint/tests.rs"]
 mod tests;

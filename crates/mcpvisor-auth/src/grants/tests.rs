@@ -1,13 +1,14 @@
+mod device;
+mod enterprise;
+
 use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
-use tokio::time::Instant;
 
 use super::authorization_code::{AuthorizationRequest, web_url};
-use super::device::DeviceAuthorization;
 use super::*;
-use crate::config::{ConfiguredClient, IdentityProvider};
+use crate::config::ConfiguredClient;
 use crate::http_client::HttpError;
 use crate::pkce::Pkce;
 use crate::record::ClientAuthMethod;
@@ -236,105 +237,6 @@ async fn a_rejected_assertion_is_not_sent_again() {
     );
 }
 
-fn provider(token_endpoint: Option<&str>) -> IdentityProvider {
-    IdentityProvider {
-        issuer: "https://idp.example.com".into(),
-        token_endpoint: token_endpoint.map(str::to_owned),
-        client_id: "idp-client".into(),
-        id_token: Secret::new("id-token"),
-    }
-}
-
-fn id_jag() -> Scripted {
-    json_response(
-        200,
-        json!({ "access_token": "id-jag", "token_type": "N_A",
-                "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag" }),
-    )
-}
-
-#[tokio::test]
-async fn the_identity_provider_issues_an_assertion_for_the_issuer() {
-    let mut fixture = Fixture::new([id_jag()]);
-    fixture.use_secret();
-    let provider = provider(Some("https://idp.example.com/token"));
-    let assertion =
-        enterprise::exchange_at(&fixture.target(), &provider, AddressPolicy::Private).await;
-    assert_eq!(assertion.unwrap().expose(), "id-jag");
-    let sent = fixture.sent(0);
-    assert_eq!(sent.url, "https://idp.example.com/token");
-    assert_eq!(sent.limits.addresses, AddressPolicy::Private);
-    assert!(!sent.headers.contains_key("authorization"));
-    assert_parameters(
-        &sent,
-        &[
-            (
-                "grant_type",
-                Some("urn:ietf:params:oauth:grant-type:token-exchange"),
-            ),
-            (
-                "requested_token_type",
-                Some("urn:ietf:params:oauth:token-type:id-jag"),
-            ),
-            ("audience", Some("https://as.example.com")),
-            ("resource", Some(RESOURCE)),
-            ("subject_token", Some("id-token")),
-            (
-                "subject_token_type",
-                Some("urn:ietf:params:oauth:token-type:id_token"),
-            ),
-            ("client_id", Some("idp-client")),
-        ],
-    );
-}
-
-#[tokio::test]
-async fn the_token_endpoint_of_the_identity_provider_is_found_by_its_issuer() {
-    let metadata = |issuer: &str, endpoint: &str| {
-        json_response(200, json!({ "issuer": issuer, "token_endpoint": endpoint }))
-    };
-    let exchange = async |metadata| {
-        let fixture = Fixture::new([metadata, id_jag()]);
-        let result =
-            enterprise::exchange_at(&fixture.target(), &provider(None), AddressPolicy::Public)
-                .await;
-        (result, fixture)
-    };
-    let (result, fixture) = exchange(metadata(
-        "https://idp.example.com",
-        "https://idp.example.com/t",
-    ))
-    .await;
-    result.unwrap();
-    assert_eq!(
-        fixture.sent(0).url,
-        "https://idp.example.com/.well-known/openid-configuration"
-    );
-    assert_eq!(fixture.sent(1).url, "https://idp.example.com/t");
-    for refused in [
-        metadata("https://other.example.com", "https://idp.example.com/t"),
-        metadata("https://idp.example.com", "http://idp.example.com/t"),
-        metadata("https://idp.example.com", "http://localhost.example.com/t"),
-        metadata("https://idp.example.com", "file:///t"),
-        text_response(404, "not found"),
-    ] {
-        let (result, fixture) = exchange(refused).await;
-        result.unwrap_err();
-        assert_eq!(fixture.http.requests().len(), 1);
-    }
-}
-
-#[tokio::test]
-async fn another_token_than_an_id_jag_is_refused() {
-    let body = json!({ "access_token": "t", "token_type": "Bearer", "issued_token_type": "x" });
-    let fixture = Fixture::new([json_response(200, body)]);
-    let provider = provider(Some("https://idp.example.com/token"));
-    let error = enterprise::exchange_at(&fixture.target(), &provider, AddressPolicy::Public)
-        .await
-        .unwrap_err();
-    assert!(error.to_string().contains("ID-JAG"), "{error}");
-}
-
 #[tokio::test]
 async fn a_grant_with_a_person_is_a_typed_error() {
     let fixture = Fixture::new([]);
@@ -343,130 +245,8 @@ async fn a_grant_with_a_person_is_a_typed_error() {
     assert!(matches!(result, Err(AuthError::LoginNeeded { .. })));
 }
 
-fn device_response(interval: Option<u64>, expires_in: u64) -> Scripted {
-    json_response(
-        200,
-        json!({ "device_code": "device-1", "user_code": "ABCD-EFGH", "interval": interval,
-                "verification_uri": "https://as.example.com/activate",
-                "verification_uri_complete": "https://as.example.com/activate?c=ABCD",
-                "expires_in": expires_in }),
-    )
-}
-
 fn pending(code: &str) -> Scripted {
     json_response(400, json!({ "error": code }))
-}
-
-/// Runs the device flow; returns its result and the seconds between polls.
-async fn device_flow(
-    responses: Vec<Scripted>,
-    timeout: Duration,
-) -> (Result<TokenResponse, AuthError>, Vec<u64>) {
-    let fixture = Fixture::new(responses);
-    let started = Instant::now();
-    let device = DeviceAuthorization::request(&fixture.target())
-        .await
-        .unwrap();
-    assert_eq!(device.user_code(), "ABCD-EFGH");
-    let result = device.poll(&fixture.target(), timeout).await;
-    let mut last = started;
-    let polls = fixture.http.requests().into_iter().skip(1).map(|sent| {
-        let gap = sent.at - last;
-        last = sent.at;
-        gap.as_secs()
-    });
-    (result, polls.collect())
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_device_is_polled_every_five_seconds_and_slower_on_demand() {
-    let (result, gaps) = device_flow(
-        vec![
-            device_response(None, 600),
-            pending("authorization_pending"),
-            pending("slow_down"),
-            pending("slow_down"),
-            Err(HttpError::Interrupted("closed".into())),
-            token(),
-        ],
-        Duration::from_secs(600),
-    )
-    .await;
-    assert_eq!(result.unwrap().access.expose(), "access-1");
-    assert_eq!(gaps, [5, 5, 10, 15, 30]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn polling_ends_when_the_code_expires_or_is_refused() {
-    let wait = Duration::from_secs(3600);
-    let many = |code| std::iter::repeat_with(move || pending(code)).take(1000);
-    let start = |expires| std::iter::once(device_response(Some(10), expires));
-
-    let responses = start(35).chain(many("authorization_pending")).collect();
-    let (result, gaps) = device_flow(responses, wait).await;
-    assert!(matches!(result, Err(AuthError::Cancelled(_))), "{result:?}");
-    assert_eq!(gaps, [10, 10, 10]);
-
-    let responses = start(1_000_000)
-        .chain(many("authorization_pending"))
-        .collect();
-    let (result, gaps) = device_flow(responses, wait).await;
-    assert!(matches!(result, Err(AuthError::Cancelled(_))), "{result:?}");
-    assert_eq!(gaps.len(), 179);
-
-    let (result, gaps) = device_flow(start(600).chain(many("expired_token")).collect(), wait).await;
-    assert!(matches!(result, Err(AuthError::Cancelled(_))), "{result:?}");
-    assert_eq!(gaps.len(), 1);
-
-    let (result, gaps) = device_flow(start(600).chain(many("access_denied")).collect(), wait).await;
-    assert!(
-        matches!(&result, Err(AuthError::Refused { error, .. }) if error == "access_denied"),
-        "{result:?}"
-    );
-    assert_eq!(gaps.len(), 1);
-}
-
-#[tokio::test]
-async fn a_device_request_names_scope_resource_and_client() {
-    let fixture = Fixture::new([device_response(None, 60)]);
-    let device = DeviceAuthorization::request(&fixture.target())
-        .await
-        .unwrap();
-    assert_eq!(device.verification_uri(), "https://as.example.com/activate");
-    assert_eq!(
-        device.verification_uri_complete(),
-        Some("https://as.example.com/activate?c=ABCD")
-    );
-    assert!(!format!("{device:?}").contains("device-1"));
-    assert_eq!(fixture.sent(0).url, "https://as.example.com/device");
-    assert_parameters(
-        &fixture.sent(0),
-        &[
-            ("client_id", Some("client-1")),
-            ("scope", Some("read write")),
-            ("resource", Some(RESOURCE)),
-        ],
-    );
-}
-
-#[tokio::test]
-async fn an_unusable_device_response_is_an_error() {
-    let request = async |response| {
-        let fixture = Fixture::new([response]);
-        DeviceAuthorization::request(&fixture.target())
-            .await
-            .unwrap_err()
-    };
-    let script =
-        json!({ "device_code": "d", "user_code": "u", "verification_uri": "javascript:x" });
-    assert!(matches!(
-        request(json_response(200, script)).await,
-        AuthError::Invalid(_)
-    ));
-    let empty = request(json_response(200, json!({}))).await;
-    assert!(matches!(empty, AuthError::Refused { error, .. } if error == "invalid_response"));
-    let refused = request(pending("invalid_client")).await;
-    assert!(matches!(refused, AuthError::Refused { error, .. } if error == "invalid_client"));
 }
 
 async fn revoke(fixture: &Fixture, refresh: Option<&str>) -> Result<(), AuthError> {

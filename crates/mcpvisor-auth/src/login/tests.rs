@@ -1,12 +1,14 @@
+mod client;
+mod listen;
+mod logout;
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::*;
 use crate::callback::{IgnoredCallback, path_and_query};
-use crate::config::ConfiguredClient;
-use crate::http_client::HttpError;
 use crate::record::{ClientAuthMethod, unix_seconds};
 use crate::secret::Secret;
 use crate::test_tokens::{
@@ -314,128 +316,6 @@ async fn a_store_that_fails_is_a_typed_error() {
 }
 
 #[tokio::test]
-async fn only_a_login_at_the_same_issuer_is_continued() {
-    let fixture = Fixture::new([]);
-    let mut found = discovered();
-    let previous = fixture.login().previous(&found).await.unwrap();
-    assert_eq!(previous, Some(old_record()));
-    found.server.issuer.push('/');
-    assert_eq!(fixture.login().previous(&found).await.unwrap(), None);
-    let other = fixture.login().account("other");
-    assert_eq!(other.previous(&discovered()).await.unwrap(), None);
-
-    fixture.store.fail_find(io::ErrorKind::InvalidData);
-    assert_eq!(fixture.login().previous(&discovered()).await.unwrap(), None);
-    fixture.store.fail_find(io::ErrorKind::PermissionDenied);
-    fixture.login().previous(&discovered()).await.unwrap_err();
-}
-
-fn registered_at(redirect_uri: &str) -> ClientRecord {
-    ClientRecord {
-        redirect_uri: Some(redirect_uri.to_owned()),
-        ..client(ClientAuthMethod::None)
-    }
-}
-
-#[tokio::test]
-async fn a_registration_keeps_its_port_unless_it_is_busy() {
-    let fixture = Fixture::new([]);
-    let (listener, uri) = fixture.login().listen(None).await.unwrap();
-    let busy = fixture
-        .login()
-        .listen(Some(&registered_at(&uri)))
-        .await
-        .unwrap();
-    assert_ne!(busy.1, uri);
-    drop(listener);
-    let (_listener, again) = fixture
-        .login()
-        .listen(Some(&registered_at(&uri)))
-        .await
-        .unwrap();
-    assert_eq!(again, uri);
-    let configured = ClientRecord {
-        source: ClientSource::Configured,
-        ..registered_at("http://127.0.0.1:9/callback")
-    };
-    let address = ListenAddress::new(None, None).unwrap();
-    assert_eq!(earlier_address(&address, &configured), None);
-    let other_path = registered_at("http://127.0.0.1:9/other");
-    assert_eq!(earlier_address(&address, &other_path), None);
-}
-
-#[tokio::test]
-async fn a_busy_fixed_port_says_what_to_do() {
-    let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = other.local_addr().unwrap().port();
-    let fixture = Fixture::new([]);
-    let mut login = fixture.login();
-    login.config.callback_port = Some(port);
-    let error = login.listen(None).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!("port {port} is in use; end the program that uses it or configure another port")
-    );
-    let (listener, uri) = login.without_listener().listen(None).await.unwrap();
-    assert!(listener.is_none());
-    assert_eq!(uri, format!("http://127.0.0.1:{port}/callback"));
-}
-
-#[tokio::test]
-async fn a_redirect_uri_elsewhere_needs_no_listener() {
-    let fixture = Fixture::new([]);
-    let mut login = fixture.login();
-    login.config.redirect_uri = Some("https://app.example.com/cb".into());
-    let (listener, uri) = login.listen(None).await.unwrap();
-    assert!(listener.is_none());
-    assert_eq!(uri, "https://app.example.com/cb");
-    let (listener, uri) = fixture
-        .login()
-        .without_listener()
-        .listen(None)
-        .await
-        .unwrap();
-    assert!(listener.is_none());
-    assert!(
-        uri.starts_with("http://127.0.0.1:") && !uri.contains(":0/"),
-        "{uri}"
-    );
-}
-
-#[tokio::test]
-async fn a_client_error_of_the_authorization_endpoint_means_an_unknown_client() {
-    for (response, known) in [
-        (text_response(200, "login"), true),
-        (text_response(302, ""), true),
-        (text_response(400, "unknown client"), false),
-        (text_response(401, ""), false),
-        (text_response(404, ""), false),
-        (text_response(429, ""), true),
-        (text_response(503, ""), true),
-        (Err(HttpError::NotSent("refused".into())), true),
-    ] {
-        let fixture = Fixture::new([response.clone()]);
-        let session = session(&fixture.http, &fixture.store);
-        let url = "https://as.example.com/authorize?client_id=client-1";
-        assert_eq!(is_client_known(&session, url).await, known, "{response:?}");
-        assert_eq!(fixture.http.requests()[0].method, "GET");
-        assert_eq!(fixture.http.requests()[0].url, url);
-    }
-}
-
-#[test]
-fn only_an_unchanged_registration_is_a_reused_one() {
-    let earlier = client(ClientAuthMethod::None);
-    assert!(is_reused(&earlier, Some(&earlier)));
-    assert!(!is_reused(&earlier, None));
-    let configured = ClientRecord {
-        source: ClientSource::Configured,
-        ..earlier
-    };
-    assert!(!is_reused(&configured, Some(&configured)));
-}
-
-#[tokio::test]
 async fn a_grant_without_a_person_needs_no_login() {
     let fixture = Fixture::new([]);
     let mut login = fixture.login();
@@ -477,43 +357,4 @@ async fn a_device_login_is_saved_last() {
         .unwrap()
         .unwrap();
     assert_saved(&fixture, &record);
-}
-
-#[tokio::test]
-async fn a_logout_removes_the_record_under_the_lock() {
-    let mut record = old_record();
-    record.endpoints.revocation = None;
-    let http = ScriptedHttp::default();
-    let store = MemoryStore::with(record.clone());
-    let revocation = logout(&http, &store, &record, None).await.unwrap();
-    assert_eq!(revocation, Revocation::NotSupported);
-    assert!(store.records().is_empty());
-    assert_eq!(store.log(), ["lock", "find", "remove", "unlock"]);
-    assert!(http.requests().is_empty());
-}
-
-#[tokio::test]
-async fn a_logout_revokes_with_the_client_of_the_login() {
-    let http = ScriptedHttp::new([text_response(200, ""), text_response(500, "")]);
-    let mut record = old_record();
-    record.client.auth_method = ClientAuthMethod::ClientSecretPost;
-    let configured = ConfiguredClient {
-        id: record.client.id.clone(),
-        secret: Some(Secret::new("client-secret")),
-        private_key: None,
-    };
-    let url = record.endpoints.revocation.clone().unwrap();
-    let addresses = discovered().addresses;
-    let outcome = logout::revoke(&http, &record, &url, Some(&configured), addresses).await;
-    assert!(matches!(
-        outcome,
-        Revocation::Failed(AuthError::Refused { status: 500, .. })
-    ));
-    let sent = &http.requests()[0];
-    assert_eq!(sent.url, "https://as.example.com/revoke");
-    assert_eq!(sent.parameter("token").as_deref(), Some("refresh-1"));
-    assert_eq!(
-        sent.parameter("client_secret").as_deref(),
-        Some("client-secret")
-    );
 }
