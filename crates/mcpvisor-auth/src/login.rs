@@ -151,7 +151,8 @@ impl Login {
         };
         let uri = Some(request.redirect_uri.as_str());
         let mut session = self.session(discovered, previous.as_ref(), uri).await?;
-        if is_reused(&session.client, earlier) {
+        // A step-up means that the server accepts tokens of this client: the issuer knows it.
+        if is_reused(&session.client, earlier) && !self.challenge.needs_step_up() {
             let url = request.url(&session.target())?;
             if !is_client_known(&session, &url).await {
                 session.register_again(uri).await?;
