@@ -34,6 +34,9 @@ mod text;
 pub mod token_endpoint;
 pub mod url;
 
+#[cfg(test)]
+mod test_tokens;
+
 pub use error::AuthError;
 pub use http_client::HttpClient;
 pub use secret::Secret;

@@ -1,11 +1,36 @@
-//! Requests to a token endpoint.
+//! Requests to a token endpoint. How its responses are read is in [`response`].
+
+pub mod response;
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use form_urlencoded::{Serializer, byte_serialize};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response};
 
 use crate::address::AddressPolicy;
+use crate::client::ClientAuthentication;
 use crate::config::ConfiguredClient;
 use crate::error::AuthError;
-use crate::http_client::HttpClient;
-use crate::record::ClientRecord;
+use crate::http_client::{HttpClient, HttpError, MAX_RESPONSE_BYTES, RequestLimits, TOKEN_TIMEOUT};
+use crate::record::{ClientRecord, unix_seconds};
 use crate::secret::Secret;
+
+use response::{Exchange, TokenUse};
+
+/// Parameters whose values are no secrets, so that error messages may repeat them.
+const PUBLIC_PARAMETERS: [&str; 9] = [
+    "grant_type",
+    "client_id",
+    "client_assertion_type",
+    "redirect_uri",
+    "resource",
+    "audience",
+    "scope",
+    "subject_token_type",
+    "requested_token_type",
+];
 
 /// What a token endpoint returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,16 +69,187 @@ pub struct TokenEndpoint<'a> {
 impl TokenEndpoint<'_> {
     /// Sends one token request with these parameters and the client's authentication. Accepts any 2xx
     /// with an access token leniently.
-    pub async fn request(&self, _parameters: &[(&str, &str)]) -> Result<TokenResponse, AuthError> {
-        todo!()
+    pub async fn request(&self, parameters: &[(&str, &str)]) -> Result<TokenResponse, AuthError> {
+        self.request_token(TokenUse::Access, parameters).await
     }
 
     /// Refreshes a token: same resource, no scope.
     pub async fn refresh(
         &self,
-        _refresh: &Secret,
-        _resource: Option<&str>,
+        refresh: &Secret,
+        resource: Option<&str>,
     ) -> Result<TokenResponse, AuthError> {
-        todo!()
+        let mut parameters = vec![
+            ("grant_type", "refresh_token"),
+            ("refresh_token", refresh.expose()),
+        ];
+        parameters.extend(resource.map(|resource| ("resource", resource)));
+        self.request(&parameters).await
+    }
+
+    /// As [`Self::request`], for a token of another use than as an access token.
+    pub(crate) async fn request_token(
+        &self,
+        token_use: TokenUse,
+        parameters: &[(&str, &str)],
+    ) -> Result<TokenResponse, AuthError> {
+        let obtained_at = unix_seconds(SystemTime::now());
+        let (exchange, response) = self
+            .post("token request", self.url, parameters, TOKEN_TIMEOUT)
+            .await?;
+        exchange.token(&response, token_use, obtained_at)
+    }
+
+    /// Posts a form with the client's authentication to an endpoint of the issuer.
+    pub(crate) async fn post(
+        &self,
+        name: &str,
+        url: &str,
+        parameters: &[(&str, &str)],
+        timeout: Duration,
+    ) -> Result<(Exchange, Response<Bytes>), AuthError> {
+        let now = unix_seconds(SystemTime::now());
+        let client = ClientAuthentication::new(self.client, self.configured, self.issuer, now)?;
+        let exchange = Exchange {
+            request: request_name(name, url),
+            secrets: self.secrets(parameters, &client),
+        };
+        let limits = RequestLimits {
+            addresses: self.addresses,
+            max_bytes: MAX_RESPONSE_BYTES,
+            timeout,
+        };
+        let request = form_request(url, parameters, &client)?;
+        match self.http.send(request, limits).await {
+            Ok(response) => Ok((exchange, response)),
+            Err(error) => Err(AuthError::Http {
+                request: exchange.request,
+                error,
+            }),
+        }
+    }
+
+    /// The secrets of a request, to redact them from error messages of the issuer.
+    fn secrets(&self, parameters: &[(&str, &str)], client: &ClientAuthentication) -> Vec<Secret> {
+        let given = parameters
+            .iter()
+            .map(|(name, value)| (*name, Secret::new(*value)));
+        let authentication = client.parameters.iter().cloned();
+        let configured = self.configured.and_then(|client| client.secret.clone());
+        let plain = given
+            .chain(authentication)
+            .filter(|(name, _)| !PUBLIC_PARAMETERS.contains(name))
+            .map(|(_, value)| value)
+            .chain(self.client.secret.clone())
+            .chain(configured);
+        let header = client.authorization.iter().filter_map(basic_credentials);
+        plain.flat_map(with_encoded).chain(header).collect()
     }
 }
+
+/// A secret as it is, and as a form contains it.
+fn with_encoded(secret: Secret) -> [Secret; 2] {
+    let encoded = byte_serialize(secret.expose().as_bytes()).collect::<String>();
+    [secret, Secret::new(encoded)]
+}
+
+fn basic_credentials(header: &HeaderValue) -> Option<Secret> {
+    let credentials = header.to_str().ok()?.strip_prefix("Basic ")?;
+    Some(Secret::new(credentials))
+}
+
+/// Whether the issuer rejected the refresh token, code or assertion itself, with any status. Only
+/// this ends a grant.
+pub fn is_invalid_grant(error: &AuthError) -> bool {
+    matches!(error, AuthError::Refused { error, .. } if error == "invalid_grant")
+}
+
+/// Whether the issuer does not know the client, or not with this secret.
+pub fn is_invalid_client(error: &AuthError) -> bool {
+    matches!(error, AuthError::Refused { error, .. } if error == "invalid_client")
+}
+
+/// Whether the same request may succeed later.
+pub fn is_transient(error: &AuthError) -> bool {
+    let AuthError::Refused { status, error, .. } = error else {
+        return !is_final(error);
+    };
+    let code = error.as_str();
+    let unavailable = matches!(
+        code,
+        "temporarily_unavailable" | "server_error" | "slow_down"
+    );
+    unavailable || matches!(status, 408 | 425 | 429 | 500..=599) && !is_final_code(code)
+}
+
+/// Whether a retry changes nothing about an error that is not of the issuer.
+fn is_final(error: &AuthError) -> bool {
+    matches!(
+        error,
+        AuthError::LoginNeeded { .. }
+            | AuthError::Invalid(_)
+            | AuthError::Cancelled(_)
+            | AuthError::Http {
+                error: HttpError::AddressRefused { .. },
+                ..
+            }
+    )
+}
+
+/// Codes that a retry does not change, even with a 5xx status.
+fn is_final_code(code: &str) -> bool {
+    matches!(
+        code,
+        "invalid_grant"
+            | "invalid_client"
+            | "invalid_request"
+            | "invalid_scope"
+            | "invalid_target"
+            | "unauthorized_client"
+            | "unsupported_grant_type"
+            | "access_denied"
+    )
+}
+
+/// The name of a request in error messages: what it is and the origin, never the query.
+pub(crate) fn request_name(name: &str, url: &str) -> String {
+    let origin = url.parse::<http::Uri>().ok().and_then(|url| {
+        let host = url.host()?;
+        let port = url.port_u16().map(|port| format!(":{port}"));
+        Some(format!(
+            "{}://{host}{}",
+            url.scheme_str()?,
+            port.unwrap_or_default()
+        ))
+    });
+    match origin {
+        Some(origin) => format!("{name} to {origin}"),
+        None => name.to_owned(),
+    }
+}
+
+fn form_request(
+    url: &str,
+    parameters: &[(&str, &str)],
+    client: &ClientAuthentication,
+) -> Result<Request<Bytes>, AuthError> {
+    let mut form = Serializer::new(String::new());
+    form.extend_pairs(parameters);
+    for (name, value) in &client.parameters {
+        form.append_pair(name, value.expose());
+    }
+    let mut request = Request::builder()
+        .method(Method::POST)
+        .uri(url)
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+    if let Some(authorization) = &client.authorization {
+        request = request.header(AUTHORIZATION, authorization.clone());
+    }
+    request
+        .body(Bytes::from(form.finish()))
+        .map_err(|_| AuthError::Invalid("the URL of an endpoint of the issuer is not valid".into()))
+}
+
+#[cfg(test)]
+mod tests;
