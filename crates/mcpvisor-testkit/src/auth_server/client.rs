@@ -30,7 +30,7 @@ impl AuthMethod {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         let all = [Self::None, Self::Basic, Self::Post, Self::PrivateKeyJwt];
         all.into_iter().find(|method| method.name() == name)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::client::{AuthMethod, Client};
 use super::device;
 use super::endpoint::Endpoint;
 use super::fault_queue::arm;
@@ -14,7 +15,7 @@ use super::record::AuthRequest;
 use super::service::Shared;
 use crate::http_server::WireReply;
 
-/// Performs a command. Every reply is a JSON object.
+/// Performs a command. Every reply is JSON.
 pub(super) fn answer(shared: &Shared, command: &str, form: &Form) -> WireReply {
     match perform(shared, command, form) {
         Ok(result) => WireReply::json(200, &result),
@@ -23,82 +24,98 @@ pub(super) fn answer(shared: &Shared, command: &str, form: &Form) -> WireReply {
 }
 
 fn perform(shared: &Shared, command: &str, form: &Form) -> Result<Value, String> {
-    let text = |name: &str| form.get(name).ok_or_else(|| format!("{name} is missing"));
-    let millis = |name: &str| -> Result<Duration, String> {
-        let number = text(name)?.parse();
-        number
-            .map(Duration::from_millis)
-            .map_err(|_| format!("{name} is no number"))
-    };
-    Ok(match command {
-        "state" => state(shared),
-        "requests" => json!(
-            shared
-                .record()
-                .requests
-                .iter()
-                .map(request)
-                .collect::<Vec<_>>()
-        ),
+    match command {
+        "state" => Ok(state(shared)),
+        "requests" => {
+            let record = shared.record();
+            Ok(record.requests.iter().map(request).collect())
+        }
         "tokens" => {
             let tokens = shared.ledger().current();
-            json!({ "access": tokens.access.iter().map(token).collect::<Vec<_>>(), "refresh": tokens.refresh.iter().map(token).collect::<Vec<_>>() })
+            let listed = |tokens: &[_]| tokens.iter().map(token).collect::<Value>();
+            Ok(json!({ "access": listed(&tokens.access), "refresh": listed(&tokens.refresh) }))
         }
+        "mcp" => mcp(shared, form),
         "fault" => {
-            arm(
-                shared,
-                text("fault")?,
-                form.get("on"),
-                form.get("grant"),
-                form.get("times"),
-            )?;
-            json!({})
+            let fault = text(form, "fault")?;
+            let [on, grant, times] = ["on", "grant", "times"].map(|name| form.get(name));
+            arm(shared, fault, on, grant, times)?;
+            Ok(json!({}))
         }
         "disarm" => {
             shared.faults().disarm();
-            json!({})
+            Ok(json!({}))
         }
-        "expire-access-tokens" => json!({ "expired": shared.ledger().expire_access() }),
-        "revoke-refresh-token" => {
-            json!({ "revoked": shared.ledger().revoke_refresh(text("token")?) })
+        "lifetime" | "grace" | "account" | "mode" | "tool-scopes" => {
+            set_option(shared, command, form)?;
+            Ok(json!({}))
         }
-        "approve-device" => {
-            json!({ "known": device::set_decision(shared, text("user_code")?, true) })
-        }
-        "deny-device" => {
-            json!({ "known": device::set_decision(shared, text("user_code")?, false) })
-        }
-        "prune-clients" => json!({ "pruned": shared.ledger().prune_clients() }),
-        "lifetime" => {
-            shared.options_mut().access_lifetime = millis("ms")?;
-            json!({})
-        }
-        "grace" => {
-            shared.options_mut().reuse_grace = millis("ms")?;
-            json!({})
-        }
-        "account" => {
-            shared.options_mut().account = text("name")?.to_owned();
-            json!({})
-        }
+        _ => change_ledger(shared, command, form),
+    }
+}
+
+/// Changes an option of one of the servers.
+fn set_option(shared: &Shared, command: &str, form: &Form) -> Result<(), String> {
+    match command {
+        "lifetime" => shared.options_mut().access_lifetime = millis(form, "ms")?,
+        "grace" => shared.options_mut().reuse_grace = millis(form, "ms")?,
+        "account" => text(form, "name")?.clone_into(&mut shared.options_mut().account),
         "mode" => {
-            shared.options_mut().mode = match text("mode")? {
+            shared.options_mut().mode = match text(form, "mode")? {
                 "page" => AuthorizeMode::Page,
-                _ => AuthorizeMode::Redirect,
-            };
-            json!({})
+                "redirect" => AuthorizeMode::Redirect,
+                other => return Err(format!("no mode {other}")),
+            }
         }
-        "tool-scopes" => {
-            let (tool, scopes) = (text("tool")?.to_owned(), form.words("scopes"));
+        _ => {
+            let (tool, scopes) = (text(form, "tool")?, form.words("scopes"));
             let protected = shared.protected().clone();
             let guard = protected.and_then(|(_, guard)| guard.upgrade());
             let guard = guard.ok_or("there is no protected server")?;
-            guard.configure(|options| options.tool_scopes.push((tool, scopes)));
+            guard.require_for_tool(tool, scopes);
+        }
+    }
+    Ok(())
+}
+
+/// Changes clients, tokens or devices.
+fn change_ledger(shared: &Shared, command: &str, form: &Form) -> Result<Value, String> {
+    Ok(match command {
+        "expire-access-tokens" => json!({ "expired": shared.ledger().expire_access() }),
+        "revoke-refresh-token" => {
+            json!({ "revoked": shared.ledger().revoke_refresh(text(form, "token")?) })
+        }
+        "issue-tokens" => {
+            let (client, scopes) = (text(form, "client_id")?, form.words("scope"));
+            let (access, refresh) = shared.issue_tokens(client, scopes, form.get("resource"));
+            json!({ "access_token": access, "refresh_token": refresh })
+        }
+        "approve-device" | "deny-device" => {
+            let approved = command == "approve-device";
+            json!({ "known": device::set_decision(shared, text(form, "user_code")?, approved) })
+        }
+        "add-client" => {
+            let method = form.get("method").unwrap_or("none");
+            let method = AuthMethod::named(method).ok_or(format!("no method {method}"))?;
+            let redirect_uri = form.get("redirect_uri").unwrap_or_default();
+            let mut client = Client::public(text(form, "id")?, redirect_uri);
+            client.method = method;
+            client.secret = form.get("secret").map(str::to_owned);
+            shared.ledger().add_client(client);
             json!({})
         }
-        "mcp" => mcp(shared, form)?,
+        "prune-clients" => json!({ "pruned": shared.ledger().prune_clients() }),
         other => return Err(format!("no command {other}")),
     })
+}
+
+fn text<'a>(form: &'a Form, name: &str) -> Result<&'a str, String> {
+    form.get(name).ok_or_else(|| format!("{name} is missing"))
+}
+
+fn millis(form: &Form, name: &str) -> Result<Duration, String> {
+    let number = text(form, name)?.parse().map(Duration::from_millis);
+    number.map_err(|_| format!("{name} is no number"))
 }
 
 /// The counters of the authorization server.

@@ -99,9 +99,12 @@ pub enum AuthFault {
     OtherIssuer(String),
 }
 
-/// All faults: name, meaning and default of the value, and description.
+/// What a fault's value means, and its default.
+type FaultValue = (&'static str, &'static str);
+
+/// All faults: name, value, and description.
 #[rustfmt::skip]
-const FAULTS: &[(&str, Option<(&str, &str)>, &str)] = &[
+const FAULTS: &[(&str, Option<FaultValue>, &str)] = &[
     ("delay", Some(("MS", "1000")), "waits before it processes the request"),
     ("delay-answer", Some(("MS", "1000")), "processes the request immediately, and delays the answer"),
     ("drop-before", None, "closes the connection; the request is not processed"),
@@ -143,7 +146,7 @@ const FAULTS: &[(&str, Option<(&str, &str)>, &str)] = &[
 
 /// Each fault in command-line syntax, with its description.
 pub fn list_auth_faults() -> Vec<(String, &'static str)> {
-    let usage = |name: &str, value: &Option<(&str, &str)>| match value {
+    let usage = |name: &str, value: &Option<FaultValue>| match value {
         Some((what, default)) => format!("{name}[={what}] ({default})"),
         None => name.to_owned(),
     };

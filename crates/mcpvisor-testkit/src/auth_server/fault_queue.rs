@@ -209,17 +209,21 @@ impl<'a> AuthFaultBuilder<'a> {
 
     /// Affects the next request.
     pub fn once(self) {
-        self.times(1);
+        self.arm(Some(1));
     }
 
     /// Affects this many requests.
-    pub fn times(mut self, times: u32) {
-        self.armed.left = Some(times);
-        self.for_ever();
+    pub fn times(self, times: u32) {
+        self.arm(Some(times));
     }
 
-    /// Affects all requests from now on, or as many as were given.
+    /// Affects all requests from now on.
     pub fn for_ever(self) {
+        self.arm(None);
+    }
+
+    fn arm(mut self, left: Option<u32>) {
+        self.armed.left = left;
         self.server.shared().faults().armed.push(self.armed);
     }
 }

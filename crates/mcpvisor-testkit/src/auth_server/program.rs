@@ -27,6 +27,9 @@ usage: mcpvisor-authserver [OPTION]...
   --localhost         uses localhost in all URLs
   --issuer-path PATH  path of the issuer
   --oidc              serves the metadata as OpenID Connect does
+  --no-registration   clients cannot register
+  --client-documents  accepts https URLs as client ids
+  --any-port          a loopback redirect URI may use any port
   --require-resource  refuses requests without a resource
   --sse               the MCP server replies with event streams
   --modern            the MCP server speaks only 2026-07-28
@@ -92,6 +95,9 @@ fn parse(words: Vec<String>) -> Result<CommandLine, String> {
             }
             "--issuer-path" => line.auth.path = value()?,
             "--oidc" => line.auth.metadata = vec![MetadataLocation::OidcAppended],
+            "--no-registration" => line.auth.registration = false,
+            "--client-documents" => line.auth.client_metadata_documents = true,
+            "--any-port" => line.auth.any_loopback_port = true,
             "--require-resource" => line.auth.resource = ResourceRule::Required,
             "--sse" => line.protected.http.reply = ReplyKind::Sse,
             "--modern" => {

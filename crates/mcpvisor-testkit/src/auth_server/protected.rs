@@ -135,10 +135,7 @@ impl ProtectedServer {
     /// A tool needs these further scopes from now on.
     pub fn require_for_tool(&self, tool: &str, scopes: &[&str]) {
         let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
-        self.configure(|options| {
-            options.tool_scopes.retain(|(known, _)| known != tool);
-            options.tool_scopes.push((tool.to_owned(), scopes));
-        });
+        self.guard.require_for_tool(tool, scopes);
     }
 
     /// The number of requests with an accepted token.

@@ -63,6 +63,14 @@ impl ResourceGuard {
         change(&mut lock(&self.options));
     }
 
+    /// A tool needs these further scopes from now on.
+    pub(super) fn require_for_tool(&self, tool: &str, scopes: Vec<String>) {
+        self.configure(|options| {
+            options.tool_scopes.retain(|(known, _)| known != tool);
+            options.tool_scopes.push((tool.to_owned(), scopes));
+        });
+    }
+
     pub(super) fn counters(&self) -> GuardCounters {
         *lock(&self.counters)
     }

@@ -137,17 +137,8 @@ impl AuthServer {
         scopes: &[&str],
         resource: Option<&str>,
     ) -> (String, String) {
-        let options = self.0.shared.options();
-        let mut ledger = self.0.shared.ledger();
-        let info = TokenInfo {
-            client_id: client_id.to_owned(),
-            account: options.account,
-            scopes: scopes.iter().map(|&scope| scope.to_owned()).collect(),
-            resource: resource.map(str::to_owned),
-            family: ledger.new_family(),
-        };
-        let access = ledger.issue_access(&info, options.access_lifetime);
-        (access, ledger.issue_refresh(&info))
+        let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
+        self.0.shared.issue_tokens(client_id, scopes, resource)
     }
 
     /// The valid tokens.

@@ -12,7 +12,7 @@ use super::client_auth::ClientAuth;
 use super::endpoint::Endpoint;
 use super::fault_queue::{FaultQueue, Faults};
 use super::form::Form;
-use super::ledger::Ledger;
+use super::ledger::{Ledger, TokenInfo};
 use super::options::{AuthOptions, MetadataLocation, ResourceRule};
 use super::record::{AuthRequest, Record};
 use super::resource_guard::ResourceGuard;
@@ -106,6 +106,26 @@ impl Shared {
         let document = self.options().client_metadata_documents && id.starts_with("https://");
         let known = self.ledger().client(id);
         known.or_else(|| document.then(|| Client::public(id, "")))
+    }
+
+    /// Issues an access token and a refresh token without a login.
+    pub(super) fn issue_tokens(
+        &self,
+        client_id: &str,
+        scopes: Vec<String>,
+        resource: Option<&str>,
+    ) -> (String, String) {
+        let options = self.options();
+        let mut ledger = self.ledger();
+        let info = TokenInfo {
+            client_id: client_id.to_owned(),
+            account: options.account,
+            scopes,
+            resource: resource.map(str::to_owned),
+            family: ledger.new_family(),
+        };
+        let access = ledger.issue_access(&info, options.access_lifetime);
+        (access, ledger.issue_refresh(&info))
     }
 
     /// The audience that a request names.

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use mcpvisor_testkit::auth_server::{
-    AuthMethod, AuthOptions, AuthServer, AuthorizeMode, Client, ClientAuth, Endpoint, IssuerHost,
-    MetadataLocation, ResourceRule,
+    AuthFault, AuthMethod, AuthOptions, AuthServer, AuthorizeMode, Client, ClientAuth, Endpoint,
+    IssuerHost, MetadataLocation, ResourceRule,
 };
 use serde_json::{Value, json};
 
@@ -210,6 +210,20 @@ async fn the_page_asks_before_it_redirects() {
         let again = post(&auth.url(Endpoint::Decision), &form).await;
         assert_eq!(again.status, 400);
     }
+}
+
+#[tokio::test]
+async fn a_fault_of_the_callback_outlives_the_page() {
+    let auth = server().await;
+    auth.configure(|options| options.mode = AuthorizeMode::Page);
+    auth.fault(AuthFault::NoIss).once();
+    let page = authorize(&auth, &[]).await;
+    let (_, rest) = page.body.split_once("name=\"request\" value=\"").unwrap();
+    let request = rest.split('"').next().unwrap();
+    let form = [("request", request), ("decision", "approve")];
+    let callback = post(&auth.url(Endpoint::Decision), &form).await.callback();
+    assert!(callback.get("code").is_some());
+    assert_eq!(callback.get("iss"), None);
 }
 
 const DEVICE: &str = "urn:ietf:params:oauth:grant-type:device_code";

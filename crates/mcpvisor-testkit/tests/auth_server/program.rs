@@ -107,6 +107,43 @@ async fn it_serves_and_is_controlled_from_another_process() {
     assert!(program.child.wait().unwrap().success());
 }
 
+#[tokio::test]
+async fn clients_tokens_and_scopes_can_be_set_from_another_process() {
+    let program = Program::start(&["--no-registration", "--modern"]);
+    let mcp = text(&program.urls, "mcp");
+    let client = [
+        ("id", "poster"),
+        ("secret", "s"),
+        ("method", "client_secret_post"),
+    ];
+    program.control("add-client", &client).await;
+    let form = [
+        ("client_id", "poster"),
+        ("scope", "mcp"),
+        ("resource", &mcp),
+    ];
+    let tokens = program.control("issue-tokens", &form).await;
+    let scopes = [("tool", "run"), ("scopes", "mcp:write")];
+    program.control("tool-scopes", &scopes).await;
+    let access = text(&tokens, "access_token");
+    let run = call(&mcp, &access, "run", json!({ "key": "k" })).await;
+    assert_eq!(run.status, 403);
+    let refresh_token = text(&tokens, "refresh_token");
+    let form = [("token", refresh_token.as_str())];
+    let revoked = program.control("revoke-refresh-token", &form).await;
+    assert_eq!(revoked["revoked"], true);
+    let form = [
+        ("grant_type", "refresh_token"),
+        ("client_id", "poster"),
+        ("client_secret", "s"),
+        ("refresh_token", &refresh_token),
+    ];
+    let refused = post(&format!("{}/token", program.issuer()), &form).await;
+    assert_eq!(refused.json()["error"], "invalid_grant");
+    let unknown = format!("{}/unknown", text(&program.urls, "control"));
+    assert_eq!(get(&unknown).await.status, 400);
+}
+
 #[test]
 fn it_lists_its_faults_and_refuses_unknown_options() {
     let run = |word: &str| {
