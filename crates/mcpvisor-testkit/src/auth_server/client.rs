@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::jwt;
 use super::ledger::fresh;
 use super::service::{Reply, Shared, error};
 use crate::http_server::WireReply;
@@ -43,6 +44,8 @@ pub struct Client {
     pub id: String,
     /// `client_secret`
     pub secret: Option<String>,
+    /// When the secret expires, in seconds since 1970; 0 is never.
+    pub secret_expires_at: u64,
     /// How it must authenticate.
     pub method: AuthMethod,
     /// Its redirect URIs.
@@ -57,6 +60,7 @@ impl Client {
         Self {
             id: id.to_owned(),
             secret: None,
+            secret_expires_at: 0,
             method: AuthMethod::None,
             redirect_uris: vec![redirect_uri.to_owned()],
             registration: Value::Null,
@@ -114,8 +118,10 @@ pub(super) fn register(shared: &Shared, body: &[u8]) -> Reply {
     let Some(method) = AuthMethod::named(method.unwrap_or("client_secret_basic")) else {
         return Err(error(400, "invalid_client_metadata", "unknown method"));
     };
+    let lifetime = shared.options().client_secret_lifetime;
     let client = Client {
         id: fresh("client"),
+        secret_expires_at: lifetime.map_or(0, |lifetime| jwt::now() + lifetime.as_secs()),
         secret: matches!(method, AuthMethod::Basic | AuthMethod::Post).then(|| fresh("secret")),
         method,
         redirect_uris,
@@ -129,7 +135,7 @@ pub(super) fn register(shared: &Shared, body: &[u8]) -> Reply {
     reply["token_endpoint_auth_method"] = json!(method.name());
     if let Some(secret) = &client.secret {
         reply["client_secret"] = json!(secret);
-        reply["client_secret_expires_at"] = json!(0);
+        reply["client_secret_expires_at"] = json!(client.secret_expires_at);
     }
     shared.ledger().add_client(client);
     Ok(WireReply::json(201, &reply))

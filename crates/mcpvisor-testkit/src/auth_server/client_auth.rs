@@ -94,7 +94,8 @@ impl ClientAuth {
             (Self::None { .. }, AuthMethod::None) => true,
             (Self::Basic { secret, .. }, AuthMethod::Basic)
             | (Self::Post { secret, .. }, AuthMethod::Post) => {
-                client.secret.as_ref() == Some(secret)
+                let expiry = client.secret_expires_at;
+                client.secret.as_ref() == Some(secret) && (expiry == 0 || expiry > jwt::now())
             }
             (Self::PrivateKeyJwt { id, assertion }, AuthMethod::PrivateKeyJwt) => {
                 form.get("client_assertion_type") == Some(JWT_BEARER)

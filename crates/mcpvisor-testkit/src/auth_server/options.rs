@@ -74,6 +74,8 @@ pub struct AuthOptions {
     pub metadata: Vec<MetadataLocation>,
     /// Whether clients can register.
     pub registration: bool,
+    /// The lifetime of the secrets of registered clients, in whole seconds; `None` is unlimited.
+    pub client_secret_lifetime: Option<Duration>,
     /// Whether an https URL is accepted as a client id. The document is not fetched.
     pub client_metadata_documents: bool,
     /// Whether the device flow is offered.
@@ -121,6 +123,7 @@ impl Default for AuthOptions {
             path: String::new(),
             metadata: vec![MetadataLocation::OAuth],
             registration: true,
+            client_secret_lifetime: None,
             client_metadata_documents: false,
             device: true,
             device_interval: 1,

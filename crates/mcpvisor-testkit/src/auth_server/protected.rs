@@ -39,6 +39,8 @@ pub struct ProtectedOptions {
     pub scopes_supported: Option<Vec<String>>,
     /// Whether the challenge of a 401 names scopes.
     pub challenge_scopes: bool,
+    /// Further `WWW-Authenticate` lines, verbatim, before its own.
+    pub extra_challenges: Vec<String>,
     /// Whether a token without an audience is accepted.
     pub any_audience: bool,
     /// The JSON-RPC methods that need no token.
@@ -59,6 +61,7 @@ impl Default for ProtectedOptions {
             tool_scopes: Vec::new(),
             scopes_supported: Some(vec!["mcp".to_owned()]),
             challenge_scopes: true,
+            extra_challenges: Vec::new(),
             any_audience: false,
             open_methods: Vec::new(),
         }

@@ -152,14 +152,19 @@ impl ResourceGuard {
         drop(counters);
         let mut parts = Vec::new();
         parts.extend(error.map(|error| format!("error=\"{error}\"")));
-        let locations = lock(&self.options).metadata.clone();
-        if locations.contains(&ResourceMetadataLocation::Challenge) {
-            let path = self.metadata_paths()[0];
+        let options = lock(&self.options).clone();
+        let named = options
+            .metadata
+            .contains(&ResourceMetadataLocation::Challenge);
+        if let Some(path) = self.metadata_paths().first().filter(|_| named) {
             parts.push(format!("resource_metadata=\"{}{path}\"", self.origin));
         }
         parts.extend(scopes.map(|scopes| format!("scope=\"{}\"", scopes.join(" "))));
         let challenge = format!("Bearer {}", parts.join(", "));
-        let reply = WireReply::json(status, &json!({ "error": error }));
+        let mut reply = WireReply::json(status, &json!({ "error": error }));
+        for extra in &options.extra_challenges {
+            reply = reply.header("www-authenticate", extra);
+        }
         reply.header("www-authenticate", challenge.trim_end())
     }
 

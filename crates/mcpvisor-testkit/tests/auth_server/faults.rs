@@ -9,6 +9,8 @@ use crate::plain_client::{
     authorize, code, get, login, redeem, refresh, server, text, try_refresh,
 };
 
+const MANUAL: &str = include_str!("../../../../docs/badserver.md");
+
 /// A server, and a refresh token of it.
 async fn logged_in() -> (AuthServer, String) {
     let auth = server().await;
@@ -35,11 +37,16 @@ async fn refreshed(fault: AuthFault) -> (u16, Value) {
 }
 
 #[test]
-fn every_fault_in_the_list_can_be_parsed() {
+fn every_fault_can_be_parsed_and_is_in_the_manual() {
+    let (_, section) = MANUAL.split_once("## The authorization server").unwrap();
     for (usage, line) in list_auth_faults() {
         let name = usage.split(['[', ' ']).next().unwrap();
         assert!(name.parse::<AuthFault>().is_ok(), "{name}");
-        assert!(!line.is_empty());
+        let row = section.lines().find(|row| {
+            row.starts_with(&format!("| `{name}`")) || row.starts_with(&format!("| `{name}="))
+        });
+        let row = row.unwrap_or_else(|| panic!("{name} is not in the manual"));
+        assert!(row.contains(line), "{row}: {line}");
     }
     assert_eq!("status=418".parse(), Ok(AuthFault::Status(418)));
     assert!("status=x".parse::<AuthFault>().is_err());

@@ -1,5 +1,7 @@
 //! Metadata, registration, and each grant.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use mcpvisor_testkit::auth_server::{
@@ -122,6 +124,30 @@ async fn a_confidential_client_must_use_its_own_method() {
     auth.add_client(client);
     let form = [grant, ("client_id", "poster"), ("client_secret", "s&=%+ ")];
     assert_eq!(post(&url, &form).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_secret_can_expire() {
+    let auth = AuthServer::start().await;
+    let asked =
+        json!({ "redirect_uris": [CALLBACK], "token_endpoint_auth_method": "client_secret_post" });
+    for (lifetime, status) in [(3600, 200), (0, 401)] {
+        auth.configure(|options| {
+            options.client_secret_lifetime = Some(Duration::from_secs(lifetime));
+        });
+        let client = post_json(&auth.url(Endpoint::Register), &asked)
+            .await
+            .json();
+        assert!(client["client_secret_expires_at"].as_u64().unwrap() > 0);
+        let (id, secret) = (text(&client, "client_id"), text(&client, "client_secret"));
+        let form = [
+            ("grant_type", "client_credentials"),
+            ("client_id", &id),
+            ("client_secret", &secret),
+        ];
+        let reply = post(&auth.url(Endpoint::Token), &form).await;
+        assert_eq!(reply.status, status, "{reply:?}");
+    }
 }
 
 #[tokio::test]

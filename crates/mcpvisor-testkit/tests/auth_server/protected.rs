@@ -177,6 +177,24 @@ async fn even_fresh_tokens_can_be_refused() {
 }
 
 #[tokio::test]
+async fn further_challenges_come_before_its_own() {
+    let auth = server().await;
+    let server = protected(&auth, |options| {
+        options.extra_challenges = vec!["Basic realm=\"a, b\", Negotiate".to_owned()];
+        options.challenge_scopes = false;
+    })
+    .await;
+    let refused = call(&server.url(), "", "echo", json!({})).await;
+    let lines = refused.head.lines();
+    let challenges: Vec<&str> = lines
+        .filter_map(|line| line.strip_prefix("www-authenticate: "))
+        .collect();
+    assert_eq!(challenges[0], "Basic realm=\"a, b\", Negotiate");
+    assert!(challenges[1].starts_with("Bearer resource_metadata="));
+    assert!(!challenges[1].contains("scope="));
+}
+
+#[tokio::test]
 async fn open_methods_need_no_token() {
     let auth = server().await;
     let server = protected(&auth, |options| {
