@@ -55,30 +55,30 @@ fn every_fault_can_be_parsed_and_is_in_the_manual() {
 }
 
 #[tokio::test]
-async fn a_slow_endpoint_waits_before_or_after_processing() {
+async fn a_slow_endpoint_waits_before_it_processes_the_request() {
     let (auth, token) = logged_in().await;
-    let delay = Duration::from_millis(300);
-    for (fault, rotated) in [
-        (AuthFault::DelayAnswer(delay), 1),
-        (AuthFault::Delay(delay), 1),
-    ] {
-        let before = auth.counters().rotated;
-        let token = auth
-            .current_tokens()
-            .refresh
-            .pop()
-            .map_or(token.clone(), |it| it.0);
-        let processes_first = matches!(fault, AuthFault::DelayAnswer(_));
-        auth.fault(fault).once();
-        let started = Instant::now();
-        let (reply, seen) = tokio::join!(refresh(&auth, &token), async {
-            tokio::time::sleep(delay / 2).await;
-            auth.counters().rotated - before
-        });
-        assert_eq!(reply.status, 200);
-        assert!(started.elapsed() >= delay);
-        assert_eq!(seen, u64::from(processes_first));
-        assert_eq!(auth.counters().rotated - before, rotated);
+    let delay = Duration::from_millis(500);
+    auth.fault(AuthFault::Delay(delay)).once();
+    let started = Instant::now();
+    let (reply, ()) = tokio::join!(refresh(&auth, &token), async {
+        auth.wait_for_requests(Endpoint::Token, 2, delay).await;
+        assert_eq!(auth.counters().rotated, 0);
+    });
+    assert_eq!((reply.status, auth.counters().rotated), (200, 1));
+    assert!(started.elapsed() >= delay);
+    assert_eq!(auth.most_token_requests(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_answer_comes_after_the_request_is_processed() {
+    let (auth, token) = logged_in().await;
+    auth.fault(AuthFault::DelayAnswer(Duration::from_secs(60)))
+        .once();
+    let rotation =
+        auth.wait_for_counters(Duration::from_secs(5), "a rotation", |it| it.rotated == 1);
+    tokio::select! {
+        reply = refresh(&auth, &token) => panic!("answered first: {reply:?}"),
+        _ = rotation => {}
     }
 }
 

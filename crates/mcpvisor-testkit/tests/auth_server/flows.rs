@@ -290,6 +290,7 @@ async fn a_device_polls_until_its_user_decides() {
 #[tokio::test]
 async fn a_device_that_polls_too_fast_must_slow_down() {
     let auth = server().await;
+    auth.configure(|options| options.device_interval = 60);
     let start = auth.url(Endpoint::DeviceAuthorization);
     let device = post(&start, &[("client_id", CLIENT)]).await.json();
     let code = text(&device, "device_code");
