@@ -15,6 +15,8 @@
 //!   it runs, and records everything it receives.
 //! - [`http_server`]: an MCP server over Streamable HTTP in the test's own process, with faults
 //!   that can be injected while it runs, and counters.
+//! - [`auth_server`]: an OAuth authorization server with faults, and an MCP server behind its
+//!   tokens.
 //! - [`stub_server`]: an HTTP server whose replies are given by the test, byte for byte.
 //! - [`badserver`]: the program `mcpvisor-badserver`; every fault is a named switch.
 //! - [`tasks`]: counts the tasks that exist while a future runs.
@@ -23,6 +25,7 @@
 // The callers are tests, so the test kit reports by panicking.
 #![allow(clippy::panic, reason = "a failed expectation of a test is a panic")]
 
+pub mod auth_server;
 pub mod badserver;
 pub mod delay;
 pub mod event_chain;

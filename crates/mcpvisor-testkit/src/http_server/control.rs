@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -11,14 +11,11 @@ use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::AbortHandle;
 
 use super::fault::HttpFault;
+use super::guard::RequestGuard;
 use super::listener::Listener;
 use super::record::{Received, Record};
 use super::{HttpOptions, LostSession, other_origin};
-use crate::eventually::INTERVAL;
 use crate::eventually::eventually;
-
-/// How long the port of a stopped server may stay taken when it resumes.
-const PORT_TAKEN: Duration = Duration::from_secs(10);
 
 /// Queued commands for open streams; a lagging stream skips the oldest.
 const STREAM_BUFFER: usize = 4_096;
@@ -26,6 +23,16 @@ const STREAM_BUFFER: usize = 4_096;
 /// A server that runs until it is dropped. Clones refer to the same server.
 #[derive(Debug, Clone)]
 pub struct HttpServer(Arc<Owner>);
+
+/// A server that may have been dropped.
+#[derive(Debug, Clone)]
+pub(crate) struct WeakHttpServer(Weak<Owner>);
+
+impl WeakHttpServer {
+    pub(crate) fn upgrade(&self) -> Option<HttpServer> {
+        self.0.upgrade().map(HttpServer)
+    }
+}
 
 #[derive(Debug)]
 struct Owner {
@@ -54,7 +61,8 @@ pub(super) struct Shared {
     pub(super) cancellation: Notify,
     made: Instant,
     next: AtomicU64,
-    pub(super) other_origin: std::sync::OnceLock<SocketAddr>,
+    pub(super) other_origin: OnceLock<SocketAddr>,
+    guard: OnceLock<Arc<dyn RequestGuard>>,
 }
 
 #[derive(Debug, Default)]
@@ -109,7 +117,8 @@ impl HttpServer {
             cancellation: Notify::new(),
             made: Instant::now(),
             next: AtomicU64::new(1),
-            other_origin: std::sync::OnceLock::new(),
+            other_origin: OnceLock::new(),
+            guard: OnceLock::new(),
         });
         let other_origin = other_origin::open(&shared).await?;
         let listener = Listener::open(address, &shared).await?;
@@ -119,6 +128,16 @@ impl HttpServer {
             listener: tokio::sync::Mutex::new(Some(listener)),
             other_origin,
         })))
+    }
+
+    /// Sets the guard of all further requests. A server has at most one.
+    pub(crate) fn set_guard(&self, guard: Arc<dyn RequestGuard>) {
+        let _ = self.0.shared.guard.set(guard);
+    }
+
+    /// A reference that does not keep the server running.
+    pub(crate) fn downgrade(&self) -> WeakHttpServer {
+        WeakHttpServer(Arc::downgrade(&self.0))
     }
 
     /// The URL of the server.
@@ -152,21 +171,7 @@ impl HttpServer {
         self.forget_sessions();
         let mut listener = self.0.listener.lock().await;
         if listener.is_none() {
-            *listener = Some(self.reopen().await);
-        }
-    }
-
-    /// Opens its port, like a restarted server. The port may be taken for a moment.
-    async fn reopen(&self) -> Listener {
-        let until = Instant::now() + PORT_TAKEN;
-        loop {
-            match Listener::open(self.0.address, &self.0.shared).await {
-                Ok(opened) => return opened,
-                Err(problem) if Instant::now() > until => {
-                    panic!("its port is taken for {PORT_TAKEN:?}: {problem}")
-                }
-                Err(_) => tokio::time::sleep(INTERVAL).await,
-            }
+            *listener = Some(Listener::reopen(self.0.address, &self.0.shared).await);
         }
     }
 
@@ -385,6 +390,10 @@ impl Shared {
 
     pub(super) fn streams(&self) -> broadcast::Receiver<StreamCommand> {
         self.streams.subscribe()
+    }
+
+    pub(super) fn guard(&self) -> Option<&dyn RequestGuard> {
+        self.guard.get().map(AsRef::as_ref)
     }
 
     pub(super) fn frozen(&self) -> &watch::Sender<bool> {

@@ -50,14 +50,20 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let mut message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let method = message["method"].as_str().unwrap_or_default().to_owned();
-    shared.record().received.push(Received {
+    let received = Received {
         http_method: request.method.clone(),
         path: request.path.clone(),
         method: method.clone(),
         id: message["id"].clone(),
         headers: request.headers.clone(),
         at_ms: shared.at_ms(),
-    });
+    };
+    let guard = shared.guard();
+    let intercepted = guard.and_then(|guard| guard.intercept(&received, &message));
+    shared.record().received.push(received);
+    if let Some(reply) = intercepted {
+        return reply.send(wire).await;
+    }
     match request.method.as_str() {
         "POST" if method.is_empty() && message["jsonrpc"] != "2.0" => {
             wire.answer(400, &[], b"this is no JSON-RPC").await

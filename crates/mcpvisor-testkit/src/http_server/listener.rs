@@ -1,24 +1,32 @@
-//! The server's port and its accepted connections.
+//! A server's port and its accepted connections. What is served there is left to a [`Service`].
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::control::Shared;
-use super::exchange;
-use super::wire::Wire;
+use crate::eventually::INTERVAL;
 
 /// Pending connections in the accept queue.
 const BACKLOG: u32 = 1_024;
 
+/// How long the port of a stopped server may stay taken when it resumes.
+const PORT_TAKEN: Duration = Duration::from_secs(10);
+
+/// What a server does with its connections.
+pub(crate) trait Service: Send + Sync + 'static {
+    /// Serves a connection until it ends.
+    fn connection(self: Arc<Self>, stream: TcpStream) -> impl Future<Output = ()> + Send;
+}
+
 /// An open port. Dropping it closes the port and all connections.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(crate) struct Listener {
     address: SocketAddr,
     close: Option<oneshot::Sender<()>>,
     refuse: Arc<Notify>,
@@ -26,7 +34,10 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) async fn open(address: SocketAddr, shared: &Arc<Shared>) -> io::Result<Self> {
+    pub(crate) async fn open<S: Service>(
+        address: SocketAddr,
+        service: &Arc<S>,
+    ) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         // Old connections of the port must not prevent the next server from listening.
         socket.set_reuseaddr(true)?;
@@ -35,7 +46,7 @@ impl Listener {
         let address = listener.local_addr()?;
         let (close, closed) = oneshot::channel();
         let refuse = Arc::new(Notify::new());
-        let accepting = accept(listener, Arc::clone(shared), closed, Arc::clone(&refuse));
+        let accepting = accept(listener, Arc::clone(service), closed, Arc::clone(&refuse));
         let task = tokio::spawn(accepting);
         Ok(Self {
             address,
@@ -45,17 +56,31 @@ impl Listener {
         })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
+    /// Opens the port of a stopped server. The port may be taken for a moment.
+    pub(crate) async fn reopen<S: Service>(address: SocketAddr, service: &Arc<S>) -> Self {
+        let until = Instant::now() + PORT_TAKEN;
+        loop {
+            match Self::open(address, service).await {
+                Ok(opened) => return opened,
+                Err(problem) if Instant::now() > until => {
+                    panic!("its port is taken for {PORT_TAKEN:?}: {problem}")
+                }
+                Err(_) => tokio::time::sleep(INTERVAL).await,
+            }
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Closes the port. The connections stay.
-    pub(super) fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         self.refuse.notify_one();
     }
 
     /// Closes the port and every connection, and waits until they are closed.
-    pub(super) async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         drop(self.close.take());
         let _ = (&mut self.task).await;
     }
@@ -67,9 +92,9 @@ impl Drop for Listener {
     }
 }
 
-async fn accept(
+async fn accept<S: Service>(
     listener: TcpListener,
-    shared: Arc<Shared>,
+    service: Arc<S>,
     mut close: oneshot::Receiver<()>,
     refuse: Arc<Notify>,
 ) {
@@ -79,7 +104,7 @@ async fn accept(
         tokio::select! {
             accepted = next(listener.as_ref()) => {
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(stream, Arc::clone(&shared)));
+                    connections.spawn(Arc::clone(&service).connection(stream));
                 }
             }
             () = refuse.notified() => listener = None,
@@ -97,50 +122,4 @@ async fn next(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAd
         Some(listener) => listener.accept().await,
         None => std::future::pending().await,
     }
-}
-
-async fn connection(stream: TcpStream, shared: Arc<Shared>) {
-    let _open = Open::count(&shared);
-    let options = shared.options();
-    let _ = stream.set_nodelay(options.nodelay);
-    let mut wire = Wire::new(stream, options.announced);
-    loop {
-        shared.thawed().await;
-        let idle = options.keep_alive.unwrap_or(Duration::MAX);
-        let request = tokio::select! {
-            request = wire.request() => request,
-            () = tokio::time::sleep(idle) => return,
-            () = frozen(&shared) => continue,
-        };
-        let Ok(Some(request)) = request else {
-            return;
-        };
-        if exchange::serve(&mut wire, &shared, request).await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Counts a connection while it is open.
-struct Open<'a>(&'a Shared);
-
-impl<'a> Open<'a> {
-    fn count(shared: &'a Shared) -> Self {
-        let mut record = shared.record();
-        record.connects += 1;
-        record.open += 1;
-        Self(shared)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.record().open -= 1;
-    }
-}
-
-/// Waits until the server is frozen.
-async fn frozen(shared: &Shared) {
-    let mut frozen = shared.frozen().subscribe();
-    let _ = frozen.wait_for(|frozen| *frozen).await;
 }

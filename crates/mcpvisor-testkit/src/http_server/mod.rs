@@ -18,9 +18,11 @@
 //! ```
 
 mod answers;
+mod connection;
 mod control;
 mod exchange;
 mod fault;
+mod guard;
 mod inject;
 mod listener;
 mod modern;
@@ -28,12 +30,20 @@ mod other_origin;
 mod record;
 mod streams;
 mod wire;
+mod wire_reply;
 
 use std::time::Duration;
 
 pub use control::{FaultBuilder, HttpServer};
 pub use fault::{HttpFault, list_faults};
 pub use record::Received;
+
+// Shared with the authorization server.
+pub(crate) use control::WeakHttpServer;
+pub(crate) use guard::RequestGuard;
+pub(crate) use listener::{Listener, Service};
+pub(crate) use wire::{Request, Wire};
+pub(crate) use wire_reply::{Body, WireReply};
 
 /// How a server without faults replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

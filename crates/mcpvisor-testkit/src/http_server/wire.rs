@@ -10,16 +10,16 @@ const MAX_REQUEST: usize = 64 * 1024 * 1024;
 
 /// One request of a client.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub(super) method: String,
-    pub(super) path: String,
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// Names in lower case, in order of arrival.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
@@ -27,7 +27,7 @@ impl Request {
 
 /// One connection of a client.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     stream: TcpStream,
     read: Vec<u8>,
     /// The `Keep-Alive: timeout` in every head, in seconds.
@@ -35,7 +35,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream, announced: Option<u64>) -> Self {
+    pub(crate) fn new(stream: TcpStream, announced: Option<u64>) -> Self {
         Self {
             stream,
             read: Vec::new(),
@@ -44,7 +44,7 @@ impl Wire {
     }
 
     /// The next request, or `None` when the client has disconnected.
-    pub(super) async fn request(&mut self) -> io::Result<Option<Request>> {
+    pub(crate) async fn request(&mut self) -> io::Result<Option<Request>> {
         let end = loop {
             if let Some(end) = find(&self.read, b"\r\n\r\n") {
                 break end;
@@ -107,7 +107,7 @@ impl Wire {
     }
 
     /// Writes a complete reply. The connection can be reused.
-    pub(super) async fn answer(
+    pub(crate) async fn answer(
         &mut self,
         status: u16,
         headers: &[(&str, &str)],
@@ -120,7 +120,7 @@ impl Wire {
     }
 
     /// Writes the head of a reply with this `Content-Length`, however much of the body follows.
-    pub(super) async fn announce(
+    pub(crate) async fn announce(
         &mut self,
         status: u16,
         headers: &[(&str, &str)],
@@ -132,28 +132,28 @@ impl Wire {
     }
 
     /// Writes the head of a chunked reply.
-    pub(super) async fn begin(&mut self, status: u16, headers: &[(&str, &str)]) -> io::Result<()> {
+    pub(crate) async fn begin(&mut self, status: u16, headers: &[(&str, &str)]) -> io::Result<()> {
         let bytes = self.head(status, headers, &[("transfer-encoding", "chunked")]);
         self.write(&bytes).await
     }
 
-    pub(super) async fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write(&chunk(bytes)).await
     }
 
     /// Writes the last chunk of a reply and its end in one packet, as most servers do.
-    pub(super) async fn last_chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn last_chunk(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut chunk = chunk(bytes);
         chunk.extend_from_slice(LAST);
         self.write(&chunk).await
     }
 
     /// Ends a chunked reply.
-    pub(super) async fn end(&mut self) -> io::Result<()> {
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
         self.write(LAST).await
     }
 
-    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
 
@@ -170,7 +170,7 @@ impl Wire {
     }
 
     /// Waits until the client disconnects.
-    pub(super) async fn client_closed(&mut self) {
+    pub(crate) async fn client_closed(&mut self) {
         loop {
             match self.more().await {
                 Ok(true) => {}
@@ -183,14 +183,19 @@ impl Wire {
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        201 => "Created",
         202 => "Accepted",
+        302 => "Found",
+        303 => "See Other",
         307 => "Temporary Redirect",
         400 => "Bad Request",
         401 => "Unauthorized",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         410 => "Gone",
         429 => "Too Many Requests",
+        500 => "Internal Server Error",
         503 => "Service Unavailable",
         _ => "Whatever",
     }
