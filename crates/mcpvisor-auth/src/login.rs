@@ -299,3 +299,6 @@ async fn is_client_known(session: &Session, url: &str) -> bool {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod flow_tests;
