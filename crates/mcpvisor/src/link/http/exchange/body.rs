@@ -121,7 +121,10 @@ impl BodyReader {
                 return Poll::Ready(self.end(ExchangeOutcome::Complete));
             };
             let Poll::Ready(frame) = conn.poll_body(cx, &mut self.body) else {
-                ready!(self.poll_timeout(cx));
+                let Some(timeout) = &mut self.timeout else {
+                    return Poll::Pending;
+                };
+                ready!(timeout.as_mut().poll(cx));
                 let outcome = self.take_refusal();
                 return Poll::Ready(self.abort(outcome));
             };
@@ -153,13 +156,6 @@ impl BodyReader {
             BodyKind::Json(first, all) => first.len() + all.len(),
             BodyKind::Events(parser) => parser.buffered(),
             BodyKind::Refusal(_) | BodyKind::Ignored(_) => 0,
-        }
-    }
-
-    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.timeout {
-            Some(timeout) => timeout.as_mut().poll(cx),
-            None => Poll::Pending,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -111,9 +112,9 @@ impl Conn {
     /// Whether the connection can take another request, as the operating system sees it now. The
     /// server may have just closed it or sent unsolicited bytes, which tokio has not seen yet.
     pub(super) fn probe_usable(&mut self) -> bool {
-        self.direct_reads.set(true);
+        self.direct_reads.store(true, Ordering::Relaxed);
         let usable = self.is_usable();
-        self.direct_reads.set(false);
+        self.direct_reads.store(false, Ordering::Relaxed);
         usable
     }
 
