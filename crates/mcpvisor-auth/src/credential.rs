@@ -12,12 +12,13 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::address::AddressPolicy;
 use crate::challenge::Challenge;
 use crate::config::{CredentialConfig, Grant};
+use crate::discovery::addresses_of_url;
 use crate::error::AuthError;
 use crate::grants;
 use crate::http_client::HttpClient;
@@ -28,10 +29,9 @@ use crate::renewal::{
 use crate::secret::Secret;
 use crate::store::{SharedStore, StoreMark};
 use crate::token_endpoint::{TokenEndpoint, TokenResponse};
-use crate::url;
 
 /// Pause between two looks at the store while a login is awaited.
-const STORE_POLL: Duration = Duration::from_millis(300);
+pub const STORE_POLL: Duration = Duration::from_millis(300);
 
 /// Attempts to save a new token before it is served from memory alone.
 const SAVE_ATTEMPTS: u32 = 3;
@@ -132,6 +132,7 @@ struct Inner {
     current: watch::Sender<Option<AccessToken>>,
     revisions: AtomicU64,
     state: Mutex<State>,
+    step_up: Notify,
 }
 
 #[derive(Default)]
@@ -162,7 +163,18 @@ impl Credential {
             current: watch::Sender::new(None),
             revisions: AtomicU64::new(0),
             state: Mutex::default(),
+            step_up: Notify::new(),
         }))
+    }
+
+    /// Sends its requests.
+    pub fn http(&self) -> Arc<dyn HttpClient> {
+        Arc::clone(&self.0.http)
+    }
+
+    /// Where it is stored.
+    pub fn store(&self) -> SharedStore {
+        Arc::clone(&self.0.store)
     }
 
     /// What the config says.
@@ -180,9 +192,24 @@ impl Credential {
         self.0.current.borrow().clone()
     }
 
+    /// The number of the current token, or of its absence.
+    pub fn revision(&self) -> TokenRevision {
+        let current = self.current().map(|token| token.revision());
+        current.unwrap_or_else(|| TokenRevision(self.0.revisions.load(Ordering::Relaxed)))
+    }
+
     /// Remembers what the server demands, for the next login or grant.
     pub fn note_challenge(&self, challenge: Challenge) {
+        let needs_step_up = challenge.needs_step_up();
         self.state().challenge = challenge;
+        if needs_step_up {
+            self.0.step_up.notify_one();
+        }
+    }
+
+    /// Waits until the server demands more scopes than the current token has.
+    pub async fn step_up_needed(&self) {
+        self.0.step_up.notified().await;
     }
 
     /// What the server demanded last.
@@ -437,7 +464,13 @@ impl Credential {
         drop(state);
         match record.filter(|record| record.rejected.is_none()) {
             Some(record) => drop(self.publish(&record, false)),
-            None => drop(self.0.current.send_replace(None)),
+            // The absence of a token has a number of its own, so that requests without one are
+            // told from those before.
+            None if self.current().is_some() => {
+                self.0.revisions.fetch_add(1, Ordering::Relaxed);
+                self.0.current.send_replace(None);
+            }
+            None => {}
         }
         Ok(())
     }
@@ -505,13 +538,7 @@ impl Credential {
 
     /// Where requests for this server may go.
     async fn addresses(&self) -> Result<AddressPolicy, AuthError> {
-        let host = url::host(&self.0.config.server_url)?;
-        let addresses = self.0.http.resolve(&host).await;
-        let addresses = addresses.map_err(|error| AuthError::Http {
-            request: format!("name lookup of {host}"),
-            error,
-        })?;
-        Ok(AddressPolicy::for_server(&addresses))
+        addresses_of_url(&*self.0.http, &self.0.config.server_url).await
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -85,8 +85,18 @@ pub async fn authorization_server(
     Ok(server)
 }
 
-/// Where requests may go on behalf of the MCP server: where it is itself.
-async fn server_addresses(
+/// Where requests may go on behalf of the server at this URL.
+pub(crate) async fn addresses_of_url(
+    http: &dyn HttpClient,
+    server_url: &str,
+) -> Result<AddressPolicy, AuthError> {
+    let url = url::parse(server_url);
+    let url = url.map_err(|error| AuthError::Invalid(format!("the URL of the server: {error}")))?;
+    server_addresses(http, &url).await
+}
+
+/// Where requests may go on behalf of a server: where it is itself.
+pub(crate) async fn server_addresses(
     http: &dyn HttpClient,
     server_url: &Uri,
 ) -> Result<AddressPolicy, AuthError> {

@@ -7,10 +7,8 @@ pub mod enterprise;
 pub mod jwt_bearer;
 pub mod revocation;
 
-use std::net::IpAddr;
 use std::time::SystemTime;
 
-use crate::address::AddressPolicy;
 use crate::challenge::Challenge;
 use crate::config::{CredentialConfig, Grant};
 use crate::discovery::{Discovered, discover};
@@ -22,7 +20,7 @@ use crate::record::{
 };
 use crate::registration::client_for;
 use crate::scopes;
-use crate::token_endpoint::{TokenEndpoint, TokenResponse, request_name};
+use crate::token_endpoint::{TokenEndpoint, TokenResponse};
 
 /// Requests a refresh token, which a grant without a person does not need.
 const OFFLINE_ACCESS: &str = "offline_access";
@@ -154,27 +152,6 @@ impl GrantTarget<'_> {
         parameters.extend(self.resource.map(|resource| ("resource", resource)));
         parameters
     }
-}
-
-/// The addresses that requests on behalf of the host of `url` may go to.
-pub(crate) async fn address_policy(
-    http: &dyn HttpClient,
-    url: &str,
-) -> Result<AddressPolicy, AuthError> {
-    let parsed = url.parse::<http::Uri>().ok();
-    let host = parsed
-        .as_ref()
-        .and_then(http::Uri::host)
-        .ok_or_else(|| AuthError::Invalid("the URL has no host".into()))?;
-    let host = host.trim_matches(['[', ']']);
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(AddressPolicy::for_server(&[address]));
-    }
-    let addresses = http.resolve(host).await.map_err(|error| AuthError::Http {
-        request: request_name("request", url),
-        error,
-    })?;
-    Ok(AddressPolicy::for_server(&addresses))
 }
 
 #[cfg(test)]

@@ -257,7 +257,11 @@ impl Login {
 
 /// The client of the previous login, which may be used again.
 fn earlier_client(previous: Option<&CredentialRecord>) -> Option<&ClientRecord> {
-    previous.map(|record| &record.client)
+    let is_known = |record: &&CredentialRecord| {
+        let rejection = record.rejected.as_ref();
+        rejection.is_none_or(|rejection| !rejection.client_unknown)
+    };
+    previous.filter(is_known).map(|record| &record.client)
 }
 
 /// The address with the port of an earlier registration, whose redirect URI is otherwise the same.

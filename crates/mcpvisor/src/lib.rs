@@ -9,6 +9,8 @@ compile_error!(
     "the `stdio` feature of mcpvisor needs a Unix system: its children are led by process groups and signals; build with `default-features = false` and without `stdio`"
 );
 
+#[cfg(feature = "http")]
+pub mod auth;
 #[cfg_attr(
     not(all(feature = "stdio", feature = "http")),
     allow(
@@ -99,6 +101,9 @@ pub use fleet::reload::{ReloadError, ReloadReport, ServerReload};
 #[cfg(feature = "config-files")]
 pub use fleet::watch::{ConfigWatch, RejectedConfig};
 pub use fleet::{CloseOutcome, ServerClosed, ShutdownReport};
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use link::http::NameLookup;
 pub use link::in_process::ServerEnd;
 #[doc(hidden)]
 pub use state::file_ops::FileHook;

@@ -3,8 +3,9 @@
 use super::session::store_error;
 use crate::address::AddressPolicy;
 use crate::config::ConfiguredClient;
+use crate::discovery::addresses_of_url;
 use crate::error::AuthError;
-use crate::grants::{address_policy, revocation};
+use crate::grants::revocation;
 use crate::http_client::HttpClient;
 use crate::record::CredentialRecord;
 use crate::store::CredentialStore;
@@ -41,7 +42,7 @@ pub async fn logout(
     let record = current.as_ref().unwrap_or(record);
     let revocation = match &record.endpoints.revocation {
         None => Revocation::NotSupported,
-        Some(url) => match address_policy(http, &key.server_url).await {
+        Some(url) => match addresses_of_url(http, &key.server_url).await {
             Ok(addresses) => revoke(http, record, url, configured, addresses).await,
             Err(error) => Revocation::Failed(error),
         },

@@ -170,6 +170,12 @@ impl Transport {
         }
     }
 
+    /// Whether another credential may be needed than for the other transport.
+    #[cfg(feature = "http")]
+    pub(crate) fn is_authorized_otherwise(&self, other: &Self) -> bool {
+        !self.is_reached_as(other) || self.sends_otherwise(other)
+    }
+
     /// The bearer token, resolved with the current environment.
     pub(crate) fn token(&self) -> Option<Secret<OsString>> {
         match &self.0 {

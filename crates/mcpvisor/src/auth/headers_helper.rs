@@ -85,7 +85,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_helper_prints_headers_or_a_token() {
-        let headers = run(&shell("echo '{\"X-Key\":\"k\",\"Authorization\":\"Basic x\"}'"));
+        let headers = run(&shell(
+            "echo '{\"X-Key\":\"k\",\"Authorization\":\"Basic x\"}'",
+        ));
         let headers = headers.await.unwrap();
         assert_eq!(headers.len(), 2);
         assert!(headers.iter().all(|(_, value)| value.is_sensitive()));

@@ -29,7 +29,7 @@ impl AuthHttpClient {
     pub(crate) fn new(context: Arc<HttpContext>, endpoint: &HttpEndpoint) -> Self {
         Self {
             context,
-            root_certificates: endpoint.root_certificates().to_vec(),
+            root_certificates: endpoint.root_certificates.clone(),
         }
     }
 
@@ -72,7 +72,7 @@ async fn addresses_of(context: &HttpContext, host: &str) -> Result<Vec<SocketAdd
     if let Ok(address) = literal.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, 0)]);
     }
-    let found = context.resolver().addresses(literal).await;
+    let found = context.resolver.addresses(literal).await;
     found.map_err(|problem| HttpError::NotSent(format!("{host}: {problem}")))
 }
 

@@ -1,5 +1,6 @@
 //! The token store of a runtime, chosen once, when it is first used.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -24,6 +25,12 @@ struct Inner {
     opened: OnceCell<Result<SharedStore, String>>,
 }
 
+impl fmt::Debug for LazyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyStore").finish_non_exhaustive()
+    }
+}
+
 impl LazyStore {
     pub(crate) fn new(choice: StoreChoice, state: Option<StateDir>) -> Self {
         Self(Arc::new(Inner {
@@ -39,7 +46,7 @@ impl LazyStore {
         let open = || async {
             match state {
                 Some(state) => {
-                    let chosen = choose(*choice, state.clone()).await;
+                    let chosen = choose(*choice, state).await;
                     chosen.map_err(|problem| problem.to_string())
                 }
                 None => Ok(Arc::new(MemoryStore::default()) as SharedStore),

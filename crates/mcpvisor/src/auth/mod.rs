@@ -1,12 +1,34 @@
 //! Authorization of HTTP servers: which credential a server uses, and how it is renewed.
 //!
-//! The protocol of OAuth, the token store and the refresh are in the crate `mcpvisor-auth`. The
-//! machine decides when to renew and what happens to refused calls.
+//! Discovery, grants, the token store and the refresh are in the crate [`mcpvisor_auth`]. The machine
+//! decides when to renew and what happens to refused calls.
 
-pub(crate) mod config;
-pub(crate) mod headers_helper;
-pub(crate) mod http_client;
-pub(crate) mod lazy_store;
-pub(crate) mod server_auth;
+mod authorization;
+#[cfg(feature = "auth")]
+mod config;
+#[cfg(feature = "auth")]
+mod headers_helper;
+#[cfg(feature = "auth")]
+mod helper_credential;
+#[cfg(feature = "auth")]
+mod http_client;
+#[cfg(feature = "auth")]
+mod lazy_store;
+#[cfg(feature = "auth")]
+mod login;
+mod server_auth;
 
+pub(crate) use authorization::{Authorization, Challenge};
+#[cfg(feature = "auth")]
 pub use config::{AuthConfig, AuthGrant, IdentityProviderConfig};
+#[cfg(feature = "auth")]
+pub(crate) use lazy_store::LazyStore;
+#[cfg(feature = "auth")]
+pub use login::{Account, LoginError};
+pub(crate) use server_auth::ServerAuth;
+
+/// The credential crate: its types appear in logins and accounts.
+#[cfg(feature = "auth")]
+pub use mcpvisor_auth;
+#[cfg(feature = "auth")]
+pub use mcpvisor_auth::store::StoreChoice;

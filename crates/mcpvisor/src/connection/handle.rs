@@ -10,6 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::session::pending::{InternalReply, InternalRequest};
 #[cfg(feature = "http")]
+use crate::auth::Authorization;
+#[cfg(feature = "http")]
 use crate::link::http::HttpEndpoint;
 use crate::server::active_config::ActiveConfig;
 use crate::server::call::Call;
@@ -32,6 +34,9 @@ pub(crate) enum Command {
     /// Use the headers of this endpoint from now on.
     #[cfg(feature = "http")]
     UpdateHeaders(Box<HttpEndpoint>),
+    /// Use this credential from now on.
+    #[cfg(feature = "http")]
+    UpdateAuthorization(Authorization),
     /// Close the connection.
     Close,
 }

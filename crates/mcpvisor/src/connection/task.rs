@@ -7,9 +7,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::Generation;
 use mcpvisor_core::machine::ConnectionEnd;
+#[cfg(feature = "http")]
+use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::settings::CloseSettings;
+use mcpvisor_core::{CredentialRevision, Generation};
 use ractor::ActorRef;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -18,6 +20,8 @@ use super::handle::{Command, ConnectionHandle};
 use super::session::Session;
 use super::{faults, handshake};
 use crate::api::transport::TransportKind;
+#[cfg(feature = "http")]
+use crate::auth::ServerAuth;
 #[cfg(feature = "http")]
 use crate::link::http::HttpLink;
 use crate::link::in_process::ChannelLink;
@@ -60,7 +64,7 @@ pub(crate) fn spawn(
         TransportKind::Stdio(command) => {
             let command = command.clone();
             let slot = Arc::clone(slot);
-            tokio::spawn(task.run(async move {
+            tokio::spawn(task.run(async move || {
                 let (stderr, limits) = (Arc::clone(&slot.stderr), slot.message_limits.clone());
                 StdioLink::open(&command, stderr, limits, slot.name()).await
             }));
@@ -69,14 +73,17 @@ pub(crate) fn spawn(
         TransportKind::Http(endpoint) => {
             let endpoint = endpoint.clone();
             let slot = Arc::clone(slot);
-            tokio::spawn(task.run(async move {
-                let limits = slot.message_limits.clone();
-                HttpLink::open(&endpoint, &slot.host.http, limits).await
+            tokio::spawn(task.run(async move || {
+                let auth = ServerAuth::clone(&slot.auth());
+                let authorization = auth.for_connect().await.map_err(OpenFailure::from)?;
+                slot.add_credential_secrets(&authorization);
+                let (context, limits) = (&slot.host.http, slot.message_limits.clone());
+                HttpLink::open(&endpoint, context, limits, auth, authorization).await
             }));
         }
         TransportKind::Channel { serve, .. } => {
             let serve = Arc::clone(serve);
-            tokio::spawn(task.run(async move { Ok(ChannelLink::open(&serve, generation)) }));
+            tokio::spawn(task.run(async move || Ok(ChannelLink::open(&serve, generation))));
         }
     }
     ConnectionHandle {
@@ -87,6 +94,11 @@ pub(crate) fn spawn(
         config,
     }
 }
+
+/// Opens the link of a connection.
+trait OpenLink<L>: AsyncFn() -> Result<L, OpenFailure> {}
+
+impl<L, O: AsyncFn() -> Result<L, OpenFailure>> OpenLink<L> for O {}
 
 pub(super) struct ConnectionTask {
     pub(super) slot: Arc<ServerSlot>,
@@ -126,7 +138,7 @@ impl Drop for Reporter {
 }
 
 impl ConnectionTask {
-    async fn run<L: Link>(mut self, open: impl Future<Output = Result<L, OpenFailure>>) {
+    async fn run<L: Link>(mut self, open: impl OpenLink<L>) {
         let lock = tokio::select! {
             biased;
             () = close_requested(&mut self.commands) => None,
@@ -141,48 +153,91 @@ impl ConnectionTask {
         drop(lock);
     }
 
-    async fn open_and_run<L: Link>(
-        &mut self,
-        open: impl Future<Output = Result<L, OpenFailure>>,
-    ) -> ConnectionEnd {
+    async fn open_and_run<L: Link>(&mut self, open: impl OpenLink<L>) -> ConnectionEnd {
+        // A server that refuses a credential gets another one, once.
+        let mut may_renew = true;
+        loop {
+            let mut link = match self.open(&open).await {
+                Ok(link) => link,
+                Err(end) => return end,
+            };
+            let error = match handshake::run(&mut link, self).await {
+                Ok(negotiated) => return self.run_session(link, negotiated).await,
+                Err(error) => error,
+            };
+            let closed = self.close(&mut link).await;
+            match error.refused_credential() {
+                Some(refused) if std::mem::take(&mut may_renew) => {
+                    if let Err(end) = self.renew_credential(refused).await {
+                        return end;
+                    }
+                }
+                _ => return error.into_end(&self.slot, closed.err()),
+            }
+        }
+    }
+
+    async fn open<L: Link>(&mut self, open: &impl OpenLink<L>) -> Result<L, ConnectionEnd> {
         // Register secrets before the server can repeat them, and again after the open, which may
         // read more of them.
         self.slot.add_secrets(&self.config);
-        let mut open = pin!(open);
+        let mut open = pin!(open());
         let opened = tokio::select! {
             biased;
             () = close_requested(&mut self.commands) => {
                 cancel_open(open).await;
-                return ConnectionEnd::Closed { problem: None };
+                return Err(ConnectionEnd::Closed { problem: None });
             }
             opened = &mut open => opened,
         };
         self.slot.add_secrets(&self.config);
-        let mut link = match opened {
-            Ok(link) => link,
-            Err(failure) => return faults::open_failed(failure, &self.slot),
+        opened.map_err(|failure| faults::open_failed(failure, &self.slot))
+    }
+
+    async fn run_session<L: Link>(
+        &mut self,
+        mut link: L,
+        negotiated: handshake::Negotiated,
+    ) -> ConnectionEnd {
+        let era = negotiated.era;
+        self.reporter.send(ConnectionEvent::Up {
+            info: Arc::clone(&negotiated.info),
+            lists: negotiated.lists,
+        });
+        // Let the actor queue its waiting calls, so that they go out in one write with the end of
+        // the handshake.
+        tokio::task::yield_now().await;
+        Session::new(&mut link, self, era, &negotiated.info)
+            .run()
+            .await;
+        let problem = self.close(&mut link).await.err();
+        ConnectionEnd::Closed { problem }
+    }
+
+    /// Renews the credential that the server refused.
+    #[cfg(feature = "http")]
+    async fn renew_credential(&mut self, refused: CredentialRevision) -> Result<(), ConnectionEnd> {
+        let auth = self.slot.auth();
+        let renewed = tokio::select! {
+            biased;
+            () = close_requested(&mut self.commands) => {
+                return Err(ConnectionEnd::Closed { problem: None });
+            }
+            renewed = auth.renew(refused) => renewed,
         };
-        match handshake::run(&mut link, self).await {
-            Ok(negotiated) => {
-                let era = negotiated.era;
-                self.reporter.send(ConnectionEvent::Up {
-                    info: Arc::clone(&negotiated.info),
-                    lists: negotiated.lists,
-                });
-                // Let the actor queue its waiting calls, so that they go out in one write with the
-                // end of the handshake.
-                tokio::task::yield_now().await;
-                Session::new(&mut link, self, era, &negotiated.info)
-                    .run()
-                    .await;
-                let problem = self.close(&mut link).await.err();
-                ConnectionEnd::Closed { problem }
-            }
-            Err(error) => {
-                let closed = self.close(&mut link).await;
-                error.into_end(&self.slot, closed.err())
-            }
-        }
+        renewed.map(drop).map_err(|failure| match failure {
+            RenewalFailure::Permanent(failure) => ConnectionEnd::Permanent(failure),
+            RenewalFailure::Transient(fault) => ConnectionEnd::Failed {
+                fault,
+                retry_after: None,
+            },
+        })
+    }
+
+    /// Only servers over HTTP have credentials that can be renewed.
+    #[cfg(not(feature = "http"))]
+    async fn renew_credential(&mut self, _: CredentialRevision) -> Result<(), ConnectionEnd> {
+        Err(ConnectionEnd::Closed { problem: None })
     }
 
     /// Closes the link. When the grace periods change, the close restarts with the new ones.

@@ -1,12 +1,16 @@
 //! What all servers of a runtime share: client identity, callbacks, state folder, HTTP resources.
 
+#[cfg(feature = "http")]
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rmcp::model::{Implementation, InitializeRequestParams, ProtocolVersion};
 
 use crate::api::callbacks::Callbacks;
+#[cfg(feature = "auth")]
+use crate::auth::{LazyStore, StoreChoice};
 #[cfg(feature = "http")]
-use crate::link::http::HttpContext;
+use crate::link::http::{HttpContext, Resolver};
 use crate::state::file_ops::FileOps;
 use crate::state::state_dir::StateDir;
 
@@ -29,7 +33,20 @@ pub(crate) struct Host {
     pub(crate) ops: FileOps,
     /// Shared by all HTTP connections.
     #[cfg(feature = "http")]
-    pub(crate) http: HttpContext,
+    pub(crate) http: Arc<HttpContext>,
+    /// The token store.
+    #[cfg(feature = "auth")]
+    pub(crate) credentials: LazyStore,
+}
+
+/// How a runtime reaches files, names and tokens.
+#[derive(Debug, Default)]
+pub(crate) struct HostResources {
+    pub(crate) ops: FileOps,
+    #[cfg(feature = "http")]
+    pub(crate) resolver: Resolver,
+    #[cfg(feature = "auth")]
+    pub(crate) store: StoreChoice,
 }
 
 impl Host {
@@ -39,8 +56,9 @@ impl Host {
         version: &str,
         callbacks: Callbacks,
         state: Option<StateDir>,
-        ops: FileOps,
+        resources: HostResources,
     ) -> Self {
+        let ops = resources.ops;
         let client = InitializeRequestParams::new(
             callbacks.capabilities(),
             Implementation::new(name, version),
@@ -49,10 +67,12 @@ impl Host {
         Self {
             client,
             callbacks,
+            #[cfg(feature = "auth")]
+            credentials: LazyStore::new(resources.store, state.clone()),
             state,
             added: AtomicU32::new(0),
             #[cfg(feature = "http")]
-            http: HttpContext::new(ops.sibling()),
+            http: Arc::new(HttpContext::new(ops.sibling(), resources.resolver)),
             ops,
         }
     }

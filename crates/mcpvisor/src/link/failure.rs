@@ -1,6 +1,8 @@
 //! Why a link could not be opened, and why it ended.
 
 use mcpvisor_core::machine::Action;
+#[cfg(feature = "http")]
+use mcpvisor_core::machine::{PermanentFailure, RenewalFailure};
 
 /// Why a link ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +66,20 @@ impl OpenFailure {
             class: OpenFailureClass::Transient,
             message,
             action: None,
+        }
+    }
+}
+
+#[cfg(feature = "http")]
+impl From<RenewalFailure> for OpenFailure {
+    fn from(failure: RenewalFailure) -> Self {
+        match failure {
+            RenewalFailure::Permanent(PermanentFailure { fault, action }) => Self {
+                class: OpenFailureClass::Unauthorized,
+                message: fault.message,
+                action: Some(action),
+            },
+            RenewalFailure::Transient(fault) => Self::transient(fault.message),
         }
     }
 }

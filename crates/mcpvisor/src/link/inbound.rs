@@ -40,6 +40,14 @@ pub(crate) enum Inbound {
         /// What the server reported.
         message: String,
     },
+    /// The server refused the credential of a message or a stream.
+    #[cfg(feature = "http")]
+    Unauthorized {
+        /// The credential.
+        credential: mcpvisor_core::CredentialRevision,
+        /// What the server reported.
+        message: String,
+    },
     /// A request from the server.
     Request {
         /// The server's id of the request.

@@ -9,6 +9,8 @@ use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ProtocolVersion};
 
 use super::outgoing::cancel_notification;
 use super::{Inbound, LinkDown, PendingRequests};
+#[cfg(feature = "http")]
+use crate::auth::Authorization;
 
 /// One open connection to one server. Implement this for a new transport, and open the link where
 /// the connection task is spawned (`connection/task.rs`).
@@ -57,6 +59,10 @@ pub(crate) trait Link: Send {
     /// Replaces the headers of the endpoint; the next request carries the new ones.
     #[cfg(feature = "http")]
     fn update_endpoint(&mut self, _endpoint: &super::http::HttpEndpoint) {}
+
+    /// Uses this credential for requests from now on.
+    #[cfg(feature = "http")]
+    fn update_authorization(&mut self, _authorization: Authorization) {}
 
     /// Stops waiting for the reply to a request, without notifying the server.
     fn forget(&mut self, _id: CallId) {}

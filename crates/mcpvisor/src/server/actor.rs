@@ -13,6 +13,8 @@ use ractor::{ActorProcessingErr, ActorRef};
 
 use super::call::Call;
 use super::catalog_update::ListProgress;
+#[cfg(feature = "http")]
+use super::credential::CredentialWatch;
 use super::list_processing::ReplyWhenPublished;
 use super::message::{ConnectionUpdate, ControlReply, ServerMessage};
 use super::restore::Restore;
@@ -57,6 +59,9 @@ pub(crate) struct ServerState {
     pub(super) draft: StatusDraft,
     /// Answered when the server is disabled.
     disable_replies: Vec<ControlReply>,
+    /// Waits for another credential.
+    #[cfg(feature = "http")]
+    pub(super) credential_watch: Option<CredentialWatch>,
 }
 
 #[ractor::actor(message = ServerMessage, state = ServerState, arguments = ServerArguments)]
@@ -119,6 +124,8 @@ impl ServerState {
             lists: ListProgress::default(),
             draft: StatusDraft::new(since),
             disable_replies: Vec::new(),
+            #[cfg(feature = "http")]
+            credential_watch: None,
         }
     }
 
@@ -170,6 +177,10 @@ impl ServerState {
                 generation,
                 failure,
             }),
+            #[cfg(feature = "http")]
+            ServerMessage::CredentialChanged => self.credential_changed(),
+            #[cfg(feature = "http")]
+            ServerMessage::RenewalEnded(result) => self.renewal_ended(result),
             ServerMessage::Tick => {
                 self.timer = None;
                 self.step(Input::Tick);

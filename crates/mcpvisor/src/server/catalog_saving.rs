@@ -76,6 +76,8 @@ impl ServerSlot {
             self.save().await;
         }
         self.era_writes.finish().await;
+        #[cfg(feature = "http")]
+        self.auth().finish().await;
     }
 
     async fn save(self: &Arc<Self>) {

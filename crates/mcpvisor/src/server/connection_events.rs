@@ -51,6 +51,13 @@ impl ServerState {
         for failed in summary.failed {
             self.call_failed(generation, failed);
         }
+        if let Some((credential, fault)) = summary.unauthorized {
+            self.step(Input::Unauthorized {
+                generation,
+                credential,
+                fault,
+            });
+        }
         if let Some(fault) = summary.session_lost {
             self.step(Input::SessionLost { generation, fault });
         }

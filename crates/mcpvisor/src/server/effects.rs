@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use mcpvisor_core::machine::{Fault, FaultClass, Outcome, RenewalFailure};
+use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 
@@ -60,7 +60,10 @@ impl ServerState {
                     connection.close(grace);
                 }
             }
-            Effect::RenewCredential { .. } => return Some(no_renewal()),
+            #[cfg(feature = "http")]
+            Effect::RenewCredential { refused } => self.renew_credential(refused),
+            #[cfg(not(feature = "http"))]
+            Effect::RenewCredential { .. } => {}
             Effect::Check { generation } => self.check(generation),
             Effect::FetchList { generation, list } => self.fetch(generation, list),
             Effect::Restore { generation } => self.prepare_restore(generation),
@@ -200,6 +203,8 @@ impl ServerState {
         self.draft
             .emit(generation, EventKind::StateChanged { from, to, fault });
         self.publish_catalog_of_state(to);
+        #[cfg(feature = "http")]
+        self.watch_credential(to);
     }
 
     fn attempt_failed(&mut self, attempt: u32, fault: Fault, retry_at: Option<Instant>) {
@@ -213,15 +218,6 @@ impl ServerState {
             retry_in,
         };
         self.draft.emit(generation, failed);
-    }
-}
-
-/// The answer to a renewal: tokens of the config cannot be renewed, and the next 401 asks again.
-fn no_renewal() -> Input {
-    let message = "the server requires authorization; check the token or headers of its entry";
-    let fault = Fault::new(FaultClass::Authorization, message);
-    Input::RenewalFailed {
-        failure: RenewalFailure::Transient(fault),
     }
 }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "http")]
+use mcpvisor_core::machine::RenewalFailure;
 use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Fault};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, Generation, ListKind};
+use mcpvisor_core::{CallId, CredentialRevision, Generation, ListKind};
 use rmcp::model::{LoggingLevel, ServerPeerInfo};
 use tokio::sync::oneshot;
 
@@ -80,6 +82,12 @@ pub(crate) enum ServerMessage {
         /// Why it failed; none if the server answered.
         failure: Option<Fault>,
     },
+    /// Another credential is in use.
+    #[cfg(feature = "http")]
+    CredentialChanged,
+    /// A renewal of the credential ended.
+    #[cfg(feature = "http")]
+    RenewalEnded(Result<CredentialRevision, RenewalFailure>),
     /// A deadline of the machine may have passed.
     Tick,
     /// Panic, to test that other servers are not affected.
@@ -144,6 +152,8 @@ pub(crate) struct InboundSummary {
     pub(crate) failed: Vec<FailedCall>,
     /// The server reports that the session is lost, or that it no longer speaks its version.
     pub(crate) session_lost: Option<Fault>,
+    /// The server refused this credential for something other than a call.
+    pub(crate) unauthorized: Option<(CredentialRevision, Fault)>,
     /// Calls that made progress.
     pub(crate) progressed: Vec<CallId>,
     /// Lists that changed.

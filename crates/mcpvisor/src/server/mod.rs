@@ -11,6 +11,8 @@ mod catalog_saving;
 mod catalog_update;
 mod connection_events;
 pub(crate) mod connection_lock;
+#[cfg(feature = "http")]
+mod credential;
 mod effects;
 pub(crate) mod held_tools;
 pub(crate) mod internal_requests;

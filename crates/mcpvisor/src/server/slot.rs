@@ -5,6 +5,8 @@
 //! [`super::approvals`], the catalog cache in [`super::catalog_saving`].
 
 use std::borrow::Cow;
+#[cfg(feature = "http")]
+use std::ffi::OsStr;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -23,6 +25,8 @@ use super::published::Published;
 use super::restart_state::{EraKnowledge, RestartState};
 use crate::api::events::{EventBus, EventKind};
 use crate::api::status::ServerStatus;
+#[cfg(feature = "http")]
+use crate::auth::{Authorization, ServerAuth};
 use crate::catalog::{CatalogMerger, ServerCatalog, visible_catalog};
 use crate::config::ServerConfig;
 use crate::fleet::host::Host;
@@ -30,6 +34,8 @@ use crate::link::StderrRing;
 use crate::link::limits::MessageLimits;
 use crate::log_limit::LogLimit;
 use crate::mutex::lock;
+#[cfg(feature = "http")]
+use crate::secret::{MIN_REDACTED_CHARS, Secrets};
 use crate::state::catalog_cache::CatalogCache;
 use crate::state::era_cache::EraWriteQueue;
 use crate::state::pins::PinStore;
@@ -63,6 +69,9 @@ pub(crate) struct ServerSlot {
     /// The tools that a person approved.
     pub(super) pins: Arc<PinStore>,
     restart_state: Mutex<RestartState>,
+    /// How it is authorized. Replaced by a reload that changes it.
+    #[cfg(feature = "http")]
+    auth: ArcSwap<ServerAuth>,
 }
 
 /// Where the messages to a server go.
@@ -115,6 +124,8 @@ impl ServerSlot {
             era_writes: EraWriteQueue::default(),
             pins: Arc::new(PinStore::new(name, host.state.clone())),
             restart_state: Mutex::new(RestartState::new(durable, &config)),
+            #[cfg(feature = "http")]
+            auth: ArcSwap::from_pointee(ServerAuth::new(&config.transport, &host)),
             config: ArcSwap::new(config),
             host,
             events,
@@ -137,7 +148,30 @@ impl ServerSlot {
         self.message_limits.set(messages);
         self.stderr.set_capacity(messages.stderr_bytes);
         let next = ActiveConfig::new(config, Some(&before));
+        #[cfg(feature = "http")]
+        if next.transport.is_authorized_otherwise(&before.transport) {
+            let auth = ServerAuth::new(&next.transport, &self.host);
+            self.auth.store(Arc::new(auth));
+        }
         self.config.store(Arc::new(next));
+    }
+
+    /// How it is authorized.
+    #[cfg(feature = "http")]
+    pub(crate) fn auth(&self) -> Arc<ServerAuth> {
+        self.auth.load_full()
+    }
+
+    /// Redacts a credential from now on.
+    #[cfg(feature = "http")]
+    pub(crate) fn add_credential_secrets(&self, authorization: &Authorization) {
+        let values = authorization.headers.iter();
+        let values = values.filter_map(|(_, value)| value.to_str().ok());
+        // Servers may repeat a value without its scheme.
+        let values =
+            values.flat_map(|value| [value, value.split(' ').next_back().unwrap_or(value)]);
+        let secrets = Secrets::new(values.map(OsStr::new), MIN_REDACTED_CHARS);
+        self.config.load().add_secrets(secrets);
     }
 
     /// The transport now reaches another server, so its era has to be negotiated or read from the

@@ -14,10 +14,14 @@ use super::{Governed, Lifeline, Runtime, drivers};
 use crate::api::callbacks::Callbacks;
 use crate::api::error::StartError;
 use crate::api::events::{EventBus, Events};
+#[cfg(feature = "auth")]
+use crate::auth::StoreChoice;
 use crate::catalog::CatalogMerger;
 use crate::config::{Config, ServerConfig};
-use crate::fleet::host::Host;
+use crate::fleet::host::{Host, HostResources};
 use crate::fleet::{SupervisorActor, SupervisorArguments};
+#[cfg(feature = "http")]
+use crate::link::http::{NameLookup, Resolver};
 use crate::server::slot::ServerSlot;
 use crate::state::file_ops::{FileHook, FileOps};
 use crate::state::state_dir::StateDir;
@@ -32,7 +36,7 @@ pub struct RuntimeBuilder {
     callbacks: Callbacks,
     state_dir: Option<PathBuf>,
     events: Arc<EventBus>,
-    file_ops: FileOps,
+    resources: HostResources,
 }
 
 impl RuntimeBuilder {
@@ -105,7 +109,25 @@ impl RuntimeBuilder {
     #[doc(hidden)]
     #[must_use]
     pub fn file_hook(mut self, hook: FileHook) -> Self {
-        self.file_ops = FileOps::new(Some(hook));
+        self.resources.ops = FileOps::new(Some(hook));
+        self
+    }
+
+    /// Resolves host names with this function. For tests.
+    #[cfg(feature = "http")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn name_lookup(mut self, lookup: NameLookup) -> Self {
+        self.resources.resolver = Resolver::new(lookup);
+        self
+    }
+
+    /// Where tokens are stored: in the state folder, encrypted if the system has a keyring. Without
+    /// a state folder they stay in memory.
+    #[cfg(feature = "auth")]
+    #[must_use]
+    pub fn auth_store(mut self, store: StoreChoice) -> Self {
+        self.resources.store = store;
         self
     }
 
@@ -129,9 +151,11 @@ impl RuntimeBuilder {
         if self.callbacks.listens() {
             tokio::spawn(self.callbacks.clone().listen(events.subscribe()));
         }
-        let ops = self.file_ops;
-        let state = self.state_dir.map(|it| StateDir::with(it, ops.sibling()));
-        let host = Arc::new(Host::new(&name, &version, self.callbacks, state, ops));
+        let resources = self.resources;
+        let state_dir = self.state_dir;
+        let state = state_dir.map(|it| StateDir::with(it, resources.ops.sibling()));
+        let host = Host::new(&name, &version, self.callbacks, state, resources);
+        let host = Arc::new(host);
         let mut servers = BTreeMap::new();
         for config in self.servers {
             validate(&config)?;

@@ -1,5 +1,6 @@
 //! Why a handshake failed, and what that means for the next connect.
 
+use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, ConnectionEnd, Fault, FaultClass, PermanentFailure};
 use mcpvisor_core::retry::RequestFailure;
 use rmcp::ErrorData;
@@ -31,6 +32,17 @@ pub(crate) enum HandshakeError {
 impl HandshakeError {
     pub(super) fn no_answer() -> Self {
         Self::InvalidReply("no answer".to_owned())
+    }
+
+    /// The credential that the server refused, if that is why.
+    pub(crate) fn refused_credential(&self) -> Option<CredentialRevision> {
+        match self {
+            Self::RequestFailed(FailedRequest {
+                failure: RequestFailure::Unauthorized { credential },
+                ..
+            }) => Some(*credential),
+            _ => None,
+        }
     }
 
     /// The end of the connection. The link must be closed, so that all of stderr has been read.
@@ -75,11 +87,10 @@ impl HandshakeError {
 /// The end of a connection whose link is up but could not deliver a handshake request.
 fn request_failed(slot: &ServerSlot, failed: &FailedRequest) -> ConnectionEnd {
     let fault = |class| faults::with_stderr(class, &failed.message, slot);
+    #[cfg(feature = "http")]
     if matches!(failed.failure, RequestFailure::Unauthorized { .. }) || failed.status == Some(403) {
-        return ConnectionEnd::Permanent(PermanentFailure {
-            fault: fault(FaultClass::Authorization),
-            action: Action::Authorize,
-        });
+        let message = slot.redact(&failed.message).into_owned();
+        return ConnectionEnd::Permanent(slot.auth().authorization_needed(message));
     }
     let retry_after = match failed.failure {
         // The reconnect budget caps it.

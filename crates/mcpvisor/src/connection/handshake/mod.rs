@@ -9,4 +9,4 @@ pub(super) mod error;
 mod peer_info;
 mod replies;
 
-pub(super) use self::driver::run;
+pub(super) use self::driver::{Negotiated, run};

@@ -40,6 +40,9 @@ impl<L: Link> Handshake<'_, L> {
                 Some(Received::Reply(HandshakeReply::NotDiscovered))
             }
             Inbound::Failed { id, failed } => self.on_request_failure(id, failed),
+            // The handshake requests themselves are refused too.
+            #[cfg(feature = "http")]
+            Inbound::Unauthorized { .. } => None,
             Inbound::Request { id, request } => {
                 answer_before_handshake(self.link, id, &request);
                 None

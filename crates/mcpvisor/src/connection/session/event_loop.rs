@@ -147,6 +147,10 @@ impl<'a, L: Link> Session<'a, L> {
                 Some(Command::Internal(request)) => self.start_internal(*request),
                 #[cfg(feature = "http")]
                 Some(Command::UpdateHeaders(endpoint)) => self.link.update_endpoint(&endpoint),
+                #[cfg(feature = "http")]
+                Some(Command::UpdateAuthorization(authorization)) => {
+                    self.link.update_authorization(authorization);
+                }
             }
             match self.task.commands.try_recv() {
                 Ok(command) => next = Some(command),
@@ -178,6 +182,11 @@ impl<'a, L: Link> Session<'a, L> {
                 self.report_session_lost(&message);
                 self.session_lost();
             }
+            #[cfg(feature = "http")]
+            Inbound::Unauthorized {
+                credential,
+                message,
+            } => self.report_unauthorized(credential, &message),
             // The modern era has no requests from the server, so this one is not answered.
             Inbound::Request { .. } if self.modern.is_some() => self.batch.summary.strays += 1,
             Inbound::Request { id, request } => match self.server_requests.handle(id, request) {

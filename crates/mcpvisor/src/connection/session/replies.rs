@@ -1,9 +1,9 @@
 //! Replies to pending requests, and requests that failed without one.
 
-use mcpvisor_core::CallId;
 use mcpvisor_core::SessionEvidence;
 use mcpvisor_core::machine::{Fault, FaultClass, MAX_FAULT_MESSAGE, truncate_text};
 use mcpvisor_core::retry::RequestFailure;
+use mcpvisor_core::{CallId, CredentialRevision};
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 
@@ -116,6 +116,13 @@ impl<L: Link> Session<'_, L> {
         if lost {
             self.session_lost();
         }
+    }
+
+    /// Reports a refused credential, apart from any call.
+    pub(super) fn report_unauthorized(&mut self, credential: CredentialRevision, message: &str) {
+        let message = self.task.slot.redact(message);
+        let fault = Fault::new(FaultClass::Authorization, message);
+        self.batch.summary.unauthorized = Some((credential, fault));
     }
 
     /// Reports the loss of the session, apart from any call.

@@ -21,18 +21,18 @@ use crate::state::file_ops::FileOps;
 pub(crate) struct HttpContext {
     proxies: Matcher,
     no_proxy: NoProxy,
-    resolver: Resolver,
+    pub(crate) resolver: Resolver,
     trusted_roots: TrustedRoots,
     pub(super) keep_alive: Arc<KeepAliveTable>,
 }
 
 impl HttpContext {
     /// Reads the proxies from the environment of this process.
-    pub(crate) fn new(ops: FileOps) -> Self {
+    pub(crate) fn new(ops: FileOps, resolver: Resolver) -> Self {
         Self {
             proxies: Matcher::from_env(),
             no_proxy: NoProxy::from_env(),
-            resolver: Resolver::default(),
+            resolver,
             trusted_roots: TrustedRoots::new(ops),
             keep_alive: Arc::default(),
         }
@@ -42,12 +42,12 @@ impl HttpContext {
     pub(super) fn with_proxies(proxies: Matcher) -> Self {
         Self {
             proxies,
-            ..Self::new(FileOps::default())
+            ..Self::new(FileOps::default(), Resolver::default())
         }
     }
 
     /// Validates an endpoint, and decides how it is reached: proxy, DNS, TLS.
-    pub(super) async fn resolve_target(
+    pub(crate) async fn resolve_target(
         &self,
         endpoint: &HttpEndpoint,
     ) -> Result<Target, OpenFailure> {

@@ -10,6 +10,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::target::Target;
+#[cfg(feature = "auth")]
+use crate::auth::AuthConfig;
 use crate::link::OpenFailure;
 use crate::secret::{
     MIN_REDACTED_CHARS, Secret, Secrets, is_env_var_name, proxy_credentials, url_credentials,
@@ -25,10 +27,12 @@ pub struct HttpEndpoint {
     pub(super) headers: Vec<(String, Secret<String>)>,
     /// The variable that holds a bearer token. Read for every connection and at every reload.
     pub(super) bearer_env: Option<String>,
-    pub(super) root_certificates: Vec<PathBuf>,
+    pub(crate) root_certificates: Vec<PathBuf>,
     pub(super) client_certificate: Option<PathBuf>,
     /// Texts that are secret wherever they occur.
     secrets: Vec<Secret<OsString>>,
+    #[cfg(feature = "auth")]
+    pub(crate) auth: AuthConfig,
 }
 
 impl HttpEndpoint {
@@ -41,7 +45,17 @@ impl HttpEndpoint {
             root_certificates: Vec::new(),
             client_certificate: None,
             secrets: Vec::new(),
+            #[cfg(feature = "auth")]
+            auth: AuthConfig::default(),
         }
+    }
+
+    /// Sets how the server is authorized, where the default does not find out.
+    #[cfg(feature = "auth")]
+    #[must_use]
+    pub fn auth(mut self, auth: AuthConfig) -> Self {
+        self.auth = auth;
+        self
     }
 
     /// Sends a header with every request. The last value of a name wins. The value is a secret.
@@ -111,6 +125,8 @@ impl HttpEndpoint {
             (self.url != other.url, "url"),
             (headers, "headers"),
             (certificates, "certificates"),
+            #[cfg(feature = "auth")]
+            (self.auth != other.auth, "auth"),
         ];
         differs
             .into_iter()
@@ -140,6 +156,14 @@ impl HttpEndpoint {
     pub(crate) fn token(&self) -> Option<Secret<OsString>> {
         let variable = self.bearer_env.as_ref()?;
         std::env::var_os(variable).map(Secret::new)
+    }
+
+    /// Whether the config itself provides the credential, so that none is looked for.
+    #[cfg(feature = "auth")]
+    pub(crate) fn has_static_credential(&self) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        let in_headers = names.any(|name| name.eq_ignore_ascii_case("authorization"));
+        in_headers || self.bearer_env.is_some() || !url_credentials(self.url.expose()).is_empty()
     }
 
     /// What identifies the server: its address.

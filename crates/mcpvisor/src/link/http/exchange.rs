@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::Stream;
-use http::header::{LOCATION, RETRY_AFTER};
+use http::header::{LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::response::Parts;
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode};
@@ -37,6 +37,7 @@ use super::net::redial::Redial;
 use super::redirect::{RedirectRefusal, resolve_redirect};
 use super::refusal::parse_retry_after;
 use super::target::Target;
+use crate::auth::Challenge;
 use crate::link::cpu_quota::CpuMeter;
 
 /// Redirects that are followed.
@@ -344,6 +345,8 @@ impl Exchange {
                 status,
                 retry_after: head.headers.get(RETRY_AFTER).and_then(parse_retry_after),
                 redirect,
+                credential: self.outgoing.headers.credential,
+                challenge: challenge_in(&head),
                 body: Vec::new(),
             }),
             Err(problem) => return Some(self.end(ExchangeOutcome::Unreadable(problem))),
@@ -369,6 +372,17 @@ impl Exchange {
             _ => self.max_bytes,
         }
     }
+}
+
+/// What authorization a refusal demands.
+fn challenge_in(head: &Parts) -> Option<Box<Challenge>> {
+    let demands = matches!(
+        head.status,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+    );
+    let values = head.headers.get_all(WWW_AUTHENTICATE).iter();
+    let values = values.filter_map(|value| value.to_str().ok());
+    demands.then(|| Box::new(Challenge::parse(values)))
 }
 
 impl Stream for Exchange {

@@ -1,8 +1,11 @@
 //! Header names of the protocol, and the headers of a single request.
 
+use std::ops::{Deref, DerefMut};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use mcpvisor_core::CredentialRevision;
 use rmcp::model::{ClientRequest, GetExtensions as _, ProtocolVersion};
 
 use crate::link::RequestHeaders;
@@ -18,6 +21,27 @@ const BASE64_MARKERS: (&str, &str) = ("=?base64?", "?=");
 
 /// Bytes of a session id.
 const MAX_SESSION_ID: usize = 4 * 1024;
+
+/// The headers that all requests of a link carry, and the credential among them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LinkHeaders {
+    pub(super) map: HeaderMap,
+    pub(super) credential: CredentialRevision,
+}
+
+impl Deref for LinkHeaders {
+    type Target = HeaderMap;
+
+    fn deref(&self) -> &HeaderMap {
+        &self.map
+    }
+}
+
+impl DerefMut for LinkHeaders {
+    fn deref_mut(&mut self) -> &mut HeaderMap {
+        &mut self.map
+    }
+}
 
 /// A session id is visible ASCII of limited length.
 pub(super) fn is_valid_session_id(id: &HeaderValue) -> bool {

@@ -40,6 +40,7 @@ use super::headers;
 use super::net::pool::ConnectionPool;
 use super::net::redial::RedialPolicy;
 use super::target::Target;
+use crate::auth::{Authorization, ServerAuth};
 use crate::link::codec::{encode, encode_request};
 use crate::link::cpu_quota::CpuQuota;
 use crate::link::limits::MessageLimits;
@@ -64,6 +65,10 @@ pub(crate) struct HttpLink {
     down: Option<Down>,
     /// The DELETE of the session while the link closes.
     deleting: Option<Exchange>,
+    /// The credential of new requests.
+    authorization: Authorization,
+    /// Learns what the server demands.
+    auth: ServerAuth,
 }
 
 /// The end of a link.
@@ -81,13 +86,15 @@ impl HttpLink {
         endpoint: &HttpEndpoint,
         context: &HttpContext,
         limits: MessageLimits,
+        auth: ServerAuth,
+        authorization: Authorization,
     ) -> Result<Self, OpenFailure> {
         let target = context.resolve_target(endpoint).await?;
         let headers = target.with_proxy_authorization(target.headers.clone());
         let pool = ConnectionPool::new(&target, &context.keep_alive);
         let quota = CpuQuota::default();
         Ok(Self {
-            session: HttpSession::new(headers),
+            session: HttpSession::new(headers, &authorization),
             hold: RequestHold::default(),
             messages: MessageQueue::default(),
             stream: ServerStream::default(),
@@ -96,6 +103,8 @@ impl HttpLink {
             ready: VecDeque::new(),
             down: None,
             deleting: None,
+            authorization,
+            auth,
         })
     }
 
@@ -221,6 +230,13 @@ impl Link for HttpLink {
         }
     }
 
+    fn update_authorization(&mut self, authorization: Authorization) {
+        self.session.authorize(&self.authorization, &authorization);
+        self.authorization = authorization;
+        self.hold.update_headers(&self.session.headers);
+        self.messages.update_headers(&self.session.headers);
+    }
+
     fn update_endpoint(&mut self, endpoint: &HttpEndpoint) {
         let Ok(fresh) = Target::new(endpoint, |name| std::env::var_os(name)) else {
             // The caller has validated the endpoint; the next connection reports what is wrong.
@@ -228,7 +244,7 @@ impl Link for HttpLink {
         };
         let target = &self.exchanges.target;
         let fresh = target.with_proxy_authorization(fresh.headers);
-        self.session.replace_headers(fresh);
+        self.session.replace_headers(fresh, &self.authorization);
         self.hold.update_headers(&self.session.headers);
         self.messages.update_headers(&self.session.headers);
     }

@@ -12,11 +12,11 @@ mod exchange;
 mod fuzz;
 mod headers;
 mod link;
-mod net;
+pub(crate) mod net;
 mod no_proxy;
 mod redirect;
 mod refusal;
-mod target;
+pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -26,3 +26,6 @@ pub use self::endpoint::HttpEndpoint;
 #[cfg(feature = "config-files")]
 pub(crate) use self::endpoint::parts::EndpointParts;
 pub(crate) use self::link::HttpLink;
+#[doc(hidden)]
+pub use self::net::dns::NameLookup;
+pub(crate) use self::net::dns::Resolver;

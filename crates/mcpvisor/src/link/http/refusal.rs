@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
+use mcpvisor_core::CallId;
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::session_evidence::{MAX_SEARCHED_TEXT, SessionEvidence, mentions_lost_session};
-use mcpvisor_core::{CallId, CredentialRevision};
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::event::HttpRefusal;
@@ -85,14 +85,15 @@ pub(super) fn to_inbound(
         );
     }
     match status {
-        StatusCode::UNAUTHORIZED => {
-            let action = "the server requires authorization; check the token or headers";
-            failed(
-                RequestFailure::Unauthorized {
-                    credential: CredentialRevision::NONE,
-                },
-                format!("{summary}: {action} of its entry"),
-            )
+        StatusCode::UNAUTHORIZED => failed(
+            RequestFailure::Unauthorized {
+                credential: refusal.credential,
+            },
+            summary,
+        ),
+        StatusCode::FORBIDDEN if needs_step_up(refusal) => {
+            let scopes = missing_scopes(refusal);
+            failed(RequestFailure::ScopeNeeded, format!("{summary}: {scopes}"))
         }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             let retry_after = refusal.retry_after;
@@ -113,6 +114,27 @@ pub(super) fn to_inbound(
             None => failed(RequestFailure::Denied, summary),
         },
     }
+}
+
+fn needs_step_up(refusal: &HttpRefusal) -> bool {
+    let challenge = refusal.challenge.as_ref();
+    challenge.is_some_and(|challenge| challenge.needs_step_up())
+}
+
+/// The scopes that a request lacked.
+fn missing_scopes(refusal: &HttpRefusal) -> String {
+    let challenge = refusal.challenge.as_ref();
+    let scopes = challenge.and_then(|challenge| challenge.scopes.as_deref());
+    match scopes {
+        Some(scopes) if !scopes.is_empty() => format!("needs the scopes {}", scopes.join(" ")),
+        _ => "needs more scopes".to_owned(),
+    }
+}
+
+/// The message for a refused credential.
+pub(super) fn unauthorized_message(refusal: &HttpRefusal) -> String {
+    let error = decode_error_body(&refusal.body, true);
+    summarize(refusal, error.as_ref())
 }
 
 /// The message for a lost session.
@@ -154,6 +176,8 @@ pub(super) fn parse_retry_after(value: &HeaderValue) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use mcpvisor_core::CredentialRevision;
+
     use super::*;
 
     fn unauthorized() -> RequestFailure {
@@ -166,6 +190,8 @@ mod tests {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
             redirect: None,
+            credential: CredentialRevision::NONE,
+            challenge: None,
             body: body.as_bytes().to_vec(),
         }
     }

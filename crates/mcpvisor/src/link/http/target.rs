@@ -27,18 +27,18 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Where requests go. Every link builds its own.
 #[derive(Clone)]
-pub(super) struct Target {
-    pub(super) scheme: Scheme,
+pub(crate) struct Target {
+    pub(crate) scheme: Scheme,
     /// The host and port, without user info.
-    pub(super) authority: Authority,
-    pub(super) path: PathAndQuery,
+    pub(crate) authority: Authority,
+    pub(crate) path: PathAndQuery,
     /// Sent with every request. The session adds its own to a copy.
-    pub(super) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// `None`: the origin is reached directly.
-    pub(super) proxy: Option<Intercept>,
+    pub(crate) proxy: Option<Intercept>,
     /// For `https`.
-    pub(super) tls: Option<Arc<ClientConfig>>,
-    pub(super) resolver: Resolver,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) resolver: Resolver,
 }
 
 impl Target {
@@ -134,7 +134,7 @@ impl Target {
     }
 
     /// Adds the credentials of a forward proxy, if there is one.
-    pub(super) fn with_proxy_authorization(&self, mut headers: HeaderMap) -> HeaderMap {
+    pub(crate) fn with_proxy_authorization(&self, mut headers: HeaderMap) -> HeaderMap {
         let proxy = self.proxy.as_ref().filter(|_| self.uses_forward_proxy());
         if let Some(authorization) = proxy.and_then(Intercept::basic_auth) {
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
@@ -163,7 +163,7 @@ impl Target {
     }
 
     /// The target in the request line: the path, or the whole address for a forward proxy.
-    pub(super) fn request_uri(&self, path: &PathAndQuery) -> Uri {
+    pub(crate) fn request_uri(&self, path: &PathAndQuery) -> Uri {
         let mut parts = http::uri::Parts::default();
         if self.uses_forward_proxy() {
             parts.scheme = Some(self.scheme.clone());

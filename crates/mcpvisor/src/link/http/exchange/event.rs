@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
+use mcpvisor_core::CredentialRevision;
 
 use super::body::BodyMessage;
 use super::sse::EventCursor;
+use crate::auth::Challenge;
 use crate::link::http::net::conn::Conn;
 use crate::link::http::net::connect_error::ConnectError;
 use crate::link::http::redirect::RedirectRefusal;
@@ -63,6 +65,10 @@ pub(crate) struct HttpRefusal {
     pub(crate) retry_after: Option<Duration>,
     /// Why it was not followed, if it is a redirect.
     pub(crate) redirect: Option<RedirectRefusal>,
+    /// The credential that the request carried.
+    pub(crate) credential: CredentialRevision,
+    /// What authorization the server demands (401, 403).
+    pub(crate) challenge: Option<Box<Challenge>>,
     pub(crate) body: Vec<u8>,
 }
 

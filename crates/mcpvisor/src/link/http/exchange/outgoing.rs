@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{Method, Request};
 use http_body_util::Full;
@@ -12,6 +12,7 @@ use mcpvisor_core::CallId;
 use tokio::time::Instant;
 
 use super::sse::EventCursor;
+use crate::link::http::headers::LinkHeaders;
 use crate::link::http::net::redial::RedialPolicy;
 use crate::link::http::target::Target;
 
@@ -55,7 +56,7 @@ impl Purpose {
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     /// The headers of the session, shared by all its requests.
-    pub(crate) headers: Arc<HeaderMap>,
+    pub(crate) headers: Arc<LinkHeaders>,
     /// The headers of this request alone.
     pub(crate) extra_headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Bytes,
@@ -71,7 +72,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn new(method: Method, headers: &Arc<HeaderMap>, body: Vec<u8>) -> Self {
+    pub(crate) fn new(method: Method, headers: &Arc<LinkHeaders>, body: Vec<u8>) -> Self {
         Self {
             method,
             headers: Arc::clone(headers),
@@ -89,7 +90,7 @@ impl Outgoing {
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = target.request_uri(path);
-        let mut headers = HeaderMap::clone(&self.headers);
+        let mut headers = self.headers.map.clone();
         headers.reserve(self.extra_headers.len());
         for (name, value) in &self.extra_headers {
             headers.insert(name.clone(), value.clone());

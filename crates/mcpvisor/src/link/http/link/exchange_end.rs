@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::HttpLink;
 use super::server_stream::{MAX_DELAY, is_temporary};
+use crate::auth::Challenge;
 use crate::link::http::exchange::event::{Ended, ExchangeOutcome, HttpRefusal, ResumePoint};
 use crate::link::http::exchange::outgoing::Purpose;
 use crate::link::http::exchange::sse::EventCursor;
@@ -36,6 +37,11 @@ impl HttpLink {
             conn,
             resume,
         } = ended;
+        let unauthorized = match &outcome {
+            ExchangeOutcome::Refused(refusal) => self.note_refusal(purpose, refusal),
+            _ => None,
+        };
+        self.ready.extend(unauthorized);
         if let Some(conn) = conn {
             self.exchanges.release(conn, self.down.is_none());
         }
@@ -68,6 +74,19 @@ impl HttpLink {
             self.ready.extend(loss);
         }
         inbound
+    }
+
+    /// Learns from a refusal what the server demands. A refused credential is reported here unless
+    /// a request carries the report.
+    fn note_refusal(&mut self, purpose: Purpose, refusal: &HttpRefusal) -> Option<Inbound> {
+        let challenge = refusal.challenge.as_ref()?;
+        self.auth.note_challenge(Challenge::clone(challenge));
+        let is_reported = matches!(purpose, Purpose::Request(_) | Purpose::DeleteSession);
+        let unauthorized = refusal.status == StatusCode::UNAUTHORIZED;
+        (unauthorized && !is_reported).then(|| Inbound::Unauthorized {
+            credential: refusal.credential,
+            message: refusal::unauthorized_message(refusal),
+        })
     }
 
     /// The exchange of a request ended. Unless it was answered, that is its outcome.

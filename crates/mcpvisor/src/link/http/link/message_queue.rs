@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use http::HeaderMap;
-
 use crate::link::http::exchange::outgoing::Outgoing;
+use crate::link::http::headers::LinkHeaders;
 
 /// Messages in flight at once.
 const MAX_IN_FLIGHT: usize = 8;
@@ -43,7 +42,7 @@ impl MessageQueue {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    pub(super) fn update_headers(&mut self, headers: &Arc<HeaderMap>) {
+    pub(super) fn update_headers(&mut self, headers: &Arc<LinkHeaders>) {
         for message in &mut self.queued {
             message.headers = Arc::clone(headers);
         }

@@ -88,6 +88,7 @@ impl HttpLink {
                 if purpose == Purpose::ServerStream {
                     self.stream.has_message = true;
                 }
+                self.authorization.mark_accepted();
                 let decoded = self.reader.read(purpose, message, pending)?;
                 self.admit(purpose, decoded)
             }

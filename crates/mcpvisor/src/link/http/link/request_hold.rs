@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::HeaderMap;
 use mcpvisor_core::CallId;
 use mcpvisor_core::retry::RequestFailure;
 use tokio::time::Sleep;
 
 use crate::link::http::exchange::outgoing::Outgoing;
+use crate::link::http::headers::LinkHeaders;
 use crate::link::{FailedRequest, Inbound};
 
 /// How long requests wait while it is unclear whether the session still exists.
@@ -132,7 +132,7 @@ impl RequestHold {
         })
     }
 
-    pub(super) fn update_headers(&mut self, headers: &Arc<HeaderMap>) {
+    pub(super) fn update_headers(&mut self, headers: &Arc<LinkHeaders>) {
         for request in &mut self.requests {
             request.outgoing.headers = Arc::clone(headers);
         }

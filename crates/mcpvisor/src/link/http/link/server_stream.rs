@@ -82,7 +82,8 @@ impl ServerStream {
     /// open may allow only one, and not have noticed yet that it broke.
     pub(super) fn may_open_later(&self, status: StatusCode) -> bool {
         let had_it = self.was_open && status != StatusCode::METHOD_NOT_ALLOWED;
-        had_it || is_temporary(status)
+        // After a 401 the credential is renewed.
+        had_it || is_temporary(status) || status == StatusCode::UNAUTHORIZED
     }
 
     /// The server opened the stream. Returns whether messages may have been missed since the last

@@ -6,15 +6,17 @@ use http::header::{HeaderMap, HeaderValue};
 use mcpvisor_core::Era;
 use rmcp::model::ProtocolVersion;
 
+use crate::auth::Authorization;
 use crate::link::Inbound;
 use crate::link::http::exchange::event::HttpRefusal;
+use crate::link::http::headers::LinkHeaders;
 use crate::link::http::{headers, refusal};
 
 /// The session, from the handshake to its loss.
 #[derive(Debug)]
 pub(super) struct HttpSession {
     /// Sent with every request.
-    pub(super) headers: Arc<HeaderMap>,
+    pub(super) headers: Arc<LinkHeaders>,
     state: State,
     /// Set by the handshake. A server of the legacy era may open a session; in the modern era there
     /// are none.
@@ -31,7 +33,10 @@ enum State {
 }
 
 impl HttpSession {
-    pub(super) fn new(headers: HeaderMap) -> Self {
+    pub(super) fn new(map: HeaderMap, authorization: &Authorization) -> Self {
+        let mut headers = LinkHeaders::default();
+        headers.map = map;
+        apply(&mut headers, authorization);
         Self {
             headers: Arc::new(headers),
             state: State::None,
@@ -41,13 +46,25 @@ impl HttpSession {
     }
 
     /// Replaces the headers of the endpoint; those of the session stay.
-    pub(super) fn replace_headers(&mut self, mut fresh: HeaderMap) {
+    pub(super) fn replace_headers(&mut self, mut fresh: HeaderMap, authorization: &Authorization) {
         for name in [headers::SESSION_ID, headers::PROTOCOL_VERSION] {
             if let Some(value) = self.headers.get(&name) {
                 fresh.insert(name, value.clone());
             }
         }
-        self.headers = Arc::new(fresh);
+        let mut headers = LinkHeaders::default();
+        headers.map = fresh;
+        apply(&mut headers, authorization);
+        self.headers = Arc::new(headers);
+    }
+
+    /// Replaces the credential.
+    pub(super) fn authorize(&mut self, before: &Authorization, after: &Authorization) {
+        let headers = Arc::make_mut(&mut self.headers);
+        for (name, _) in &before.headers {
+            headers.remove(name);
+        }
+        apply(headers, after);
     }
 
     pub(super) fn is_modern(&self) -> bool {
@@ -60,7 +77,7 @@ impl HttpSession {
 
     /// Sets the negotiated version. A server of both eras may have opened a session that the modern
     /// era does not use: returns the headers for deleting it.
-    pub(super) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<HeaderMap>> {
+    pub(super) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<LinkHeaders>> {
         let mut unused = None;
         if version.has_initialize() {
             self.era = Some(Era::Legacy);
@@ -136,6 +153,13 @@ impl HttpSession {
     }
 }
 
+fn apply(headers: &mut LinkHeaders, authorization: &Authorization) {
+    headers.credential = authorization.revision;
+    for (name, value) in &authorization.headers {
+        headers.insert(name.clone(), value.clone());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use mcpvisor_core::CallId;
@@ -148,14 +172,14 @@ mod tests {
     }
 
     fn active() -> HttpSession {
-        let mut session = HttpSession::new(HeaderMap::new());
+        let mut session = HttpSession::new(HeaderMap::new(), &Authorization::default());
         session.start(id("s1"));
         session
     }
 
     #[test]
     fn a_session_starts_with_a_valid_id() {
-        let mut session = HttpSession::new(HeaderMap::new());
+        let mut session = HttpSession::new(HeaderMap::new(), &Authorization::default());
         session.start(None);
         session.start(id("not visible"));
         assert!(!session.has_id());
@@ -183,7 +207,7 @@ mod tests {
                 .is_none()
         );
         let fresh = HeaderMap::from_iter([(http::header::USER_AGENT, id("new").unwrap())]);
-        session.replace_headers(fresh);
+        session.replace_headers(fresh, &Authorization::default());
         let headers = &session.headers;
         assert_eq!(headers[headers::SESSION_ID], "s1");
         assert_eq!(headers[headers::PROTOCOL_VERSION], "2025-06-18");
@@ -219,7 +243,8 @@ mod tests {
         };
         let flagged = active().flag_possible_loss(reply());
         assert!(matches!(flagged, Inbound::PossibleSessionLoss { .. }));
-        let unflagged = HttpSession::new(HeaderMap::new()).flag_possible_loss(reply());
+        let unflagged = HttpSession::new(HeaderMap::new(), &Authorization::default())
+            .flag_possible_loss(reply());
         assert!(matches!(unflagged, Inbound::Response { .. }));
     }
 }

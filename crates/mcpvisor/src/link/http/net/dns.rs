@@ -5,6 +5,7 @@
 //! runtime.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -27,25 +28,51 @@ type Addresses = Result<Vec<SocketAddr>, String>;
 type Lookup = Shared<oneshot::Receiver<Addresses>>;
 
 /// The resolver of one runtime.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Resolver {
     running: Arc<Mutex<HashMap<String, Lookup>>>,
     /// The blocking lookup.
-    resolve: fn(&str) -> Addresses,
+    resolve: NameLookup,
+    /// The only addresses, if they were resolved before.
+    pinned: Option<Arc<[SocketAddr]>>,
 }
+
+/// Looks up a name, and blocks meanwhile. For tests: it may return other addresses each time.
+#[doc(hidden)]
+pub type NameLookup = Arc<dyn Fn(&str) -> Result<Vec<SocketAddr>, String> + Send + Sync>;
 
 impl Default for Resolver {
     fn default() -> Self {
-        Self::new(resolve_by_system)
+        Self::new(Arc::new(resolve_by_system))
     }
 }
 
 impl Resolver {
-    fn new(resolve: fn(&str) -> Addresses) -> Self {
+    pub(crate) fn new(resolve: NameLookup) -> Self {
         Self {
             running: Arc::default(),
             resolve,
+            pinned: None,
         }
+    }
+
+    /// A resolver that returns these addresses for every name, so that the addresses that were
+    /// checked are the ones that are dialled.
+    #[cfg(feature = "auth")]
+    pub(crate) fn pinned(&self, addresses: Vec<SocketAddr>) -> Self {
+        Self {
+            pinned: Some(addresses.into()),
+            ..self.clone()
+        }
+    }
+
+    /// The addresses of a name.
+    pub(crate) async fn addresses(&self, name: &str) -> Addresses {
+        if let Some(pinned) = &self.pinned {
+            return Ok(pinned.to_vec());
+        }
+        let addresses = self.look_up(name)?.await;
+        addresses.map_err(|_| "the name lookup failed".to_owned())?
     }
 
     /// Joins the running lookup of this name, or starts one.
@@ -75,6 +102,12 @@ impl Resolver {
     }
 }
 
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").finish_non_exhaustive()
+    }
+}
+
 fn resolve_by_system(name: &str) -> Addresses {
     match (name, 0).to_socket_addrs() {
         Ok(addresses) => Ok(addresses.collect()),
@@ -92,10 +125,9 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let lookup = self.look_up(name.as_str());
+        let this = self.clone();
         Box::pin(async move {
-            let addresses = lookup?.await;
-            let addresses = addresses.map_err(|_| "the name lookup failed".to_owned())?;
+            let addresses = this.addresses(name.as_str()).await;
             addresses.map(Vec::into_iter)
         })
     }
@@ -129,7 +161,7 @@ mod tests {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let resolver = Resolver::new(hang);
+            let resolver = Resolver::new(Arc::new(hang));
             for _ in 0..100 {
                 assert_eq!(look_up(&resolver, "hangs").await, None);
             }

@@ -1,0 +1,96 @@
+//! The headers of a helper program, cached for a configured time.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use mcpvisor_core::CredentialRevision;
+use mcpvisor_core::machine::RenewalFailure;
+use tokio::time::Instant;
+
+use super::authorization::Authorization;
+use super::config::DEFAULT_HELPER_TTL;
+use super::headers_helper;
+use super::server_auth::{fix_config, transient};
+use crate::mutex::lock;
+
+/// The headers of a helper program.
+#[derive(Debug)]
+pub(crate) struct HelperCredential {
+    command: Vec<String>,
+    ttl: Duration,
+    /// One run at a time.
+    running: tokio::sync::Mutex<()>,
+    state: Mutex<HelperState>,
+}
+
+#[derive(Debug, Default)]
+struct HelperState {
+    authorization: Authorization,
+    read_at: Option<Instant>,
+}
+
+impl HelperCredential {
+    pub(super) fn new(command: Vec<String>, ttl: Option<Duration>) -> Self {
+        Self {
+            command,
+            ttl: ttl.unwrap_or(DEFAULT_HELPER_TTL),
+            running: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, HelperState> {
+        lock(&self.state)
+    }
+
+    pub(super) fn current(&self) -> Authorization {
+        self.state().authorization.clone()
+    }
+
+    /// When the cached headers expire.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.state().read_at.and_then(|at| at.checked_add(self.ttl))
+    }
+
+    pub(super) async fn fresh(&self) -> Result<Authorization, RenewalFailure> {
+        let current = self.current();
+        match self.due() {
+            Some(due) if Instant::now() < due => Ok(current),
+            _ => self.run(current.revision).await,
+        }
+    }
+
+    /// Other headers than the refused ones.
+    pub(super) async fn renew(
+        &self,
+        refused: CredentialRevision,
+    ) -> Result<Authorization, RenewalFailure> {
+        let renewed = self.run(refused).await?;
+        if renewed.revision == refused && refused != CredentialRevision::NONE {
+            let problem = "the server refuses what the headers helper prints";
+            return Err(fix_config(problem));
+        }
+        Ok(renewed)
+    }
+
+    /// Runs the program, unless another caller just did. The same headers keep their revision.
+    async fn run(&self, known: CredentialRevision) -> Result<Authorization, RenewalFailure> {
+        let _running = self.running.lock().await;
+        let current = self.current();
+        if current.revision != known {
+            return Ok(current);
+        }
+        let headers = headers_helper::run(&self.command).await;
+        let headers = headers.map_err(transient)?;
+        let mut state = self.state();
+        state.read_at = Some(Instant::now());
+        if headers != current.headers {
+            state.authorization = Authorization {
+                revision: CredentialRevision(current.revision.0 + 1),
+                headers,
+                token: None,
+            };
+        }
+        Ok(state.authorization.clone())
+    }
+}

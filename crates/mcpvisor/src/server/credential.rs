@@ -1,0 +1,107 @@
+//! The credential of a server, as its actor sees it: renewals, and waiting for another one.
+
+use mcpvisor_core::machine::{Fault, FaultClass, RenewalFailure};
+use mcpvisor_core::{CredentialRevision, Input, StateName};
+use tokio::task::JoinHandle;
+
+use super::actor::ServerState;
+use super::message::ServerMessage;
+use crate::auth::ServerAuth;
+use crate::connection::Command;
+
+/// A task that reports other credentials. Dropping it ends the task.
+pub(crate) struct CredentialWatch(JoinHandle<()>);
+
+impl Drop for CredentialWatch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ServerState {
+    /// Renews the credential in a task. Always followed by [`ServerMessage::RenewalEnded`].
+    pub(super) fn renew_credential(&mut self, refused: CredentialRevision) {
+        let (auth, actor) = (self.slot.auth(), self.myself.clone());
+        tokio::spawn(async move {
+            let renewed = auth.renew(refused).await;
+            let renewed = renewed.map(|authorization| authorization.revision);
+            let _ = actor.send_message(ServerMessage::RenewalEnded(renewed));
+        });
+    }
+
+    pub(super) fn renewal_ended(&mut self, result: Result<CredentialRevision, RenewalFailure>) {
+        match result {
+            Ok(credential) => {
+                // The calls that follow must carry it, and commands are processed in order.
+                self.update_authorization();
+                self.step(Input::CredentialRenewed { credential });
+            }
+            Err(failure) => {
+                let fault = match &failure {
+                    RenewalFailure::Permanent(failure) => &failure.fault,
+                    RenewalFailure::Transient(fault) => fault,
+                };
+                tracing::info!(server = %self.slot.name(), %fault, "the credential was not renewed");
+                self.step(Input::RenewalFailed { failure });
+            }
+        }
+    }
+
+    /// Another credential is in use.
+    pub(super) fn credential_changed(&mut self) {
+        self.update_authorization();
+        let credential = self.slot.auth().current().revision;
+        self.step(Input::CredentialChanged { credential });
+    }
+
+    fn update_authorization(&mut self) {
+        let authorization = self.slot.auth().current();
+        self.slot.add_credential_secrets(&authorization);
+        if let Some(connection) = &self.connection {
+            // A connection that takes no more commands is replaced by one that reads it itself.
+            let _ = connection.send(Command::UpdateAuthorization(authorization));
+        }
+    }
+
+    /// Waits for another credential: a refreshed one while the server is connected, or a login
+    /// while it needs one.
+    pub(super) fn watch_credential(&mut self, state: StateName) {
+        let auth = self.slot.auth();
+        self.credential_watch = None;
+        if matches!(*auth, ServerAuth::Static) {
+            return;
+        }
+        let actor = self.myself.clone();
+        let report = move || actor.send_message(ServerMessage::CredentialChanged).is_ok();
+        let needs_login = self.machine.last_fault().is_some_and(is_authorization);
+        let task = match state {
+            StateName::Connected => tokio::spawn(async move {
+                // The first report is of the credential that the connection was opened with.
+                let mut seen = CredentialRevision::NONE;
+                loop {
+                    auth.next_change(seen).await;
+                    seen = auth.current().revision;
+                    if !report() {
+                        return;
+                    }
+                }
+            }),
+            StateName::PermanentlyFailed if needs_login => tokio::spawn(async move {
+                auth.wait_for_login().await;
+                report();
+            }),
+            StateName::PermanentlyFailed
+            | StateName::Connecting
+            | StateName::Reconnecting
+            | StateName::Disabling
+            | StateName::Disabled
+            | StateName::Disconnected
+            | StateName::Sleeping => return,
+        };
+        self.credential_watch = Some(CredentialWatch(task));
+    }
+}
+
+fn is_authorization(fault: &Fault) -> bool {
+    fault.class == FaultClass::Authorization
+}
