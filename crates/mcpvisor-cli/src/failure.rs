@@ -209,7 +209,7 @@ pub(crate) fn join_sentences(parts: impl IntoIterator<Item = Option<String>>) ->
 
 pub(crate) fn needs_authorization(status: &ServerStatus) -> bool {
     let class = status.last_error.as_ref().map(|fault| fault.class);
-    class == Some(FaultClass::Unauthorized)
+    class == Some(FaultClass::Authorization)
 }
 
 impl From<CallError> for Failure {
@@ -227,7 +227,7 @@ impl From<CallError> for Failure {
                 (exit_of(&error), error.code(), message)
             }
             CallError::Refused {
-                class: FaultClass::Unauthorized,
+                class: FaultClass::Authorization,
                 ..
             } => {
                 let message = join_sentences([Some(error.to_string()), action()]);

@@ -183,6 +183,21 @@ impl fmt::Display for Generation {
     }
 }
 
+/// The number of a token that this process used for a server; a larger one is newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct CredentialRevision(pub u64);
+
+impl CredentialRevision {
+    /// The request carried no renewable credential.
+    pub const NONE: Self = Self(0);
+}
+
+impl fmt::Display for CredentialRevision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// One agent that shares the fleet. The queue of calls is fair between clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ClientId(pub u32);

@@ -26,7 +26,8 @@ pub use glob::{Filter, FilterRejection, Glob};
 pub use governor::{ConnectKind, Governor, GovernorSettings};
 pub use health::Health;
 pub use ids::{
-    CallId, CallMap, ClientId, Generation, InvalidServerName, ServerInstance, ServerName,
+    CallId, CallMap, ClientId, CredentialRevision, Generation, InvalidServerName, ServerInstance,
+    ServerName,
 };
 pub use keep_alive::KeepAlive;
 pub use listing::{FetchOutcome, ListKind, ListSchedule};

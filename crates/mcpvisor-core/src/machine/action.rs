@@ -34,6 +34,11 @@ pub enum Action {
     NameTokenVariable,
     /// Configure valid credentials.
     Authorize,
+    /// Log in. The server connects by itself after that.
+    Login {
+        /// The scopes that the login has to request.
+        scopes: Vec<String>,
+    },
     /// Remove `protocol` from the server's entry, or set a version that both sides support.
     ChangeProtocol,
     /// Update the server to a supported protocol version.
@@ -82,6 +87,10 @@ impl Action {
                 "store the token in a variable, and set \"bearerTokenEnvVar\" to its name"
             }
             Self::Authorize => "set a valid token in \"headers\" or \"bearerTokenEnvVar\"",
+            Self::Login { scopes } if scopes.is_empty() => "log in to it",
+            Self::Login { scopes } => {
+                return format!("log in to it (scopes {})", scopes.join(" "));
+            }
             Self::ChangeProtocol => {
                 "remove \"protocol\" from its entry, or set a version that both sides support"
             }
@@ -111,7 +120,8 @@ impl Action {
             | Self::Authorize
             | Self::ChangeProtocol
             | Self::UpdateServer => true,
-            Self::FixEntry(_)
+            Self::Login { .. }
+            | Self::FixEntry(_)
             | Self::FixServer
             | Self::Enable
             | Self::AddServer
@@ -152,6 +162,13 @@ mod tests {
             "set TOKEN in the environment, then reconnect it"
         );
         assert_eq!(Action::Enable.to_string(), "enable it first");
+        let scopes = vec!["read".to_owned(), "write".to_owned()];
+        assert_eq!(
+            Action::Login { scopes }.to_string(),
+            "log in to it (scopes read write)"
+        );
+        let scopes = Vec::new();
+        assert_eq!(Action::Login { scopes }.to_string(), "log in to it");
         let place = Some("mcp.json:1:2".to_owned());
         assert_eq!(
             Action::FixEntry(place).to_string(),

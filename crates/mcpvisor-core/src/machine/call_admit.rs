@@ -23,7 +23,7 @@ impl Machine {
             State::Disconnected(_)
             | State::Disabling(_)
             | State::Disabled
-            | State::PermanentlyFailed(_) => {
+            | State::PermanentlyFailed { .. } => {
                 if let Some(reason) = self.rejection() {
                     self.resolve(new.call, Outcome::NotSent(reason));
                 }
@@ -72,7 +72,7 @@ impl Machine {
                 Some(NotSent::Stopping)
             }
             State::Disabling(_) | State::Disabled => Some(NotSent::Disabled),
-            State::PermanentlyFailed(failure) => Some(NotSent::Failed(failure.clone())),
+            State::PermanentlyFailed { failure, .. } => Some(NotSent::Failed(failure.clone())),
             State::Disconnected(_) => Some(NotSent::Parked(self.last_fault.clone())),
         }
     }
@@ -122,7 +122,7 @@ impl Machine {
             | State::Disabling(_)
             | State::Sleeping(_)
             | State::Disabled
-            | State::PermanentlyFailed(_) => None,
+            | State::PermanentlyFailed { .. } => None,
         }
     }
 
@@ -195,7 +195,7 @@ impl Machine {
                     self.finish_teardown_drain(now);
                 }
             }
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed { .. } => {}
         }
     }
 
@@ -208,7 +208,9 @@ impl Machine {
                 self.admission.remove(call.client, id);
                 self.emit(Effect::DropCall { call: id });
             }
-            CallPlace::AwaitingTools { .. } | CallPlace::Paused { .. } => {
+            CallPlace::AwaitingTools { .. }
+            | CallPlace::AwaitingCredential { .. }
+            | CallPlace::Paused { .. } => {
                 self.emit(Effect::DropCall { call: id });
             }
             CallPlace::InFlight { generation, .. } => {
@@ -307,6 +309,7 @@ impl Machine {
             }
             CallPlace::Queued { .. }
             | CallPlace::AwaitingTools { .. }
+            | CallPlace::AwaitingCredential { .. }
             | CallPlace::Paused { .. } => {
                 self.admission.remove(call.client, id);
                 let outcome = if is_overdue {

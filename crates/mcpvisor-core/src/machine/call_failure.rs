@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use super::authorization::refused_credential;
 use super::call_admit::outcome_of;
 use super::call_table::CallPlace;
 use super::fault::Fault;
@@ -43,10 +44,17 @@ impl Machine {
         }
         self.note_failure(now, generation, failure);
         self.admission.finish(client);
+        let refused = refused_credential(failure);
+        if let Some(credential) = refused {
+            self.authorization.note_refusal(generation, credential);
+        }
         if failure == RequestFailure::SessionLost && self.is_first_session_loss(id) {
             self.replace_session(now, generation, &fault);
         }
         self.retry_or_fail(now, generation, id, failure, fault);
+        if refused.is_some() {
+            self.request_renewal();
+        }
         self.after_flight(now);
     }
 
@@ -66,12 +74,12 @@ impl Machine {
             return;
         }
         let is_soft_failure = match failure {
-            RequestFailure::ConnectionLost
-            | RequestFailure::ServerFault
-            | RequestFailure::Unauthorized => true,
+            RequestFailure::ConnectionLost | RequestFailure::ServerFault => true,
             RequestFailure::NotWritten
             | RequestFailure::ConnectTimedOut
             | RequestFailure::SessionLost
+            | RequestFailure::Unauthorized { .. }
+            | RequestFailure::ScopeNeeded
             | RequestFailure::Busy { .. }
             | RequestFailure::Denied => false,
         };
@@ -100,19 +108,24 @@ impl Machine {
             settings,
         );
         call.record_failed_send(known);
-        let (client, known, deadline) = (call.client, call.known, call.deadline);
+        let (client, deadline) = (call.client, call.deadline);
         match action {
             RetryAction::Retry => self.queue_retry(now, id, generation),
             RetryAction::ReconnectThenRetry => self.requeue(now, id, client, true),
             RetryAction::RetryAfter(pause) if later(now.at, pause) < deadline => {
                 self.pause(id, later(now.at, pause), generation);
             }
-            // The pause would end after the deadline, or the user has to authorize.
-            RetryAction::RetryAfter(_) | RetryAction::RefreshThenRetry | RetryAction::Fail => {
-                self.calls.remove(id);
-                let not_sent = NotSent::NoConnection(Some(fault.clone()));
-                self.resolve(id, outcome_of(known, fault, not_sent));
-            }
+            RetryAction::RefreshThenRetry => self.retry_authorized(now, id, generation, fault),
+            // The pause would end after the deadline.
+            RetryAction::RetryAfter(_) | RetryAction::Fail => self.give_up_call(id, fault),
+        }
+    }
+
+    /// Answers a failed call with what is known of it.
+    pub(super) fn give_up_call(&mut self, id: CallId, fault: Fault) {
+        if let Some(call) = self.calls.remove(id) {
+            let not_sent = NotSent::NoConnection(Some(fault.clone()));
+            self.resolve(id, outcome_of(call.known, fault, not_sent));
         }
     }
 
@@ -133,7 +146,7 @@ impl Machine {
 
     /// Puts a call that failed on `generation` at the front of the queue. On the same connection its
     /// tool is unchanged; on a later one the tools have to be listed first.
-    fn queue_retry(&mut self, now: Now, id: CallId, generation: Generation) {
+    pub(super) fn queue_retry(&mut self, now: Now, id: CallId, generation: Generation) {
         let Some(call) = self.calls.get(id) else {
             return;
         };

@@ -35,6 +35,8 @@ pub(super) enum CallPlace {
         until: Instant,
         generation: Generation,
     },
+    /// Refused with 401 on this connection; it is retried once the credential is renewed.
+    AwaitingCredential { generation: Generation },
     /// Sent on a connection.
     InFlight {
         generation: Generation,
@@ -46,7 +48,9 @@ pub(super) enum CallPlace {
 impl TrackedCall {
     fn times_out_at(&self) -> Instant {
         match self.place {
-            CallPlace::Queued { until: None } => self.deadline,
+            CallPlace::Queued { until: None } | CallPlace::AwaitingCredential { .. } => {
+                self.deadline
+            }
             CallPlace::Queued { until: Some(until) }
             | CallPlace::AwaitingTools { until }
             | CallPlace::Paused { until, .. }
@@ -60,6 +64,7 @@ impl TrackedCall {
         match self.place {
             CallPlace::Queued { .. }
             | CallPlace::AwaitingTools { .. }
+            | CallPlace::AwaitingCredential { .. }
             | CallPlace::Paused { .. } => true,
             CallPlace::InFlight { .. } => false,
         }
@@ -71,6 +76,10 @@ impl TrackedCall {
 
     pub(super) fn awaits_tools(&self) -> bool {
         matches!(self.place, CallPlace::AwaitingTools { .. })
+    }
+
+    pub(super) fn awaits_credential(&self) -> bool {
+        matches!(self.place, CallPlace::AwaitingCredential { .. })
     }
 
     pub(super) fn is_in_flight_on(&self, wanted: Generation) -> bool {

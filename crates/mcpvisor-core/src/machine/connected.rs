@@ -25,7 +25,7 @@ impl Machine {
             | State::Disabling(_)
             | State::Sleeping(_)
             | State::Disabled
-            | State::PermanentlyFailed(_) => None,
+            | State::PermanentlyFailed { .. } => None,
         }
     }
 
@@ -46,13 +46,13 @@ impl Machine {
                 | TeardownPhase::Closing { generation } => Some(generation),
             },
             State::Sleeping(SleepPhase::Closing { generation }) => Some(*generation),
-            State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
-                None
-            }
+            State::PermanentlyFailed { closing, .. } => *closing,
+            State::Sleeping(SleepPhase::Asleep) | State::Disabled => None,
         }
     }
 
-    /// Whether this connection is up or draining, so that calls may be in flight on it.
+    /// Whether this connection is up, draining, or closing without a drain, so that calls may be in
+    /// flight on it.
     pub(super) fn is_up(&self, generation: Generation) -> bool {
         match &self.state {
             State::Connected(live) => live.generation == generation,
@@ -64,7 +64,8 @@ impl Machine {
             State::Disabling(teardown) => {
                 matches!(teardown.phase, TeardownPhase::Draining { generation: ours, .. } if ours == generation)
             }
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => false,
+            State::PermanentlyFailed { closing, .. } => *closing == Some(generation),
+            State::Sleeping(_) | State::Disabled => false,
         }
     }
 

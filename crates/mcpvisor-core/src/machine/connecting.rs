@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::authorization::is_authorization;
 use super::fault::{Fault, FaultClass};
 use super::io::{ConnectionEnd, Effect, NotSent};
 use super::state::{Attempt, LiveConnection, PermanentFailure, ReconnectTiming, State, StateName};
@@ -26,7 +27,12 @@ impl Machine {
         }
         match self.durable.desired.clone() {
             DesiredState::Disabled => self.state = State::Disabled,
-            DesiredState::Failed(failure) => self.state = State::PermanentlyFailed(failure),
+            DesiredState::Failed(failure) => {
+                self.state = State::PermanentlyFailed {
+                    failure,
+                    closing: None,
+                };
+            }
             DesiredState::Enabled if restarted && self.durable.asleep && self.may_sleep() => {
                 self.start_asleep();
             }
@@ -114,6 +120,9 @@ impl Machine {
             self.durable.budget.record(now.at);
             self.attempts = self.attempts.saturating_add(1);
         }
+        // A free connect may be the first.
+        self.attempts = self.attempts.max(1);
+        self.authorization.note_connect();
         let deadline = later(now.at, self.settings.timeouts.connect);
         self.enter_attempt(Attempt::Opening {
             generation,
@@ -174,7 +183,22 @@ impl Machine {
 
     pub(super) fn open_failed(&mut self, now: Now, end: ConnectionEnd) {
         match end {
-            ConnectionEnd::Permanent(failure) => self.fail_permanently(failure),
+            // It may have been opened with the old credential.
+            ConnectionEnd::Permanent(failure)
+                if is_authorization(&failure.fault)
+                    && self.authorization.has_changed_since_connect() =>
+            {
+                self.next_connect_is_free = true;
+                self.request_permit();
+            }
+            ConnectionEnd::Permanent(failure) => {
+                self.emit(Effect::AttemptFailed {
+                    attempt: self.attempts,
+                    fault: failure.fault.clone(),
+                    retry_at: None,
+                });
+                self.fail_permanently(failure, None);
+            }
             // This is the answer to a probe, not a failure: the attempt continues in the other era.
             ConnectionEnd::TryOtherEra(_) if !self.other_era_tried => {
                 self.other_era_tried = true;
@@ -213,16 +237,19 @@ impl Machine {
         retry_at
     }
 
-    fn fail_permanently(&mut self, failure: PermanentFailure) {
+    /// Retrying cannot help. `closing` is a connection that is not closed yet.
+    pub(super) fn fail_permanently(
+        &mut self,
+        failure: PermanentFailure,
+        closing: Option<Generation>,
+    ) {
         self.last_fault = Some(failure.fault.clone());
-        self.emit(Effect::AttemptFailed {
-            attempt: self.attempts,
-            fault: failure.fault.clone(),
-            retry_at: None,
-        });
         self.durable.first_attempt_over = true;
         self.durable.desired = DesiredState::Failed(failure.clone());
-        self.state = State::PermanentlyFailed(failure.clone());
+        self.state = State::PermanentlyFailed {
+            failure: failure.clone(),
+            closing,
+        };
         self.save_durable();
         self.fail_waiting_calls(&NotSent::Failed(failure));
     }
@@ -268,7 +295,7 @@ impl Machine {
             | State::Reconnecting(_)
             | State::Disabling(_)
             | State::Disabled
-            | State::PermanentlyFailed(_) => {}
+            | State::PermanentlyFailed { .. } => {}
             State::Sleeping(_) => self.wake(now),
         }
     }

@@ -28,7 +28,7 @@ impl Machine {
             State::Connecting(_) | State::Reconnecting(_) | State::Disconnected(_) => {
                 self.finish_replace_drain(now);
             }
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed { .. } => {}
         }
         self.recover_calls(now, generation, &fault, returned);
     }
@@ -49,7 +49,7 @@ impl Machine {
             self.drop_late();
             return;
         }
-        match &self.state {
+        match &mut self.state {
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => match *attempt {
@@ -66,14 +66,19 @@ impl Machine {
                 }
             },
             State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Closing { .. } => self.torn_down(generation, teardown.then, end),
+                TeardownPhase::Closing { .. } => {
+                    let then = teardown.then;
+                    self.torn_down(now, generation, then, end);
+                }
                 TeardownPhase::Draining { .. } => {}
             },
+            // A failed close is not more important than the failure.
+            State::PermanentlyFailed { closing, .. } => {
+                *closing = None;
+                self.forget_in_flight(generation);
+            }
             State::Sleeping(SleepPhase::Closing { .. }) => self.finish_falling_asleep(end),
-            State::Sleeping(SleepPhase::Asleep)
-            | State::Connected(_)
-            | State::Disabled
-            | State::PermanentlyFailed(_) => {}
+            State::Sleeping(SleepPhase::Asleep) | State::Connected(_) | State::Disabled => {}
         }
     }
 

@@ -156,8 +156,9 @@ pub enum FaultClass {
     SessionExpired,
     /// The server failed a request, or its answer broke off.
     ServerFault,
-    /// The user has to authorize the server.
-    Unauthorized,
+    /// The server does not accept the authorization: its credential is missing, refused or lacks a
+    /// scope.
+    Authorization,
     /// The server's listings cannot be read.
     Discovery,
     /// The actor of the server panicked.

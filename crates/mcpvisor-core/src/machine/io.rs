@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fault::Fault;
 use super::state::{PermanentFailure, StateName};
-use crate::ids::{CallId, ClientId, Generation};
+use crate::ids::{CallId, ClientId, CredentialRevision, Generation};
 use crate::policy::admission::Priority;
 use crate::policy::listing::{FetchOutcome, ListKind};
 use crate::policy::retry::{Known, RequestFailure, RetryPolicy, Safety};
@@ -52,6 +52,31 @@ pub enum Input {
         generation: Generation,
         /// What the server reported.
         fault: Fault,
+    },
+    /// The server refused a request of the runtime, or a stream, with 401.
+    Unauthorized {
+        /// The connection that it used.
+        generation: Generation,
+        /// The credential that it carried.
+        credential: CredentialRevision,
+        /// What the server reported. It is not shown: the renewal decides.
+        fault: Fault,
+    },
+    /// The requested renewal ended well.
+    CredentialRenewed {
+        /// The new credential.
+        credential: CredentialRevision,
+    },
+    /// The requested renewal failed.
+    RenewalFailed {
+        /// Why.
+        failure: RenewalFailure,
+    },
+    /// Another credential is in use: it was renewed before it expired, or by a login of this or another
+    /// process.
+    CredentialChanged {
+        /// The new credential.
+        credential: CredentialRevision,
     },
     /// A call could not be passed to its connection, which is ending.
     CallUndelivered {
@@ -200,6 +225,15 @@ pub enum CallEnd {
     Local,
 }
 
+/// Why a renewal failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RenewalFailure {
+    /// The user has to act first.
+    Permanent(PermanentFailure),
+    /// The next renewal may work. When to try it is up to the credential layer.
+    Transient(Fault),
+}
+
 /// A call that a connection gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReturnedCall {
@@ -283,6 +317,13 @@ pub enum Effect {
     DropCall {
         /// Which call.
         call: CallId,
+    },
+    /// Renew the credential, unless a newer one than the refused one is in use already. Only one
+    /// renewal runs at a time. It is always answered, by [`Input::CredentialRenewed`] or
+    /// [`Input::RenewalFailed`].
+    RenewCredential {
+        /// The newest credential that the server refused.
+        refused: CredentialRevision,
     },
     /// Check the connection.
     Check {

@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::authorization::Authorization;
 use super::call_table::CallTable;
 use super::durable::Durable;
 use super::fault::Fault;
@@ -35,9 +36,11 @@ pub struct Machine {
     pub(super) admission: Admission,
     pub(super) lists: ListSchedule,
     pub(super) calls: CallTable,
+    pub(super) authorization: Authorization,
     /// Callers have subscriptions at the server, so it does not sleep.
     pub(super) has_subscriptions: bool,
-    /// The next connect does not count against the budget: it tries the other era of the protocol.
+    /// The next connect does not count against the budget: it tries the other era of the protocol, or
+    /// another credential.
     pub(super) next_connect_is_free: bool,
     /// The other era was tried since a connection was last up.
     pub(super) other_era_tried: bool,
@@ -66,6 +69,7 @@ impl Machine {
             admission: Admission::new(&settings.admission),
             lists: ListSchedule::new(&settings.listing),
             calls: CallTable::default(),
+            authorization: Authorization::default(),
             state: State::Disabled,
             announced: durable.first_state(&settings),
             attempts: 0,
@@ -133,6 +137,14 @@ impl Machine {
                 fault,
             } => self.call_failed(now, generation, call, failure, fault),
             Input::SessionLost { generation, fault } => self.session_lost(now, generation, fault),
+            Input::Unauthorized {
+                generation,
+                credential,
+                fault: _,
+            } => self.unauthorized(now, generation, credential),
+            Input::CredentialRenewed { credential } => self.credential_renewed(now, credential),
+            Input::RenewalFailed { failure } => self.renewal_failed(now, failure),
+            Input::CredentialChanged { credential } => self.credential_changed(now, credential),
             Input::CallUndelivered { generation, call } => {
                 self.call_undelivered(now, generation, call);
             }
@@ -240,7 +252,7 @@ impl Machine {
         self.admission.in_flight()
     }
 
-    /// Calls that wait: queued, paused, or for the list of tools.
+    /// Calls that wait: queued, paused, for the list of tools, or for a renewed credential.
     pub fn waiting(&self) -> usize {
         self.calls.len().saturating_sub(self.admission.in_flight())
     }

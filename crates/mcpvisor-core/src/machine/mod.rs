@@ -2,6 +2,7 @@
 //! effects; the actor in the `mcpvisor` crate performs them.
 
 mod action;
+mod authorization;
 mod call_admit;
 mod call_failure;
 mod call_requeue;
@@ -27,7 +28,9 @@ pub use durable::{DesiredState, Durable};
 pub use fault::{
     Fault, FaultClass, MAX_FAULT_MESSAGE, MAX_FAULT_STDERR, summarize_stderr, truncate_text,
 };
-pub use io::{CallEnd, ConnectionEnd, Effect, Input, NewCall, NotSent, Outcome, ReturnedCall};
+pub use io::{
+    CallEnd, ConnectionEnd, Effect, Input, NewCall, NotSent, Outcome, RenewalFailure, ReturnedCall,
+};
 pub use lifecycle::Machine;
 pub use state::{
     AfterTeardown, Attempt, Check, CheckReason, CloseDeadline, LiveConnection, PermanentFailure,

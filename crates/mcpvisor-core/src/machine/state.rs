@@ -100,7 +100,12 @@ pub enum State {
     /// Switched off.
     Disabled,
     /// The user has to act.
-    PermanentlyFailed(PermanentFailure),
+    PermanentlyFailed {
+        /// What happened, and what to do.
+        failure: PermanentFailure,
+        /// The connection that is being closed.
+        closing: Option<Generation>,
+    },
 }
 
 /// The phases of a server that sleeps.
@@ -126,7 +131,7 @@ impl State {
             Self::Disabling(_) => StateName::Disabling,
             Self::Sleeping(_) => StateName::Sleeping,
             Self::Disabled => StateName::Disabled,
-            Self::PermanentlyFailed(_) => StateName::PermanentlyFailed,
+            Self::PermanentlyFailed { .. } => StateName::PermanentlyFailed,
         }
     }
 
@@ -140,7 +145,7 @@ impl State {
             | Self::Disabling(_)
             | Self::Sleeping(_)
             | Self::Disabled
-            | Self::PermanentlyFailed(_) => None,
+            | Self::PermanentlyFailed { .. } => None,
         }
     }
 }

@@ -33,12 +33,14 @@ impl Machine {
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, close_by),
             State::Disabling(teardown) => self.merge_teardown(now, teardown, then, close_by),
-            State::Sleeping(SleepPhase::Closing { generation }) => {
-                self.close_for_teardown(now, generation, then, close_by);
-            }
-            State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
-                self.finish_teardown(then);
-            }
+            State::Sleeping(SleepPhase::Closing { generation })
+            | State::PermanentlyFailed {
+                closing: Some(generation),
+                ..
+            } => self.close_for_teardown(now, generation, then, close_by),
+            State::Sleeping(SleepPhase::Asleep)
+            | State::Disabled
+            | State::PermanentlyFailed { closing: None, .. } => self.finish_teardown(now, then),
         }
     }
 
@@ -84,9 +86,9 @@ impl Machine {
             }
             Attempt::AwaitingPermit => {
                 self.emit(Effect::ReleasePermit);
-                self.finish_teardown(then);
+                self.finish_teardown(now, then);
             }
-            Attempt::BackingOff { .. } => self.finish_teardown(then),
+            Attempt::BackingOff { .. } => self.finish_teardown(now, then),
         }
     }
 
@@ -154,20 +156,21 @@ impl Machine {
     /// The connection of a server that is being torn down is closed.
     pub(super) fn torn_down(
         &mut self,
+        now: Now,
         generation: Generation,
         then: AfterTeardown,
         end: ConnectionEnd,
     ) {
         self.forget_in_flight(generation);
         self.note_final_close(end);
-        self.finish_teardown(then);
+        self.finish_teardown(now, then);
     }
 
-    fn finish_teardown(&mut self, then: AfterTeardown) {
+    fn finish_teardown(&mut self, now: Now, then: AfterTeardown) {
         self.state = State::Disabled;
         match then {
             AfterTeardown::StayDisabled => {}
-            AfterTeardown::Enable => self.start_over(),
+            AfterTeardown::Enable => self.start_over(now),
             AfterTeardown::Stop => self.emit(Effect::Stop),
         }
     }

@@ -78,7 +78,7 @@ impl Machine {
                 TeardownPhase::Draining { until, .. } => visit(Timer::DisableDrain, until),
                 TeardownPhase::Closing { .. } => {}
             },
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {}
+            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed { .. } => {}
         }
         if let Some(at) = self.calls.next_deadline() {
             visit(Timer::Call, at);

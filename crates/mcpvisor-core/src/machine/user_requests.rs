@@ -17,7 +17,7 @@ impl Machine {
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => self.connect_soon(now, attempt),
-            State::PermanentlyFailed(_) => self.start_over(),
+            State::PermanentlyFailed { .. } => self.start_over(now),
             State::Sleeping(_) => {
                 self.reset_budget();
                 self.wake(now);
@@ -32,6 +32,7 @@ impl Machine {
     pub(super) fn transport_changed(&mut self, now: Now) {
         self.other_era_tried = false;
         self.next_connect_is_free = false;
+        self.authorization.forget_credentials();
         match self.opening() {
             Some(generation) => {
                 self.reset_budget();
@@ -45,7 +46,7 @@ impl Machine {
     /// The user enabled the server.
     pub(super) fn enable(&mut self, now: Now) {
         match self.state.clone() {
-            State::Disabled | State::PermanentlyFailed(_) => self.start_over(),
+            State::Disabled | State::PermanentlyFailed { .. } => self.start_over(now),
             State::Disabling(_) => self.enable_after_teardown(),
             State::Disconnected(attempt) => self.connect_soon(now, attempt),
             State::Sleeping(_) => {
@@ -86,8 +87,9 @@ impl Machine {
         self.save_durable();
     }
 
-    /// Connects as if the server had just been configured.
-    pub(super) fn start_over(&mut self) {
+    /// Connects as if the server had just been configured, once its old connection is closed.
+    pub(super) fn start_over(&mut self, now: Now) {
+        let closing = self.current_generation();
         self.durable.desired = DesiredState::Enabled;
         self.durable.asleep = false;
         self.durable.was_connected = false;
@@ -97,6 +99,12 @@ impl Machine {
         self.other_era_tried = false;
         self.last_fault = None;
         self.reset_budget();
-        self.request_permit();
+        match closing {
+            Some(generation) => self.enter_attempt(Attempt::Closing {
+                generation,
+                retry_at: now.at,
+            }),
+            None => self.request_permit(),
+        }
     }
 }

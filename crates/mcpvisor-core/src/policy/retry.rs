@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::ids::CredentialRevision;
 use crate::settings::{RetrySettings, ServerSettings};
 
 /// Retries of one request, all layers together.
@@ -99,7 +100,12 @@ pub enum RequestFailure {
     /// speaks the version of the connection.
     SessionLost,
     /// The server requires authorization (401).
-    Unauthorized,
+    Unauthorized {
+        /// The credential that the refused request carried.
+        credential: CredentialRevision,
+    },
+    /// The credential lacks a scope (403 `insufficient_scope`): another login is needed.
+    ScopeNeeded,
     /// The server refuses it for good (403 and most other 4xx).
     Denied,
     /// The server is busy (429, 503).
@@ -189,8 +195,9 @@ fn retry_table(
         RequestFailure::SessionLost => {
             (Known::Refused, after_session_loss(safety, &settings.retry))
         }
-        RequestFailure::Unauthorized => (Known::Refused, RetryAction::RefreshThenRetry),
-        RequestFailure::Denied => (Known::Refused, RetryAction::Fail),
+        RequestFailure::Unauthorized { .. } => (Known::Refused, RetryAction::RefreshThenRetry),
+        // A renewed credential has the same scopes.
+        RequestFailure::ScopeNeeded | RequestFailure::Denied => (Known::Refused, RetryAction::Fail),
         RequestFailure::Busy {
             retry_after: Some(pause),
         } => (
@@ -238,13 +245,15 @@ mod tests {
     fn table() -> Vec<Row> {
         use Known::{NotSent, Refused, Unknown};
         let busy = |secs| RequestFailure::Busy { retry_after: Some(Duration::from_secs(secs)) };
+        let unauthorized = RequestFailure::Unauthorized { credential: CredentialRevision(1) };
         let after = |secs| RetryAfter(Duration::from_secs(secs));
         vec![
             (RequestFailure::NotWritten,     NotSent,  Retry,              Retry,              Retry),
             (RequestFailure::ConnectTimedOut,     NotSent,  Fail,               Fail,               Fail),
             (RequestFailure::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
             (RequestFailure::SessionLost,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
-            (RequestFailure::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
+            (unauthorized,                   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
+            (RequestFailure::ScopeNeeded,    Refused,  Fail,               Fail,               Fail),
             (RequestFailure::Denied,         Refused,  Fail,               Fail,               Fail),
             (busy(7),                 Refused,  after(7),           after(7),           after(7)),
             (busy(9_999),             Refused,  after(120),         after(120),         after(120)),

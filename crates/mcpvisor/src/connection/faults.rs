@@ -13,7 +13,7 @@ pub(super) fn open_failed(failure: OpenFailure, slot: &ServerSlot) -> Connection
         OpenFailureClass::CommandNotFound => FaultClass::CommandNotFound,
         OpenFailureClass::NotExecutable => FaultClass::InvalidCommand,
         OpenFailureClass::InvalidAddress => FaultClass::InvalidAddress,
-        OpenFailureClass::Unauthorized => FaultClass::Unauthorized,
+        OpenFailureClass::Unauthorized => FaultClass::Authorization,
         OpenFailureClass::Transient => {
             return ConnectionEnd::Failed {
                 fault: Fault::new(FaultClass::ConnectFailed, message),
@@ -48,11 +48,13 @@ pub(super) fn with_stderr(class: FaultClass, message: &str, slot: &ServerSlot) -
 pub(super) fn request_failure_class(failure: RequestFailure, status: Option<u16>) -> FaultClass {
     match failure {
         // The server knows the user and denies access: new credentials are needed here too.
-        RequestFailure::Denied if status == Some(403) => FaultClass::Unauthorized,
+        RequestFailure::Denied if status == Some(403) => FaultClass::Authorization,
         RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => FaultClass::ConnectFailed,
         RequestFailure::ConnectionLost => FaultClass::ConnectionLost,
         RequestFailure::SessionLost => FaultClass::SessionExpired,
-        RequestFailure::Unauthorized => FaultClass::Unauthorized,
+        RequestFailure::Unauthorized { .. } | RequestFailure::ScopeNeeded => {
+            FaultClass::Authorization
+        }
         RequestFailure::Busy { .. } | RequestFailure::ServerFault => FaultClass::ServerFault,
         RequestFailure::Denied => FaultClass::Refused,
     }

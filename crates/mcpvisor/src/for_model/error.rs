@@ -54,7 +54,7 @@ fn said(error: &CallError) -> String {
             format!("The connection to {server} was lost: {cause}. {CHECK_FIRST}")
         }
         CallError::Refused {
-            class: FaultClass::Unauthorized,
+            class: FaultClass::Authorization,
             ..
         } => format!("{server} needs the authorization of a person. {DO_NOT_RETRY}"),
         CallError::Refused { cause, .. } => {

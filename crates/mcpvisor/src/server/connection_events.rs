@@ -112,7 +112,8 @@ impl ServerState {
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
             | State::Disconnected(attempt) => matches!(attempt, Attempt::Closing { .. }),
-            State::Connected(_) | State::Disabled | State::PermanentlyFailed(_) => false,
+            State::PermanentlyFailed { closing, .. } => closing.is_some(),
+            State::Connected(_) | State::Disabled => false,
         }
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use mcpvisor_core::machine::{Fault, FaultClass, Outcome};
+use mcpvisor_core::machine::{Fault, FaultClass, Outcome, RenewalFailure};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{CallId, Effect, Generation, Input, ListKind, StateName};
 
@@ -60,6 +60,7 @@ impl ServerState {
                     connection.close(grace);
                 }
             }
+            Effect::RenewCredential { .. } => return Some(no_renewal()),
             Effect::Check { generation } => self.check(generation),
             Effect::FetchList { generation, list } => self.fetch(generation, list),
             Effect::Restore { generation } => self.prepare_restore(generation),
@@ -238,6 +239,15 @@ impl ServerState {
             let _ = myself.send_message(ServerMessage::Tick);
         });
         self.timer = Some(TickTimer { at: deadline, task });
+    }
+}
+
+/// The answer to a renewal: tokens of the config cannot be renewed, and the next 401 asks again.
+fn no_renewal() -> Input {
+    let message = "the server requires authorization; check the token or headers of its entry";
+    let fault = Fault::new(FaultClass::Authorization, message);
+    Input::RenewalFailed {
+        failure: RenewalFailure::Transient(fault),
     }
 }
 

@@ -46,8 +46,8 @@ pub(crate) async fn check(
     }
 }
 
-/// Why a check failed. A server that answers anything is alive. One that fails a ping, requires
-/// authorization first, or cannot be reached may not be: a new connection decides. A ping that was
+/// Why a check failed. A server that answers anything is alive. One that fails a ping or cannot
+/// be reached may not be: a new connection decides. A ping that was
 /// not sent for lack of a connection, while the link lives on, proves nothing.
 fn failure_of(answer: InternalReply) -> Option<Fault> {
     match answer {
@@ -55,9 +55,7 @@ fn failure_of(answer: InternalReply) -> Option<Fault> {
         Err(InternalFailure::Failed { failure, fault }) => {
             let dead = matches!(
                 failure,
-                RequestFailure::Unauthorized
-                    | RequestFailure::ServerFault
-                    | RequestFailure::NotWritten
+                RequestFailure::ServerFault | RequestFailure::NotWritten
             );
             let message = format!("a ping failed: {}", fault.message);
             dead.then(|| Fault::new(fault.class, message))

@@ -73,7 +73,7 @@ impl ServerState {
         let peer_info = peer_info.as_ref();
         let config = self.slot.config();
         let action = match machine.state() {
-            State::PermanentlyFailed(failure) => Some(failure.action.clone()),
+            State::PermanentlyFailed { failure, .. } => Some(failure.action.clone()),
             State::Disconnected(_) => Some(Action::FixServer),
             State::Connected(_) if config.pin => {
                 self.slot.pins.problem().map(Action::RepairApprovals)

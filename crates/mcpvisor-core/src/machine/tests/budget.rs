@@ -363,7 +363,7 @@ fn a_permanent_failure_is_reported_at_once_with_what_to_do() {
             changed(StateName::Connecting, StateName::PermanentlyFailed),
         ]
     );
-    assert_eq!(*harness.state(), State::PermanentlyFailed(not_found()));
+    assert_eq!(*harness.state(), permanently_failed(not_found()));
     assert_eq!(harness.call(harness.read(2)), [not_sent(2, hopeless)]);
     assert_eq!(harness.pass(secs(24 * 60 * 60)), [], "it is not retried");
 }

@@ -233,25 +233,17 @@ fn a_pause_that_outlives_its_connection_ends_on_the_next() {
 }
 
 #[test]
-fn authorization_failures_and_refusals_never_replace_the_session() {
-    for failure in [RequestFailure::Unauthorized, RequestFailure::Denied] {
+fn refusals_are_not_retried_and_never_replace_the_session() {
+    for failure in [RequestFailure::ScopeNeeded, RequestFailure::Denied] {
         let mut harness = connected();
-        harness.call(harness.read(1));
-        let effects = harness.step(call_failed(1, 1, failure));
-        assert_eq!(about_calls(effects), [refused_by_server(1)], "{failure:?}");
+        for call in 1..=9 {
+            harness.call(harness.read(call));
+            let effects = harness.step(call_failed(1, call, failure));
+            assert_eq!(effects, [refused_by_server(call)], "{failure:?}");
+        }
         assert_eq!(harness.name(), StateName::Connected);
+        assert_eq!(harness.machine.failures(), (0, 0), "{failure:?}");
     }
-}
-
-#[test]
-fn repeated_authorization_failures_cause_a_ping() {
-    let mut harness = connected();
-    let mut effects = Vec::new();
-    for call in 1..=3 {
-        harness.call(harness.tool(call));
-        effects = harness.step(call_failed(1, call, RequestFailure::Unauthorized));
-    }
-    assert!(effects.contains(&check(1)), "{effects:?}");
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::ids::{CallId, ClientId, Generation};
+use crate::ids::{CallId, ClientId, CredentialRevision, Generation};
 use crate::machine::{
     Action, CallEnd, ConnectionEnd, Durable, Effect, Fault, FaultClass, Input, Machine, NewCall,
-    NotSent, Outcome, PermanentFailure, ReturnedCall, State, StateName,
+    NotSent, Outcome, PermanentFailure, RenewalFailure, ReturnedCall, State, StateName,
 };
 use crate::policy::admission::Priority;
 use crate::policy::listing::{FetchOutcome, ListKind};
@@ -210,6 +210,22 @@ pub(super) fn not_found() -> PermanentFailure {
     }
 }
 
+/// A permanent failure that a login heals.
+pub(super) fn login_needed() -> PermanentFailure {
+    PermanentFailure {
+        fault: Fault::new(FaultClass::Authorization, "the token was revoked"),
+        action: Action::Login { scopes: Vec::new() },
+    }
+}
+
+/// The state of a server that failed permanently and has no connection.
+pub(super) fn permanently_failed(failure: PermanentFailure) -> State {
+    State::PermanentlyFailed {
+        failure,
+        closing: None,
+    }
+}
+
 // Inputs.
 
 pub(super) fn up(number: u64) -> Input {
@@ -271,6 +287,38 @@ pub(super) fn call_failed(number: u64, call: u64, failure: RequestFailure) -> In
         failure,
         fault: gone(),
     }
+}
+
+/// A call was refused with 401; it carried this credential.
+pub(super) fn call_unauthorized(number: u64, call: u64, credential: u64) -> Input {
+    let credential = CredentialRevision(credential);
+    call_failed(number, call, RequestFailure::Unauthorized { credential })
+}
+
+/// A request of the runtime was refused with 401; it carried this credential.
+pub(super) fn unauthorized(number: u64, credential: u64) -> Input {
+    Input::Unauthorized {
+        generation: generation(number),
+        credential: CredentialRevision(credential),
+        fault: gone(),
+    }
+}
+
+pub(super) fn renewed(credential: u64) -> Input {
+    Input::CredentialRenewed {
+        credential: CredentialRevision(credential),
+    }
+}
+
+pub(super) fn credential_changed(credential: u64) -> Input {
+    Input::CredentialChanged {
+        credential: CredentialRevision(credential),
+    }
+}
+
+pub(super) fn renewal_failed_permanently() -> Input {
+    let failure = RenewalFailure::Permanent(login_needed());
+    Input::RenewalFailed { failure }
 }
 
 pub(super) fn session_lost(number: u64) -> Input {
@@ -413,6 +461,12 @@ pub(super) fn open(number: u64) -> Effect {
 pub(super) fn check(number: u64) -> Effect {
     Effect::Check {
         generation: generation(number),
+    }
+}
+
+pub(super) fn renew(refused: u64) -> Effect {
+    Effect::RenewCredential {
+        refused: CredentialRevision(refused),
     }
 }
 

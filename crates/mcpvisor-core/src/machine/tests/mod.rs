@@ -3,6 +3,7 @@
 //! Each file covers one area; `harness` drives a machine by hand. Random histories and bounded
 //! exploration are in the crate's `tests/`.
 
+mod authorization;
 mod budget;
 mod call_failures;
 mod calls;
@@ -11,6 +12,7 @@ mod generations;
 mod harness;
 mod health;
 mod listing;
+mod login;
 mod queueing;
 mod restart;
 mod retries;

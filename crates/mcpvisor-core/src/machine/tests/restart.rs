@@ -140,10 +140,7 @@ fn the_decisions_of_the_user_survive_a_crash() {
     failed.step(Input::Start);
     failed.step(Input::PermitGranted);
     failed.step(ended(1, ConnectionEnd::Permanent(not_found())));
-    assert_eq!(
-        *crash(&failed).state(),
-        State::PermanentlyFailed(not_found())
-    );
+    assert_eq!(*crash(&failed).state(), permanently_failed(not_found()));
 }
 
 #[test]

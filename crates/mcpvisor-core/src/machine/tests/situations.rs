@@ -9,6 +9,7 @@ use crate::settings::ServerSettings;
 const SITUATIONS: &str = "
 off | disable                                | disabled
 bad | permit permanent                       | permanently_failed
+Bc  | permit up call refused revoked         | permanently_failed: closing, login needed; call 1 is in flight
 Cq  | call                                   | connecting: waiting for a permit; call 1 waits
 Co  | call permit                            | connecting: opening; call 1 waits
 Cc  | call permit transport                  | connecting: closing after a transport change; call 1 waits
@@ -63,6 +64,8 @@ fn perform(harness: &mut Harness, step: &str) {
         "up" => up_with(newest, &[ListKind::Tools]),
         "failed" => failed(newest),
         "permanent" => ended(newest, ConnectionEnd::Permanent(not_found())),
+        "refused" => unauthorized(newest, 1),
+        "revoked" => renewal_failed_permanently(),
         "call" => Input::Call(harness.read(1)),
         "lost" => lost(newest, &[unwritten(1)]),
         "closed" => closed(newest),
@@ -109,7 +112,10 @@ pub(super) fn code_of(harness: &Harness) -> &'static str {
         State::Sleeping(SleepPhase::Closing { .. }) => "Sc".to_owned(),
         State::Sleeping(SleepPhase::Asleep) => "Sa".to_owned(),
         State::Disabled => "off".to_owned(),
-        State::PermanentlyFailed(_) => "bad".to_owned(),
+        State::PermanentlyFailed { closing: None, .. } => "bad".to_owned(),
+        State::PermanentlyFailed {
+            closing: Some(_), ..
+        } => "Bc".to_owned(),
     };
     let column = columns().into_iter().find(|column| *column == code);
     column.unwrap_or_else(|| panic!("unknown situation {code}"))

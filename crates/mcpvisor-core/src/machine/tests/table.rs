@@ -17,149 +17,166 @@ use crate::settings::ServerSettings;
 ///
 /// `=` same situation, changed data; `.` nothing changes; `late` dropped and counted.
 const NEXT: &str = "
-input            | off  bad  Cq   Co   Cc   L    Rd   Rc   Rw   Rq   Ro   Dw   Dq   Do   Dc   Dd   Xd   Xc   Sc   Sa
-start            | =    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
-call             | .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .    Cc   Cq
-call cancelled   | .    .    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .    .    .
-call answered    | late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
-call failed      | late late late late late =    Rc   late late late late late late late late Dc   Xc   late late late
-call expired     | late late late late late Rc   Rc   late late late late late late late late Dc   Xc   late late late
-session lost     | late late late late late Rd   .    late late late late late late late late .    .    late late late
-call undelivered | .    .    .    .    .    =    Rc   .    .    .    .    .    .    .    .    Dc   Xc   .    .    .
-call progressed  | late late late late late =    =    late late late late late late late late =    =    late late late
-message          | late late late late late =    .    late late late late late late late late .    .    late late late
-permit granted   | .    .    Co   .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .    .    .
-first byte       | late late late .    late late late late late late .    late late .    late late late late late late
-connection up    | late late late L    late late late late late late L    late late L    late late late late late late
-connection lost  | late late late .    .    Rc   Rc   .    late late .    late late .    .    Dc   Xc   .    .    late
-ended: failed    | late late late Rw   Cq   Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
-ended: permanent | late late late bad  Cq   Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off  Sa   late
-ended: closed    | late late late Rw   Cq   Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
-ended: other era | late late late Cq   Cq   Rw   Rw   Rw   late late Rq   late late Dq   Dw   Dw   off  off  Sa   late
-check answered   | late late late late late .    late late late late late late late late late late late late late late
-check unanswered | late late late late late .    late late late late late late late late late late late late late late
-list changed     | late late late late late =    late late late late late late late late late late late late late late
-list fetched     | late late late late late =    late late late late late late late late late late late late late late
-list expires     | late late late late late =    late late late late late late late late late late late late late late
-lists used       | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
-report broken    | late late late late late Rd   late late late late late late late late late late late late late late
-enable           | Cq   Cq   .    .    .    .    .    .    .    .    .    Rq   Rq   Ro   Rc   Rd   =    =    Cc   Cq
-disable          | .    off  off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
-reconnect        | .    Cq   =    =    =    Rd   =    =    Rq   =    =    Rq   Rq   Ro   Rc   Rd   .    .    Cc   Cq
-transport        | .    Cq   =    Cc   =    Rd   =    =    Rq   =    Rc   Rq   Rq   Rc   Rc   Rd   .    .    Cc   Cq
-shutdown         | .    off  off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =    Xc   off
-reconfigure      | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
-subscriptions    | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
-tick             | .    .    =    Rc   =    =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .    .    .
+input             | off  bad  Bc   Cq   Co   Cc   L    Rd   Rc   Rw   Rq   Ro   Dw   Dq   Do   Dc   Dd   Xd   Xc   Sc   Sa
+start             | =    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+call              | .    .    .    =    =    =    =    =    =    =    =    =    =    =    =    =    =    .    .    Cc   Cq
+call cancelled    | .    .    =    =    =    =    =    Rc   =    =    =    =    .    =    =    .    Dc   Xc   .    .    .
+call answered     | late late =    late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+call failed       | late late =    late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+call expired      | late late =    late late late Rc   Rc   late late late late late late late late Dc   Xc   late late late
+call unauthorized | late late =    late late late =    Rc   late late late late late late late late Dc   Xc   late late late
+session lost      | late late .    late late late Rd   .    late late late late late late late late .    .    late late late
+unauthorized      | late late .    late late late =    =    late late late late late late late late .    .    late late late
+renewed           | =    =    Cc   =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+renewal failed    | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+other credential  | =    =    Cc   =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+call undelivered  | .    .    =    .    .    .    =    Rc   .    .    .    .    .    .    .    .    Dc   Xc   .    .    .
+call progressed   | late late =    late late late =    =    late late late late late late late late =    =    late late late
+message           | late late .    late late late =    .    late late late late late late late late .    .    late late late
+permit granted    | .    .    .    Co   .    .    .    .    .    .    Ro   .    .    Do   .    .    .    .    .    .    .
+first byte        | late late late late .    late late late late late late .    late late .    late late late late late late
+connection up     | late late late late L    late late late late late late L    late late L    late late late late late late
+connection lost   | late late =    late .    .    Rc   Rc   .    late late .    late late .    .    Dc   Xc   .    .    late
+ended: failed     | late late bad  late Rw   Cq   Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+ended: permanent  | late late bad  late bad  Cq   Rw   Rw   Rw   late late bad  late late bad  Dw   Dw   off  off  Sa   late
+ended: closed     | late late bad  late Rw   Cq   Rw   Rw   Rw   late late Rw   late late Dw   Dw   Dw   off  off  Sa   late
+ended: other era  | late late bad  late Cq   Cq   Rw   Rw   Rw   late late Rq   late late Dq   Dw   Dw   off  off  Sa   late
+check answered    | late late late late late late .    late late late late late late late late late late late late late late
+check unanswered  | late late late late late late .    late late late late late late late late late late late late late late
+list changed      | late late late late late late =    late late late late late late late late late late late late late late
+list fetched      | late late late late late late =    late late late late late late late late late late late late late late
+list expires      | late late late late late late =    late late late late late late late late late late late late late late
+lists used        | .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .    .
+report broken     | late late late late late late Rd   late late late late late late late late late late late late late late
+enable            | Cq   Cq   Cc   .    .    .    .    .    .    .    .    .    Rq   Rq   Ro   Rc   Rd   =    =    Cc   Cq
+disable           | .    off  Xc   off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   .    .    Xc   off
+reconnect         | .    Cq   Cc   =    =    =    Rd   =    =    Rq   =    =    Rq   Rq   Ro   Rc   Rd   .    .    Cc   Cq
+transport         | .    Cq   Cc   =    Cc   =    Rd   =    =    Rq   =    Rc   Rq   Rq   Rc   Rc   Rd   .    .    Cc   Cq
+shutdown          | .    off  Xc   off  Xc   Xc   Xd   Xd   Xc   off  off  Xc   off  off  Xc   Xc   Xd   =    =    Xc   off
+reconfigure       | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+subscriptions     | =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =    =
+tick              | .    .    =    =    Rc   =    =    Rc   =    Rq   =    Rc   Dq   =    Dc   .    Dc   Xc   .    .    .
 ";
 
 /// The effects in order, except for state changes. A pair that is not listed has none.
 const EFFECTS: &str = "
-start            | off                                              | save
-call             | off Xd Xc                                        | 2 is not sent (disabled)
-call             | bad                                              | 2 is not sent (failed)
-call             | L                                                | start 2 on 1
-call             | Sc                                               | save
-call             | Sa                                               | save, permit
-call cancelled   | Cq Co Cc Rc Rw Rq Ro Dq Do                       | drop 1
-call cancelled   | L                                                | cancel 1: cancelled
-call cancelled   | Rd                                               | cancel 1: cancelled, save, close 1
-call cancelled   | Dd                                               | cancel 1: cancelled, save, close 2
-call cancelled   | Xd                                               | cancel 1: cancelled, close 1
-call answered    | L                                                | save
-call answered    | Rd                                               | save, close 1
-call answered    | Dd                                               | save, close 2
-call answered    | Xd                                               | close 1
-call failed      | off bad Dw Dc Xc Sc Sa                           | drop 1
-call failed      | L                                                | restart 1 on 1
-call failed      | Rd                                               | save, close 1
-call failed      | Dd                                               | 1 is unknown, save, close 2
-call failed      | Xd                                               | 1 is unknown, close 1
-call expired     | off bad Dw Dc Xc Sc Sa                           | drop 1
-call expired     | L Rd                                             | save, close 1
-call expired     | Dd                                               | 1 is refused, save, close 2
-call expired     | Xd                                               | 1 is refused, close 1
-call undelivered | Rd                                               | save, close 1
-call undelivered | Dd                                               | 1 is not sent (parked), save, close 2
-call undelivered | Xd                                               | 1 is not sent (disabled), close 1
-permit granted   | off bad Co Cc L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc Sc Sa | release
-permit granted   | Cq                                               | save, open 1
-permit granted   | Rq Dq                                            | save, open 2
-first byte       | Co Ro Do                                         | release
-connection up    | Co                                               | save, release, restore 1, fetch tools of 1, start 1 on 1
-connection up    | Ro Do                                            | save, release, restore 2, fetch tools of 2, start 1 on 2
-connection lost  | off bad Dw Dc Xc Sc Sa                           | drop 1
-connection lost  | L                                                | save
-connection lost  | Rd                                               | save, close 1
-connection lost  | Dd                                               | save, close 2, 1 is unknown
-connection lost  | Xd                                               | close 1, 1 is unknown
-ended: failed    | Co Ro                                            | release, save, attempt failed
-ended: failed    | Cc                                               | permit
-ended: failed    | L                                                | save
-ended: failed    | Rd                                               | save, close 1
-ended: failed    | Do                                               | release, save, 1 is not sent (parked), attempt failed
-ended: failed    | Dd                                               | save, close 2
-ended: failed    | Xd                                               | close 1
-ended: permanent | Co Ro Do                                         | release, attempt failed, save, 1 is not sent (failed)
-ended: permanent | Cc                                               | permit
-ended: permanent | L                                                | save
-ended: permanent | Rd                                               | save, close 1
-ended: permanent | Dd                                               | save, close 2
-ended: permanent | Xd                                               | close 1
-ended: closed    | Co Ro                                            | release, save, attempt failed
-ended: closed    | Cc                                               | permit
-ended: closed    | L                                                | save
-ended: closed    | Rd                                               | save, close 1
-ended: closed    | Do                                               | release, save, 1 is not sent (parked), attempt failed
-ended: closed    | Dd                                               | save, close 2
-ended: closed    | Xd                                               | close 1
-ended: other era | Co Ro Do                                         | release, permit
-ended: other era | Cc                                               | permit
-ended: other era | L                                                | save
-ended: other era | Rd                                               | save, close 1
-ended: other era | Dd                                               | save, close 2
-ended: other era | Xd                                               | close 1
-enable           | off                                              | save, first permit
-enable           | bad Dw                                           | save, permit
-enable           | Dq Do Dc Dd Xd Xc                                | save
-enable           | Sc                                               | save, save
-enable           | Sa                                               | save, save, permit
-disable          | Sc                                               | save, close 1
-disable          | off bad L Rd Dw Dd Xd Xc Sa                      | save
-disable          | Cq Rq Dq                                         | save, 1 is not sent (disabled), release
-disable          | Co                                               | save, 1 is not sent (disabled), release, close 1
-disable          | Cc Rc                                            | save, 1 is not sent (disabled), close 1
-disable          | Rw                                               | save, 1 is not sent (disabled)
-disable          | Ro Do                                            | save, 1 is not sent (disabled), release, close 2
-disable          | Dc                                               | save, close 1
-reconnect        | bad Rw Dw                                        | save, permit
-reconnect        | Cq Co Cc L Rd Rc Rq Ro Dq Do Dc Dd               | save
-reconnect        | Sc                                               | save, save
-reconnect        | Sa                                               | save, save, permit
-transport        | bad Rw Dw                                        | save, permit
-transport        | Cq Cc L Rd Rc Rq Dq Dc Dd                        | save
-transport        | Co                                               | save, release, close 1
-transport        | Ro Do                                            | save, release, close 2
-transport        | Sc                                               | save, save
-transport        | Sa                                               | save, save, permit
-shutdown         | Sc                                               | close 1
-shutdown         | off bad Dw Sa                                    | stop
-shutdown         | Cq Rq Dq                                         | 1 is not sent (stopping), release, stop
-shutdown         | Co                                               | 1 is not sent (stopping), release, close 1
-shutdown         | Cc Rc                                            | 1 is not sent (stopping), close 1
-shutdown         | Rw                                               | 1 is not sent (stopping), stop
-shutdown         | Ro Do                                            | 1 is not sent (stopping), release, close 2
-shutdown         | Dc Xc                                            | close 1
-reconfigure      | off bad Cq Co Cc L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc Sc Sa | save
-tick             | Cq Cc Rc Rq Dq                                   | 1 is deadline
-tick             | Co                                               | release, save, attempt failed, close 1
-tick             | Rw Dw                                            | permit
-tick             | L                                                | save
-tick             | Rd                                               | save, close 1
-tick             | Ro                                               | release, save, attempt failed, close 2
-tick             | Do                                               | release, save, 1 is not sent (parked), attempt failed, close 2
-tick             | Dd                                               | save, close 2
-tick             | Xd                                               | close 1
+start             | off                                              | save
+call              | off Xd Xc                                        | 2 is not sent (disabled)
+call              | bad Bc                                           | 2 is not sent (failed)
+call              | L                                                | start 2 on 1
+call              | Sc                                               | save
+call              | Sa                                               | save, permit
+call cancelled    | Bc L                                             | cancel 1: cancelled
+call cancelled    | Cq Co Cc Rc Rw Rq Ro Dq Do                       | drop 1
+call cancelled    | Rd                                               | cancel 1: cancelled, save, close 1
+call cancelled    | Dd                                               | cancel 1: cancelled, save, close 2
+call cancelled    | Xd                                               | cancel 1: cancelled, close 1
+call answered     | L                                                | save
+call answered     | Rd                                               | save, close 1
+call answered     | Dd                                               | save, close 2
+call answered     | Xd                                               | close 1
+call failed       | off bad Dw Dc Xc Sc Sa                           | drop 1
+call failed       | Bc                                               | 1 is unknown
+call failed       | L                                                | restart 1 on 1
+call failed       | Rd                                               | save, close 1
+call failed       | Dd                                               | 1 is unknown, save, close 2
+call failed       | Xd                                               | 1 is unknown, close 1
+call expired      | off bad Dw Dc Xc Sc Sa                           | drop 1
+call expired      | Bc                                               | 1 is refused
+call expired      | L Rd                                             | save, close 1
+call expired      | Dd                                               | 1 is refused, save, close 2
+call expired      | Xd                                               | 1 is refused, close 1
+call unauthorized | off bad Dw Dc Xc Sc Sa                           | drop 1
+call unauthorized | Bc                                               | 1 is refused
+call unauthorized | L                                                | renew 1
+call unauthorized | Rd                                               | renew 1, save, close 1
+call unauthorized | Dd                                               | 1 is refused, save, close 2
+call unauthorized | Xd                                               | 1 is refused, close 1
+unauthorized      | L Rd                                             | renew 1
+renewed           | Bc                                               | save
+other credential  | Bc                                               | save
+call undelivered  | Bc                                               | 1 is not sent (failed)
+call undelivered  | Rd                                               | save, close 1
+call undelivered  | Dd                                               | 1 is not sent (parked), save, close 2
+call undelivered  | Xd                                               | 1 is not sent (disabled), close 1
+permit granted    | off bad Bc Co Cc L Rd Rc Rw Ro Dw Do Dc Dd Xd Xc Sc Sa | release
+permit granted    | Cq                                               | save, open 1
+permit granted    | Rq Dq                                            | save, open 2
+first byte        | Co Ro Do                                         | release
+connection up     | Co                                               | save, release, restore 1, fetch tools of 1, start 1 on 1
+connection up     | Ro Do                                            | save, release, restore 2, fetch tools of 2, start 1 on 2
+connection lost   | off bad Dw Dc Xc Sc Sa                           | drop 1
+connection lost   | Bc                                               | 1 is unknown
+connection lost   | L                                                | save
+connection lost   | Rd                                               | save, close 1
+connection lost   | Dd                                               | save, close 2, 1 is unknown
+connection lost   | Xd                                               | close 1, 1 is unknown
+ended: failed     | Co Ro                                            | release, save, attempt failed
+ended: failed     | Cc                                               | permit
+ended: failed     | L                                                | save
+ended: failed     | Rd                                               | save, close 1
+ended: failed     | Do                                               | release, save, 1 is not sent (parked), attempt failed
+ended: failed     | Dd                                               | save, close 2
+ended: failed     | Xd                                               | close 1
+ended: permanent  | Co Ro Do                                         | release, attempt failed, save, 1 is not sent (failed)
+ended: permanent  | Cc                                               | permit
+ended: permanent  | L                                                | save
+ended: permanent  | Rd                                               | save, close 1
+ended: permanent  | Dd                                               | save, close 2
+ended: permanent  | Xd                                               | close 1
+ended: closed     | Co Ro                                            | release, save, attempt failed
+ended: closed     | Cc                                               | permit
+ended: closed     | L                                                | save
+ended: closed     | Rd                                               | save, close 1
+ended: closed     | Do                                               | release, save, 1 is not sent (parked), attempt failed
+ended: closed     | Dd                                               | save, close 2
+ended: closed     | Xd                                               | close 1
+ended: other era  | Co Ro Do                                         | release, permit
+ended: other era  | Cc                                               | permit
+ended: other era  | L                                                | save
+ended: other era  | Rd                                               | save, close 1
+ended: other era  | Dd                                               | save, close 2
+ended: other era  | Xd                                               | close 1
+enable            | off                                              | save, first permit
+enable            | bad Dw                                           | save, permit
+enable            | Bc Dq Do Dc Dd Xd Xc                             | save
+enable            | Sc                                               | save, save
+enable            | Sa                                               | save, save, permit
+disable           | off bad L Rd Dw Dd Xd Xc Sa                      | save
+disable           | Bc Dc Sc                                         | save, close 1
+disable           | Cq Rq Dq                                         | save, 1 is not sent (disabled), release
+disable           | Co                                               | save, 1 is not sent (disabled), release, close 1
+disable           | Cc Rc                                            | save, 1 is not sent (disabled), close 1
+disable           | Rw                                               | save, 1 is not sent (disabled)
+disable           | Ro Do                                            | save, 1 is not sent (disabled), release, close 2
+reconnect         | bad Rw Dw                                        | save, permit
+reconnect         | Bc Cq Co Cc L Rd Rc Rq Ro Dq Do Dc Dd            | save
+reconnect         | Sc                                               | save, save
+reconnect         | Sa                                               | save, save, permit
+transport         | bad Rw Dw                                        | save, permit
+transport         | Bc Cq Cc L Rd Rc Rq Dq Dc Dd                     | save
+transport         | Co                                               | save, release, close 1
+transport         | Ro Do                                            | save, release, close 2
+transport         | Sc                                               | save, save
+transport         | Sa                                               | save, save, permit
+shutdown          | off bad Dw Sa                                    | stop
+shutdown          | Bc Dc Xc Sc                                      | close 1
+shutdown          | Cq Rq Dq                                         | 1 is not sent (stopping), release, stop
+shutdown          | Co                                               | 1 is not sent (stopping), release, close 1
+shutdown          | Cc Rc                                            | 1 is not sent (stopping), close 1
+shutdown          | Rw                                               | 1 is not sent (stopping), stop
+shutdown          | Ro Do                                            | 1 is not sent (stopping), release, close 2
+reconfigure       | off bad Bc Cq Co Cc L Rd Rc Rw Rq Ro Dw Dq Do Dc Dd Xd Xc Sc Sa | save
+tick              | Bc                                               | cancel 1: deadline
+tick              | Cq Cc Rc Rq Dq                                   | 1 is deadline
+tick              | Co                                               | release, save, attempt failed, close 1
+tick              | L                                                | save
+tick              | Rd                                               | save, close 1
+tick              | Rw Dw                                            | permit
+tick              | Ro                                               | release, save, attempt failed, close 2
+tick              | Do                                               | release, save, 1 is not sent (parked), attempt failed, close 2
+tick              | Dd                                               | save, close 2
+tick              | Xd                                               | close 1
 ";
 
 /// Every input, in the order of the rows.
@@ -172,7 +189,12 @@ fn inputs(harness: &Harness) -> Vec<Input> {
         answered(newest, 1),
         call_failed(newest, 1, RequestFailure::ServerFault),
         call_failed(newest, 1, RequestFailure::SessionLost),
+        call_unauthorized(newest, 1, 1),
         session_lost(newest),
+        unauthorized(newest, 1),
+        renewed(2),
+        renewal_failed_permanently(),
+        credential_changed(2),
         undelivered(newest, 1),
         progressed(newest, 1),
         received(newest),
@@ -227,8 +249,16 @@ fn row(input: &Input) -> &'static str {
             failure: RequestFailure::SessionLost,
             ..
         } => "call expired",
+        Input::CallFailed {
+            failure: RequestFailure::Unauthorized { .. },
+            ..
+        } => "call unauthorized",
         Input::CallFailed { .. } => "call failed",
         Input::SessionLost { .. } => "session lost",
+        Input::Unauthorized { .. } => "unauthorized",
+        Input::CredentialRenewed { .. } => "renewed",
+        Input::RenewalFailed { .. } => "renewal failed",
+        Input::CredentialChanged { .. } => "other credential",
         Input::CallUndelivered { .. } => "call undelivered",
         Input::CallProgressed { .. } => "call progressed",
         Input::MessageReceived { .. } => "message",
@@ -304,6 +334,7 @@ fn describe(effect: &Effect) -> String {
         Effect::Resolve { call, outcome } => format!("{call} is {}", known(outcome)),
         Effect::Abandon { call, outcome, .. } => format!("cancel {call}: {}", known(outcome)),
         Effect::DropCall { call } => format!("drop {call}"),
+        Effect::RenewCredential { refused } => format!("renew {refused}"),
         Effect::Check { generation } => format!("ping {generation}"),
         Effect::FetchList { generation, list } => format!("fetch {list} of {generation}"),
         Effect::Restore { generation } => format!("restore {generation}"),

@@ -63,7 +63,7 @@ pub enum CallError {
         server: ServerName,
         /// Which request.
         method: &'static str,
-        /// What kind of refusal: [`FaultClass::Unauthorized`] if a person has to authorize first.
+        /// What kind of refusal: [`FaultClass::Authorization`] if a person has to authorize first.
         class: FaultClass,
         /// The server's reason.
         cause: String,
@@ -370,7 +370,7 @@ impl CallError {
             Self::NotSent { reason, .. } => reason.action(),
             Self::HeldBack { .. } => Some(Action::ApproveTool),
             Self::Refused {
-                class: FaultClass::Unauthorized,
+                class: FaultClass::Authorization,
                 ..
             } => Some(Action::Authorize),
             _ => None,

@@ -88,10 +88,11 @@ fn request_failed(
     message: &str,
 ) -> ConnectionEnd {
     let fault = |class| faults::with_stderr(class, message, slot);
-    let unauthorized = failure == RequestFailure::Unauthorized || status == Some(403);
+    let unauthorized =
+        matches!(failure, RequestFailure::Unauthorized { .. }) || status == Some(403);
     if unauthorized {
         return ConnectionEnd::Permanent(PermanentFailure {
-            fault: fault(FaultClass::Unauthorized),
+            fault: fault(FaultClass::Authorization),
             action: Action::Authorize,
         });
     }

@@ -115,7 +115,7 @@ impl<L: Link> Handshake<'_, L> {
         };
         let busy_or_unauthorized = matches!(
             failure,
-            RequestFailure::Unauthorized | RequestFailure::Busy { .. }
+            RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. }
         );
         if self.unanswered.initialize == Some(id) {
             self.unanswered.initialize = None;
@@ -159,7 +159,7 @@ impl<L: Link> Handshake<'_, L> {
             HandshakeError::RequestFailed {
                 failure, status, ..
             } => match failure {
-                RequestFailure::Unauthorized | RequestFailure::Busy { .. } => false,
+                RequestFailure::Unauthorized { .. } | RequestFailure::Busy { .. } => false,
                 _ => *status != Some(403),
             },
             HandshakeError::CloseRequested

@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
-use mcpvisor_core::CallId;
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::session_evidence::{MAX_SEARCHED_TEXT, SessionEvidence, mentions_lost_session};
+use mcpvisor_core::{CallId, CredentialRevision};
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::event::HttpRefusal;
@@ -82,7 +82,9 @@ pub(super) fn to_inbound(
         StatusCode::UNAUTHORIZED => {
             let action = "the server requires authorization; check the token or headers";
             failed(
-                RequestFailure::Unauthorized,
+                RequestFailure::Unauthorized {
+                    credential: CredentialRevision::NONE,
+                },
                 format!("{summary}: {action} of its entry"),
             )
         }
@@ -152,6 +154,11 @@ pub(super) fn parse_retry_after(value: &HeaderValue) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    fn unauthorized() -> RequestFailure {
+        let credential = CredentialRevision::NONE;
+        RequestFailure::Unauthorized { credential }
+    }
+
     fn refusal(status: u16, body: &str) -> HttpRefusal {
         HttpRefusal {
             status: StatusCode::from_u16(status).unwrap(),
@@ -212,7 +219,7 @@ mod tests {
         assert_eq!(failure_of(500, &error_body("session expired"), true), None);
         assert_eq!(
             failure_of(401, &error_body("session expired"), true),
-            Some(RequestFailure::Unauthorized)
+            Some(unauthorized())
         );
         let page = format!("<p>session expired</p>{}", " ".repeat(MAX_SEARCHED_TEXT));
         assert_eq!(
@@ -226,7 +233,7 @@ mod tests {
     fn each_status_means_what_the_table_says() {
         let busy = Some(RequestFailure::Busy { retry_after: None });
         for (status, expected) in [
-            (401, Some(RequestFailure::Unauthorized)),
+            (401, Some(unauthorized())),
             (403, Some(RequestFailure::Denied)),
             (405, Some(RequestFailure::Denied)),
             (408, Some(RequestFailure::ServerFault)),
