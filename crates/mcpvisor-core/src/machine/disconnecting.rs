@@ -73,10 +73,7 @@ impl Machine {
                 TeardownPhase::Draining { .. } => {}
             },
             // A failed close is not more important than the failure.
-            State::PermanentlyFailed { closing, .. } => {
-                *closing = None;
-                self.forget_in_flight(generation);
-            }
+            State::PermanentlyFailed { closing, .. } => *closing = None,
             State::Sleeping(SleepPhase::Closing { .. }) => self.finish_falling_asleep(end),
             State::Sleeping(SleepPhase::Asleep) | State::Connected(_) | State::Disabled => {}
         }

@@ -313,6 +313,24 @@ fn an_awaiting_call_survives_a_lost_connection_and_is_retried_on_the_next() {
 }
 
 #[test]
+fn a_parked_server_that_drains_still_renews_for_the_calls_that_wait() {
+    let mut settings = ServerSettings::default();
+    settings.budget.attempts = 1;
+    let mut harness = Harness::parked(settings);
+    harness.tick();
+    harness.step(Input::PermitGranted);
+    harness.step(up(2));
+    for call in 1..=3 {
+        harness.call(harness.read(call));
+    }
+    assert_eq!(harness.step(call_unauthorized(2, 1, 1)), [renew(1)]);
+    harness.step(call_unauthorized(2, 2, 2));
+    harness.step(report_broken(2));
+    assert_eq!(harness.name(), StateName::Disconnected);
+    assert_eq!(harness.step(renewed(2)), [renew(2)]);
+}
+
+#[test]
 fn a_failed_renewal_of_a_lost_connection_does_not_fail_the_next_one() {
     let mut harness = awaiting();
     harness.lose(1, &[]);
