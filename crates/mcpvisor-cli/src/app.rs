@@ -34,7 +34,7 @@ pub(crate) fn run() -> Exit {
             runtime.shutdown_background();
             exit
         }
-        Err(error) => output.failure(&Failure::unexpected(error.to_string())),
+        Err(error) => output.failure(&Failure::unexpected(error)),
     }
 }
 

@@ -200,10 +200,7 @@ pub(crate) struct CallArgs {
     pub(crate) args: Option<String>,
 
     #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) options: RequestOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -213,10 +210,7 @@ pub(crate) struct PromptArgs {
     pub(crate) words: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) options: RequestOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -228,26 +222,19 @@ pub(crate) struct ReadArgs {
     pub(crate) uri: String,
 
     #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) options: RequestOptions,
 }
 
-/// Whether servers may ask questions at the terminal.
+/// Where binary content goes, and whether servers may ask questions at the terminal.
 #[derive(Debug, clap::Args)]
-pub(crate) struct InputArgs {
-    /// Decline all questions of the server
-    #[arg(long)]
-    pub(crate) no_input: bool,
-}
-
-/// Where binary content goes.
-#[derive(Debug, clap::Args)]
-pub(crate) struct OutArgs {
+pub(crate) struct RequestOptions {
     /// Save binary content in this folder; existing files are kept
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Decline all questions of the server
+    #[arg(long)]
+    pub(crate) no_input: bool,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -7,37 +7,16 @@ use mcpvisor::{ListKind, ListState, Runtime, ServerCatalog, ServerName, StateNam
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::server_notes;
-use crate::output::{Output, Table, cut};
+use crate::invocation::Invocation;
+use crate::output::{Output, Table, TextFormat, cut, server_notes};
 use crate::request::deadlines::Deadline;
 use crate::request::server_ready;
 
 /// Columns of a description in the table; JSON has all of it.
 const MAX_DESCRIPTION: usize = 240;
-
-/// Which list.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
-}
-
-impl Kind {
-    fn list(self) -> ListKind {
-        match self {
-            Self::Tools => ListKind::Tools,
-            Self::Prompts => ListKind::Prompts,
-            Self::Resources => ListKind::Resources,
-            Self::Templates => ListKind::Templates,
-        }
-    }
-}
 
 /// How long to wait for the servers.
 #[derive(Debug, Clone, Copy)]
@@ -67,13 +46,12 @@ enum Item<'a> {
 }
 
 pub(super) async fn run(
-    kind: Kind,
-    source: &Source,
+    list: ListKind,
     server: Option<&str>,
-    deadline: Deadline,
-    output: &Output,
+    invocation: &Invocation<'_>,
 ) -> Result<Exit, Failure> {
-    let mut config = source.read_to_start()?;
+    let (deadline, output) = (invocation.deadline, &invocation.output);
+    let mut config = invocation.source()?.read_to_start()?;
     if let Some(server) = server {
         config = fleet::only(config, server)?;
         if config.servers.iter().any(|server| !server.enabled) {
@@ -91,18 +69,16 @@ pub(super) async fn run(
         deadline,
         until: deadline.ready_until(&config),
     };
-    fleet::with(config, deadline, output, async |runtime| {
-        let catalogs = catalogs(runtime, kind.list(), wait, output).await?;
+    fleet::with(config, invocation, async |runtime| {
+        let catalogs = catalogs(runtime, list, wait, output).await?;
         let listed: Vec<Listed<'_>> = catalogs
             .iter()
-            .flat_map(|(name, catalog)| listed(kind, name, catalog))
+            .flat_map(|(name, catalog)| listed(list, name, catalog))
             .collect();
-        if output.json() {
-            output.document(&listed)?;
-        } else {
-            output.table(&table(kind, &listed))?;
-        }
-        if matches!(kind, Kind::Tools) {
+        output.result(&listed, || {
+            table(list, &listed).render(TextFormat::of_stdout())
+        })?;
+        if list == ListKind::Tools {
             warn_of_held_tools(runtime, output);
         }
         Ok(if no_servers { Exit::Usage } else { Exit::Ok })
@@ -155,9 +131,7 @@ async fn catalog(
     list: ListKind,
     wait: Wait,
 ) -> Result<Option<Arc<ServerCatalog>>, Failure> {
-    let server = runtime
-        .server(name.as_str())
-        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
     let Some(status) = fleet::settled(&server, &[list], wait.until).await else {
         let status = server.status();
         let (late, clues) = match status.state {
@@ -180,12 +154,16 @@ async fn catalog(
     }
 }
 
-fn listed<'a>(kind: Kind, server: &'a ServerName, catalog: &'a ServerCatalog) -> Vec<Listed<'a>> {
-    let items: Vec<Item<'a>> = match kind {
-        Kind::Tools => catalog.tools.iter().map(Item::Tool).collect(),
-        Kind::Prompts => catalog.prompts.iter().map(Item::Prompt).collect(),
-        Kind::Resources => catalog.resources.iter().map(Item::Resource).collect(),
-        Kind::Templates => {
+fn listed<'a>(
+    list: ListKind,
+    server: &'a ServerName,
+    catalog: &'a ServerCatalog,
+) -> Vec<Listed<'a>> {
+    let items: Vec<Item<'a>> = match list {
+        ListKind::Tools => catalog.tools.iter().map(Item::Tool).collect(),
+        ListKind::Prompts => catalog.prompts.iter().map(Item::Prompt).collect(),
+        ListKind::Resources => catalog.resources.iter().map(Item::Resource).collect(),
+        ListKind::Templates => {
             let templates = catalog.resource_templates.iter();
             templates.map(Item::Template).collect()
         }
@@ -201,12 +179,12 @@ fn listed<'a>(kind: Kind, server: &'a ServerName, catalog: &'a ServerCatalog) ->
     listed.collect()
 }
 
-fn table(kind: Kind, listed: &[Listed<'_>]) -> Table {
-    let mut table = match kind {
-        Kind::Tools => Table::new(["SERVER", "TOOL", "DESCRIPTION"]),
-        Kind::Prompts => Table::new(["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"]),
-        Kind::Resources => Table::new(["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]),
-        Kind::Templates => Table::new(["SERVER", "TEMPLATE", "NAME", "TYPE", "DESCRIPTION"]),
+fn table(list: ListKind, listed: &[Listed<'_>]) -> Table {
+    let mut table = match list {
+        ListKind::Tools => Table::new(["SERVER", "TOOL", "DESCRIPTION"]),
+        ListKind::Prompts => Table::new(["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"]),
+        ListKind::Resources => Table::new(["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]),
+        ListKind::Templates => Table::new(["SERVER", "TEMPLATE", "NAME", "TYPE", "DESCRIPTION"]),
     };
     for Listed { server, item, .. } in listed {
         let server = (*server).to_owned();

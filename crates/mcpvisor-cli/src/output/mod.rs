@@ -24,7 +24,7 @@ pub(crate) use printable::{printable, printable_json, printable_lines};
 pub(crate) use server_text::{hanging_indent, quote_server_line};
 pub(crate) use stdout_closed::stdout_closed;
 pub(crate) use streams::{Output, counted};
-pub(crate) use suggest_command::{remember_config, suggest_command};
+pub(crate) use suggest_command::{remember_config, suggest_command, suggest_name};
 pub(crate) use table::Table;
 pub(crate) use text_format::{ColorMode, TextFormat, is_dumb, paint, state_color};
 pub(crate) use wrap::cut;

@@ -33,7 +33,7 @@ pub(crate) async fn read_object(
     let reading = tokio::task::spawn_blocking(move || place.read());
     tokio::select! {
         read = reading => read
-            .map_err(|error| Failure::unexpected(error.to_string()))?
+            .map_err(Failure::unexpected)?
             .map_err(|error| Failure::usage(format!("cannot read --args from {shown}: {error}"))),
         () = interrupts.next() => Err(pending.interrupted()),
         () = deadline.passed() => Err(pending.timed_out(format!(

@@ -13,9 +13,7 @@ use crate::fleet;
 use crate::output::server_notes::startup_clues;
 
 pub(crate) fn server(runtime: &Runtime, name: &str) -> Result<ServerHandle, Failure> {
-    runtime
-        .server(name)
-        .map_err(|error| Failure::unknown_server(error.to_string()))
+    runtime.server(name).map_err(Failure::unknown_server)
 }
 
 /// One list of a server.
