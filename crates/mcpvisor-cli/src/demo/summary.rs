@@ -1,15 +1,22 @@
 //! The summary of the demo: counts, and whether every promise held.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::Demo;
-use super::promises::Promise;
 use super::sandbox::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
 use crate::output::{ColorMode, paint};
+
+/// A promise of the demo, and whether it held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Promise {
+    pub(super) promise: String,
+    pub(super) held: bool,
+}
 
 /// The counts and promises.
 #[derive(Debug, Clone, Serialize)]
@@ -35,25 +42,24 @@ pub(super) struct Summary {
 
 impl Summary {
     pub(super) fn of(mut demo: Demo, elapsed: Duration) -> Self {
-        let counts = demo.agents.tally().counts();
-        let notes = demo.sandbox.read_notes();
-        let orders = demo.sandbox.read_orders();
+        let counts = demo.agents.tally.counts();
+        let notes = read_lines(&demo.sandbox.notes());
+        let orders = read_lines(&demo.sandbox.placed());
         let ran_twice = doubled(&notes) + doubled(&orders);
-        let lost = missing(&notes, &demo.agents.tally().written())
-            + missing(&orders, &demo.agents.tally().placed());
+        let tally = &demo.agents.tally;
+        let lost = missing(&notes, &tally.written()) + missing(&orders, &tally.placed());
         let left = demo.sandbox.left();
-        let promises = &mut demo.promises;
-        promises.check("every call had exactly one outcome", counts.complete());
-        promises.check("no write ran twice", ran_twice == 0);
-        promises.check("every answered write took effect", lost == 0);
-        promises.check("no process is left over", left == 0);
-        let promises = demo.promises.into_vec();
+        demo.check("every call had exactly one outcome", counts.complete());
+        demo.check("no write ran twice", ran_twice == 0);
+        demo.check("every answered write took effect", lost == 0);
+        demo.check("no process is left over", left == 0);
+        let promises = demo.promises;
         let slowest = demo.recoveries.iter().max().copied().unwrap_or_default();
         Self {
             ok: promises.iter().all(|promise| promise.held),
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             seed: demo.options.seed,
-            agents: demo.agents.all().len(),
+            agents: demo.agents.all.len(),
             calls: counts.begun,
             answered: counts.answered,
             retried: counts.retried,
@@ -142,6 +148,11 @@ impl Summary {
             row("processes left", self.processes_left.to_string(), &started),
         ]
     }
+}
+
+fn read_lines(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Notes and orders are unique, so a duplicate was written twice.

@@ -275,17 +275,8 @@ fn describe(event: &Event) -> Option<(Tone, String)> {
             let lost = matches!(from, StateName::Connected | StateName::Disabling);
             let fault = fault.as_ref().filter(|_| lost);
             let fault = fault.map_or_else(String::new, |fault| format!(": {fault}"));
-            let tone = match to {
-                StateName::Connected => Tone::Good,
-                StateName::Reconnecting
-                | StateName::Disconnected
-                | StateName::PermanentlyFailed => Tone::Bad,
-                _ => Tone::Plain,
-            };
-            (
-                tone,
-                format!("{from} → {to} (connection {}){fault}", event.generation),
-            )
+            let text = format!("{from} → {to} (connection {}){fault}", event.generation);
+            (Tone::of_state(*to), text)
         }
         EventKind::AttemptFailed {
             attempt,

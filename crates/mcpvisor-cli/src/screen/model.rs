@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use mcpvisor::StateName;
+
 use super::keys::Key;
 use super::server_row::{Latency, Row};
 
@@ -61,6 +63,22 @@ pub(crate) enum Tone {
     Bad,
     Fault,
     Title,
+}
+
+impl Tone {
+    /// The tone of a server that entered this state.
+    pub(crate) fn of_state(state: StateName) -> Self {
+        match state {
+            StateName::Connected => Self::Good,
+            StateName::Reconnecting | StateName::Disconnected | StateName::PermanentlyFailed => {
+                Self::Bad
+            }
+            StateName::Connecting
+            | StateName::Disabling
+            | StateName::Disabled
+            | StateName::Sleeping => Self::Plain,
+        }
+    }
 }
 
 /// One event as a line.

@@ -61,12 +61,8 @@ pub(super) struct Report {
 impl Check {
     pub(super) fn good(check: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            check,
             ok: true,
-            detail: detail.into(),
-            warning: false,
-            action: None,
-            diagnostic: None,
+            ..Self::bad(check, detail, "")
         }
     }
 
