@@ -51,7 +51,11 @@ pub(crate) enum Command {
     },
     /// Show the state of every server
     #[command(after_help = examples::STATUS)]
-    Status(StatusArgs),
+    Status {
+        /// Show a live screen; with --json, print one JSON line per change
+        #[arg(long)]
+        watch: bool,
+    },
     /// List the tools of all servers or of one
     #[command(after_help = examples::TOOLS)]
     Tools(OneServer),
@@ -119,7 +123,7 @@ impl Command {
     pub(crate) fn is_screen(&self) -> bool {
         match self {
             Self::Demo(demo) => !demo.plain,
-            Self::Status(status) => status.watch,
+            Self::Status { watch } => *watch,
             _ => false,
         }
     }
@@ -142,13 +146,6 @@ pub(crate) struct DemoArgs {
     /// Shorten the pauses between acts
     #[arg(long, hide = true)]
     pub(crate) fast: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct StatusArgs {
-    /// Show a live screen; with --json, print one JSON line per change
-    #[arg(long)]
-    pub(crate) watch: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -18,13 +18,6 @@ use crate::request::server_ready;
 /// Columns of a description in the table; JSON has all of it.
 const MAX_DESCRIPTION: usize = 240;
 
-/// How long to wait for the servers.
-#[derive(Debug, Clone, Copy)]
-struct Wait {
-    deadline: Deadline,
-    until: Instant,
-}
-
 /// One item, in the protocol's own shape, with its server.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
@@ -50,7 +43,7 @@ pub(super) async fn run(
     server: Option<&str>,
     invocation: &Invocation<'_>,
 ) -> Result<Exit, Failure> {
-    let (deadline, output) = (invocation.deadline, &invocation.output);
+    let output = &invocation.output;
     let mut config = invocation.source()?.read_to_start()?;
     if let Some(server) = server {
         config = fleet::only(config, server)?;
@@ -65,12 +58,9 @@ pub(super) async fn run(
             .unusable_servers()
             .iter()
             .any(|entry| entry.state != StateName::Disabled);
-    let wait = Wait {
-        deadline,
-        until: deadline.ready_until(&config),
-    };
+    let until = invocation.deadline.ready_until(&config);
     fleet::with(config, invocation, async |runtime| {
-        let catalogs = catalogs(runtime, list, wait, output).await?;
+        let catalogs = catalogs(runtime, list, until, invocation).await?;
         let listed: Vec<Listed<'_>> = catalogs
             .iter()
             .flat_map(|(name, catalog)| listed(list, name, catalog))
@@ -100,27 +90,23 @@ fn warn_of_held_tools(runtime: &Runtime, output: &Output) {
 async fn catalogs(
     runtime: &Runtime,
     list: ListKind,
-    wait: Wait,
-    output: &Output,
+    until: Instant,
+    invocation: &Invocation<'_>,
 ) -> Result<Vec<(ServerName, Arc<ServerCatalog>)>, Failure> {
     let mut catalogs = Vec::new();
     let mut failures = Vec::new();
     for name in runtime.servers() {
-        match catalog(runtime, &name, list, wait).await {
+        match catalog(runtime, &name, list, invocation.deadline, until).await {
             Ok(Some(catalog)) => catalogs.push((name, catalog)),
             Ok(None) => {}
             Err(failure) => failures.push(failure),
         }
     }
-    let failure = if catalogs.is_empty() {
-        failures.pop()
-    } else {
-        None
-    };
+    let last = failures.pop_if(|_| catalogs.is_empty());
     for failure in failures {
-        output.partial_failure(&failure);
+        invocation.output.partial_failure(&failure);
     }
-    failure.map_or(Ok(catalogs), Err)
+    last.map_or(Ok(catalogs), Err)
 }
 
 /// The catalog of one server, in which this list belongs to the present connection; `None` for a
@@ -129,20 +115,12 @@ async fn catalog(
     runtime: &Runtime,
     name: &ServerName,
     list: ListKind,
-    wait: Wait,
+    deadline: Deadline,
+    until: Instant,
 ) -> Result<Option<Arc<ServerCatalog>>, Failure> {
     let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
-    let Some(status) = fleet::settled(&server, &[list], wait.until).await else {
-        let status = server.status();
-        let (late, clues) = match status.state {
-            StateName::Connected => (format!("did not list its {list}"), String::new()),
-            _ => (
-                "did not connect".to_owned(),
-                server_notes::startup_clues(&server, &status),
-            ),
-        };
-        let message = format!("{name} {late} {}{clues}", wait.deadline.describe());
-        return Err(Failure::late(name.as_str(), message, &wait.deadline));
+    let Some(status) = fleet::settled(&server, &[list], until).await else {
+        return Err(server_ready::late(&server, &[list], &deadline));
     };
     match (status.state, status.list(list)) {
         (StateName::Connected, ListState::Failed(fault)) => {

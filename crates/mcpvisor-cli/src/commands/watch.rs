@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
 use crate::invocation::Invocation;
-use crate::output::{Output, action_text, stdout_closed, with_action_text};
+use crate::output::{Output, action_text, with_action_text};
 use crate::screen;
 
 /// How often states are polled for changes that have no event.
@@ -132,4 +132,26 @@ fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
         }
         _ => None,
     }
+}
+
+/// Waits until the reader of stdout is gone. For a file this never returns.
+#[cfg(unix)]
+async fn stdout_closed() {
+    use std::os::fd::AsFd;
+    use tokio::io::Interest;
+    use tokio::net::unix::pipe::Sender;
+    // Nothing is written through it, so it need not be a pipe, and stays blocking.
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned();
+    if let Ok(stdout) = stdout.and_then(Sender::from_owned_fd_unchecked)
+        && stdout.ready(Interest::ERROR).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Not supported here: the next write fails instead.
+#[cfg(not(unix))]
+async fn stdout_closed() {
+    std::future::pending().await
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mcpvisor::{CallError, Client, Known, Runtime};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::sandbox::{NOTES, ORDERS};
@@ -180,13 +181,16 @@ pub(super) struct Tally {
 }
 
 /// A snapshot of the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
+    #[serde(rename = "calls")]
     pub(super) begun: u64,
     pub(super) answered: u64,
     pub(super) retried: u64,
+    #[serde(rename = "outcome_unknown")]
     pub(super) unknown: u64,
     pub(super) not_sent: u64,
+    #[serde(rename = "unexpected")]
     pub(super) other: u64,
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Demo;
+use super::agents::Counts;
 use super::sandbox::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
 use crate::output::{ColorMode, paint};
@@ -26,12 +27,8 @@ pub(super) struct Summary {
     /// Reproduces the random faults.
     seed: u64,
     agents: usize,
-    calls: u64,
-    answered: u64,
-    retried: u64,
-    outcome_unknown: u64,
-    not_sent: u64,
-    unexpected: u64,
+    #[serde(flatten)]
+    counts: Counts,
     ran_twice: usize,
     recoveries: usize,
     slowest_recovery_ms: f64,
@@ -60,12 +57,7 @@ impl Summary {
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             seed: demo.options.seed,
             agents: demo.agents.all.len(),
-            calls: counts.begun,
-            answered: counts.answered,
-            retried: counts.retried,
-            outcome_unknown: counts.unknown,
-            not_sent: counts.not_sent,
-            unexpected: counts.other,
+            counts,
             ran_twice,
             recoveries: demo.recoveries.len(),
             slowest_recovery_ms: (slowest.as_secs_f64() * 10_000.0).round() / 10.0,
@@ -117,21 +109,21 @@ impl Summary {
         let started = format!("of {} started", self.processes_started);
         let row = |name, value: String, tone: &str| (name, value, tone.to_owned());
         [
-            row("calls", self.calls.to_string(), &agents),
-            row("answered", self.answered.to_string(), ""),
+            row("calls", self.counts.begun.to_string(), &agents),
+            row("answered", self.counts.answered.to_string(), ""),
             row(
                 "outcome unknown",
-                self.outcome_unknown.to_string(),
+                self.counts.unknown.to_string(),
                 "sent, then the server died: reported, never retried blindly",
             ),
             row(
                 "not sent",
-                self.not_sent.to_string(),
+                self.counts.not_sent.to_string(),
                 "refused at once, with the reason",
             ),
             row(
                 "retried",
-                self.retried.to_string(),
+                self.counts.retried.to_string(),
                 "reads only, which are safe to repeat",
             ),
             row("ran twice", self.ran_twice.to_string(), ""),
