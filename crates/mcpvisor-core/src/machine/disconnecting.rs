@@ -68,7 +68,9 @@ impl Machine {
             State::Disabling(teardown) => match teardown.phase {
                 TeardownPhase::Closing { .. } => {
                     let then = teardown.then;
-                    self.torn_down(now, generation, then, end);
+                    self.forget_in_flight(generation);
+                    self.note_final_close(end);
+                    self.finish_teardown(now, then);
                 }
                 TeardownPhase::Draining { .. } => {}
             },
