@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use mcpvisor_core::machine::{
     Action, CallEnd, ConnectionEnd, Durable, Fault, FaultClass, NewCall, PermanentFailure,
-    ReturnedCall,
+    RenewalFailure, ReturnedCall,
 };
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{
-    CallId, ClientId, FetchOutcome, Generation, Input, ListKind, Machine, Priority, Random,
-    RetryPolicy, Safety, ServerSettings, StateName,
+    CallId, ClientId, CredentialRevision, FetchOutcome, Generation, Input, ListKind, Machine,
+    Priority, Random, RetryPolicy, Safety, ServerSettings, StateName,
 };
 use support::from_env;
 use support::model::{Model, Place};
@@ -45,7 +45,22 @@ const TOOL: CallId = CallId(1);
 const READ: CallId = CallId(2);
 
 /// The starting points: a name, the inputs that lead there, and the state.
-const STARTING_POINTS: [(&str, &str, StateName); 9] = [
+const STARTING_POINTS: [(&str, &str, StateName); 12] = [
+    (
+        "a credential is renewed",
+        "permit up fetched tool read unauthorized",
+        StateName::Connected,
+    ),
+    (
+        "closing before a login",
+        "permit up fetched tool read unauthorized revoked",
+        StateName::PermanentlyFailed,
+    ),
+    (
+        "a login is needed",
+        "permit up unauthorized revoked ended",
+        StateName::PermanentlyFailed,
+    ),
     ("fresh", "", StateName::Connecting),
     ("connected", "permit up fetched", StateName::Connected),
     ("busy", "permit up tool read", StateName::Connected),
@@ -104,6 +119,8 @@ struct Node {
     place: usize,
     /// The defect of the machine.
     mutation: Mutation,
+    /// The server refuses credentials. Only some starting points explore that, for the time it takes.
+    refuses_credentials: bool,
 }
 
 impl Node {
@@ -117,6 +134,7 @@ impl Node {
             now,
             place: 0,
             mutation,
+            refuses_credentials: false,
         }
     }
 
@@ -244,6 +262,11 @@ fn late_facts(generation: Generation) -> Vec<Input> {
             generation,
             fault: fault(),
         },
+        Input::Unauthorized {
+            generation,
+            credential: CredentialRevision(9),
+            fault: unauthorized(),
+        },
     ]
 }
 
@@ -332,6 +355,45 @@ fn options(node: &Node) -> Vec<Input> {
         }
     }
     options.extend(options_of_connection(node));
+    options.extend(options_of_credentials(node));
+    options
+}
+
+/// The newest credential, or the first.
+fn newest_credential(node: &Node) -> CredentialRevision {
+    node.model.credentials.newest.max(CredentialRevision(1))
+}
+
+fn next_credential(node: &Node) -> CredentialRevision {
+    CredentialRevision(newest_credential(node).0 + 1)
+}
+
+fn unauthorized() -> Fault {
+    Fault::new(FaultClass::Authorization, "unauthorized")
+}
+
+fn revoked() -> Input {
+    let failure = RenewalFailure::Permanent(PermanentFailure {
+        fault: unauthorized(),
+        action: Action::Login { scopes: Vec::new() },
+    });
+    Input::RenewalFailed { failure }
+}
+
+/// The answers to a renewal, and logins.
+fn options_of_credentials(node: &Node) -> Vec<Input> {
+    let credentials = &node.model.credentials;
+    let credential = next_credential(node);
+    let mut options = Vec::new();
+    if node.refuses_credentials {
+        options.push(Input::CredentialChanged { credential });
+    }
+    if credentials.renewing.is_some() {
+        options.push(Input::CredentialRenewed { credential });
+        let failure = RenewalFailure::Transient(unauthorized());
+        options.push(Input::RenewalFailed { failure });
+        options.push(revoked());
+    }
     options
 }
 
@@ -364,11 +426,14 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
             call: *call,
         });
         let retry_after = Some(Duration::from_secs(7));
-        for failure in [
+        let credential = newest_credential(node);
+        let refused = RequestFailure::Unauthorized { credential };
+        let refused = node.refuses_credentials.then_some(refused);
+        for failure in refused.into_iter().chain([
             RequestFailure::SessionLost,
             RequestFailure::ServerFault,
             RequestFailure::Busy { retry_after },
-        ] {
+        ]) {
             options.push(Input::CallFailed {
                 generation,
                 call: *call,
@@ -379,6 +444,13 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
     }
     if connection.is_open() {
         options.push(Input::ReportBroken { generation });
+        if node.refuses_credentials {
+            options.push(Input::Unauthorized {
+                generation,
+                credential: newest_credential(node),
+                fault: unauthorized(),
+            });
+        }
         options.push(Input::SessionLost {
             generation,
             fault: fault(),
@@ -399,6 +471,7 @@ fn options_of_connection(node: &Node) -> Vec<Input> {
 /// Leads a new machine to a starting point.
 fn lead(steps: &str, settings: ServerSettings, mutation: Mutation) -> Node {
     let mut node = Node::begin(settings, mutation);
+    node.refuses_credentials = steps.contains("unauthorized");
     node.step(&Input::Start);
     for step in steps.split_whitespace() {
         let generation = node.model.newest;
@@ -416,6 +489,22 @@ fn lead(steps: &str, settings: ServerSettings, mutation: Mutation) -> Node {
             "broken" => Input::ReportBroken { generation },
             "tool" => call(&node, TOOL),
             "read" => call(&node, READ),
+            "unauthorized" => match in_flight(&node).first() {
+                Some(call) => Input::CallFailed {
+                    generation,
+                    call: *call,
+                    failure: RequestFailure::Unauthorized {
+                        credential: newest_credential(&node),
+                    },
+                    fault: unauthorized(),
+                },
+                None => Input::Unauthorized {
+                    generation,
+                    credential: newest_credential(&node),
+                    fault: unauthorized(),
+                },
+            },
+            "revoked" => revoked(),
             "disable" => Input::Disable,
             "tick" => Input::Tick,
             _ => panic!("unknown step {step}"),
@@ -463,6 +552,7 @@ fn no_sequence_of_inputs_breaks_an_invariant() {
     for (name, steps, state) in STARTING_POINTS {
         let node = lead(steps, settings(), Mutation::None);
         assert_eq!(node.machine.state().name(), state, "{name}");
+        let depth = depth - usize::from(node.refuses_credentials);
         let (nodes, steps) = explore(node, depth);
         println!("{name}: {nodes} nodes and {steps} steps within {depth} inputs");
         assert!(nodes > 50 * depth, "only {nodes} nodes were explored");

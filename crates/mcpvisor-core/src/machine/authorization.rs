@@ -88,8 +88,8 @@ impl Machine {
     /// Whether a call waits for a credential, or a connection will use it. A parked server may still
     /// drain a connection with such calls.
     fn needs_credential(&self) -> bool {
-        let awaiting = self.calls.select(TrackedCall::awaits_credential);
-        self.rejection().is_none() || !awaiting.is_empty()
+        let awaiting = || self.calls.select(TrackedCall::awaits_credential);
+        self.rejection().is_none() || !awaiting().is_empty()
     }
 
     /// Retries a refused call at once if a newer credential is in use, else after the renewal.

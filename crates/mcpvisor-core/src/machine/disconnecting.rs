@@ -68,15 +68,14 @@ impl Machine {
             State::Disabling(teardown) => match teardown.phase {
                 TeardownPhase::Closing { .. } => {
                     let then = teardown.then;
-                    self.torn_down(now, generation, then, end);
+                    self.forget_in_flight(generation);
+                    self.note_final_close(end);
+                    self.finish_teardown(now, then);
                 }
                 TeardownPhase::Draining { .. } => {}
             },
             // A failed close is not more important than the failure.
-            State::PermanentlyFailed { closing, .. } => {
-                *closing = None;
-                self.forget_in_flight(generation);
-            }
+            State::PermanentlyFailed { closing, .. } => *closing = None,
             State::Sleeping(SleepPhase::Closing { .. }) => self.finish_falling_asleep(end),
             State::Sleeping(SleepPhase::Asleep) | State::Connected(_) | State::Disabled => {}
         }

@@ -50,6 +50,7 @@ impl Model {
                     assert!(matches!(call.place, Place::Waiting { .. }), "{call:?}");
                 }
             }
+            Effect::RenewCredential { refused } => self.renews(*refused),
             Effect::Check { generation } | Effect::Restore { generation } => {
                 assert!(self.connection_of(*generation).up.is_some());
             }
@@ -66,6 +67,9 @@ impl Model {
                 assert_eq!(*from, self.state);
                 let starting = matches!(step.input, Input::Start);
                 assert!(starting || is_legal(*from, *to), "from {from} to {to}");
+                if (*from, *to) == (StateName::Connected, StateName::PermanentlyFailed) {
+                    assert!(step.fails, "a live connection fails permanently");
+                }
                 if (*from, *to) == (StateName::Disabling, StateName::Connecting) {
                     self.budget.clear();
                 }
@@ -77,7 +81,7 @@ impl Model {
                 }
                 self.failed &= *to != StateName::Connecting;
                 if *to == StateName::Connecting && *from != StateName::Sleeping {
-                    (self.free, self.other_era_tried) = (false, false);
+                    (self.free, self.other_era_tried) = (step.heals, false);
                 }
                 self.state = *to;
             }
@@ -94,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Only a connection that was being opened, and was not told to close, is a failed attempt.
+    /// Only a connection that was being opened, and was not being closed, is a failed attempt.
     fn attempt_failed(&mut self, step: &Step<'_>, retry_at: Option<Instant>) {
         let opening = match step.input {
             Input::ConnectionEnded { .. } => step.ends_an_attempt,
@@ -136,6 +140,7 @@ impl Model {
         assert_eq!(machine.durable().generation, generation);
         self.permit_requested = false;
         self.newest = generation;
+        self.credentials.connected_with = self.credentials.newest;
         self.connection = Some(Connection {
             generation,
             up: None,
@@ -206,6 +211,7 @@ impl Model {
         assert_eq!(retried, call.lost > 0);
         let paused = call.paused_until.take().is_some_and(|until| now < until);
         assert!(!paused, "{id} is sent during its pause");
+        assert!(!call.awaits_credential, "{id} is sent before the renewal");
         if retried {
             assert!(call.may_repeat, "{id} must not be sent twice");
             assert_eq!(call.lost, 1, "{id} is retried twice");
@@ -246,7 +252,11 @@ impl Model {
                 self.is_busy(step, &call, new);
             }
             Outcome::Unknown(_) => assert_eq!(call.known, Known::Unknown, "{id}"),
-            Outcome::Refused(_) => assert_eq!(call.known, Known::Refused, "{id}"),
+            Outcome::Refused(_) => {
+                assert_eq!(call.known, Known::Refused, "{id}");
+                let early = self.is_refused_early(step, id, &call);
+                assert!(!early, "{id} is refused without a retry");
+            }
             Outcome::Answered(_) => assert_eq!(call.known, Known::Answered, "{id}"),
             Outcome::Deadline {
                 sent: reported,
@@ -257,6 +267,16 @@ impl Model {
             }
             Outcome::Cancelled => panic!("{id} is queued, and is cancelled"),
         }
+    }
+
+    /// Whether a call is given up at its first 401 although it may be sent again.
+    fn is_refused_early(&self, step: &Step<'_>, id: CallId, call: &Call) -> bool {
+        let unauthorized = matches!(step.input, Input::CallFailed {
+            call, failure: RequestFailure::Unauthorized { .. }, ..
+        } if *call == id);
+        // The call may have been the last of a drained connection whose budget is spent.
+        let parked = step.becomes == StateName::Disconnected;
+        unauthorized && call.lost == 1 && call.may_repeat && !self.rejects() && !parked
     }
 
     /// A client within its share is never refused, and its calls are never evicted.
@@ -324,6 +344,7 @@ pub fn may_repeat_after(failure: RequestFailure, call: &NewCall, expired_too: bo
     }
     match failure {
         RequestFailure::NotWritten
+        | RequestFailure::Unauthorized { .. }
         | RequestFailure::Busy {
             retry_after: Some(_),
         } => true,
@@ -331,8 +352,7 @@ pub fn may_repeat_after(failure: RequestFailure, call: &NewCall, expired_too: bo
         RequestFailure::ConnectionLost
         | RequestFailure::ServerFault
         | RequestFailure::Busy { retry_after: None } => may_repeat(call),
-        // Refreshing an authorization is not implemented.
-        RequestFailure::Unauthorized | RequestFailure::ConnectTimedOut | RequestFailure::Denied => {
+        RequestFailure::ScopeNeeded | RequestFailure::ConnectTimedOut | RequestFailure::Denied => {
             false
         }
     }
@@ -343,7 +363,8 @@ pub fn known_of(failure: RequestFailure) -> Known {
     match failure {
         RequestFailure::NotWritten | RequestFailure::ConnectTimedOut => Known::NotSent,
         RequestFailure::SessionLost
-        | RequestFailure::Unauthorized
+        | RequestFailure::Unauthorized { .. }
+        | RequestFailure::ScopeNeeded
         | RequestFailure::Denied
         | RequestFailure::Busy {
             retry_after: Some(_),
@@ -369,7 +390,13 @@ fn is_legal(from: StateName, to: StateName) -> bool {
             Disabling,
             Disabled,
         ],
-        Connected => &[Reconnecting, Disconnected, Disabling, Sleeping],
+        Connected => &[
+            Reconnecting,
+            Disconnected,
+            Disabling,
+            Sleeping,
+            PermanentlyFailed,
+        ],
         Sleeping => &[Connecting, Disconnected, Disabling, Disabled],
         Reconnecting => &[
             Connected,
@@ -387,7 +414,7 @@ fn is_legal(from: StateName, to: StateName) -> bool {
         ],
         Disabling => &[Disabled, Connecting],
         Disabled => &[Connecting],
-        PermanentlyFailed => &[Connecting, Disabled],
+        PermanentlyFailed => &[Connecting, Disabling, Disabled],
     };
     next.contains(&to)
 }

@@ -46,7 +46,7 @@ impl Model {
         }
         if let Some(connection) = &self.connection {
             let closing = is_closing(machine.state());
-            assert!(!closing || connection.closing, "it was not told to close");
+            assert!(!closing || connection.closing, "no close was requested");
             assert_eq!(
                 open,
                 connection.is_open() && self.state == StateName::Connected
@@ -70,9 +70,12 @@ impl Model {
             },
             State::Connected(_) => self.limit_is_used(now),
             State::Disabling(_) => assert_eq!(self.waiting().count(), 0),
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => {
-                assert_eq!(self.open.len(), 0);
-            }
+            State::PermanentlyFailed {
+                closing: Some(_), ..
+            } => assert_eq!(self.waiting().count(), 0),
+            State::Sleeping(_)
+            | State::Disabled
+            | State::PermanentlyFailed { closing: None, .. } => assert_eq!(self.open.len(), 0),
         }
         if self.permit_requested {
             let queued = machine.state();
@@ -103,7 +106,7 @@ impl Model {
         let paused = |call: &Call| call.paused_until.is_some_and(|until| now < until);
         let idle = self
             .waiting()
-            .find(|(_, call)| !held(call) && !paused(call));
+            .find(|(_, call)| !held(call) && !paused(call) && !call.awaits_credential);
         assert!(idle.is_none(), "{idle:?} is queued below the limit");
     }
 
@@ -136,7 +139,8 @@ impl Model {
                     );
                     let since = call.paused_until.map_or(since, |until| until.max(since));
                     let until = since.max(self.down_since) + limit;
-                    assert!(!away || until > now, "{id} waits too long");
+                    let limited = away && !call.awaits_credential;
+                    assert!(!limited || until > now, "{id} waits too long");
                 }
             }
         }
@@ -150,7 +154,8 @@ fn is_closing(state: &State) -> bool {
         | State::Disconnected(attempt) => matches!(attempt, Attempt::Closing { .. }),
         State::Disabling(teardown) => matches!(teardown.phase, TeardownPhase::Closing { .. }),
         State::Sleeping(nap) => matches!(nap, SleepPhase::Closing { .. }),
-        State::Connected(_) | State::Disabled | State::PermanentlyFailed(_) => false,
+        State::PermanentlyFailed { closing, .. } => closing.is_some(),
+        State::Connected(_) | State::Disabled => false,
     }
 }
 
@@ -172,8 +177,7 @@ fn about(state: &State) -> (Option<Generation>, bool) {
             }
         },
         State::Sleeping(SleepPhase::Closing { generation }) => (Some(*generation), false),
-        State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
-            (None, false)
-        }
+        State::PermanentlyFailed { closing, .. } => (*closing, false),
+        State::Sleeping(SleepPhase::Asleep) | State::Disabled => (None, false),
     }
 }

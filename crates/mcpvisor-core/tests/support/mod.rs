@@ -14,6 +14,7 @@
     reason = "helpers of tests may fail the test"
 )]
 
+pub mod authorization;
 pub mod effects;
 pub mod invariants;
 pub mod model;

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use mcpvisor_core::machine::{CallEnd, ConnectionEnd, Durable, NewCall, ReturnedCall};
+use mcpvisor_core::machine::{Attempt, CallEnd, ConnectionEnd, Durable, NewCall, ReturnedCall};
 use mcpvisor_core::retry::{BUSY_PAUSE, Known, RequestFailure};
 use mcpvisor_core::{
     CallId, Effect, FetchOutcome, Generation, Input, ListKind, Machine, ServerSettings, State,
     StateName,
 };
 
+use super::authorization::{Credentials, is_authorization};
 use super::effects::{known_of, may_repeat, may_repeat_after};
 
 /// What inputs and effects show about one server.
@@ -49,6 +50,11 @@ pub struct Model {
     /// When a connection was last lost or replaced, or a first attempt failed.
     pub down_since: Instant,
     pub dropped_late: u64,
+    pub credentials: Credentials,
+    /// It failed permanently because of its authorization.
+    pub needs_login: bool,
+    /// It backs off or closes before the next connect, because of its authorization.
+    pub waits_for_credential: bool,
 }
 
 /// One call without an outcome.
@@ -68,6 +74,8 @@ pub struct Call {
     pub failed_on: Option<Generation>,
     /// The server asked for a pause until then.
     pub paused_until: Option<Instant>,
+    /// It was refused with 401, and the renewal has not ended.
+    pub awaits_credential: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +91,7 @@ pub enum Place {
 pub struct Connection {
     pub generation: Generation,
     pub up: Option<Instant>,
-    /// It was lost or told to close.
+    /// It was lost or is being closed.
     pub closing: bool,
     /// It rejected a call, so its loss will be reported.
     pub is_ending: bool,
@@ -113,6 +121,16 @@ pub struct Step<'a> {
     pub ends_a_close: bool,
     /// It ends a connection that was being opened.
     pub ends_an_attempt: bool,
+    /// The state after it.
+    pub becomes: StateName,
+    /// The server refused a credential.
+    pub is_unauthorized: bool,
+    /// A credential takes the server out of its permanent failure.
+    pub heals: bool,
+    /// A renewal failed, so the calls that waited for it are refused.
+    pub refuses: bool,
+    /// A renewal failed for good, and so does the server.
+    pub fails: bool,
 }
 
 impl Model {
@@ -139,6 +157,9 @@ impl Model {
             failed: false,
             down_since: now,
             dropped_late: 0,
+            credentials: Credentials::default(),
+            needs_login: false,
+            waits_for_credential: false,
         }
     }
 
@@ -153,6 +174,7 @@ impl Model {
         self.budget.push(now);
         self.down_since = now;
         self.dropped_late = 0;
+        self.credentials = Credentials::default();
         self.has_subscriptions = false;
     }
 
@@ -196,7 +218,13 @@ impl Model {
             ends_a_close: matches!(input, Input::ConnectionEnded { .. })
                 && self.connection.as_ref().is_some_and(|it| it.closing),
             ends_an_attempt: self.ends_an_attempt(input),
+            becomes: machine.state().name(),
+            is_unauthorized: false,
+            heals: false,
+            refuses: false,
+            fails: false,
         };
+        let rejected = self.rejects();
         self.apply_input(&mut step);
         for effect in effects {
             self.apply_effect(&mut step, effect, machine);
@@ -222,11 +250,32 @@ impl Model {
             self.last_call = now;
         }
         self.check_invariants(now, input, machine);
+        self.check_credentials(&step, rejected);
+        self.note_authorization(machine);
         if let Some(generation) = session_lost(input) {
             let state = machine.state();
             let stays = matches!(state, State::Connected(live) if live.generation == generation);
             assert!(!stays, "a connection continues without its session");
         }
+    }
+
+    /// Notes whether another credential would cause a connect.
+    fn note_authorization(&mut self, machine: &Machine) {
+        let faulty = machine.last_fault().is_some_and(is_authorization);
+        (self.needs_login, self.waits_for_credential) = match machine.state() {
+            State::PermanentlyFailed { failure, .. } => (is_authorization(&failure.fault), false),
+            State::Connecting(attempt)
+            | State::Reconnecting(attempt)
+            | State::Disconnected(attempt) => match attempt {
+                Attempt::BackingOff { .. } | Attempt::Closing { .. } => (false, faulty),
+                Attempt::Draining { .. } | Attempt::AwaitingPermit | Attempt::Opening { .. } => {
+                    (false, false)
+                }
+            },
+            State::Connected(_) | State::Disabling(_) | State::Sleeping(_) | State::Disabled => {
+                (false, false)
+            }
+        };
     }
 
     /// Applies an input.
@@ -243,6 +292,7 @@ impl Model {
                     may_repeat: false,
                     failed_on: None,
                     paused_until: None,
+                    awaits_credential: false,
                 };
                 let known = self.over.contains(&new.call) || self.open.contains_key(&new.call);
                 assert!(!known, "a call id is reused");
@@ -260,6 +310,14 @@ impl Model {
                 failure,
                 ..
             } => self.call_failed(step, *generation, *call, *failure),
+            Input::Unauthorized {
+                generation,
+                credential,
+                ..
+            } => self.unauthorized(step, *generation, *credential),
+            Input::CredentialRenewed { credential } => self.credential_renewed(step, *credential),
+            Input::CredentialChanged { credential } => self.credential_changed(step, *credential),
+            Input::RenewalFailed { failure } => self.renewal_failed(step, failure),
             Input::CallUndelivered { generation, call } => {
                 if self.is_in_flight_on(*call, *generation) {
                     self.call_returned(now, *call, false);
@@ -283,6 +341,7 @@ impl Model {
                 ..
             } => self.connection_lost(step, *generation, returned),
             Input::ConnectionEnded { generation, end } => {
+                self.repeats_with_credential(end, step.ends_an_attempt);
                 self.other_era(*generation, end);
                 self.connection_ended(*generation);
             }
@@ -297,6 +356,10 @@ impl Model {
                 self.outdated = self.newest;
                 self.free = false;
                 self.other_era_tried = false;
+                self.credentials = Credentials {
+                    renewing: self.credentials.renewing,
+                    ..Credentials::default()
+                };
             }
             Input::Shutdown { .. } => self.stopping = true,
             Input::Tick => {
@@ -369,6 +432,8 @@ impl Model {
             }
             return;
         }
+        self.call_unauthorized(step, on, failure);
+        let usable = self.credentials.is_usable();
         let settings = self.settings.retry.clone();
         let call = self.open.get_mut(&id).expect("the call is in flight");
         call.place = Place::Waiting { since: step.now };
@@ -379,6 +444,8 @@ impl Model {
         }
         call.may_repeat = may_repeat_after(failure, &call.new, settings.retry_expired_calls);
         call.failed_on = Some(on);
+        let refused = matches!(failure, RequestFailure::Unauthorized { .. });
+        call.awaits_credential = refused && !usable;
         call.paused_until = match failure {
             RequestFailure::Busy { retry_after } => {
                 let most = self.settings.backoff.max_retry_after;
@@ -508,6 +575,7 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         Input::CallEnded { generation, .. }
         | Input::CallFailed { generation, .. }
         | Input::SessionLost { generation, .. }
+        | Input::Unauthorized { generation, .. }
         | Input::CallProgressed { generation, .. }
         | Input::MessageReceived { generation }
         | Input::FirstByte { generation }
@@ -524,6 +592,9 @@ pub fn fact_of(input: &Input) -> Option<Generation> {
         Input::Start
         | Input::Call(_)
         | Input::CallCancelled { .. }
+        | Input::CredentialRenewed { .. }
+        | Input::RenewalFailed { .. }
+        | Input::CredentialChanged { .. }
         | Input::ListsUsed
         | Input::PermitGranted
         | Input::Enable

@@ -1,5 +1,7 @@
 //! Mutations: machines with one defect each, to test that the model detects it.
 
+use std::time::Duration;
+
 use mcpvisor_core::retry::RequestFailure;
 use mcpvisor_core::{Effect, Generation, Input, Safety, ServerSettings};
 
@@ -38,11 +40,23 @@ pub enum Mutation {
     IgnoresSubscriptions,
     /// Calls are sent before the tools are listed.
     SkipsToolListing,
+    /// A credential is not renewed.
+    NeverRenews,
+    /// A credential is renewed twice at once.
+    RenewsTwice,
+    /// A refused call is sent again before the renewal.
+    RetriesBeforeRenewal,
+    /// A renewed credential is not used.
+    IgnoresRenewals,
+    /// A renewal that failed is not noticed.
+    IgnoresFailedRenewals,
+    /// A login does not heal.
+    IgnoresLogins,
 }
 
 impl Mutation {
     /// All defects.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 21] = [
         Self::AcceptsLateFacts,
         Self::RepeatsEverything,
         Self::LosesOutcomes,
@@ -58,6 +72,12 @@ impl Mutation {
         Self::SleepsTooSoon,
         Self::IgnoresSubscriptions,
         Self::SkipsToolListing,
+        Self::NeverRenews,
+        Self::RenewsTwice,
+        Self::RetriesBeforeRenewal,
+        Self::IgnoresRenewals,
+        Self::IgnoresFailedRenewals,
+        Self::IgnoresLogins,
     ];
 
     /// The settings that the machine gets.
@@ -100,6 +120,25 @@ impl Mutation {
             }),
             (Self::IgnoresFailedCalls, Input::CallFailed { .. }) => None,
             (Self::KeepsLostSessions, Input::SessionLost { .. }) => None,
+            (
+                Self::RetriesBeforeRenewal,
+                Input::CallFailed {
+                    generation,
+                    call,
+                    failure: RequestFailure::Unauthorized { .. },
+                    fault,
+                },
+            ) => Some(Input::CallFailed {
+                generation,
+                call,
+                failure: RequestFailure::Busy {
+                    retry_after: Some(Duration::ZERO),
+                },
+                fault,
+            }),
+            (Self::IgnoresRenewals, Input::CredentialRenewed { .. }) => None,
+            (Self::IgnoresFailedRenewals, Input::RenewalFailed { .. }) => None,
+            (Self::IgnoresLogins, Input::CredentialChanged { .. }) => None,
             (Self::NeverTicks, Input::Tick) => None,
             (Self::IgnoresSubscriptions, Input::SubscriptionsChanged { .. }) => None,
             (_, input) => Some(input),
@@ -113,6 +152,14 @@ impl Mutation {
                 effects.retain(|effect| !matches!(effect, Effect::Resolve { .. }))
             }
             Self::NeverCloses => effects.retain(|effect| !matches!(effect, Effect::Close { .. })),
+            Self::NeverRenews => {
+                effects.retain(|effect| !matches!(effect, Effect::RenewCredential { .. }))
+            }
+            Self::RenewsTwice => {
+                let renewal = |effect: &&Effect| matches!(effect, Effect::RenewCredential { .. });
+                let again: Vec<_> = effects.iter().filter(renewal).cloned().collect();
+                effects.extend(again);
+            }
             Self::NeverStops => effects.retain(|effect| *effect != Effect::Stop),
             Self::StartsTwice => {
                 let start = |effect: &&Effect| matches!(effect, Effect::StartCall { .. });

@@ -37,8 +37,8 @@ impl TestRng {
         Duration::from_millis(self.0.u64(from..=to))
     }
 
-    pub fn choose<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.0.usize(0..of.len())]
+    pub fn choose<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.0.usize(0..of.len())].clone()
     }
 
     /// Small limits and short times, so that all of them are reached.

@@ -5,10 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use mcpvisor_core::machine::{Durable, Fault, FaultClass};
+use mcpvisor_core::machine::{
+    Action, Durable, Fault, FaultClass, PermanentFailure, RenewalFailure,
+};
 use mcpvisor_core::retry::Known;
 use mcpvisor_core::{
-    CallId, Effect, FetchOutcome, Generation, Input, Machine, Random, ServerSettings, StateName,
+    CallId, CredentialRevision, Effect, FetchOutcome, Generation, Input, Machine, Random,
+    ServerSettings, StateName,
 };
 
 use super::model::Model;
@@ -62,6 +65,10 @@ pub struct Simulation {
     sequence: u64,
     /// The grant of the governor that is on its way.
     grant: Option<(Instant, u64)>,
+    /// The answer to a renewal that is on its way.
+    renewal: Option<(Instant, u64)>,
+    /// The token in use.
+    pub token: u64,
     trace: Trace,
     tally: Tally,
     pub mutation: Mutation,
@@ -74,6 +81,7 @@ pub struct Tally {
     pub calls: usize,
     pub connects: u32,
     pub retries: u32,
+    pub renewals: u32,
     pub late: u64,
     pub crashes: u32,
     pub changes: BTreeSet<(StateName, StateName)>,
@@ -86,6 +94,7 @@ impl Tally {
         self.calls += other.calls;
         self.connects += other.connects;
         self.retries += other.retries;
+        self.renewals += other.renewals;
         self.late += other.late;
         self.crashes += other.crashes;
         self.changes.extend(other.changes);
@@ -124,6 +133,8 @@ pub fn run_mutated(seed: u64, detail: Detail, mutation: Mutation) -> Tally {
         queue: BTreeMap::new(),
         sequence: 0,
         grant: None,
+        renewal: None,
+        token: 1,
         trace: Trace::new(detail),
         mutation,
         tally: Tally::default(),
@@ -191,6 +202,8 @@ impl Simulation {
             Event::CancelCall(call) => self.step(Input::CallCancelled { call }),
             Event::UserAction => self.user_action(),
             Event::ChangeBehaviour => self.change_behaviour(),
+            // A shutdown would be lost with the actor.
+            Event::Crash if self.ends_by.is_some() => {}
             Event::Crash => self.crash(),
             Event::Shutdown => {
                 let limit = self.rng.millis(20_000);
@@ -311,6 +324,7 @@ impl Simulation {
             Effect::Abandon {
                 call, generation, ..
             } => self.cancel(generation, call),
+            Effect::RenewCredential { refused } => self.renew(refused),
             Effect::Check { generation } => self.check(generation),
             Effect::FetchList { generation, list } => {
                 let outcome = match self.rng.number(0..10) {
@@ -348,10 +362,51 @@ impl Simulation {
         Some(Input::CallUndelivered { generation, call })
     }
 
+    /// Renews the token unless it is newer already. Its use may begin before the report.
+    fn renew(&mut self, refused: CredentialRevision) {
+        self.tally.renewals += 1;
+        let fault = Fault::new(FaultClass::Authorization, "not renewed");
+        let answer = match self.rng.number(0..20) {
+            0..=3 => Input::RenewalFailed {
+                failure: RenewalFailure::Transient(fault),
+            },
+            4..=6 => Input::RenewalFailed {
+                failure: RenewalFailure::Permanent(PermanentFailure {
+                    fault,
+                    action: Action::Login { scopes: Vec::new() },
+                }),
+            },
+            // It brings nothing new.
+            7 => Input::CredentialRenewed {
+                credential: refused,
+            },
+            _ => {
+                self.token = self.token.max(refused.0 + 1);
+                let credential = CredentialRevision(self.token);
+                Input::CredentialRenewed { credential }
+            }
+        };
+        let most = self.rng.choose(&[10, 3_000, 60_000]);
+        let delay = self.rng.millis(most);
+        self.later(delay, Event::Deliver(answer));
+        self.renewal = Some((self.now + delay, self.sequence));
+        if self.rng.percent(10) {
+            // A user acts while the failed connection closes.
+            let input = self
+                .rng
+                .choose(&[Input::Disable, Input::Enable, Input::TransportChanged]);
+            let soon = self.rng.millis(500);
+            self.later(delay + soon, Event::Deliver(input));
+        }
+    }
+
     fn check(&mut self, generation: Generation) {
         let answers = match self.behaviour {
             Behaviour::Silent => 10,
-            Behaviour::Healthy | Behaviour::Flapping | Behaviour::Unreachable => 80,
+            Behaviour::Healthy
+            | Behaviour::Flapping
+            | Behaviour::Unreachable
+            | Behaviour::Unauthorized => 80,
         };
         let failure = (!self.rng.percent(answers))
             .then(|| Fault::new(FaultClass::ServerFault, "the ping failed"));
@@ -372,6 +427,9 @@ impl Simulation {
         self.replies.drop_all(|holder| holder != Holder::Report);
         self.tasks.clear();
         self.grant = None;
+        if let Some(key) = self.renewal.take() {
+            self.queue.remove(&key);
+        }
         self.machine = Machine::new(self.settings.clone(), self.saved.clone(), self.now)
             .resuming_from(self.model.state);
         self.model.crash(self.now);

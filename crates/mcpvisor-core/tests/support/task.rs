@@ -8,7 +8,7 @@ use mcpvisor_core::machine::{
 };
 use mcpvisor_core::retry::{Known, RequestFailure};
 use mcpvisor_core::settings::CloseSettings;
-use mcpvisor_core::{CallId, FetchOutcome, Generation, Input, ListKind};
+use mcpvisor_core::{CallId, CredentialRevision, FetchOutcome, Generation, Input, ListKind};
 
 use super::effects::known_of;
 use super::replies::Holder;
@@ -60,6 +60,8 @@ pub enum Behaviour {
     Unreachable,
     /// It accepts everything and answers nothing.
     Silent,
+    /// It refuses most tokens with 401.
+    Unauthorized,
 }
 
 impl Simulation {
@@ -72,7 +74,7 @@ impl Simulation {
         };
         self.tasks.insert(generation, task);
         let opens = match self.behaviour {
-            Behaviour::Healthy | Behaviour::Flapping => 90,
+            Behaviour::Healthy | Behaviour::Flapping | Behaviour::Unauthorized => 90,
             Behaviour::Unreachable => 3,
             Behaviour::Silent => 40,
         };
@@ -139,7 +141,9 @@ impl Simulation {
         };
         self.report(generation, Input::ConnectionUp { generation, lists });
         let lives = match self.behaviour {
-            Behaviour::Healthy => self.rng.percent(50).then(|| self.rng.millis(120_000)),
+            Behaviour::Healthy | Behaviour::Unauthorized => {
+                self.rng.percent(50).then(|| self.rng.millis(120_000))
+            }
             Behaviour::Flapping => Some(self.rng.millis(2_000)),
             Behaviour::Unreachable => Some(self.rng.millis(100)),
             Behaviour::Silent => self.rng.percent(20).then(|| self.rng.millis(30_000)),
@@ -162,6 +166,8 @@ impl Simulation {
         let input = if self.rng.percent(5) {
             let fault = Fault::new(FaultClass::SessionExpired, "gone");
             Input::SessionLost { generation, fault }
+        } else if self.rng.percent(10) {
+            self.refusal(generation)
         } else if self.rng.percent(60) {
             Input::ListChanged { generation, list }
         } else {
@@ -170,6 +176,21 @@ impl Simulation {
         self.report(generation, input);
         let pause = self.rng.millis(20_000);
         self.schedule(pause, generation, TaskEvent::Notify);
+    }
+
+    /// A request of the runtime is refused with 401.
+    fn refusal(&mut self, generation: Generation) -> Input {
+        Input::Unauthorized {
+            generation,
+            credential: self.used_token(),
+            fault: Fault::new(FaultClass::Authorization, "unauthorized"),
+        }
+    }
+
+    /// The token of a request: the current one, or an earlier one.
+    fn used_token(&mut self) -> CredentialRevision {
+        let age = self.rng.choose(&[0, 0, 0, 1, 2]);
+        CredentialRevision(self.token.saturating_sub(age))
     }
 
     /// Passes a call to the task; false if it accepts no calls.
@@ -196,7 +217,14 @@ impl Simulation {
             self.schedule(takes / 3, generation, TaskEvent::Progress(call));
             self.schedule(takes / 2, generation, TaskEvent::Progress(call));
         }
-        if self.rng.percent(10) {
+        let fails = match self.behaviour {
+            Behaviour::Unauthorized => 60,
+            Behaviour::Healthy
+            | Behaviour::Flapping
+            | Behaviour::Unreachable
+            | Behaviour::Silent => 10,
+        };
+        if self.rng.percent(fails) {
             self.schedule(takes / 4, generation, TaskEvent::FailCall(call));
         } else if self.rng.percent(95) {
             self.schedule(takes, generation, TaskEvent::Answer(call));
@@ -221,16 +249,25 @@ impl Simulation {
     /// A call fails while the connection stays up.
     fn fails_call(&mut self, generation: Generation, call: CallId) {
         let retry_after = Some(self.rng.millis(8_000));
-        let failure = self.rng.choose(&[
+        let credential = self.used_token();
+        let any = self.rng.choose(&[
             RequestFailure::SessionLost,
             RequestFailure::SessionLost,
             RequestFailure::ServerFault,
             RequestFailure::Busy { retry_after },
             RequestFailure::Busy { retry_after: None },
-            RequestFailure::Unauthorized,
+            RequestFailure::Unauthorized { credential },
+            RequestFailure::ScopeNeeded,
             RequestFailure::Denied,
             RequestFailure::ConnectionLost,
         ]);
+        let failure = match self.behaviour {
+            Behaviour::Unauthorized => RequestFailure::Unauthorized { credential },
+            Behaviour::Healthy
+            | Behaviour::Flapping
+            | Behaviour::Unreachable
+            | Behaviour::Silent => any,
+        };
         if known_of(failure) == Known::Refused {
             self.replies.refuse(call);
         }
@@ -319,9 +356,12 @@ impl Simulation {
     }
 
     fn random_end(&mut self, opening: bool) -> ConnectionEnd {
-        let fault = Fault::new(FaultClass::ConnectFailed, "connection refused");
+        let class = self
+            .rng
+            .choose(&[FaultClass::ConnectFailed, FaultClass::Authorization]);
+        let fault = Fault::new(class, "connection refused");
         match self.rng.number(0..40) {
-            0 if opening => ConnectionEnd::Permanent(PermanentFailure {
+            0 | 16 if opening => ConnectionEnd::Permanent(PermanentFailure {
                 fault,
                 action: Action::UpdateServer,
             }),
@@ -348,7 +388,8 @@ impl Simulation {
         let end = ConnectionEnd::Closed { problem: None };
         let fault = Fault::new(FaultClass::ConnectionLost, "late");
         let outcome = FetchOutcome::Failed;
-        let input = match self.rng.number(0..12) {
+        let input = match self.rng.number(0..13) {
+            12 => self.refusal(generation),
             0 => Input::CallEnded {
                 generation,
                 call,

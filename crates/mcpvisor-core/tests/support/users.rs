@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use mcpvisor_core::machine::NewCall;
-use mcpvisor_core::{CallId, ClientId, Generation, Input, Priority, RetryPolicy, Safety};
+use mcpvisor_core::{
+    CallId, ClientId, CredentialRevision, Generation, Input, Priority, RetryPolicy, Safety,
+};
 
 use super::simulation::{Event, Simulation};
 use super::task::Behaviour;
@@ -73,11 +75,30 @@ impl Simulation {
         let pause = self.rng.millis(60_000);
         self.later(pause, Event::UserAction);
         let newest = self.model.newest.get();
-        let input = match self.rng.number(0..14) {
+        let input = match self.rng.number(0..18) {
+            14..=16 => {
+                // A login, or a renewal before the token expires.
+                self.token += 1;
+                let credential = CredentialRevision(self.token);
+                Input::CredentialChanged { credential }
+            }
+            17 => {
+                let credential = CredentialRevision(self.rng.number(0..self.token + 1));
+                Input::CredentialChanged { credential }
+            }
             0 | 1 => Input::Reconnect,
             2 => Input::TransportChanged,
             3..=5 => Input::Enable,
-            6 | 7 => Input::Disable,
+            6 | 7 => {
+                if self.rng.percent(20) {
+                    // Enabled, and perhaps crashed, before it is closed.
+                    self.later(Duration::from_millis(1), Event::Deliver(Input::Enable));
+                    if self.rng.percent(20) {
+                        self.later(Duration::from_millis(2), Event::Crash);
+                    }
+                }
+                Input::Disable
+            }
             8 | 9 => self.other_settings(),
             10 | 11 => {
                 let active = self.rng.percent(50);
@@ -116,6 +137,7 @@ impl Simulation {
             Behaviour::Flapping,
             Behaviour::Unreachable,
             Behaviour::Silent,
+            Behaviour::Unauthorized,
         ]);
         let pause = self.rng.between(1_000, 90_000);
         self.later(pause, Event::ChangeBehaviour);

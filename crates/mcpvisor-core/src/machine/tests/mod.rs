@@ -12,6 +12,7 @@ mod generations;
 mod harness;
 mod health;
 mod listing;
+mod login;
 mod queueing;
 mod restart;
 mod retries;
