@@ -11,7 +11,6 @@ mod handshake;
 mod modern;
 mod session;
 mod task;
-mod task_set;
 
 pub(crate) use self::handle::{Command, ConnectionHandle, InternalRequestSender, SentRequest};
 pub(crate) use self::session::pending::{InternalFailure, InternalReply};

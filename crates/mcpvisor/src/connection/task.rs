@@ -12,6 +12,7 @@ use mcpvisor_core::machine::ConnectionEnd;
 use mcpvisor_core::settings::CloseSettings;
 use ractor::ActorRef;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::handle::{Command, ConnectionHandle};
 use super::session::Session;
@@ -230,9 +231,42 @@ pub(super) async fn sleep_until(at: Option<Instant>) {
     }
 }
 
+/// Waits for the output of the next task, forever if there is none, and reaps aborted tasks.
+/// Cancel-safe.
+pub(super) async fn next_output<T: 'static>(tasks: &mut JoinSet<T>) -> T {
+    loop {
+        match tasks.join_next().await {
+            Some(Ok(output)) => return output,
+            Some(Err(_)) => {}
+            None => std::future::pending().await,
+        }
+    }
+}
+
 async fn changed<T>(value: &mut watch::Receiver<T>) {
     if value.changed().await.is_err() {
         // The sender is gone: the value cannot change any more.
         std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits only while there are tasks, as a session does.
+    #[tokio::test(start_paused = true)]
+    async fn aborted_tasks_are_reaped_when_nothing_else_runs() {
+        let mut tasks: JoinSet<u8> = JoinSet::new();
+        for _ in 0..1_000 {
+            tasks.spawn(std::future::pending()).abort();
+        }
+        while !tasks.is_empty() {
+            let next = tokio::time::timeout(Duration::from_secs(1), next_output(&mut tasks)).await;
+            assert!(next.is_err());
+        }
+        tasks.spawn(async { 7 });
+        assert_eq!(next_output(&mut tasks).await, 7);
+        assert!(tasks.is_empty());
     }
 }

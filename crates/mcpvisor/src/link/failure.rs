@@ -48,6 +48,26 @@ pub(crate) struct OpenFailure {
     pub(crate) action: Option<Action>,
 }
 
+impl OpenFailure {
+    /// A failure that a retry does not help.
+    pub(crate) fn new(class: OpenFailureClass, message: impl Into<String>, action: Action) -> Self {
+        Self {
+            class,
+            message: message.into(),
+            action: Some(action),
+        }
+    }
+
+    /// A failure that may pass.
+    pub(crate) fn transient(message: String) -> Self {
+        Self {
+            class: OpenFailureClass::Transient,
+            message,
+            action: None,
+        }
+    }
+}
+
 /// The kinds of failures to open a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenFailureClass {

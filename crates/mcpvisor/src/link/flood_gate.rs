@@ -10,11 +10,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use mcpvisor_core::ListKind;
-use rmcp::model::RequestId;
 use tokio::time::{Instant, Sleep};
 
 use super::codec::Decoded;
-use super::{Inbound, RejectReason};
+use super::inbound::{DropReport, Inbound};
 
 /// Tokens in a full bucket: the largest burst of small messages.
 pub(crate) const BURST: u32 = 2_000;
@@ -37,19 +36,10 @@ const MAX_REPORTED_REQUESTS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct FloodGate {
     bucket: TokenBucket,
-    drops: Option<Drops>,
+    /// Messages dropped since the last report, and the timer of the next one.
+    drops: Option<(DropReport, Pin<Box<Sleep>>)>,
     /// Tokens that a request costs in addition to its size.
     request_tokens: u32,
-}
-
-/// Messages dropped since the last report.
-#[derive(Debug)]
-struct Drops {
-    messages: u64,
-    strays: u64,
-    changed_lists: Vec<ListKind>,
-    requests: Vec<(RequestId, RejectReason)>,
-    report_timer: Pin<Box<Sleep>>,
 }
 
 impl FloodGate {
@@ -78,7 +68,10 @@ impl FloodGate {
             Decoded::Empty => None,
             Decoded::Reply(inbound) => Some(inbound),
             Decoded::Unsolicited(inbound, bytes) => {
-                self.charge(bytes, &inbound);
+                let is_request = matches!(inbound, Inbound::Request { .. });
+                let additional = if is_request { self.request_tokens } else { 0 };
+                let tokens = token_cost(bytes).saturating_add(additional);
+                self.bucket.take(Instant::now().into_std(), tokens);
                 Some(inbound)
             }
             Decoded::Dropped(changed_lists) => {
@@ -108,15 +101,6 @@ impl FloodGate {
         }
     }
 
-    fn charge(&mut self, bytes: usize, inbound: &Inbound) {
-        let additional = match inbound {
-            Inbound::Request { .. } => self.request_tokens,
-            _ => 0,
-        };
-        let tokens = token_cost(bytes).saturating_add(additional);
-        self.bucket.take(Instant::now().into_std(), tokens);
-    }
-
     /// Records a dropped message. List changes are not lost: the report carries them.
     fn record_drop(&mut self, changed_lists: &[ListKind]) {
         let drops = self.drops();
@@ -130,33 +114,27 @@ impl FloodGate {
         }
     }
 
-    fn drops(&mut self) -> &mut Drops {
-        self.drops.get_or_insert_with(|| Drops {
-            messages: 0,
-            strays: 0,
-            changed_lists: Vec::new(),
-            requests: Vec::new(),
-            report_timer: Box::pin(tokio::time::sleep(REPORT_INTERVAL)),
-        })
+    fn drops(&mut self) -> &mut DropReport {
+        let (report, _) = self.drops.get_or_insert_with(|| {
+            let timer = tokio::time::sleep(REPORT_INTERVAL);
+            (DropReport::default(), Box::pin(timer))
+        });
+        report
     }
 
     /// Waits until a report is due; pending forever while nothing was dropped.
     pub(crate) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Inbound> {
-        let Some(drops) = &mut self.drops else {
+        let Some((_, timer)) = &mut self.drops else {
             return Poll::Pending;
         };
-        ready!(drops.report_timer.as_mut().poll(cx));
+        ready!(timer.as_mut().poll(cx));
         self.take_report().map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Takes the report before it is due.
     pub(crate) fn take_report(&mut self) -> Option<Inbound> {
-        self.drops.take().map(|drops| Inbound::Dropped {
-            messages: drops.messages,
-            strays: drops.strays,
-            changed_lists: drops.changed_lists,
-            requests: drops.requests,
-        })
+        let (report, _) = self.drops.take()?;
+        Some(Inbound::Dropped(report))
     }
 }
 
@@ -222,7 +200,10 @@ impl TokenBucket {
 mod tests {
     use std::time::Instant;
 
+    use rmcp::model::RequestId;
+
     use super::*;
+    use crate::link::RejectReason;
 
     #[tokio::test]
     async fn a_report_lists_a_few_rejected_requests_and_counts_all() {
@@ -232,13 +213,12 @@ mod tests {
                 Decoded::RejectedRequest(RequestId::Number(number), RejectReason::TooMany);
             assert!(gate.admit(request, &mut VecDeque::new()).is_none());
         }
-        let Some(Inbound::Dropped {
-            messages, requests, ..
-        }) = gate.take_report()
-        else {
+        let Some(Inbound::Dropped(report)) = gate.take_report() else {
             panic!("there is no report");
         };
-        assert_eq!((messages, requests.len()), (1_000, MAX_REPORTED_REQUESTS));
+        let requests = report.requests;
+        assert_eq!(report.messages, 1_000);
+        assert_eq!(requests.len(), MAX_REPORTED_REQUESTS);
         assert_eq!(requests[0], (RequestId::Number(0), RejectReason::TooMany));
     }
 

@@ -32,14 +32,8 @@ pub(crate) enum Inbound {
     Failed {
         /// The request.
         id: CallId,
-        /// The kind of failure.
-        failure: RequestFailure,
-        /// The HTTP status, if any.
-        status: Option<u16>,
-        /// The error in the response body, if any.
-        error: Option<ErrorData>,
-        /// A message for people.
-        message: String,
+        /// How it failed.
+        failed: FailedRequest,
     },
     /// The server reports that the session is lost. Pending requests get their own event.
     SessionGone {
@@ -61,25 +55,13 @@ pub(crate) enum Inbound {
         /// A description with an excerpt.
         problem: String,
     },
-    /// Unsolicited messages that were dropped undecoded because they exceeded the rate or size
-    /// limit.
-    Dropped {
-        /// Dropped requests and notifications.
-        messages: u64,
-        /// Dropped strays.
-        strays: u64,
-        /// List changes among the dropped notifications. These are never lost.
-        changed_lists: Vec<ListKind>,
-        /// The first few dropped requests, to be answered with an error, so that the server does
-        /// not wait for them forever.
-        requests: Vec<(RequestId, RejectReason)>,
-    },
+    /// Unsolicited messages were dropped.
+    Dropped(DropReport),
     /// Notifications may have been missed, because the server's stream was interrupted.
     #[cfg(feature = "http")]
     NotificationsMissed,
 }
 
-#[cfg(any(feature = "stdio", feature = "http"))]
 impl Inbound {
     /// The pending request that this message answers.
     pub(super) fn answers(&self) -> Option<CallId> {
@@ -93,12 +75,47 @@ impl Inbound {
     }
 }
 
+/// How a single request failed.
+#[derive(Debug)]
+pub(crate) struct FailedRequest {
+    /// The kind of failure.
+    pub(crate) failure: RequestFailure,
+    /// The HTTP status, if any.
+    pub(crate) status: Option<u16>,
+    /// The error in the response body, if any.
+    pub(crate) error: Option<ErrorData>,
+    /// A message for people.
+    pub(crate) message: String,
+}
+
+impl FailedRequest {
+    /// A failure without a response.
+    pub(crate) fn new(failure: RequestFailure, message: impl Into<String>) -> Self {
+        Self {
+            failure,
+            status: None,
+            error: None,
+            message: message.into(),
+        }
+    }
+}
+
+/// Unsolicited messages that were dropped undecoded because they exceeded the rate or size limit.
+#[derive(Debug, Default)]
+pub(crate) struct DropReport {
+    /// Dropped requests and notifications.
+    pub(crate) messages: u64,
+    /// Dropped strays.
+    pub(crate) strays: u64,
+    /// List changes among the dropped notifications. These are never lost.
+    pub(crate) changed_lists: Vec<ListKind>,
+    /// The first few dropped requests, to be answered with an error, so that the server does not
+    /// wait for them forever.
+    pub(crate) requests: Vec<(RequestId, RejectReason)>,
+}
+
 /// Why a request from the server was rejected undecoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(any(feature = "stdio", feature = "http")),
-    allow(dead_code, reason = "in-process messages have no limits")
-)]
 pub(crate) enum RejectReason {
     /// The request is too large.
     TooLarge,

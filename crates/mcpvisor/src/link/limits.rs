@@ -19,14 +19,12 @@ impl MessageLimits {
         self.0.store(Arc::new(settings));
     }
 
-    #[cfg(any(feature = "stdio", feature = "http"))]
     pub(crate) fn get(&self) -> MessageSettings {
         **self.0.load()
     }
 }
 
 /// Formats a number of bytes, in MiB or KiB if it is a multiple.
-#[cfg(any(feature = "stdio", feature = "http"))]
 pub(crate) fn format_bytes(bytes: usize) -> String {
     const KIB: usize = 1024;
     const MIB: usize = 1024 * KIB;

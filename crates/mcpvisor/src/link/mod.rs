@@ -6,10 +6,7 @@
 
 #![cfg_attr(
     all(feature = "stdio", not(feature = "http")),
-    allow(
-        dead_code,
-        reason = "only the HTTP link reports failures of single requests"
-    )
+    allow(dead_code, reason = "the HTTP link uses everything that links share")
 )]
 
 #[cfg(any(feature = "stdio", feature = "http"))]
@@ -32,10 +29,8 @@ pub(crate) mod stdio;
 mod transport_link;
 
 pub(crate) use self::failure::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
-pub(crate) use self::inbound::{Inbound, RejectReason};
-pub(crate) use self::outgoing::{RequestHeaders, request_id};
-#[cfg(any(feature = "stdio", feature = "http"))]
-pub(crate) use self::pending_requests::PendingSnapshot;
-pub(crate) use self::pending_requests::{PendingRequests, ReplyKind};
+pub(crate) use self::inbound::{FailedRequest, Inbound, RejectReason};
+pub(crate) use self::outgoing::{RequestHeaders, may_call_back, request_id};
+pub(crate) use self::pending_requests::{PendingRequests, PendingSnapshot, ReplyKind};
 pub(crate) use self::stderr_ring::StderrRing;
 pub(crate) use self::transport_link::Link;

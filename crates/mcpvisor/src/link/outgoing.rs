@@ -3,7 +3,7 @@
 use mcpvisor_core::CallId;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
-    RequestId,
+    ClientRequest, RequestId,
 };
 
 /// The notification that cancels a request.
@@ -17,6 +17,16 @@ pub(crate) fn cancel_notification(id: CallId, reason: &str) -> ClientJsonRpcMess
 /// request's extensions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestHeaders(pub(crate) Vec<(String, String)>);
+
+/// Whether the server may require something of the client before it replies.
+pub(crate) fn may_call_back(request: &ClientRequest) -> bool {
+    matches!(
+        request,
+        ClientRequest::CallToolRequest(_)
+            | ClientRequest::GetPromptRequest(_)
+            | ClientRequest::ReadResourceRequest(_)
+    )
+}
 
 /// The id of a request on the wire. Call ids count from 1, so they never reach the sign bit.
 pub(crate) fn request_id(call: CallId) -> RequestId {

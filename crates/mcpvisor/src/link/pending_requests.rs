@@ -65,16 +65,13 @@ pub(crate) trait PendingRequests: Sync {
     fn reply_kind(&self, id: CallId) -> Option<ReplyKind>;
 
     /// A copy of the table, for decoding on another thread.
-    #[cfg(any(feature = "stdio", feature = "http"))]
     fn snapshot(&self) -> PendingSnapshot;
 }
 
 /// The requests that were pending at one moment. Calls in flight are few, so lookups are linear.
-#[cfg(any(feature = "stdio", feature = "http"))]
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PendingSnapshot(pub(crate) Vec<(CallId, ReplyKind)>);
 
-#[cfg(any(feature = "stdio", feature = "http"))]
 impl PendingRequests for PendingSnapshot {
     fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
         let pending = self.0.iter().find(|(pending, _)| *pending == id);

@@ -1,6 +1,7 @@
 //! The trait that every transport implements.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::{Context, Poll};
 
 use mcpvisor_core::CallId;
 use mcpvisor_core::settings::CloseSettings;
@@ -68,14 +69,22 @@ pub(crate) trait Link: Send {
         true
     }
 
-    /// Writes queued messages and waits for the next inbound one.
-    ///
-    /// Cancel-safe: all state lives in `self`. After an error, every further call returns that
-    /// error.
+    /// Writes queued messages and polls for the next inbound one. After an error, every further
+    /// call returns that error.
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        pending: &impl PendingRequests,
+    ) -> Poll<Result<Inbound, LinkDown>>;
+
+    /// Writes queued messages and waits for the next inbound one. Cancel-safe: all state lives in
+    /// `self`.
     fn next(
         &mut self,
         pending: &impl PendingRequests,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send;
+    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
+        poll_fn(move |cx| self.poll_next(cx, pending))
+    }
 
     /// Returns an inbound message that already arrived, without waiting, so that the caller can
     /// process messages in batches.

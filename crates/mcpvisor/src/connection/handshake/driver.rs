@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mcpvisor_core::negotiation::{HandshakeReply, HandshakeRequest, NextStep};
-use mcpvisor_core::{CallId, Era, ListKind, Negotiation};
+use mcpvisor_core::{Era, ListKind, Negotiation};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, DiscoverRequest,
     DiscoverRequestParams, DiscoverResult, GetMeta, InitializeRequest, InitializeResult,
@@ -17,7 +17,7 @@ use super::replies::Received;
 use crate::connection::era::{self, MODERN};
 use crate::connection::handle::Command;
 use crate::connection::task::{ConnectionTask, sleep_until};
-use crate::link::{DownKind, Link, LinkDown, PendingRequests, ReplyKind};
+use crate::link::{DownKind, Link, LinkDown, PendingSnapshot, ReplyKind};
 use crate::server::actor::now;
 use crate::server::message::ConnectionEvent;
 
@@ -41,7 +41,7 @@ pub(crate) async fn run<L: Link>(
         link,
         task,
         negotiation,
-        unanswered: Unanswered::default(),
+        unanswered: PendingSnapshot::default(),
         discovered: None,
         refusal: None,
         discover_failure: None,
@@ -69,35 +69,15 @@ pub(crate) async fn run<L: Link>(
     result
 }
 
-/// The unanswered handshake requests.
-#[derive(Default)]
-pub(super) struct Unanswered {
-    pub(super) discover: Option<CallId>,
-    pub(super) initialize: Option<CallId>,
-}
-
-impl PendingRequests for Unanswered {
-    fn reply_kind(&self, id: CallId) -> Option<ReplyKind> {
-        if self.initialize == Some(id) {
-            Some(ReplyKind::Initialize)
-        } else {
-            (self.discover == Some(id)).then_some(ReplyKind::Any)
-        }
-    }
-
-    #[cfg(any(feature = "stdio", feature = "http"))]
-    fn snapshot(&self) -> crate::link::PendingSnapshot {
-        let discover = self.discover.map(|id| (id, ReplyKind::Any));
-        let initialize = self.initialize.map(|id| (id, ReplyKind::Initialize));
-        crate::link::PendingSnapshot(discover.into_iter().chain(initialize).collect())
-    }
-}
+/// The reply to `server/discover` is decoded by its shape, because servers leave out members.
+pub(super) const DISCOVER: ReplyKind = ReplyKind::Any;
 
 pub(super) struct Handshake<'a, L> {
     pub(super) link: &'a mut L,
     pub(super) task: &'a mut ConnectionTask,
     pub(super) negotiation: Negotiation,
-    pub(super) unanswered: Unanswered,
+    /// The unanswered handshake requests, at most one of each kind.
+    pub(super) unanswered: PendingSnapshot,
     pub(super) discovered: Option<DiscoverResult>,
     /// The last refusal, for the error message.
     pub(super) refusal: Option<HandshakeError>,
@@ -163,26 +143,29 @@ impl<L: Link> Handshake<'_, L> {
     fn send(&mut self, request: HandshakeRequest) -> Result<(), HandshakeError> {
         let id = self.task.slot.calls.next_id();
         let client = &self.task.slot.host.client;
-        let request = match request {
+        let (kind, request) = match request {
             HandshakeRequest::Discover => {
-                self.unanswered.discover = Some(id);
                 let mut request =
                     ClientRequest::DiscoverRequest(DiscoverRequest::new(DiscoverRequestParams {}));
                 *request.get_meta_mut() = era::request_meta(client);
-                request
+                (DISCOVER, request)
             }
             HandshakeRequest::Initialize => {
-                self.unanswered.initialize = Some(id);
                 let pinned = self.task.slot.config().protocol.clone();
                 let version = pinned.unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE);
                 let params = client.clone().with_protocol_version(version);
-                ClientRequest::InitializeRequest(InitializeRequest::new(params))
+                let request = InitializeRequest::new(params);
+                (
+                    ReplyKind::Initialize,
+                    ClientRequest::InitializeRequest(request),
+                )
             }
         };
+        self.unanswered.0.push((id, kind));
         self.link
             .push_request(id, &mut Some(request), false)
-            .map_err(HandshakeError::InvalidReply)?;
-        Ok(())
+            .map(drop)
+            .map_err(HandshakeError::InvalidReply)
     }
 
     /// Waits for a message that concerns the handshake requests.
@@ -242,11 +225,7 @@ impl<L: Link> Handshake<'_, L> {
 
     /// Forgets the request of the era that was not chosen.
     fn forget_unanswered(&mut self) {
-        let Unanswered {
-            discover,
-            initialize,
-        } = std::mem::take(&mut self.unanswered);
-        for id in discover.into_iter().chain(initialize) {
+        for (id, _) in self.unanswered.0.drain(..) {
             self.link.forget(id);
         }
     }

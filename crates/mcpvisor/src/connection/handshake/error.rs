@@ -7,7 +7,7 @@ use rmcp::model::ErrorCode;
 use serde_json::Value;
 
 use crate::connection::{era, faults};
-use crate::link::LinkDown;
+use crate::link::{FailedRequest, LinkDown};
 use crate::server::slot::ServerSlot;
 
 /// Why there is no session.
@@ -23,11 +23,7 @@ pub(crate) enum HandshakeError {
     /// No common version; what is known about the server's versions.
     Incompatible(String),
     /// A handshake request failed without an answer.
-    RequestFailed {
-        failure: RequestFailure,
-        status: Option<u16>,
-        message: String,
-    },
+    RequestFailed(FailedRequest),
     /// The server's reply is not a valid one.
     InvalidReply(String),
 }
@@ -67,11 +63,7 @@ impl HandshakeError {
                 ),
             ),
             Self::Incompatible(theirs) => incompatible(slot, &theirs),
-            Self::RequestFailed {
-                failure,
-                status,
-                message,
-            } => request_failed(slot, failure, status, &message),
+            Self::RequestFailed(failed) => request_failed(slot, &failed),
             Self::InvalidReply(problem) => failed(
                 FaultClass::Protocol,
                 &format!("not an MCP server: {problem}"),
@@ -81,21 +73,15 @@ impl HandshakeError {
 }
 
 /// The end of a connection whose link is up but could not deliver a handshake request.
-fn request_failed(
-    slot: &ServerSlot,
-    failure: RequestFailure,
-    status: Option<u16>,
-    message: &str,
-) -> ConnectionEnd {
-    let fault = |class| faults::with_stderr(class, message, slot);
-    let unauthorized = failure == RequestFailure::Unauthorized || status == Some(403);
-    if unauthorized {
+fn request_failed(slot: &ServerSlot, failed: &FailedRequest) -> ConnectionEnd {
+    let fault = |class| faults::with_stderr(class, &failed.message, slot);
+    if failed.failure == RequestFailure::Unauthorized || failed.status == Some(403) {
         return ConnectionEnd::Permanent(PermanentFailure {
             fault: fault(FaultClass::Unauthorized),
             action: Action::Authorize,
         });
     }
-    let retry_after = match failure {
+    let retry_after = match failed.failure {
         // The reconnect budget caps it.
         RequestFailure::Busy { retry_after } => retry_after,
         _ => None,

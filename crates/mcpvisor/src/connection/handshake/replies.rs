@@ -6,11 +6,11 @@ use mcpvisor_core::retry::RequestFailure;
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, InitializeResult, ProtocolVersion, ServerResult};
 
-use super::driver::Handshake;
+use super::driver::{DISCOVER, Handshake};
 use super::error::HandshakeError;
 use crate::connection::era::{self, LEGACY, MODERN};
 use crate::connection::session::server_requests::{answer_before_handshake, refuse_unread};
-use crate::link::{Inbound, Link};
+use crate::link::{FailedRequest, Inbound, Link, ReplyKind};
 use crate::log_limit::log_limited;
 use crate::server::message::{ConnectionEvent, InboundSummary};
 
@@ -28,34 +28,18 @@ impl<L: Link> Handshake<'_, L> {
     pub(super) fn handle_inbound(&mut self, inbound: Inbound) -> Option<Received> {
         match inbound {
             // No session exists yet, so the error cannot mean a lost one.
-            Inbound::PossibleSessionLoss { id, error } => self.handle_inbound(Inbound::Response {
-                id,
-                result: Err(error),
-            }),
-            Inbound::Response { id, result } if self.unanswered.discover == Some(id) => {
-                self.unanswered.discover = None;
-                Some(Received::Reply(self.on_discover_result(result)))
-            }
-            Inbound::Response { id, result } if self.unanswered.initialize == Some(id) => {
-                self.unanswered.initialize = None;
-                Some(self.on_initialize_result(result))
-            }
-            Inbound::Unreadable { id, problem } if self.unanswered.discover == Some(id) => {
-                self.unanswered.discover = None;
-                self.refusal = Some(HandshakeError::InvalidReply(problem));
+            Inbound::PossibleSessionLoss { id, error } => self.on_result(id, Err(error)),
+            Inbound::Response { id, result } => self.on_result(id, result),
+            Inbound::Unreadable { id, problem } => {
+                let is_discover = self.take_unanswered(id)? == DISCOVER;
+                let error = HandshakeError::InvalidReply(problem);
+                if !is_discover {
+                    return Some(self.initialize_failed(error));
+                }
+                self.refusal = Some(error);
                 Some(Received::Reply(HandshakeReply::NotDiscovered))
             }
-            Inbound::Unreadable { id, problem } if self.unanswered.initialize == Some(id) => {
-                self.unanswered.initialize = None;
-                Some(self.initialize_failed(HandshakeError::InvalidReply(problem)))
-            }
-            Inbound::Failed {
-                id,
-                failure,
-                status,
-                error,
-                message,
-            } => self.on_request_failure(id, failure, status, error, message),
+            Inbound::Failed { id, failed } => self.on_request_failure(id, failed),
             Inbound::Request { id, request } => {
                 answer_before_handshake(self.link, id, &request);
                 None
@@ -70,27 +54,41 @@ impl<L: Link> Handshake<'_, L> {
                 None
             }
             // Changed lists do not matter yet: all lists are fetched once the connection is up.
-            Inbound::Dropped {
-                messages,
-                strays,
-                requests,
-                ..
-            } => {
-                refuse_unread(self.link, requests);
+            Inbound::Dropped(report) => {
+                refuse_unread(self.link, report.requests);
                 self.report_inbound(InboundSummary {
-                    dropped_flood: messages,
-                    strays,
+                    dropped_flood: report.messages,
+                    strays: report.strays,
                     ..InboundSummary::default()
                 });
                 None
             }
-            Inbound::Response { .. }
-            | Inbound::Unreadable { .. }
-            | Inbound::SessionGone { .. }
-            | Inbound::Notification(_) => None,
+            Inbound::SessionGone { .. } | Inbound::Notification(_) => None,
             #[cfg(feature = "http")]
             Inbound::NotificationsMissed => None,
         }
+    }
+
+    /// Takes the handshake request with this id out of the unanswered ones.
+    fn take_unanswered(&mut self, id: CallId) -> Option<ReplyKind> {
+        let unanswered = &mut self.unanswered.0;
+        let at = unanswered.iter().position(|(it, _)| *it == id)?;
+        Some(unanswered.swap_remove(at).1)
+    }
+
+    fn awaits_discover(&self) -> bool {
+        self.unanswered.0.iter().any(|(_, kind)| *kind == DISCOVER)
+    }
+
+    fn on_result(
+        &mut self,
+        id: CallId,
+        result: Result<ServerResult, ErrorData>,
+    ) -> Option<Received> {
+        Some(match self.take_unanswered(id)? {
+            DISCOVER => Received::Reply(self.on_discover_result(result)),
+            _ => self.on_initialize_result(result),
+        })
     }
 
     fn report_inbound(&self, summary: InboundSummary) {
@@ -100,30 +98,21 @@ impl<L: Link> Handshake<'_, L> {
     /// A handshake request failed over HTTP. A server that refuses `server/discover` with a status
     /// alone speaks the legacy era; one that fails on it may. A busy server, or one that requires
     /// authorization, shows nothing about its era.
-    fn on_request_failure(
-        &mut self,
-        id: CallId,
-        failure: RequestFailure,
-        status: Option<u16>,
-        error: Option<ErrorData>,
-        message: String,
-    ) -> Option<Received> {
-        let failed = HandshakeError::RequestFailed {
-            failure,
-            status,
-            message,
-        };
+    fn on_request_failure(&mut self, id: CallId, mut failed: FailedRequest) -> Option<Received> {
+        let is_discover = self.take_unanswered(id)? == DISCOVER;
+        let may_be_other_era = era::status_may_mean_other_era(failed.status);
         let busy_or_unauthorized = matches!(
-            failure,
+            failed.failure,
             RequestFailure::Unauthorized | RequestFailure::Busy { .. }
         );
-        if self.unanswered.initialize == Some(id) {
-            self.unanswered.initialize = None;
+        let error = failed.error.take();
+        let failed = HandshakeError::RequestFailed(failed);
+        if !is_discover {
             return Some(match error {
                 Some(error) if era::is_modern_error(&error) => {
                     self.on_initialize_result(Err(error))
                 }
-                _ if era::status_may_mean_other_era(status) => {
+                _ if may_be_other_era => {
                     self.refusal = Some(failed);
                     Received::Reply(HandshakeReply::NotInitialized)
                 }
@@ -131,13 +120,9 @@ impl<L: Link> Handshake<'_, L> {
                 _ => self.initialize_failed(failed),
             });
         }
-        if self.unanswered.discover != Some(id) {
-            return None;
-        }
-        self.unanswered.discover = None;
         Some(match error {
             Some(error) => Received::Reply(self.on_discover_result(Err(error))),
-            None if era::status_may_mean_other_era(status) => {
+            None if may_be_other_era => {
                 self.refusal = Some(failed);
                 Received::Reply(HandshakeReply::NotDiscovered)
             }
@@ -156,11 +141,9 @@ impl<L: Link> Handshake<'_, L> {
     pub(super) fn root_cause(&mut self, error: HandshakeError) -> HandshakeError {
         let is_era_refusal = match &error {
             HandshakeError::Refused(_) | HandshakeError::InvalidReply(_) => true,
-            HandshakeError::RequestFailed {
-                failure, status, ..
-            } => match failure {
+            HandshakeError::RequestFailed(failed) => match failed.failure {
                 RequestFailure::Unauthorized | RequestFailure::Busy { .. } => false,
-                _ => *status != Some(403),
+                _ => failed.status != Some(403),
             },
             HandshakeError::CloseRequested
             | HandshakeError::LinkDown(_)
@@ -230,7 +213,7 @@ impl<L: Link> Handshake<'_, L> {
     /// `initialize` had no usable result. The handshake fails, unless the server may still agree on
     /// the modern era.
     fn initialize_failed(&mut self, error: HandshakeError) -> Received {
-        if self.unanswered.discover.is_none() && self.discovered.is_none() {
+        if !self.awaits_discover() && self.discovered.is_none() {
             return Received::Error(error);
         }
         self.refusal = Some(error);
@@ -241,15 +224,13 @@ impl<L: Link> Handshake<'_, L> {
     /// temporary: the server may answer it next time.
     pub(super) fn refused(&mut self) -> HandshakeError {
         match self.refusal.take() {
-            Some(HandshakeError::Refused(error)) if self.unanswered.discover.is_some() => {
-                HandshakeError::RequestFailed {
-                    failure: RequestFailure::ServerFault,
-                    status: None,
-                    message: format!(
-                        "did not answer server/discover in time, and refused initialize: {} (code {})",
-                        error.message, error.code.0
-                    ),
-                }
+            Some(HandshakeError::Refused(error)) if self.awaits_discover() => {
+                let message = format!(
+                    "did not answer server/discover in time, and refused initialize: {} (code {})",
+                    error.message, error.code.0
+                );
+                let failure = RequestFailure::ServerFault;
+                HandshakeError::RequestFailed(FailedRequest::new(failure, message))
             }
             Some(error) => error,
             None => HandshakeError::no_answer(),

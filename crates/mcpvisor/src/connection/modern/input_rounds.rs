@@ -11,10 +11,10 @@ use mcpvisor_core::{CallId, CallMap, Generation};
 use ractor::ActorRef;
 use rmcp::model::{ClientRequest, InputRequests, InputRequiredResult, InputResponses};
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::api::callbacks::{Incoming, Question};
-use crate::connection::task_set::TaskSet;
+use crate::connection::task::next_output;
 use crate::server::call::Call;
 use crate::server::message::{ConnectionEvent, InboundSummary, ServerMessage};
 use crate::server::slot::ServerSlot;
@@ -32,7 +32,7 @@ pub(crate) struct InputRounds {
     generation: Generation,
     /// Limits the collecting tasks.
     permits: Arc<Semaphore>,
-    tasks: TaskSet<Collected>,
+    tasks: JoinSet<Collected>,
     waiting: CallMap<WaitingCall>,
 }
 
@@ -65,13 +65,13 @@ impl InputRounds {
             actor: actor.clone(),
             generation,
             permits: Arc::new(Semaphore::new(slot.host.callbacks.limit())),
-            tasks: TaskSet::new(),
+            tasks: JoinSet::new(),
             waiting: CallMap::default(),
         }
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.tasks.is_busy()
+        !self.tasks.is_empty()
     }
 
     /// Starts to collect the input of a call. Returns the call if it had too many rounds.
@@ -119,7 +119,7 @@ impl InputRounds {
     /// Waits for the next call whose collection ends, forever if there is none. Cancel-safe.
     pub(super) async fn next(&mut self) -> Resumed {
         loop {
-            let (id, collected) = self.tasks.next().await;
+            let (id, collected) = next_output(&mut self.tasks).await;
             let Some(mut waiting) = self.waiting.remove(&id) else {
                 // The call was taken.
                 continue;

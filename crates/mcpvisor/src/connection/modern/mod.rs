@@ -5,6 +5,6 @@ mod header_mismatch;
 pub(super) mod input_rounds;
 mod listen_request;
 mod param_headers;
-pub(super) mod requests;
+mod requests;
 pub(super) mod session;
 mod subscriptions;

@@ -78,28 +78,25 @@ impl<L: Link> Session<'_, L> {
             translate_to_legacy(request);
             return Some(call);
         };
-        match modern.translate(request) {
+        let answer = match modern.translate(request) {
             Translated::Send => return Some(call),
-            Translated::Done => self.batch.finish_locally(call, Ok(ServerResult::empty(()))),
+            Translated::Done => Ok(ServerResult::empty(())),
             Translated::Subscribe(uri) => match modern.subscriptions.subscribe(now(), &uri) {
-                SubscribeOutcome::Active => {
-                    self.batch.finish_locally(call, Ok(ServerResult::empty(())));
-                }
+                SubscribeOutcome::Active => Ok(ServerResult::empty(())),
                 SubscribeOutcome::Pending => {
                     modern.subscribing.push((uri, call));
                     self.send_listen_request_if_due();
+                    return None;
                 }
-                SubscribeOutcome::Unsupported => {
-                    let failure = Failure::InvalidRequest(no_subscriptions());
-                    self.batch.finish_locally(call, Err(failure));
-                }
+                SubscribeOutcome::Unsupported => Err(Failure::InvalidRequest(no_subscriptions())),
             },
             Translated::Unsubscribe(uri) => {
                 self.unsubscribe(&uri);
-                self.batch.finish_locally(call, Ok(ServerResult::empty(())));
                 self.send_listen_request_if_due();
+                Ok(ServerResult::empty(()))
             }
-        }
+        };
+        self.batch.finish_locally(call, answer);
         None
     }
 
@@ -153,19 +150,6 @@ fn renew_progress_token(request: &mut ClientRequest, id: CallId) {
     if meta.get_progress_token().is_some() {
         meta.set_progress_token(ProgressToken(NumberOrString::Number(id.0 as i64)));
     }
-}
-
-/// Whether the server may require input for a request. If so, the request is retained to be sent
-/// again.
-pub(crate) fn may_require_input(request: Option<&ClientRequest>) -> bool {
-    matches!(
-        request,
-        Some(
-            ClientRequest::CallToolRequest(_)
-                | ClientRequest::GetPromptRequest(_)
-                | ClientRequest::ReadResourceRequest(_)
-        )
-    )
 }
 
 pub(super) fn no_subscriptions() -> String {

@@ -28,7 +28,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(30);
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// The subscriptions of one session.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Subscriptions {
     /// The lists that the server announces changes of.
     lists: SubscriptionFilter,
@@ -60,13 +60,6 @@ struct ListenRequest {
     acknowledged_at: Option<Instant>,
 }
 
-impl ListenRequest {
-    fn is_stable(&self, now: Instant) -> bool {
-        self.acknowledged_at
-            .is_some_and(|at| now.saturating_duration_since(at) >= STABLE_AFTER)
-    }
-}
-
 /// The outcome of a subscribe call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubscribeOutcome {
@@ -95,13 +88,7 @@ impl Subscriptions {
             lists: all.supported_by(capabilities),
             offers_resources: resources.is_some_and(|it| it.subscribe == Some(true)),
             uris,
-            current: None,
-            replaced: None,
-            due_at: None,
-            last_sent_at: None,
-            failures: 0,
-            unsupported: false,
-            gap: false,
+            ..Self::default()
         };
         if subscriptions.is_needed() {
             subscriptions.due_at = Some(now);
@@ -187,7 +174,8 @@ impl Subscriptions {
     }
 
     fn reset_failures_if_stable(&mut self, now: Instant, request: &ListenRequest) {
-        if request.is_stable(now) {
+        let lasted = |at| now.saturating_duration_since(at) >= STABLE_AFTER;
+        if request.acknowledged_at.is_some_and(lasted) {
             self.failures = 0;
         }
     }
@@ -305,32 +293,20 @@ fn contains(filter: &SubscriptionFilter, uri: &str) -> bool {
 
 /// The names of the requested lists and resources that were not accepted.
 fn rejected(requested: &SubscriptionFilter, accepted: &SubscriptionFilter) -> Vec<String> {
-    let lists = [
-        (
-            "tools",
-            requested.tools_list_changed,
-            accepted.tools_list_changed,
-        ),
-        (
-            "prompts",
-            requested.prompts_list_changed,
-            accepted.prompts_list_changed,
-        ),
-        (
-            "resources",
-            requested.resources_list_changed,
-            accepted.resources_list_changed,
-        ),
-    ];
-    let lists = lists
-        .into_iter()
-        .filter(|(_, requested, accepted)| requested.is_some() && accepted.is_none());
+    let lists = list_flags(requested).into_iter().zip(list_flags(accepted));
+    let lists = lists.filter(|((_, requested), (_, accepted))| *requested && !accepted);
     let uris = requested.resource_subscriptions.iter().flatten();
     let uris = uris.filter(|uri| !contains(accepted, uri)).cloned();
-    lists
-        .map(|(name, ..)| name.to_owned())
-        .chain(uris)
-        .collect()
+    let lists = lists.map(|((name, _), _)| name.to_owned());
+    lists.chain(uris).collect()
+}
+
+fn list_flags(filter: &SubscriptionFilter) -> [(&'static str, bool); 3] {
+    [
+        ("tools", filter.tools_list_changed.is_some()),
+        ("prompts", filter.prompts_list_changed.is_some()),
+        ("resources", filter.resources_list_changed.is_some()),
+    ]
 }
 
 #[cfg(test)]

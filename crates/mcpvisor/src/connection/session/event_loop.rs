@@ -109,7 +109,8 @@ impl<'a, L: Link> Session<'a, L> {
             match event {
                 Event::Command(command) => {
                     if self.handle_commands(command).is_err() {
-                        break closed_by_actor();
+                        let message = "the connection was closed before the answer came";
+                        break Fault::new(FaultClass::ConnectionLost, message);
                     }
                 }
                 Event::Inbound(Ok(inbound)) => self.handle_batch(inbound),
@@ -172,13 +173,7 @@ impl<'a, L: Link> Session<'a, L> {
             Inbound::Response { id, result } => self.on_response(id, result),
             Inbound::PossibleSessionLoss { id, error } => self.on_possible_session_loss(id, error),
             Inbound::Unreadable { id, problem } => self.on_unreadable(id, problem),
-            Inbound::Failed {
-                id,
-                failure,
-                status,
-                error,
-                message,
-            } => self.on_request_failure(id, failure, status, error, &message),
+            Inbound::Failed { id, failed } => self.on_request_failure(id, failed),
             Inbound::SessionGone { message } => {
                 self.report_session_lost(&message);
                 self.session_lost();
@@ -195,19 +190,14 @@ impl<'a, L: Link> Session<'a, L> {
                 log_limited!(slot.log_limit, DEBUG, server = %slot.name(), problem = %slot.redact(problem), "ignored a message");
                 self.batch.summary.strays += 1;
             }
-            Inbound::Dropped {
-                messages,
-                strays,
-                changed_lists,
-                requests,
-            } => {
+            Inbound::Dropped(report) => {
                 let slot = &self.task.slot;
-                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), dropped = messages, strays, "dropped messages of a flood");
-                self.batch.summary.dropped_flood += messages;
-                self.batch.summary.strays += strays;
-                self.batch.add_changed_lists(&changed_lists);
+                log_limited!(slot.log_limit, DEBUG, server = %slot.name(), dropped = report.messages, strays = report.strays, "dropped messages of a flood");
+                self.batch.summary.dropped_flood += report.messages;
+                self.batch.summary.strays += report.strays;
+                self.batch.add_changed_lists(&report.changed_lists);
                 if self.modern.is_none() {
-                    refuse_unread(self.link, requests);
+                    refuse_unread(self.link, report.requests);
                 }
             }
             #[cfg(feature = "http")]
@@ -255,13 +245,6 @@ impl<'a, L: Link> Session<'a, L> {
         let event = ConnectionEvent::Lost { fault, returned };
         self.task.reporter.send(event);
     }
-}
-
-fn closed_by_actor() -> Fault {
-    Fault::new(
-        FaultClass::ConnectionLost,
-        "the connection was closed before the answer came",
-    )
 }
 
 #[cfg(feature = "http")]

@@ -6,7 +6,6 @@
 
 mod batch;
 mod event_loop;
-mod idle_pause;
 mod notifications;
 pub(super) mod pending;
 mod replies;

@@ -7,9 +7,7 @@ use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ServerResult};
 use tokio::sync::oneshot;
 
-#[cfg(any(feature = "stdio", feature = "http"))]
-use crate::link::PendingSnapshot;
-use crate::link::{PendingRequests, ReplyKind};
+use crate::link::{PendingRequests, PendingSnapshot, ReplyKind};
 use crate::server::call::Call;
 
 /// What sent a request and gets its reply.
@@ -138,13 +136,9 @@ impl PendingRequests for PendingTable {
         self.by_id.get(&id).map(|request| request.reply_kind)
     }
 
-    #[cfg(any(feature = "stdio", feature = "http"))]
     fn snapshot(&self) -> PendingSnapshot {
-        let pending = self.by_id.iter();
-        PendingSnapshot(
-            pending
-                .map(|(id, request)| (*id, request.reply_kind))
-                .collect(),
-        )
+        let by_id = self.by_id.iter();
+        let pending = by_id.map(|(id, request)| (*id, request.reply_kind));
+        PendingSnapshot(pending.collect())
     }
 }

@@ -11,7 +11,7 @@ use super::event_loop::Session;
 use super::pending::{InternalFailure, Requester};
 use crate::api::reply::Failure;
 use crate::connection::{era, faults};
-use crate::link::Link;
+use crate::link::{FailedRequest, Link};
 use crate::server::message::FailedCall;
 
 impl<L: Link> Session<'_, L> {
@@ -64,18 +64,12 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// A request failed while the link stays up. The machine decides whether a call is retried.
-    pub(super) fn on_request_failure(
-        &mut self,
-        id: CallId,
-        failure: RequestFailure,
-        status: Option<u16>,
-        error: Option<ErrorData>,
-        message: &str,
-    ) {
+    pub(super) fn on_request_failure(&mut self, id: CallId, failed: FailedRequest) {
+        let (failure, status) = (failed.failure, failed.status);
         let Some(request) = self.pending.remove(id) else {
             return;
         };
-        let message = self.task.slot.redact(message).into_owned();
+        let message = self.task.slot.redact(failed.message).into_owned();
         if failure == RequestFailure::Denied && self.is_era_change_status(&request, status) {
             let error = ErrorData::invalid_request(message, None);
             return self.on_era_change(id, request, error);
@@ -85,7 +79,8 @@ impl<L: Link> Session<'_, L> {
         match request.requester {
             Requester::Caller(mut call) => {
                 if lost {
-                    call.note_refusal(error.map(|error| self.task.slot.redact_error(error)));
+                    let error = failed.error.map(|error| self.task.slot.redact_error(error));
+                    call.note_refusal(error);
                 }
                 if failure == RequestFailure::Denied && era::status_may_mean_other_era(status) {
                     self.check_era();

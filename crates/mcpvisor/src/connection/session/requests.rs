@@ -8,8 +8,7 @@ use super::event_loop::Session;
 use super::pending::{InternalFailure, InternalRequest, Requester};
 use crate::api::reply::Failure;
 use crate::connection::faults;
-use crate::connection::modern::requests::may_require_input;
-use crate::link::{Link, ReplyKind};
+use crate::link::{Link, ReplyKind, may_call_back};
 use crate::server::call::Call;
 
 impl<L: Link> Session<'_, L> {
@@ -28,8 +27,9 @@ impl<L: Link> Session<'_, L> {
                 .finish_locally(call, Err(Failure::SendBufferFull));
             return self.flush();
         }
-        let keep =
-            call.keep_request || self.modern.is_some() && may_require_input(call.request.as_ref());
+        let may_require_input =
+            self.modern.is_some() && call.request.as_ref().is_some_and(may_call_back);
+        let keep = call.keep_request || may_require_input;
         match self.link.push_request(id, &mut call.request, keep) {
             Ok(position) => {
                 call.reply.set_sent();

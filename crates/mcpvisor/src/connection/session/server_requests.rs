@@ -2,29 +2,34 @@
 //!
 //! The connection never waits for an answer: it is sent when its task is done. The number of tasks
 //! is limited, and they end with the connection.
+//!
+//! Before 2026-07-28 a request of the server does not name the call that it belongs to. While one
+//! is unanswered, no call of the connection counts as idle. Deadlines are not paused.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mcpvisor_core::Generation;
 use rmcp::ErrorData;
 use rmcp::model::{ClientJsonRpcMessage, ClientResult, ErrorCode, RequestId, ServerRequest};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
+use super::event_loop::Session;
 use crate::api::callbacks::{Incoming, Question, not_offered};
-use crate::connection::task_set::TaskSet;
+use crate::connection::task::next_output;
 use crate::link::{Link, RejectReason};
 use crate::log_limit::log_limited;
+use crate::server::actor::now;
 use crate::server::slot::ServerSlot;
 
 /// The unanswered requests from the server.
 pub(super) struct ServerRequests {
     slot: Arc<ServerSlot>,
     generation: Generation,
-    tasks: TaskSet<(RequestId, Result<ClientResult, ErrorData>)>,
+    tasks: JoinSet<(RequestId, Result<ClientResult, ErrorData>)>,
     unanswered: Vec<(RequestId, AbortHandle)>,
     /// When the idle timers of calls were last refreshed because of an unanswered request.
-    pub(super) idle_refreshed_at: Option<Instant>,
+    idle_refreshed_at: Option<Instant>,
 }
 
 impl ServerRequests {
@@ -32,7 +37,7 @@ impl ServerRequests {
         Self {
             slot: Arc::clone(slot),
             generation,
-            tasks: TaskSet::new(),
+            tasks: JoinSet::new(),
             unanswered: Vec::new(),
             idle_refreshed_at: None,
         }
@@ -40,12 +45,7 @@ impl ServerRequests {
 
     /// Whether [`next`](Self::next) has tasks to wait for, running or cancelled.
     pub(super) fn is_busy(&self) -> bool {
-        self.tasks.is_busy()
-    }
-
-    /// Whether the server waits for an answer.
-    pub(super) fn has_unanswered(&self) -> bool {
-        !self.unanswered.is_empty()
+        !self.tasks.is_empty()
     }
 
     /// Starts to answer a request. Returns an answer that needs no task.
@@ -95,12 +95,30 @@ impl ServerRequests {
 
     /// Waits for the next answer, forever if there is none. Cancel-safe.
     pub(super) async fn next(&mut self) -> ClientJsonRpcMessage {
-        let (id, answer) = self.tasks.next().await;
+        let (id, answer) = next_output(&mut self.tasks).await;
         self.unanswered.retain(|(it, _)| *it != id);
         match answer {
             Ok(result) => ClientJsonRpcMessage::response(result, id),
             Err(error) => refuse(id, error),
         }
+    }
+}
+
+impl<L: Link> Session<'_, L> {
+    /// When the idle timers must be refreshed again, if a request of the server is unanswered.
+    pub(super) fn idle_refresh_due(&self) -> Option<Instant> {
+        let requests = &self.server_requests;
+        let refreshed_at = requests.idle_refreshed_at;
+        let refreshed_at = refreshed_at.filter(|_| !requests.unanswered.is_empty())?;
+        let idle = self.pending.calls().map(|call| call.idle).min()?;
+        Some(refreshed_at + (idle / 3).max(Duration::from_millis(1)))
+    }
+
+    /// Marks all in-flight calls as progressing, with the next flush.
+    pub(super) fn refresh_idle_timers(&mut self) {
+        self.server_requests.idle_refreshed_at = Some(now());
+        let calls = self.pending.calls().map(|call| call.id);
+        self.batch.summary.progressed.extend(calls);
     }
 }
 

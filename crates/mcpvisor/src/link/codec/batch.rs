@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::decode::{Decoded, decode_text, noise};
@@ -47,20 +47,12 @@ fn is_message(value: &RawValue) -> bool {
 /// The elements of an array, as raw JSON.
 fn elements(line: &str) -> serde_json::Result<Vec<&RawValue>> {
     let mut deserializer = serde_json::Deserializer::from_str(line);
-    let elements = Elements.deserialize(&mut deserializer)?;
+    let elements = deserializer.deserialize_seq(Elements)?;
     deserializer.end()?;
     Ok(elements)
 }
 
 struct Elements;
-
-impl<'a> DeserializeSeed<'a> for Elements {
-    type Value = Vec<&'a RawValue>;
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
 
 impl<'a> Visitor<'a> for Elements {
     type Value = Vec<&'a RawValue>;
@@ -88,7 +80,8 @@ mod tests {
     use mcpvisor_core::{CallId, ListKind};
 
     use super::*;
-    use crate::link::codec::{check_limits, decode};
+    use crate::link::codec::decode::decode;
+    use crate::link::codec::weigh::check_limits;
     use crate::link::{Inbound, PendingSnapshot, ReplyKind};
 
     const LOG: &str = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#;

@@ -4,17 +4,14 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use mcpvisor_core::ListKind;
-#[cfg(feature = "http")]
 use mcpvisor_core::settings::MessageSettings;
 use rmcp::model::{ErrorData, RequestId, ServerResult};
 
 use super::batch::decode_batch;
 use super::envelope::Envelope;
-#[cfg(any(test, feature = "stdio"))]
-use super::partial_message::OversizedLine;
-use super::partial_message::{PartialMessage, changed_lists};
-use super::payload::{decode_error, decode_notification, decode_request, decode_result};
-use super::weigh::{LimitCheck, estimate_memory};
+use super::partial_message::{OversizedLine, PartialMessage, changed_lists};
+use super::payload::{decode_error, decode_notification, decode_result};
+use super::weigh::{LimitCheck, check_limits_inline, estimate_memory};
 use crate::link::{Inbound, PendingRequests, RejectReason, ReplyKind};
 
 /// Characters of a stray line in its description.
@@ -79,7 +76,7 @@ pub(crate) fn decode(
     if line[0] != b'{' && !is_batch {
         return noise("not a JSON-RPC message", &excerpt(line), fits);
     }
-    if let LimitCheck::Exceeds(limit) = limit_check {
+    if let Err(limit) = limit_check {
         return over_limit(line, &limit, identify(line), pending, fits);
     }
     match std::str::from_utf8(line) {
@@ -103,7 +100,6 @@ fn trimmed(line: &[u8]) -> &[u8] {
 }
 
 /// Decodes a line beyond the maximum length; `None` if its head and tail do not identify it.
-#[cfg(any(test, feature = "stdio"))]
 pub(crate) fn decode_oversized(
     line: &OversizedLine,
     problem: &str,
@@ -116,31 +112,19 @@ pub(crate) fn decode_oversized(
         .then(|| over_limit(&line.head, &problem, message, pending, fits))
 }
 
-/// Decodes the error in the body of a failed HTTP response. The response belongs to the request, so
-/// the error may have any id.
-#[cfg(feature = "http")]
-pub(crate) fn decode_error_body(text: &[u8]) -> Option<ErrorData> {
-    decode_error_if(text, |_| true)
-}
-
-/// Decodes an error that has no id of a request of ours.
-#[cfg(feature = "http")]
-pub(crate) fn decode_error_without_id(text: &[u8]) -> Option<ErrorData> {
-    decode_error_if(text, |envelope| envelope.call_id().is_none())
-}
-
-#[cfg(feature = "http")]
-fn decode_error_if(text: &[u8], accept: impl Fn(&Envelope<'_>) -> bool) -> Option<ErrorData> {
+/// Decodes the error in the body or in an event of an HTTP response. In a body the error may have
+/// any id, because the response belongs to the request; in an event it has no id of a request of
+/// ours.
+pub(crate) fn decode_error_body(text: &[u8], is_whole_body: bool) -> Option<ErrorData> {
     let text = trimmed(text);
     let limits = MessageSettings::default();
-    let Some(LimitCheck::Within) = super::check_limits_inline(text, &limits) else {
-        return None;
-    };
+    check_limits_inline(text, &limits)?.ok()?;
     let text = std::str::from_utf8(text).ok()?;
     let mut envelope = Envelope::default();
     envelope.read(text).ok()?;
     let is_error = envelope.is_json_rpc() && envelope.method.is_none();
-    let error = envelope.error().filter(|_| is_error && accept(&envelope))?;
+    let belongs = is_whole_body || envelope.call_id().is_none();
+    let error = envelope.error().filter(|_| is_error && belongs)?;
     decode_error(error).ok()
 }
 
@@ -201,7 +185,7 @@ fn request(envelope: &Envelope<'_>, line: &str) -> Inbound {
     let Some(id) = envelope.request_id() else {
         return stray("a request whose id is neither a number nor a string", line);
     };
-    match decode_request(line) {
+    match serde_json::from_str(line) {
         Ok(request) => Inbound::Request { id, request },
         Err(_) => stray("an invalid request", line),
     }

@@ -3,7 +3,7 @@
 use mcpvisor_core::CallId;
 use rmcp::model::RequestId;
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::link::outgoing::call_id;
@@ -25,7 +25,7 @@ impl<'a> Envelope<'a> {
     /// identified.
     pub(super) fn read(&mut self, line: &'a str) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_str(line);
-        Fill(self).deserialize(&mut deserializer)?;
+        deserializer.deserialize_map(Fill(self))?;
         deserializer.end()
     }
 
@@ -81,14 +81,6 @@ enum Member {
 }
 
 struct Fill<'e, 'a>(&'e mut Envelope<'a>);
-
-impl<'a> DeserializeSeed<'a> for Fill<'_, 'a> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
 
 impl<'a> Visitor<'a> for Fill<'_, 'a> {
     type Value = ();

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
 
-use super::{Decoded, check_limits, decode};
+use super::decode::{Decoded, decode};
+use super::weigh::check_limits;
 use crate::fuzz::{budget, bytes, json, object};
 use crate::link::{Inbound, PendingRequests, PendingSnapshot, ReplyKind};
 
@@ -99,8 +100,7 @@ fn check_decoded(decoded: Decoded) -> Result<Option<Inbound>, TestCaseError> {
         }
         #[cfg(feature = "http")]
         Some(Inbound::NotificationsMissed) => prop_assert!(false, "the decoder never returns this"),
-        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped { .. })
-        | None => {}
+        Some(Inbound::Request { .. } | Inbound::Notification(_) | Inbound::Dropped(_)) | None => {}
     }
     Ok(inbound)
 }

@@ -6,26 +6,17 @@
 //! and so is the rate limit of unsolicited messages.
 
 mod batch;
-mod decode;
+pub(crate) mod decode;
 mod encode;
 mod envelope;
-mod partial_message;
+pub(crate) mod partial_message;
 mod payload;
-mod weigh;
+pub(crate) mod weigh;
 
-#[cfg(any(test, feature = "stdio"))]
-pub(crate) use decode::decode_oversized;
-pub(crate) use decode::{Decoded, decode};
-#[cfg(feature = "http")]
-pub(crate) use decode::{decode_error_body, decode_error_without_id};
+pub(crate) use decode::Decoded;
 pub(crate) use encode::{encode, encode_request};
 #[cfg(test)]
 pub(crate) use partial_message::END_BYTES;
-#[cfg(any(test, feature = "stdio"))]
-pub(crate) use partial_message::OversizedLine;
-#[cfg(feature = "stdio")]
-pub(crate) use weigh::LimitCheck;
-pub(crate) use weigh::{check_limits, check_limits_inline};
 
 #[cfg(test)]
 mod fuzz;

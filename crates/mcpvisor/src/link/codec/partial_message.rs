@@ -16,7 +16,6 @@ pub(crate) const END_BYTES: usize = 4 * 1024;
 const MAX_TAIL_MEMBERS: usize = 16;
 
 /// The head and tail of a line that exceeds the maximum length.
-#[cfg(any(test, feature = "stdio"))]
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OversizedLine {
     /// The first bytes, at most [`END_BYTES`].
@@ -25,7 +24,6 @@ pub(crate) struct OversizedLine {
     pub(crate) tail: Vec<u8>,
 }
 
-#[cfg(any(test, feature = "stdio"))]
 impl OversizedLine {
     /// A line that starts with `part`, with an empty tail.
     pub(crate) fn starting_with(part: &[u8]) -> Self {
@@ -80,14 +78,10 @@ impl PartialMessage {
     /// Adds members that are not known yet.
     pub(super) fn add(&mut self, envelope: &Envelope<'_>) {
         self.id = self.id.or_else(|| envelope.call_id());
-        if self.request_id.is_none() {
-            self.request_id = envelope.request_id();
-        }
+        self.request_id = self.request_id.take().or_else(|| envelope.request_id());
         self.is_json_rpc |= envelope.is_json_rpc();
         self.has_outcome |= envelope.has_outcome;
-        if self.method.is_none() {
-            self.method = envelope.method();
-        }
+        self.method = self.method.take().or_else(|| envelope.method());
     }
 
     /// The pending call that this message answers.

@@ -6,7 +6,7 @@ use rmcp::model::{
     CallToolResult, CancelledNotification, CompleteResult, EmptyResult, ErrorCode, ErrorData,
     GetPromptResult, InitializeResult, ListPromptsResult, ListResourceTemplatesResult,
     ListResourcesResult, ListToolsResult, ProgressNotification, ReadResourceResult,
-    ResourceUpdatedNotification, ServerNotification, ServerRequest, ServerResult,
+    ResourceUpdatedNotification, ServerNotification, ServerResult,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -95,11 +95,6 @@ fn as_text(value: Value) -> String {
         Value::String(text) => text,
         other => other.to_string(),
     }
-}
-
-/// Decodes a request. The whole line will do: members other than `method` and `params` are ignored.
-pub(super) fn decode_request(line: &str) -> serde_json::Result<ServerRequest> {
-    serde_json::from_str(line)
 }
 
 /// Decodes a notification. `method` is raw JSON.

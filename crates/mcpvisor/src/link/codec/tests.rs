@@ -11,8 +11,9 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::decode::MAX_UNSOLICITED_BYTES;
-use super::{Decoded, check_limits, decode, encode};
+use super::decode::{Decoded, MAX_UNSOLICITED_BYTES, decode};
+use super::encode;
+use super::weigh::check_limits;
 use crate::link::{Inbound, PendingRequests, PendingSnapshot, RejectReason, ReplyKind};
 
 /// Request 7 is pending, and nothing else.
@@ -363,12 +364,11 @@ fn a_byte_order_mark_before_a_message_is_ignored() {
     assert!(matches!(decoded, Decoded::Batch(messages) if messages.len() == 1));
 }
 
-#[cfg(feature = "http")]
 #[test]
 fn an_error_after_a_byte_order_mark_is_decoded() {
     let line =
         "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-1,\"message\":\"m\"}}";
-    let error = super::decode::decode_error_body(line.as_bytes()).unwrap();
+    let error = super::decode::decode_error_body(line.as_bytes(), true).unwrap();
     assert_eq!((error.code.0, &*error.message), (-1, "m"));
 }
 

@@ -59,14 +59,8 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The result of checking a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LimitCheck {
-    /// The line may be decoded.
-    Within,
-    /// The line must not be decoded.
-    Exceeds(Limit),
-}
+/// The result of checking a line, which must not be decoded if it exceeds a limit.
+pub(crate) type LimitCheck = Result<(), Limit>;
 
 /// Checks a line. `None` if checking or decoding it would hold an async worker for long.
 pub(crate) fn check_limits_inline(line: &[u8], limits: &MessageSettings) -> Option<LimitCheck> {
@@ -78,8 +72,7 @@ pub(crate) fn check_limits_inline(line: &[u8], limits: &MessageSettings) -> Opti
     }
     match weigh(line, limits) {
         Ok(weight) if weight.values > MAX_INLINE_VALUES => None,
-        Ok(_) => Some(LimitCheck::Within),
-        Err(limit) => Some(LimitCheck::Exceeds(limit)),
+        weighed => Some(weighed.map(drop)),
     }
 }
 
@@ -92,10 +85,7 @@ fn unweighed_bytes(limits: &MessageSettings) -> usize {
 
 /// Checks a line of any length.
 pub(crate) fn check_limits(line: &[u8], limits: &MessageSettings) -> LimitCheck {
-    match weigh(line, limits) {
-        Ok(_) => LimitCheck::Within,
-        Err(limit) => LimitCheck::Exceeds(limit),
-    }
+    weigh(line, limits).map(drop)
 }
 
 /// Estimates the memory of a decoded line, including the line itself. A line beyond a default limit
@@ -117,11 +107,11 @@ fn check_depth(line: &[u8], limits: &MessageSettings) -> LimitCheck {
     // Each level takes an opening and a closing bracket.
     let short = line.len() < 2 * limits.max_depth;
     if short || line.iter().filter(opens).count() <= limits.max_depth {
-        return LimitCheck::Within;
+        return Ok(());
     }
     match weigh(line, limits) {
-        Err(limit @ Limit::Depth(_)) => LimitCheck::Exceeds(limit),
-        Ok(_) | Err(Limit::Values(_) | Limit::Memory(_)) => LimitCheck::Within,
+        Err(limit @ Limit::Depth(_)) => Err(limit),
+        Ok(_) | Err(Limit::Values(_) | Limit::Memory(_)) => Ok(()),
     }
 }
 
@@ -262,14 +252,11 @@ mod tests {
     fn the_maximum_number_of_values_is_accepted() {
         let line = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
         assert_eq!(values(&line(MAX_VALUES)), MAX_VALUES);
-        assert_eq!(
-            check_limits(line(MAX_VALUES).as_bytes()),
-            LimitCheck::Within
-        );
+        assert_eq!(check_limits(line(MAX_VALUES).as_bytes()), Ok(()));
         let beyond = line(MAX_VALUES + 1);
         assert_eq!(
             check_limits(beyond.as_bytes()),
-            LimitCheck::Exceeds(Limit::Values(MAX_VALUES))
+            Err(Limit::Values(MAX_VALUES))
         );
     }
 
@@ -283,36 +270,27 @@ mod tests {
         let long = "x".repeat(2 * LARGE_LINE);
         for text in ["", &brackets, &long] {
             let fine = deep(MAX_DEPTH, text);
-            assert_eq!(
-                check_limits_inline(fine.as_bytes()),
-                Some(LimitCheck::Within)
-            );
+            assert_eq!(check_limits_inline(fine.as_bytes()), Some(Ok(())));
             let beyond = deep(MAX_DEPTH + 1, text);
-            let crossed = Some(LimitCheck::Exceeds(Limit::Depth(MAX_DEPTH)));
+            let crossed = Some(Err(Limit::Depth(MAX_DEPTH)));
             assert_eq!(check_limits_inline(beyond.as_bytes()), crossed);
         }
         let many = "[],".repeat(1_000);
-        assert_eq!(
-            check_limits_inline(many.as_bytes()),
-            Some(LimitCheck::Within)
-        );
+        assert_eq!(check_limits_inline(many.as_bytes()), Some(Ok(())));
     }
 
     #[test]
     fn memory_is_estimated_by_the_kind_of_value() {
         let objects = |count: usize| format!("[{}0]", r#"{"a":0},"#.repeat(count));
-        assert_eq!(check_limits(objects(40_000).as_bytes()), LimitCheck::Within);
-        let crossed = LimitCheck::Exceeds(Limit::Memory(48 * 1024 * 1024));
+        assert_eq!(check_limits(objects(40_000).as_bytes()), Ok(()));
+        let crossed = Err(Limit::Memory(48 * 1024 * 1024));
         assert_eq!(check_limits(objects(60_000).as_bytes()), crossed);
 
         let mib = 1024 * 1024;
         let plain = format!("\"{}\"", "x".repeat(15 * mib));
-        assert_eq!(check_limits(plain.as_bytes()), LimitCheck::Within);
+        assert_eq!(check_limits(plain.as_bytes()), Ok(()));
         let escaped = |length: usize| format!("\"\\n{}\"", "x".repeat(length));
-        assert_eq!(
-            check_limits(escaped(11 * mib).as_bytes()),
-            LimitCheck::Within
-        );
+        assert_eq!(check_limits(escaped(11 * mib).as_bytes()), Ok(()));
         assert_eq!(check_limits(escaped(13 * mib).as_bytes()), crossed);
     }
 
@@ -321,14 +299,11 @@ mod tests {
         let text = |length: usize| format!("\"{}\"", "x".repeat(length));
         assert_eq!(
             check_limits_inline(text(MAX_INLINE_BYTES - 2).as_bytes()),
-            Some(LimitCheck::Within)
+            Some(Ok(()))
         );
         assert_eq!(check_limits_inline(text(MAX_INLINE_BYTES).as_bytes()), None);
         let list = |count: usize| format!("[{}1]{}", "1,".repeat(count), " ".repeat(LARGE_LINE));
-        assert_eq!(
-            check_limits_inline(list(10_000).as_bytes()),
-            Some(LimitCheck::Within)
-        );
+        assert_eq!(check_limits_inline(list(10_000).as_bytes()), Some(Ok(())));
         assert_eq!(check_limits_inline(list(20_000).as_bytes()), None);
     }
 
@@ -340,11 +315,11 @@ mod tests {
         small.max_values = 1_024;
         let here = |line: &str| super::check_limits_inline(line.as_bytes(), &small);
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert_eq!(here(&deep(16)), Some(LimitCheck::Within));
-        let crossed = |limit| Some(LimitCheck::Exceeds(limit));
+        assert_eq!(here(&deep(16)), Some(Ok(())));
+        let crossed = |limit| Some(Err(limit));
         assert_eq!(here(&deep(17)), crossed(Limit::Depth(16)));
         let numbers = |count: usize| format!("[{}1]", "1,".repeat(count - 2));
-        assert_eq!(here(&numbers(1_024)), Some(LimitCheck::Within));
+        assert_eq!(here(&numbers(1_024)), Some(Ok(())));
         assert_eq!(here(&numbers(1_025)), crossed(Limit::Values(1_024)));
         // Three times the longest line is less than what a short line of objects takes.
         let mut many = small;
@@ -352,7 +327,7 @@ mod tests {
         let objects = |count: usize| format!("[{}0]", "{},".repeat(count));
         let here = |line: &str| super::check_limits_inline(line.as_bytes(), &many);
         let most = Limit::Memory(3 * 1024 * 1024);
-        assert_eq!(here(&objects(3_000)), Some(LimitCheck::Within));
+        assert_eq!(here(&objects(3_000)), Some(Ok(())));
         assert_eq!(here(&objects(5_000)), crossed(most));
         for line in [objects(1_000), "[".repeat(1_000), "1,".repeat(1_000)] {
             let mut deep = DEFAULTS;

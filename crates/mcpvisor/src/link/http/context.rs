@@ -9,7 +9,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 
 use super::endpoint::HttpEndpoint;
 use super::net::dns::Resolver;
-use super::net::keep_alive::{KeepAliveTable, ServerKeepAlive};
+use super::net::pool::KeepAliveTable;
 use super::no_proxy::NoProxy;
 use super::target::Target;
 use super::tls::trusted_roots::TrustedRoots;
@@ -23,7 +23,7 @@ pub(crate) struct HttpContext {
     no_proxy: NoProxy,
     resolver: Resolver,
     trusted_roots: TrustedRoots,
-    keep_alive: Arc<KeepAliveTable>,
+    pub(super) keep_alive: Arc<KeepAliveTable>,
 }
 
 impl HttpContext {
@@ -60,10 +60,5 @@ impl HttpContext {
             target.tls = Some(self.trusted_roots.client_config(endpoint).await?);
         }
         Ok(target)
-    }
-
-    /// What is known about the keep-alive times of a server.
-    pub(super) fn keep_alive_of(&self, target: &Target) -> ServerKeepAlive {
-        ServerKeepAlive::new(target, &self.keep_alive)
     }
 }

@@ -28,7 +28,7 @@ use self::body::{BodyKind, BodyReader, LARGE_MESSAGE};
 use self::event::{Ended, ExchangeEvent, ExchangeOutcome, HttpRefusal, ResumePoint};
 use self::outgoing::{Outgoing, Purpose};
 use self::response::{ResponseKind, classify};
-use self::sse::{EventCursor, EventParser};
+use self::sse::EventParser;
 use super::headers;
 use super::net::conn::{Conn, SendFailure};
 use super::net::connect_error::ConnectError;
@@ -47,19 +47,15 @@ const UNMEASURED_POLLS: u32 = 8;
 
 /// One request and its response.
 pub(crate) struct Exchange {
-    purpose: Purpose,
+    pub(crate) purpose: Purpose,
     target: Arc<Target>,
     path: PathAndQuery,
     outgoing: Outgoing,
     redirects: u8,
-    /// The head of a successful response is reported.
-    reports_head: bool,
     /// The connection was opened for this exchange.
     is_new_conn: bool,
     /// A new connection was closed before anything was sent on it.
     new_conn_closed: bool,
-    /// The stream that this one resumes, until the response begins.
-    resume_from: Option<EventCursor>,
     /// Its single permit allows one large message per link.
     large: Arc<Semaphore>,
     /// Bytes of a message.
@@ -93,6 +89,7 @@ impl Exchange {
         conn: Option<Conn>,
         large: Arc<Semaphore>,
         max_bytes: usize,
+        cpu: CpuMeter,
     ) -> Self {
         let timeout = outgoing
             .timeout
@@ -104,16 +101,14 @@ impl Exchange {
             target,
             outgoing,
             redirects: 0,
-            reports_head: false,
             is_new_conn: false,
             new_conn_closed: false,
-            resume_from: None,
             large,
             max_bytes,
             step: Step::Done,
             redial,
             timeout,
-            cpu: CpuMeter::default(),
+            cpu,
             polls: 0,
             waker: None,
         };
@@ -122,28 +117,6 @@ impl Exchange {
             None => exchange.dial(),
         }
         exchange
-    }
-
-    /// Reports the head of a successful response.
-    pub(crate) fn reporting_head(mut self) -> Self {
-        self.reports_head = true;
-        self
-    }
-
-    /// The response is a stream that resumes another one.
-    pub(crate) fn resuming_from(mut self, cursor: EventCursor) -> Self {
-        self.resume_from = Some(cursor);
-        self
-    }
-
-    /// Measures the CPU time of the exchange.
-    pub(crate) fn metered(mut self, cpu: CpuMeter) -> Self {
-        self.cpu = cpu;
-        self
-    }
-
-    pub(crate) fn purpose(&self) -> Purpose {
-        self.purpose
     }
 
     /// Whether any of the request may have reached the server.
@@ -165,12 +138,8 @@ impl Exchange {
     /// Since when the exchange has lacked a connection, if opening one failed.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
         match &self.step {
-            Step::WaitingToRedial(_) => self.redial.since(),
-            Step::Dialling(_)
-            | Step::Delayed(..)
-            | Step::Sending(_)
-            | Step::Reading(_)
-            | Step::Done => None,
+            Step::WaitingToRedial(_) => self.redial.since,
+            _ => None,
         }
     }
 
@@ -237,7 +206,7 @@ impl Exchange {
 
     /// The resume point of the stream that this one failed to resume.
     fn take_resume_point(&mut self) -> Option<ResumePoint> {
-        self.resume_from.take().map(|cursor| ResumePoint {
+        self.outgoing.resume_from.take().map(|cursor| ResumePoint {
             cursor,
             progressed: false,
         })
@@ -272,22 +241,18 @@ impl Exchange {
                         None => self.dial(),
                     }
                 }
-                Step::Sending(send) => match ready!(send.as_mut().poll(cx)) {
-                    Ok((conn, response)) => {
-                        if let Some(event) = self.response_began(conn, response) {
-                            return Poll::Ready(Some(event));
+                Step::Sending(send) => {
+                    let event = match ready!(send.as_mut().poll(cx)) {
+                        Ok((conn, response)) => self.response_began(conn, response),
+                        Err(SendFailure::NotSent) => self.conn_closed(),
+                        Err(SendFailure::Interrupted(problem)) => {
+                            Some(self.end(ExchangeOutcome::Interrupted(problem)))
                         }
+                    };
+                    if event.is_some() {
+                        return Poll::Ready(event);
                     }
-                    Err(SendFailure::NotSent) => {
-                        if let Some(event) = self.conn_closed() {
-                            return Poll::Ready(Some(event));
-                        }
-                    }
-                    Err(SendFailure::Interrupted(problem)) => {
-                        let outcome = ExchangeOutcome::Interrupted(problem);
-                        return Poll::Ready(Some(self.end(outcome)));
-                    }
-                },
+                }
                 Step::Reading(reader) => {
                     let mut event = ready!(reader.poll(cx));
                     if let ExchangeEvent::Ended(ended) = &mut event {
@@ -317,11 +282,7 @@ impl Exchange {
             Poll::Pending => {
                 let unfinished = match &self.step {
                     Step::Reading(reader) => reader.unfinished_bytes(),
-                    Step::Dialling(_)
-                    | Step::WaitingToRedial(_)
-                    | Step::Delayed(..)
-                    | Step::Sending(_)
-                    | Step::Done => 0,
+                    _ => 0,
                 };
                 cpu.charge_excess(unfinished);
             }
@@ -376,7 +337,7 @@ impl Exchange {
             Ok(ResponseKind::Json) => BodyKind::Json(Bytes::new(), Vec::new()),
             Ok(ResponseKind::Ignored) => BodyKind::Ignored(0),
             Ok(ResponseKind::Events) => {
-                let cursor = self.resume_from.take().unwrap_or_default();
+                let cursor = self.outgoing.resume_from.take().unwrap_or_default();
                 BodyKind::Events(EventParser::new(cursor, self.max_event_bytes()))
             }
             Ok(ResponseKind::Refusal) => BodyKind::Refusal(HttpRefusal {
@@ -395,7 +356,7 @@ impl Exchange {
         let large = Arc::clone(&self.large);
         let reader = BodyReader::new(conn, body, kind, large, self.max_bytes);
         self.step = Step::Reading(Box::new(reader));
-        let reports_head = std::mem::take(&mut self.reports_head);
+        let reports_head = std::mem::take(&mut self.outgoing.reports_head);
         (reports_head && status.is_success() && head_counts)
             .then(|| ExchangeEvent::Head(head.headers.get(headers::SESSION_ID).cloned()))
     }
@@ -414,22 +375,18 @@ impl Stream for Exchange {
     type Item = (Purpose, ExchangeEvent);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let purpose = self.purpose;
         if let Poll::Ready(event) = self.poll_metered(cx) {
-            let purpose = self.purpose;
             return Poll::Ready(event.map(|event| (purpose, event)));
         }
         if let Some(timeout) = &mut self.timeout {
             ready!(timeout.as_mut().poll(cx));
-            let purpose = self.purpose;
             let event = self.end(ExchangeOutcome::TimedOut);
             return Poll::Ready(Some((purpose, event)));
         }
-        if self
-            .waker
-            .as_ref()
-            .is_none_or(|waker| !waker.will_wake(cx.waker()))
-        {
-            self.waker = Some(cx.waker().clone());
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.waker = Some(cx.waker().clone()),
         }
         Poll::Pending
     }
@@ -458,7 +415,9 @@ mod tests {
         let mut outgoing = Outgoing::new(Method::POST, &Arc::default(), Vec::new());
         outgoing.redial = RedialPolicy::Once;
         let large = Arc::new(Semaphore::new(1));
-        let mut exchange = Exchange::start(Purpose::Message, target, outgoing, None, large, 1024);
+        let cpu = CpuMeter::default();
+        let mut exchange =
+            Exchange::start(Purpose::Message, target, outgoing, None, large, 1024, cpu);
         assert!(exchange.conn_closed().is_none(), "another one is opened");
         let Some(ExchangeEvent::Ended(ended)) = exchange.conn_closed() else {
             panic!("the server could cause an endless loop");

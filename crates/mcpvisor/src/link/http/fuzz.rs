@@ -103,7 +103,7 @@ proptest! {
         let (whole, at_once) = read(&[&bytes]);
         let (cut, in_parts) = read(&parts);
         prop_assert_eq!(whole, cut);
-        prop_assert_eq!(at_once.cursor(), in_parts.cursor());
+        prop_assert_eq!(at_once.cursor, in_parts.cursor);
     }
 
     #[test]
@@ -140,7 +140,7 @@ proptest! {
         };
         prop_assert!(in_session || !refusal::is_session_lost(&refusal, in_session));
         match refusal::to_inbound(CallId(1), &refusal, in_session, modern) {
-            Inbound::Failed { id, status, .. } => prop_assert_eq!((id, status), (CallId(1), Some(number))),
+            Inbound::Failed { id, failed } => prop_assert_eq!((id, failed.status), (CallId(1), Some(number))),
             Inbound::Response { id, result } => prop_assert!(id == CallId(1) && result.is_err()),
             other => prop_assert!(false, "{:?}", other),
         }

@@ -6,7 +6,6 @@
 mod close;
 mod exchange_end;
 mod exchanges;
-mod lifetime;
 mod message_queue;
 mod message_reader;
 mod poll;
@@ -15,7 +14,6 @@ mod server_stream;
 mod session;
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -28,7 +26,6 @@ use rmcp::model::{
 };
 
 use self::exchanges::Exchanges;
-use self::lifetime::Lifetime;
 use self::message_queue::MessageQueue;
 use self::message_reader::MessageReader;
 use self::poll::MAX_EVENTS_PER_POLL;
@@ -46,7 +43,7 @@ use super::target::Target;
 use crate::link::codec::{encode, encode_request};
 use crate::link::cpu_quota::CpuQuota;
 use crate::link::limits::MessageLimits;
-use crate::link::outgoing::cancel_notification;
+use crate::link::outgoing::{cancel_notification, may_call_back};
 use crate::link::{Inbound, Link, LinkDown, OpenFailure, PendingRequests};
 
 /// Time for a notification or a reply to reach the server.
@@ -63,9 +60,19 @@ pub(crate) struct HttpLink {
     reader: MessageReader,
     /// Received messages that are not returned yet.
     ready: VecDeque<Inbound>,
-    lifetime: Lifetime,
+    /// Set once the server cannot be reached.
+    down: Option<Down>,
     /// The DELETE of the session while the link closes.
     deleting: Option<Exchange>,
+}
+
+/// The end of a link.
+#[derive(Debug)]
+struct Down {
+    reason: LinkDown,
+    /// Requests that were not sent because of that. The connection task collects them with the
+    /// others.
+    unsent: Vec<CallId>,
 }
 
 impl HttpLink {
@@ -77,7 +84,7 @@ impl HttpLink {
     ) -> Result<Self, OpenFailure> {
         let target = context.resolve_target(endpoint).await?;
         let headers = target.with_proxy_authorization(target.headers.clone());
-        let pool = ConnectionPool::new(context.keep_alive_of(&target));
+        let pool = ConnectionPool::new(&target, &context.keep_alive);
         let quota = CpuQuota::default();
         Ok(Self {
             session: HttpSession::new(headers),
@@ -87,19 +94,26 @@ impl HttpLink {
             exchanges: Exchanges::new(target, pool, limits.clone(), quota.clone()),
             reader: MessageReader::new(limits, quota),
             ready: VecDeque::new(),
-            lifetime: Lifetime::Open,
+            down: None,
             deleting: None,
         })
     }
 
     fn outgoing(&self, method: Method, body: Vec<u8>) -> Outgoing {
-        Outgoing::new(method, self.session.headers(), body)
+        Outgoing::new(method, &self.session.headers, body)
     }
 
-    fn start_request(&mut self, id: CallId, outgoing: Outgoing, reports_head: bool) {
-        if !self.lifetime.record_unsent(id) {
-            self.exchanges.start_request(id, outgoing, reports_head);
+    fn start_request(&mut self, id: CallId, outgoing: Outgoing) {
+        match &mut self.down {
+            Some(down) => down.unsent.push(id),
+            None => self.exchanges.start_request(id, outgoing),
         }
+    }
+
+    /// Whether a request was not sent because the link is down.
+    fn is_unsent(&self, id: CallId) -> bool {
+        let down = self.down.as_ref();
+        down.is_some_and(|down| down.unsent.contains(&id))
     }
 
     /// Sends queued messages, as far as the limit in flight allows.
@@ -112,13 +126,13 @@ impl HttpLink {
     /// Sends the held requests that need not wait any longer.
     fn send_released(&mut self) {
         for request in self.hold.take_released() {
-            self.start_request(request.id, request.outgoing, false);
+            self.start_request(request.id, request.outgoing);
         }
     }
 
     /// Ends the pause of held requests and sends them.
     fn resume_requests(&mut self) {
-        self.hold.end_pause();
+        self.hold.pause = None;
         self.send_released();
     }
 }
@@ -129,7 +143,7 @@ impl Link for HttpLink {
             message,
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)
         );
-        if !self.lifetime.is_open() || (self.session.is_modern() && is_reply) {
+        if self.down.is_some() || (self.session.is_modern() && is_reply) {
             return Ok(0);
         }
         let mut text = Vec::new();
@@ -137,9 +151,9 @@ impl Link for HttpLink {
         let mut outgoing = self.outgoing(Method::POST, text);
         outgoing.timeout = Some(MESSAGE_TIMEOUT);
         if is_initialized(&message) {
-            self.hold.await_initialized();
-            let exchange = self.exchanges.create(Purpose::Initialized, outgoing);
-            self.exchanges.push(exchange.reporting_head());
+            self.hold.awaits_initialized = true;
+            outgoing.reports_head = true;
+            self.exchanges.start(Purpose::Initialized, outgoing);
         } else {
             self.messages.push(outgoing);
             self.send_messages();
@@ -167,27 +181,23 @@ impl Link for HttpLink {
             ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => {
                 outgoing.redial = RedialPolicy::Once
             }
-            ClientRequest::SubscriptionsListenRequest(_) => self.exchanges.set_subscription(id),
+            ClientRequest::SubscriptionsListenRequest(_) => self.exchanges.subscription = Some(id),
+            ClientRequest::InitializeRequest(initialize) => {
+                self.hold.offers_callbacks = offers_callbacks(&initialize.params.capabilities);
+                outgoing.reports_head = true;
+            }
             _ => {}
         }
         let may_call_back = may_call_back(request);
         if self.hold.applies_to(may_call_back) {
-            self.hold.push(HeldRequest {
+            self.hold.requests.push_back(HeldRequest {
                 id,
                 outgoing,
                 may_call_back,
             });
-            return Ok(0);
+        } else {
+            self.start_request(id, outgoing);
         }
-        let opens_session = match request {
-            ClientRequest::InitializeRequest(initialize) => {
-                let offers_callbacks = offers_callbacks(&initialize.params.capabilities);
-                self.hold.set_offers_callbacks(offers_callbacks);
-                true
-            }
-            _ => false,
-        };
-        self.start_request(id, outgoing, opens_session);
         Ok(0)
     }
 
@@ -196,7 +206,7 @@ impl Link for HttpLink {
     }
 
     fn is_written(&self, id: CallId, _position: u64) -> bool {
-        if self.lifetime.is_unsent(id) || self.hold.contains(id) {
+        if self.is_unsent(id) || self.hold.contains(id) {
             return false;
         }
         // An accepted request whose reply comes on the server stream has no exchange.
@@ -216,11 +226,11 @@ impl Link for HttpLink {
             // The caller has validated the endpoint; the next connection reports what is wrong.
             return;
         };
-        let target = self.exchanges.target();
+        let target = &self.exchanges.target;
         let fresh = target.with_proxy_authorization(fresh.headers);
         self.session.replace_headers(fresh);
-        self.hold.update_headers(self.session.headers());
-        self.messages.update_headers(self.session.headers());
+        self.hold.update_headers(&self.session.headers);
+        self.messages.update_headers(&self.session.headers);
     }
 
     fn forget(&mut self, id: CallId) {
@@ -233,7 +243,7 @@ impl Link for HttpLink {
         }
         // An accepted request whose reply comes on the server stream has no exchange.
         let written = self.exchanges.abort(id);
-        let written = written.unwrap_or_else(|| !self.lifetime.is_unsent(id));
+        let written = written.unwrap_or_else(|| !self.is_unsent(id));
         // In the modern era, closing the stream cancels the request.
         if written && !self.session.is_modern() {
             let _ = self.push(cancel_notification(id, reason));
@@ -241,11 +251,37 @@ impl Link for HttpLink {
         written
     }
 
-    fn next(
+    fn poll_next(
         &mut self,
+        cx: &mut Context<'_>,
         pending: &impl PendingRequests,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, pending))
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        self.poll_pause(cx);
+        let mut budget = MAX_EVENTS_PER_POLL;
+        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, pending, &mut budget) {
+            return Poll::Ready(Ok(inbound));
+        }
+        if budget == 0 {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // An event may have started a pause, whose timer has to be polled once.
+        if self.poll_pause(cx) {
+            cx.waker().wake_by_ref();
+        }
+        self.exchanges.pool.poll_evict(cx);
+        // Messages may have been dropped since the first poll, so register for their report.
+        if let Poll::Ready(report) = self.reader.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        let Some(down) = &self.down else {
+            return Poll::Pending;
+        };
+        let report = self.reader.gate.take_report();
+        Poll::Ready(report.ok_or_else(|| down.reason.clone()))
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {
@@ -260,16 +296,6 @@ impl Link for HttpLink {
     async fn close(&mut self, grace: CloseSettings) -> Result<(), String> {
         self.close_within(grace.stdin).await
     }
-}
-
-/// Whether the server may send a request to the client before it replies.
-fn may_call_back(request: &ClientRequest) -> bool {
-    matches!(
-        request,
-        ClientRequest::CallToolRequest(_)
-            | ClientRequest::GetPromptRequest(_)
-            | ClientRequest::ReadResourceRequest(_)
-    )
 }
 
 /// Whether a client with these capabilities answers requests of the server.

@@ -14,8 +14,8 @@ use rmcp::model::{ErrorCode, ErrorData};
 
 use super::exchange::event::HttpRefusal;
 use super::redirect::RedirectRefusal;
-use crate::link::Inbound;
-use crate::link::codec::decode_error_body;
+use crate::link::codec::decode::decode_error_body;
+use crate::link::{FailedRequest, Inbound};
 
 /// Whether an error in a successful reply may mean that the session is lost. Call it only if there
 /// is a session.
@@ -42,7 +42,7 @@ pub(super) fn names_lost_session(refusal: &HttpRefusal) -> bool {
 
 /// The error message in a refusal, or else its body if that is short.
 fn text_of(refusal: &HttpRefusal) -> Option<Cow<'_, str>> {
-    match decode_error_body(&refusal.body) {
+    match decode_error_body(&refusal.body, true) {
         Some(error) => Some(error.message),
         None if refusal.body.len() > MAX_SEARCHED_TEXT => None,
         None => Some(String::from_utf8_lossy(&refusal.body)),
@@ -58,13 +58,19 @@ pub(super) fn to_inbound(
     modern: bool,
 ) -> Inbound {
     let status = refusal.status;
-    let error = decode_error_body(&refusal.body);
+    let error = decode_error_body(&refusal.body, true);
+    let reply = |error| {
+        let result = Err(error);
+        Inbound::Response { id, result }
+    };
     let failed = |failure, message: String| Inbound::Failed {
         id,
-        failure,
-        status: Some(status.as_u16()),
-        error: error.clone(),
-        message,
+        failed: FailedRequest {
+            failure,
+            status: Some(status.as_u16()),
+            error: error.clone(),
+            message,
+        },
     };
     if is_session_lost(refusal, in_session) {
         return failed(RequestFailure::SessionLost, lost_session_message(refusal));
@@ -94,14 +100,10 @@ pub(super) fn to_inbound(
             )
         }
         _ => match error.clone() {
-            Some(error) => Inbound::Response {
-                id,
-                result: Err(error),
-            },
-            None if status == StatusCode::NOT_FOUND && modern => Inbound::Response {
-                id,
-                result: Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, summary, None)),
-            },
+            Some(error) => reply(error),
+            None if status == StatusCode::NOT_FOUND && modern => {
+                reply(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, summary, None))
+            }
             // For 408 and 504 a gateway gave up; the request may still be running.
             None if status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT => {
                 failed(RequestFailure::ServerFault, summary)
@@ -113,7 +115,7 @@ pub(super) fn to_inbound(
 
 /// The message for a lost session.
 pub(super) fn lost_session_message(refusal: &HttpRefusal) -> String {
-    let error = decode_error_body(&refusal.body);
+    let error = decode_error_body(&refusal.body, true);
     let summary = summarize(refusal, error.as_ref());
     format!("{summary}: the server no longer knows the session")
 }
@@ -168,7 +170,7 @@ mod tests {
     /// The failure of a refused request, or `None` if it counts as answered.
     fn failure_of(status: u16, body: &str, in_session: bool) -> Option<RequestFailure> {
         match to_inbound(CallId(1), &refusal(status, body), in_session, false) {
-            Inbound::Failed { failure, .. } => Some(failure),
+            Inbound::Failed { failed, .. } => Some(failed.failure),
             Inbound::Response { result: Err(_), .. } => None,
             other => panic!("{other:?}"),
         }

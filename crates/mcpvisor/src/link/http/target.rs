@@ -96,9 +96,8 @@ impl Target {
             HeaderValue::from_static(concat!("mcpvisor/", env!("CARGO_PKG_VERSION"))),
         );
         if let Some(user) = user {
-            let mut basic = header_value("user info", &format!("Basic {}", basic_auth(user)))?;
-            basic.set_sensitive(true);
-            headers.insert(AUTHORIZATION, basic);
+            let basic = format!("Basic {}", basic_auth(user));
+            headers.insert(AUTHORIZATION, secret_value("user info", &basic)?);
         }
         if let Some(name) = &endpoint.bearer_env {
             let token = variable(OsStr::new(name)).unwrap_or_default();
@@ -107,17 +106,14 @@ impl Target {
                 .map(str::trim)
                 .filter(|token| !token.is_empty());
             let token = token.ok_or_else(|| missing_token(endpoint.shown_bearer_env()))?;
-            let mut bearer = header_value("Authorization", &format!("Bearer {token}"))?;
-            bearer.set_sensitive(true);
-            headers.insert(AUTHORIZATION, bearer);
+            let bearer = format!("Bearer {token}");
+            headers.insert(AUTHORIZATION, secret_value("Authorization", &bearer)?);
         }
         for (name, value) in &endpoint.headers {
             let header: HeaderName = name
                 .parse()
                 .map_err(|_| invalid(format!("{name:?} is not a valid header name")))?;
-            let mut value = header_value(name, value.expose())?;
-            value.set_sensitive(true);
-            headers.insert(header, value);
+            headers.insert(header, secret_value(name, value.expose())?);
         }
         // Headers of the transport itself cannot be overridden.
         for reserved in [
@@ -233,12 +229,16 @@ fn header_value(name: &str, value: &str) -> Result<HeaderValue, OpenFailure> {
         .map_err(|_| invalid(format!("the value of {name:?} is not a valid header value")))
 }
 
+/// A header value that is not logged.
+fn secret_value(name: &str, value: &str) -> Result<HeaderValue, OpenFailure> {
+    let mut value = header_value(name, value)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 pub(super) fn invalid(message: impl Into<String>) -> OpenFailure {
-    OpenFailure {
-        class: OpenFailureClass::InvalidAddress,
-        message: message.into(),
-        action: Some(Action::FixKeys("url, headers or certificates".to_owned())),
-    }
+    let action = Action::FixKeys("url, headers or certificates".to_owned());
+    OpenFailure::new(OpenFailureClass::InvalidAddress, message, action)
 }
 
 /// Names the variable only if it looks like one: users paste the token itself.
@@ -254,11 +254,7 @@ fn missing_token(variable: Option<&str>) -> OpenFailure {
             Action::NameTokenVariable,
         ),
     };
-    OpenFailure {
-        class: OpenFailureClass::Unauthorized,
-        message,
-        action: Some(action),
-    }
+    OpenFailure::new(OpenFailureClass::Unauthorized, message, action)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Proxies, which other tests could only set through the environment.
+//! Proxies, which other tests could only set through the environment, and links that are down.
 
 use hyper_util::client::proxy::matcher::Matcher;
 use mcpvisor_core::CallId;
@@ -6,6 +6,7 @@ use rmcp::model::{ClientRequest, PingRequest};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use super::net::connect_error::ConnectError;
 use super::{HttpContext, HttpEndpoint, HttpLink};
 use crate::link::limits::MessageLimits;
 use crate::link::{DownKind, Inbound, Link as _, LinkDown, PendingSnapshot, ReplyKind};
@@ -79,4 +80,23 @@ async fn a_proxy_only_tunnels_encrypted_requests() {
         "{}",
         down.message
     );
+}
+
+#[tokio::test]
+async fn only_a_link_that_is_down_records_unsent_requests() {
+    let context = HttpContext::with_proxies(Matcher::builder().build());
+    let endpoint = HttpEndpoint::new("http://127.0.0.1:9/mcp");
+    let mut link = HttpLink::open(&endpoint, &context, MessageLimits::default())
+        .await
+        .unwrap();
+    let pending = PendingSnapshot::default();
+    assert!(link.is_written(CallId(1), 0));
+    for problem in ["first", "second"] {
+        link.connect_failed(&ConnectError::remote(problem.to_owned()), &pending);
+    }
+    let ping = ClientRequest::PingRequest(PingRequest::default());
+    link.push_request(CallId(1), &mut Some(ping), false)
+        .unwrap();
+    assert!(!link.is_written(CallId(1), 0) && link.is_written(CallId(2), 0));
+    assert_eq!(link.next(&pending).await.unwrap_err().message, "first");
 }

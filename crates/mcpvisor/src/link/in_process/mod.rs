@@ -6,14 +6,11 @@
 mod link;
 #[cfg(feature = "in-process")]
 mod rmcp_service;
-mod server_end;
-mod server_task;
 
-pub(crate) use self::link::ChannelLink;
+pub use self::link::ServerEnd;
+pub(crate) use self::link::{ChannelLink, ServeFn, serve_fn};
 #[cfg(feature = "in-process")]
 pub(crate) use self::rmcp_service::serve_made;
-pub use self::server_end::ServerEnd;
-pub(crate) use self::server_end::{ServeFn, serve_fn};
 
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use rustix::process::{Pid, Signal, WaitStatus};
+use rustix::process::{Signal, WaitStatus};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 
 use super::command::StdioCommand;
@@ -15,12 +15,12 @@ use super::process_group::ProcessGroup;
 use super::resolve::{explain, resolve};
 use super::spawn::{ProcessSpec, SpawnedProcess};
 use super::spawner_thread::SPAWNER;
-use crate::link::{DownKind, LinkDown, OpenFailure, OpenFailureClass};
+use crate::link::{DownKind, LinkDown, OpenFailure};
 
 /// A child that leads its own process group. Dropping this kills the group.
 #[derive(Debug)]
 pub(super) struct ChildProcess {
-    group: ProcessGroup,
+    pub(super) group: ProcessGroup,
     watch: ExitWatch,
     exit: Option<LinkDown>,
 }
@@ -37,18 +37,15 @@ impl ChildProcess {
     /// Starts the command. Must be called within a tokio runtime. Cancel-safe: a dropped call
     /// leaves no process behind.
     pub(super) async fn start(command: &StdioCommand) -> Result<(Self, Pipes), OpenFailure> {
-        let transient = |message: String| OpenFailure {
-            class: OpenFailureClass::Transient,
-            message,
-            action: None,
-        };
         let command = command.clone();
         let spawned = SPAWNER
             .run(move || spawn_command(&command))
             .await
-            .map_err(|error| transient(format!("cannot start a process: {error}")))??;
+            .map_err(|error| {
+                OpenFailure::transient(format!("cannot start a process: {error}"))
+            })??;
         Self::from_spawned(spawned)
-            .map_err(|error| transient(format!("cannot watch the process: {error}")))
+            .map_err(|error| OpenFailure::transient(format!("cannot watch the process: {error}")))
     }
 
     /// Registers the exit watch and the pipes with tokio. An error kills the child.
@@ -64,11 +61,6 @@ impl ChildProcess {
             stderr: ChildStderr::from_std(spawned.stderr)?,
         };
         Ok((process, pipes))
-    }
-
-    /// The process id, which is also the id of the group.
-    pub(super) fn id(&self) -> Pid {
-        self.group.pid()
     }
 
     /// Waits for the child to exit, kills the rest of its group and reaps the child, in this order:
@@ -89,20 +81,10 @@ impl ChildProcess {
         self.exit.as_ref().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Whether the group still has members.
-    pub(super) fn has_group(&self) -> bool {
-        self.group.has_members()
-    }
-
     /// Whether no exit was noticed yet.
     #[cfg(test)]
     pub(super) fn is_running(&self) -> bool {
         self.exit.is_none()
-    }
-
-    /// Sends a signal to the group, unless the child was reaped.
-    pub(super) fn signal(&self, signal: Signal) {
-        self.group.signal(signal);
     }
 }
 

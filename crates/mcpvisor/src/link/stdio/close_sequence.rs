@@ -39,11 +39,11 @@ impl StdioLink {
         if self.exits_within(grace.stdin).await {
             return Ok(());
         }
-        self.process.signal(Signal::TERM);
+        self.process.group.signal(Signal::TERM);
         if self.exits_within(grace.terminate).await {
             return Ok(());
         }
-        self.process.signal(Signal::KILL);
+        self.process.group.signal(Signal::KILL);
         if self.exits_within(KILL_TIMEOUT).await {
             return Err("the process had to be killed".to_owned());
         }
@@ -72,7 +72,7 @@ impl StdioLink {
             .saturating_add(grace.terminate)
             .min(GROUP_TIMEOUT);
         let deadline = Instant::now() + limit;
-        while self.process.has_group() && Instant::now() < deadline {
+        while self.process.group.has_members() && Instant::now() < deadline {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
         }

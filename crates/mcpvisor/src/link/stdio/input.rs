@@ -1,13 +1,16 @@
 //! The input side of the link: reads stdout, splits it into lines and decodes them, within limits
 //! on size, rate and CPU time.
 
+use std::future::Future as _;
 use std::ops::Range;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::blocking_decode::BlockingDecode;
 use super::line_buffer::{EndlessLine, Frame};
 use super::link::{LinkState, StdioLink};
-use crate::link::codec::{Decoded, LimitCheck, check_limits_inline, decode, decode_oversized};
+use crate::link::codec::decode::{Decoded, decode, decode_oversized};
+use crate::link::codec::weigh::{LimitCheck, check_limits, check_limits_inline};
+use crate::link::cpu_quota::cpu_time;
 use crate::link::limits::format_bytes;
 use crate::link::{DownKind, Inbound, LinkDown, PendingRequests};
 
@@ -196,10 +199,16 @@ impl StdioLink {
         let limits = self.limits.get();
         let Some(limit_check) = check_limits_inline(bytes, &limits) else {
             let capacity = self.gate.capacity();
-            let line = self.lines.detach(line);
+            let buffer = self.lines.detach();
             let pending = pending.snapshot();
-            let decode = BlockingDecode::start(line, limits, pending, capacity, is_last);
-            self.blocking_decode = Some(decode);
+            self.blocking_decode = Some(tokio::task::spawn_blocking(move || {
+                let started = cpu_time();
+                let line = buffer.get(line).unwrap_or_default();
+                let limit_check = check_limits(line, &limits);
+                let fits = |bytes| capacity.fits(bytes);
+                let decoded = decode_line(line, limit_check, &pending, fits, is_last);
+                (decoded, cpu_time().saturating_sub(started))
+            }));
             return None;
         };
         let fits = |bytes| self.gate.capacity().fits(bytes);
@@ -212,7 +221,7 @@ impl StdioLink {
         let Some(decode) = &mut self.blocking_decode else {
             return Poll::Ready(None);
         };
-        let Poll::Ready(result) = decode.poll(cx) else {
+        let Poll::Ready(result) = Pin::new(decode).poll(cx) else {
             let _ = self.process.poll_exit(cx);
             return Poll::Pending;
         };
@@ -224,8 +233,8 @@ impl StdioLink {
                 }
                 self.gate.admit(decoded, &mut self.ready)
             }
-            Err(problem) => {
-                self.break_link(problem);
+            Err(error) => {
+                self.break_link(format!("cannot decode a line: {error}"));
                 None
             }
         })
@@ -238,7 +247,7 @@ fn line_too_long(limit: usize) -> String {
 
 /// Decodes a line. A last line that is not valid JSON was cut off when the child died, so it does
 /// not count as a reply.
-pub(super) fn decode_line(
+fn decode_line(
     line: &[u8],
     limit_check: LimitCheck,
     pending: &impl PendingRequests,

@@ -11,7 +11,7 @@ use tokio_util::io::poll_read_buf;
 
 #[cfg(test)]
 use crate::link::codec::END_BYTES;
-use crate::link::codec::OversizedLine;
+use crate::link::codec::partial_message::OversizedLine;
 
 /// An oversized line is skipped if it ends within this multiple of the maximum length.
 const MAX_SKIPPED_FACTOR: usize = 4;
@@ -91,15 +91,11 @@ impl LineBuffer {
         self.buffer.get(line).unwrap_or_default()
     }
 
-    /// Moves a line out together with its buffer; only the bytes after it are copied.
-    pub(super) fn detach(&mut self, line: Range<usize>) -> DetachedLine {
+    /// Moves the buffer of the lines that were taken out; only the bytes after them are copied.
+    pub(super) fn detach(&mut self) -> Vec<u8> {
         let rest = self.buffer[self.start..].to_vec();
-        self.start = 0;
-        self.scanned = 0;
-        DetachedLine {
-            buffer: std::mem::replace(&mut self.buffer, rest),
-            line,
-        }
+        self.advance(0);
+        std::mem::replace(&mut self.buffer, rest)
     }
 
     /// Takes the bytes after the last newline, once the stream ended. Empty for an oversized line.
@@ -189,19 +185,6 @@ impl LineBuffer {
     }
 }
 
-/// A line that was moved out of the buffer.
-#[derive(Debug)]
-pub(super) struct DetachedLine {
-    buffer: Vec<u8>,
-    line: Range<usize>,
-}
-
-impl DetachedLine {
-    pub(super) fn bytes(&self) -> &[u8] {
-        self.buffer.get(self.line.clone()).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +264,7 @@ mod tests {
         let Ok(Some(Frame::Line(two))) = lines.next() else {
             panic!("no line");
         };
-        assert_eq!(lines.detach(two).bytes(), b"two");
+        assert_eq!(&lines.detach()[two], b"two");
         fill(&mut lines, b"ur\n", usize::MAX);
         assert_eq!(all(&mut lines), ["three", "four"]);
     }

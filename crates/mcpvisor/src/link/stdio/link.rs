@@ -6,7 +6,7 @@
 //! large lines.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,15 +16,16 @@ use mcpvisor_core::settings::CloseSettings;
 use mcpvisor_core::{CallId, ServerName};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use tokio::process::{ChildStdin, ChildStdout};
+use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
-use super::blocking_decode::BlockingDecode;
-use super::child::{ChildProcess, Pipes};
+use super::child::ChildProcess;
 use super::command::StdioCommand;
 use super::line_buffer::LineBuffer;
 use super::outbox::Outbox;
 use super::resolve;
 use super::stderr_drain::StderrDrain;
+use crate::link::codec::Decoded;
 use crate::link::cpu_quota::{CpuMeter, CpuQuota};
 use crate::link::flood_gate::FloodGate;
 use crate::link::limits::MessageLimits;
@@ -49,7 +50,9 @@ pub(crate) struct StdioLink {
     pub(super) lines: LineBuffer,
     /// A large line that another thread decodes. No other line is decoded meanwhile, which keeps
     /// the order of messages and bounds memory.
-    pub(super) blocking_decode: Option<BlockingDecode>,
+    /// A large line that is decoded on a blocking thread, which returns the CPU time that it took.
+    /// Dropping this does not stop the thread; its result is discarded.
+    pub(super) blocking_decode: Option<JoinHandle<(Decoded, Duration)>>,
     pub(super) gate: FloodGate,
     /// The remaining messages of a batch.
     pub(super) ready: VecDeque<Inbound>,
@@ -85,18 +88,13 @@ impl StdioLink {
     ) -> Result<Self, OpenFailure> {
         resolve::check(command)?;
         let (process, pipes) = ChildProcess::start(command).await?;
-        tracing::debug!(%server, pid = %process.id(), "started the process");
-        let Pipes {
-            stdin,
-            stdout,
-            stderr: child_stderr,
-        } = pipes;
+        tracing::debug!(%server, pid = %process.group.pid(), "started the process");
         let quota = CpuQuota::default();
         Ok(Self {
             process,
-            stdin: Some(stdin),
-            stdout: Some(stdout),
-            stderr: StderrDrain::start(child_stderr, stderr),
+            stdin: Some(pipes.stdin),
+            stdout: Some(pipes.stdout),
+            stderr: StderrDrain::start(pipes.stderr, stderr),
             outbox: Outbox::default(),
             lines: LineBuffer::new(limits.get().max_bytes),
             limits,
@@ -109,25 +107,6 @@ impl StdioLink {
             measuring: false,
             state: LinkState::Open,
         })
-    }
-
-    fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
-        self.poll_write(cx);
-        if let Poll::Ready(report) = self.gate.poll_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        let polled = self.poll_input(cx, pending);
-        // Registers the timer of drops that this poll recorded.
-        if polled.is_pending()
-            && let Poll::Ready(report) = self.gate.poll_report(cx)
-        {
-            return Poll::Ready(Ok(report));
-        }
-        polled
     }
 
     /// Writes as much as the pipe accepts.
@@ -224,11 +203,23 @@ impl Link for StdioLink {
         self.outbox.has_capacity()
     }
 
-    fn next(
+    fn poll_next(
         &mut self,
+        cx: &mut Context<'_>,
         pending: &impl PendingRequests,
-    ) -> impl Future<Output = Result<Inbound, LinkDown>> + Send {
-        poll_fn(|cx| self.poll_next(cx, pending))
+    ) -> Poll<Result<Inbound, LinkDown>> {
+        self.poll_write(cx);
+        if let Poll::Ready(report) = self.gate.poll_report(cx) {
+            return Poll::Ready(Ok(report));
+        }
+        let polled = self.poll_input(cx, pending);
+        // Registers the timer of drops that this poll recorded.
+        if polled.is_pending()
+            && let Poll::Ready(report) = self.gate.poll_report(cx)
+        {
+            return Poll::Ready(Ok(report));
+        }
+        polled
     }
 
     fn try_next(&mut self, pending: &impl PendingRequests) -> Option<Inbound> {

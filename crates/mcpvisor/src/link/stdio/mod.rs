@@ -3,7 +3,6 @@
 //! [`StdioLink`] exchanges JSON lines over the child's stdin and stdout. [`StdioCommand`] describes
 //! how to start the child.
 
-mod blocking_decode;
 mod child;
 mod close_sequence;
 mod command;

@@ -61,11 +61,9 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
     if let Some(cwd) = &command.cwd
         && !cwd.is_dir()
     {
+        let cwd = command.shown(cwd);
         return not_executable(
-            format!(
-                "its working directory {} does not exist",
-                command.shown(cwd)
-            ),
+            format!("its working directory {cwd} does not exist"),
             Action::CreateWorkingDirectory,
         );
     }
@@ -89,11 +87,7 @@ pub(super) fn explain(command: &StdioCommand, file: &Path, error: &io::Error) ->
                 Action::UseNativeBuild,
             )
         }
-        _ => OpenFailure {
-            class: OpenFailureClass::Transient,
-            message: format!("cannot start {program}: {error}"),
-            action: None,
-        },
+        _ => OpenFailure::transient(format!("cannot start {program}: {error}")),
     }
 }
 
@@ -106,29 +100,19 @@ pub(super) fn check(command: &StdioCommand) -> Result<(), OpenFailure> {
 }
 
 fn in_directory(command: &StdioCommand, file: &Path) -> PathBuf {
-    command
-        .cwd
-        .as_ref()
-        .map_or_else(|| file.to_owned(), |cwd| cwd.join(file))
+    let cwd = command.cwd.as_ref();
+    cwd.map_or_else(|| file.to_owned(), |cwd| cwd.join(file))
 }
 
 fn not_found(command: &StdioCommand) -> OpenFailure {
     let searched_path = !command.program.as_bytes().contains(&b'/');
-    OpenFailure {
-        class: OpenFailureClass::CommandNotFound,
-        message: format!(
-            "the command {:?} was not found{}",
-            command.shown(&command.program),
-            if searched_path { " in PATH" } else { "" }
-        ),
-        action: Some(Action::InstallCommand { searched_path }),
-    }
+    let program = command.shown(&command.program);
+    let place = if searched_path { " in PATH" } else { "" };
+    let message = format!("the command {program:?} was not found{place}");
+    let action = Action::InstallCommand { searched_path };
+    OpenFailure::new(OpenFailureClass::CommandNotFound, message, action)
 }
 
 fn not_executable(message: String, action: Action) -> OpenFailure {
-    OpenFailure {
-        class: OpenFailureClass::NotExecutable,
-        message,
-        action: Some(action),
-    }
+    OpenFailure::new(OpenFailureClass::NotExecutable, message, action)
 }

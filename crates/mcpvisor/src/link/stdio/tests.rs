@@ -61,7 +61,7 @@ async fn open(command: &StdioCommand) -> Result<Running, OpenFailure> {
         &server,
     )
     .await?;
-    let group = link.process.id();
+    let group = link.process.group.pid();
     Ok(Running {
         link,
         stderr,

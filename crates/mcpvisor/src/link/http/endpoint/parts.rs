@@ -16,15 +16,12 @@ pub(crate) struct EndpointParts<'e> {
 
 impl HttpEndpoint {
     pub(crate) fn parts(&self) -> EndpointParts<'_> {
-        let headers = self.headers.iter();
         let files = self.root_certificates.iter();
         let client = self.client_certificate.as_ref();
         let secrets = self.secrets.iter();
         EndpointParts {
             url: self.url.expose(),
-            headers: headers
-                .map(|(name, value)| (name.as_str(), value.expose().as_str()))
-                .collect(),
+            headers: self.named_headers().collect(),
             bearer_env: self.bearer_env.as_deref(),
             shown_bearer_env: self.shown_bearer_env(),
             root_certificates: files

@@ -121,7 +121,10 @@ impl BodyReader {
                 return Poll::Ready(self.end(ExchangeOutcome::Complete));
             };
             let Poll::Ready(frame) = conn.poll_body(cx, &mut self.body) else {
-                ready!(self.poll_timeout(cx));
+                let Some(timeout) = &mut self.timeout else {
+                    return Poll::Pending;
+                };
+                ready!(timeout.as_mut().poll(cx));
                 let outcome = self.take_refusal();
                 return Poll::Ready(self.abort(outcome));
             };
@@ -156,13 +159,6 @@ impl BodyReader {
         }
     }
 
-    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.timeout {
-            Some(timeout) => timeout.as_mut().poll(cx),
-            None => Poll::Pending,
-        }
-    }
-
     /// The next message in the bytes that were received already.
     fn next_parsed(&mut self) -> Option<ExchangeEvent> {
         let BodyKind::Events(parser) = &mut self.kind else {
@@ -172,7 +168,7 @@ impl BodyReader {
             Ok(None) => None,
             Ok(Some(text)) => Some(self.message(text, false)),
             Err(_) => {
-                let problem = too_large("an event", parser.limit());
+                let problem = too_large("an event", parser.limit);
                 Some(self.abort(ExchangeOutcome::EventTooLarge(problem)))
             }
         }
@@ -189,12 +185,7 @@ impl BodyReader {
 
     /// Waits until a large message may grow.
     fn poll_large_permit(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let buffered = match &self.kind {
-            BodyKind::Json(_, all) => all.len(),
-            BodyKind::Events(parser) => parser.buffered(),
-            BodyKind::Refusal(_) | BodyKind::Ignored(_) => 0,
-        };
-        if buffered <= LARGE_MESSAGE || self.permit.is_some() {
+        if self.unfinished_bytes() <= LARGE_MESSAGE || self.permit.is_some() {
             return Poll::Ready(());
         }
         let permit_wait = self
@@ -275,8 +266,8 @@ impl BodyReader {
     fn end(&mut self, outcome: ExchangeOutcome) -> ExchangeEvent {
         let resume = match &self.kind {
             BodyKind::Events(parser) => Some(ResumePoint {
-                cursor: parser.cursor(),
-                progressed: parser.has_events(),
+                cursor: parser.cursor.clone(),
+                progressed: parser.has_events,
             }),
             BodyKind::Json(..) | BodyKind::Refusal(_) | BodyKind::Ignored(_) => None,
         };

@@ -11,6 +11,7 @@ use http_body_util::Full;
 use mcpvisor_core::CallId;
 use tokio::time::Instant;
 
+use super::sse::EventCursor;
 use crate::link::http::net::redial::RedialPolicy;
 use crate::link::http::target::Target;
 
@@ -63,6 +64,10 @@ pub(crate) struct Outgoing {
     /// Time for the whole exchange.
     pub(crate) timeout: Option<Duration>,
     pub(crate) redial: RedialPolicy,
+    /// The head of a successful response is reported.
+    pub(crate) reports_head: bool,
+    /// The stream that the response resumes, until it begins.
+    pub(crate) resume_from: Option<EventCursor>,
 }
 
 impl Outgoing {
@@ -75,6 +80,8 @@ impl Outgoing {
             not_before: None,
             timeout: None,
             redial: RedialPolicy::Request,
+            reports_head: false,
+            resume_from: None,
         }
     }
 

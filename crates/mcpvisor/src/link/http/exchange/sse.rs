@@ -24,10 +24,10 @@ pub(crate) struct EventCursor {
 }
 
 /// The parser state between two chunks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct EventParser {
     /// Bytes of an event.
-    limit: usize,
+    pub(super) limit: usize,
     /// The start of an incomplete line.
     line: Vec<u8>,
     data: Vec<u8>,
@@ -35,13 +35,13 @@ pub(crate) struct EventParser {
     /// The event is not a message.
     is_other_type: bool,
     id: Option<String>,
-    last_id: Option<String>,
-    retry: Option<Duration>,
+    /// Where the stream would be resumed now.
+    pub(crate) cursor: EventCursor,
     /// The last line ended in a carriage return, so a line feed next belongs to it.
     ends_in_cr: bool,
     started: bool,
     /// An event with data came.
-    has_events: bool,
+    pub(super) has_events: bool,
 }
 
 impl EventParser {
@@ -49,16 +49,8 @@ impl EventParser {
     pub(crate) fn new(cursor: EventCursor, limit: usize) -> Self {
         Self {
             limit,
-            last_id: cursor.last_id,
-            retry: cursor.retry,
-            line: Vec::new(),
-            data: Vec::new(),
-            has_data: false,
-            is_other_type: false,
-            id: None,
-            ends_in_cr: false,
-            started: false,
-            has_events: false,
+            cursor,
+            ..Self::default()
         }
     }
 
@@ -104,11 +96,6 @@ impl EventParser {
         Ok(None)
     }
 
-    /// The limit for the bytes of an event.
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// Buffered bytes of an incomplete event.
     pub(crate) fn buffered(&self) -> usize {
         self.line.len() + self.data.len()
@@ -116,19 +103,6 @@ impl EventParser {
 
     fn is_too_long(&self) -> bool {
         self.buffered() > self.limit
-    }
-
-    /// The current position in the stream.
-    pub(crate) fn cursor(&self) -> EventCursor {
-        EventCursor {
-            last_id: self.last_id.clone(),
-            retry: self.retry,
-        }
-    }
-
-    /// Whether any event with data came.
-    pub(crate) fn has_events(&self) -> bool {
-        self.has_events
     }
 
     fn take_line(&mut self, line: &[u8]) -> Option<Bytes> {
@@ -155,7 +129,8 @@ impl EventParser {
             b"retry" => {
                 let millis = std::str::from_utf8(value).ok();
                 let millis = millis.and_then(|text| text.parse().ok());
-                self.retry = millis.map(Duration::from_millis).or(self.retry);
+                let retry = &mut self.cursor.retry;
+                *retry = millis.map(Duration::from_millis).or(*retry);
             }
             // Comments, which keep a connection alive, and unknown fields.
             _ => {}
@@ -165,7 +140,7 @@ impl EventParser {
 
     fn dispatch(&mut self) -> Option<Bytes> {
         if let Some(id) = self.id.take() {
-            self.last_id = Some(id).filter(|id| !id.is_empty());
+            self.cursor.last_id = Some(id).filter(|id| !id.is_empty());
         }
         self.has_events |= self.has_data;
         let data = std::mem::take(&mut self.data);
@@ -215,15 +190,11 @@ pub(crate) mod tests {
             last_id: Some("3".to_owned()),
             retry: Some(Duration::from_millis(250)),
         };
-        assert_eq!(
-            parser.cursor(),
-            cursor,
-            "an incomplete event does not count"
-        );
+        assert_eq!(parser.cursor, cursor, "an incomplete event does not count");
         let mut next = EventParser::new(cursor.clone(), MAX_EVENT);
         next.next(&mut Bytes::from_static(b": nothing new\n\n"))
             .unwrap();
-        assert_eq!(next.cursor(), cursor, "neither id nor retry is lost");
+        assert_eq!(next.cursor, cursor, "neither id nor retry is lost");
     }
 
     #[test]

@@ -16,14 +16,18 @@ use crate::link::http::exchange::outgoing::Purpose;
 impl HttpLink {
     /// Closes the link within this time. Cancel-safe: a second call continues.
     pub(super) async fn close_within(&mut self, grace: Duration) -> Result<(), String> {
-        self.drop_requests();
+        // No caller waits for replies any more. Messages to the server, such as cancellations, are
+        // still sent.
+        self.hold.requests.clear();
+        self.reader.background = None;
+        self.exchanges.keep_messages();
         let started = Instant::now();
         // At most half of the time: the end of the session frees the memory of the server.
         let sent = poll_fn(|cx| self.poll_last_messages(cx));
         let _ = tokio::time::timeout(grace / 2, sent).await;
-        self.exchanges.clear();
-        self.messages.clear();
-        if self.session.is_active() && self.lifetime.is_open() && !grace.is_zero() {
+        self.exchanges.active.clear();
+        self.messages.queued.clear();
+        if self.session.is_active() && self.down.is_none() && !grace.is_zero() {
             self.session.end();
             let outgoing = self.outgoing(Method::DELETE, Vec::new());
             self.deleting = Some(self.exchanges.create(Purpose::DeleteSession, outgoing));
@@ -32,23 +36,15 @@ impl HttpLink {
         let left = grace.saturating_sub(started.elapsed());
         let deleted = tokio::time::timeout(left, deleted).await;
         self.deleting = None;
-        self.exchanges.close_idle();
+        self.exchanges.pool.clear();
         deleted.map_err(|_| "the server did not confirm the end of the session in time".to_owned())
-    }
-
-    /// No caller waits for replies any more. Messages to the server, such as cancellations, are
-    /// still sent.
-    fn drop_requests(&mut self) {
-        self.hold.clear();
-        self.reader.cancel_background();
-        self.exchanges.keep_messages();
     }
 
     /// Waits until the server has received the last messages, or cannot be reached.
     fn poll_last_messages(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let nothing_pending = PendingSnapshot(Vec::new());
-        while self.lifetime.is_open() && !self.session.is_lost() {
-            let Some((purpose, event)) = ready!(self.exchanges.poll_next(cx)) else {
+        while self.down.is_none() && !self.session.is_lost() {
+            let Some((purpose, event)) = ready!(self.exchanges.active.poll_next_unpin(cx)) else {
                 break;
             };
             match event {

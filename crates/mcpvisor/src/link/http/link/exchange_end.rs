@@ -13,7 +13,7 @@ use crate::link::http::exchange::event::{Ended, ExchangeOutcome, HttpRefusal, Re
 use crate::link::http::exchange::outgoing::Purpose;
 use crate::link::http::exchange::sse::EventCursor;
 use crate::link::http::{headers, refusal};
-use crate::link::{Inbound, PendingRequests};
+use crate::link::{FailedRequest, Inbound, PendingRequests};
 
 /// Attempts to resume an interrupted reply without a new event.
 const MAX_RESUMES: u8 = 5;
@@ -37,7 +37,7 @@ impl HttpLink {
             resume,
         } = ended;
         if let Some(conn) = conn {
-            self.exchanges.release(conn, self.lifetime.is_open());
+            self.exchanges.release(conn, self.down.is_none());
         }
         let inbound = match purpose {
             Purpose::Request(id) => {
@@ -63,7 +63,7 @@ impl HttpLink {
             Purpose::ServerStream => self.stream_ended(outcome, resume, pending),
             Purpose::DeleteSession => None,
         };
-        if self.session.has_deferred_loss() && !self.is_in_flight(pending) {
+        if self.session.deferred_loss.is_some() && !self.is_in_flight(pending) {
             let loss = self.session.report_deferred_loss();
             self.ready.extend(loss);
         }
@@ -87,16 +87,12 @@ impl HttpLink {
         match outcome {
             ExchangeOutcome::NotSent(error) => {
                 self.connect_failed(&error, pending);
-                if self.lifetime.record_unsent(id) {
+                if let Some(down) = &mut self.down {
+                    down.unsent.push(id);
                     return None;
                 }
-                Some(Inbound::Failed {
-                    id,
-                    failure: RequestFailure::ConnectTimedOut,
-                    status: None,
-                    error: None,
-                    message: error.problem,
-                })
+                let failed = FailedRequest::new(RequestFailure::ConnectTimedOut, error.problem);
+                Some(Inbound::Failed { id, failed })
             }
             ExchangeOutcome::Interrupted(problem) => self.resume_or_fail(
                 id,
@@ -113,14 +109,13 @@ impl HttpLink {
             }),
             // The reply may come on the server stream, within the deadline of the request.
             ExchangeOutcome::Accepted if self.stream.accept(id, pending) => None,
-            ExchangeOutcome::Accepted => Some(Inbound::Failed {
-                id,
-                failure: RequestFailure::ServerFault,
-                status: Some(StatusCode::ACCEPTED.as_u16()),
-                error: None,
-                message: "the server accepted the request, but there is no stream for its reply"
-                    .to_owned(),
-            }),
+            ExchangeOutcome::Accepted => {
+                let problem =
+                    "the server accepted the request, but there is no stream for its reply";
+                let mut failed = FailedRequest::new(RequestFailure::ServerFault, problem);
+                failed.status = Some(StatusCode::ACCEPTED.as_u16());
+                Some(Inbound::Failed { id, failed })
+            }
             ExchangeOutcome::Unreadable(problem) | ExchangeOutcome::EventTooLarge(problem) => {
                 Some(Inbound::Unreadable { id, problem })
             }
@@ -208,12 +203,9 @@ impl HttpLink {
         {
             outgoing.extra_headers.push((headers::LAST_EVENT_ID, value));
         }
-        let exchange = self.exchanges.create(purpose, outgoing);
-        let mut exchange = exchange.resuming_from(cursor);
-        if purpose == Purpose::ServerStream {
-            exchange = exchange.reporting_head();
-        }
-        self.exchanges.push(exchange);
+        outgoing.reports_head = purpose == Purpose::ServerStream;
+        outgoing.resume_from = Some(cursor);
+        self.exchanges.start(purpose, outgoing);
     }
 
     /// The server has received the `initialized` notification, or refused it. That may be known
@@ -225,7 +217,7 @@ impl HttpLink {
         }
         self.send_released();
         if opens_stream {
-            self.stream.enable();
+            self.stream.is_enabled = true;
             let start = EventCursor::default();
             self.open_stream(Purpose::ServerStream, start, Duration::ZERO);
         }
@@ -245,13 +237,7 @@ impl HttpLink {
                 let message = refusal::lost_session_message(&refusal);
                 self.report_loss_when_idle(message, pending)
             }
-            ExchangeOutcome::Refused(_)
-            | ExchangeOutcome::Interrupted(_)
-            | ExchangeOutcome::TimedOut
-            | ExchangeOutcome::Complete
-            | ExchangeOutcome::Accepted
-            | ExchangeOutcome::Unreadable(_)
-            | ExchangeOutcome::EventTooLarge(_) => None,
+            _ => None,
         }
     }
 
@@ -262,62 +248,54 @@ impl HttpLink {
         pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         let now = Instant::now();
-        match outcome {
+        let reopen_after = match outcome {
             ExchangeOutcome::NotSent(error) => {
                 self.disable_stream();
                 self.connect_failed(&error, pending);
-                None
+                return None;
             }
             ExchangeOutcome::Refused(refusal) if self.is_session_lost_with_stream(&refusal) => {
                 let message = refusal::lost_session_message(&refusal);
-                if self.is_in_flight(pending) {
-                    // The server may reopen the stream while requests are in flight.
-                    let delay = self.stream.ended(resume, now);
-                    self.reopen_stream(delay);
-                    self.resume_requests();
-                    self.session.defer_loss(message);
-                    return None;
+                if !self.is_in_flight(pending) {
+                    self.disable_stream();
+                    let loss = self.session.report_loss(message.clone());
+                    self.ready.extend(self.hold.fail_all(&message));
+                    return loss;
                 }
-                self.disable_stream();
-                let loss = self.session.report_loss(message.clone());
-                self.ready.extend(self.hold.fail_all(&message));
-                loss
+                // The server may reopen the stream while requests are in flight.
+                self.session.deferred_loss = Some(message);
+                Some(self.stream.ended(resume, now))
             }
             ExchangeOutcome::Refused(refusal) if self.stream.may_open_later(refusal.status) => {
-                let delay = self.stream.ended(resume, now);
-                let requested = refusal.retry_after.unwrap_or_default();
-                self.reopen_stream(delay.max(requested.min(MAX_DELAY)));
-                self.resume_requests();
-                None
+                let requested = refusal.retry_after.unwrap_or_default().min(MAX_DELAY);
+                Some(self.stream.ended(resume, now).max(requested))
             }
             ExchangeOutcome::Refused(_)
             | ExchangeOutcome::Accepted
             | ExchangeOutcome::Unreadable(_) => {
                 self.disable_stream();
-                self.resume_requests();
                 None
             }
             ExchangeOutcome::Interrupted(_) => {
                 let delay = self.stream.interrupted(resume, now);
                 let unanswerable = self.stream.take_unanswerable();
                 self.fail_accepted(unanswerable);
-                self.reopen_stream(delay);
                 if delay.is_zero() {
+                    self.reopen_stream(delay);
                     self.hold.pause_for_session_check();
-                } else {
-                    self.resume_requests();
+                    return None;
                 }
-                None
+                Some(delay)
             }
             ExchangeOutcome::TimedOut
             | ExchangeOutcome::Complete
-            | ExchangeOutcome::EventTooLarge(_) => {
-                let delay = self.stream.ended(resume, now);
-                self.reopen_stream(delay);
-                self.resume_requests();
-                None
-            }
+            | ExchangeOutcome::EventTooLarge(_) => Some(self.stream.ended(resume, now)),
+        };
+        if let Some(delay) = reopen_after {
+            self.reopen_stream(delay);
         }
+        self.resume_requests();
+        None
     }
 
     fn disable_stream(&mut self) {
@@ -333,14 +311,14 @@ impl HttpLink {
     }
 
     fn reopen_stream(&mut self, delay: Duration) {
-        let cursor = self.stream.cursor().clone();
+        let cursor = self.stream.cursor.clone();
         self.open_stream(Purpose::ServerStream, cursor, delay);
     }
 
     /// Whether a refusal of the server stream means that the session is lost. A 404 may also mean
     /// that the server has no stream at this address, unless it was open before.
     fn is_session_lost_with_stream(&self, refusal: &HttpRefusal) -> bool {
-        let by_status = refusal.status != StatusCode::NOT_FOUND || self.stream.was_open();
+        let by_status = refusal.status != StatusCode::NOT_FOUND || self.stream.was_open;
         self.session.is_lost_by(refusal) && (by_status || refusal::names_lost_session(refusal))
     }
 
@@ -351,7 +329,9 @@ impl HttpLink {
         pending: &impl PendingRequests,
     ) -> Option<Inbound> {
         if self.is_in_flight(pending) {
-            self.session.defer_loss(message);
+            // Replacing the session now would cut off requests that the server may still answer,
+            // and a new request finds the loss itself.
+            self.session.deferred_loss = Some(message);
             return None;
         }
         self.session.report_loss(message)
@@ -359,11 +339,6 @@ impl HttpLink {
 }
 
 fn server_fault(id: CallId, message: &str) -> Inbound {
-    Inbound::Failed {
-        id,
-        failure: RequestFailure::ServerFault,
-        status: None,
-        error: None,
-        message: message.to_owned(),
-    }
+    let failed = FailedRequest::new(RequestFailure::ServerFault, message);
+    Inbound::Failed { id, failed }
 }

@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use futures_util::stream::{SelectAll, StreamExt as _};
+use futures_util::stream::SelectAll;
 use mcpvisor_core::CallId;
 use tokio::sync::Semaphore;
 
 use crate::link::PendingRequests;
 use crate::link::cpu_quota::{CpuMeter, CpuQuota};
 use crate::link::http::exchange::Exchange;
-use crate::link::http::exchange::event::ExchangeEvent;
 use crate::link::http::exchange::outgoing::{Outgoing, Purpose};
 use crate::link::http::net::conn::Conn;
 use crate::link::http::net::pool::ConnectionPool;
@@ -26,17 +24,17 @@ const MIN_ANSWERED: usize = 16;
 /// The exchanges in progress and the pool of idle connections.
 #[derive(Debug)]
 pub(super) struct Exchanges {
-    target: Arc<Target>,
-    active: SelectAll<Exchange>,
-    pool: ConnectionPool,
+    pub(super) target: Arc<Target>,
+    pub(super) active: SelectAll<Exchange>,
+    pub(super) pool: ConnectionPool,
     /// An exchange may be waiting for a connection that could not be opened.
-    may_have_stalled: bool,
+    pub(super) may_have_stalled: bool,
     /// Answered requests whose streams are still open, oldest first.
     answered: VecDeque<CallId>,
     /// The most unanswered exchanges at any time.
     peak: usize,
     /// The modern request that listens for notifications. It never completes by itself.
-    subscription: Option<CallId>,
+    pub(super) subscription: Option<CallId>,
     /// Its single permit allows one large message per link.
     large: Arc<Semaphore>,
     limits: MessageLimits,
@@ -64,10 +62,6 @@ impl Exchanges {
         }
     }
 
-    pub(super) fn target(&self) -> &Target {
-        &self.target
-    }
-
     /// Creates an exchange, on an idle connection if there is one.
     pub(super) fn create(&mut self, purpose: Purpose, mut outgoing: Outgoing) -> Exchange {
         outgoing.redial = match purpose {
@@ -87,12 +81,8 @@ impl Exchanges {
         let target = Arc::clone(&self.target);
         let max_bytes = self.limits.get().max_bytes;
         let large = Arc::clone(&self.large);
-        Exchange::start(purpose, target, outgoing, conn, large, max_bytes)
-            .metered(CpuMeter::new(&self.quota))
-    }
-
-    pub(super) fn push(&mut self, exchange: Exchange) {
-        self.active.push(exchange);
+        let cpu = CpuMeter::new(&self.quota);
+        Exchange::start(purpose, target, outgoing, conn, large, max_bytes, cpu)
     }
 
     pub(super) fn start(&mut self, purpose: Purpose, outgoing: Outgoing) {
@@ -100,18 +90,10 @@ impl Exchanges {
         self.active.push(exchange);
     }
 
-    pub(super) fn start_request(&mut self, id: CallId, outgoing: Outgoing, reports_head: bool) {
-        let mut exchange = self.create(Purpose::Request(id), outgoing);
-        if reports_head {
-            exchange = exchange.reporting_head();
-        }
-        self.active.push(exchange);
+    pub(super) fn start_request(&mut self, id: CallId, outgoing: Outgoing) {
+        self.start(Purpose::Request(id), outgoing);
         let unanswered = self.active.len().saturating_sub(self.answered.len());
         self.peak = self.peak.max(unanswered);
-    }
-
-    pub(super) fn set_subscription(&mut self, id: CallId) {
-        self.subscription = Some(id);
     }
 
     /// A request was answered. Its stream usually ends by itself; the number of open ones is
@@ -136,7 +118,7 @@ impl Exchanges {
     /// if there is no exchange.
     pub(super) fn abort(&mut self, id: CallId) -> Option<bool> {
         let mut exchanges = self.active.iter_mut();
-        let exchange = exchanges.find(|exchange| exchange.purpose().request() == Some(id))?;
+        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id))?;
         let written = exchange.is_written();
         exchange.abort();
         Some(written)
@@ -145,14 +127,14 @@ impl Exchanges {
     /// Whether any of a request may have been written, or `None` if there is no exchange for it.
     pub(super) fn is_written(&self, id: CallId) -> Option<bool> {
         let mut exchanges = self.active.iter();
-        let exchange = exchanges.find(|exchange| exchange.purpose().request() == Some(id))?;
+        let exchange = exchanges.find(|exchange| exchange.purpose.request() == Some(id))?;
         Some(exchange.is_written())
     }
 
     /// Whether a pending request that was written may still be answered on its connection.
     pub(super) fn await_reply(&self, pending: &impl PendingRequests) -> bool {
         let awaiting = self.active.iter().filter(|it| it.awaits_response());
-        let requests = awaiting.filter_map(|it| it.purpose().request());
+        let requests = awaiting.filter_map(|it| it.purpose.request());
         let mut requests = requests.filter(|id| self.subscription != Some(*id));
         requests.any(|id| pending.reply_kind(id).is_some())
     }
@@ -160,12 +142,7 @@ impl Exchanges {
     /// Whether the server stream is open or being opened.
     pub(super) fn await_server_stream(&self) -> bool {
         let mut awaiting = self.active.iter().filter(|it| it.awaits_response());
-        awaiting.any(|it| it.purpose() == Purpose::ServerStream)
-    }
-
-    /// An exchange waits for a connection that could not be opened.
-    pub(super) fn note_stalled(&mut self) {
-        self.may_have_stalled = true;
+        awaiting.any(|it| it.purpose == Purpose::ServerStream)
     }
 
     /// Gives a free connection to the exchange that has been stalled the longest, or to the pool.
@@ -176,7 +153,7 @@ impl Exchanges {
         if self.may_have_stalled && serve_stalled {
             let stalled = self.active.iter_mut().filter_map(|it| {
                 let since = it.stalled_since();
-                let since = since.filter(|_| it.purpose() != Purpose::ServerStream);
+                let since = since.filter(|_| it.purpose != Purpose::ServerStream);
                 since.map(|since| (since, it))
             });
             match stalled.min_by_key(|(since, _)| *since) {
@@ -187,32 +164,11 @@ impl Exchanges {
         self.pool.put(conn, self.peak);
     }
 
-    /// Polls the next event of any exchange. `Ready(None)`: there is no exchange.
-    pub(super) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<(Purpose, ExchangeEvent)>> {
-        self.active.poll_next_unpin(cx)
-    }
-
-    /// Drops closed and expired idle connections.
-    pub(super) fn poll_evict(&mut self, cx: &mut Context<'_>) {
-        self.pool.poll_evict(cx);
-    }
-
     /// Drops all exchanges except those that send messages to the server.
     pub(super) fn keep_messages(&mut self) {
         let all = std::mem::take(&mut self.active);
         let is_message =
-            |it: &Exchange| matches!(it.purpose(), Purpose::Message | Purpose::DeleteSession);
+            |it: &Exchange| matches!(it.purpose, Purpose::Message | Purpose::DeleteSession);
         self.active.extend(all.into_iter().filter(is_message));
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.active.clear();
-    }
-
-    pub(super) fn close_idle(&mut self) {
-        self.pool.clear();
     }
 }

@@ -16,7 +16,7 @@ const MAX_QUEUED: usize = 256;
 /// Messages that wait until fewer are in flight.
 #[derive(Debug, Default)]
 pub(super) struct MessageQueue {
-    queued: VecDeque<Outgoing>,
+    pub(super) queued: VecDeque<Outgoing>,
     in_flight: usize,
 }
 
@@ -47,10 +47,6 @@ impl MessageQueue {
         for message in &mut self.queued {
             message.headers = Arc::clone(headers);
         }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.queued.clear();
     }
 }
 
@@ -86,7 +82,7 @@ mod tests {
             queue.push(message(number));
         }
         assert_eq!(queue.queued.len(), MAX_QUEUED);
-        queue.clear();
+        queue.queued.clear();
         assert!(queue.next().is_none());
     }
 

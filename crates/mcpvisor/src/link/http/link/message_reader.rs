@@ -1,17 +1,14 @@
 //! Decodes received messages, and bounds what they may cost.
 
-use std::collections::VecDeque;
 use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rmcp::ErrorData;
 use tokio::task::JoinHandle;
 
-use crate::link::codec::{
-    Decoded, check_limits, check_limits_inline, decode, decode_error_body, decode_error_without_id,
-};
+use crate::link::codec::decode::{Decoded, decode, decode_error_body};
+use crate::link::codec::weigh::{check_limits, check_limits_inline};
 use crate::link::cpu_quota::{CpuQuota, cpu_time};
 use crate::link::flood_gate::FloodGate;
 use crate::link::http::exchange::body::BodyMessage;
@@ -27,12 +24,12 @@ const REQUEST_TOKENS: u32 = 7;
 #[derive(Debug)]
 pub(super) struct MessageReader {
     limits: MessageLimits,
-    gate: FloodGate,
+    pub(super) gate: FloodGate,
     /// CPU time of input that answers no request.
     quota: CpuQuota,
     /// A large message that is decoded on another thread. The link reads nothing else meanwhile, so
     /// that messages stay in order and memory is bounded.
-    background: Option<(Purpose, JoinHandle<(Decoded, Duration)>)>,
+    pub(super) background: Option<(Purpose, JoinHandle<(Decoded, Duration)>)>,
 }
 
 impl MessageReader {
@@ -83,7 +80,10 @@ impl MessageReader {
                 &decoded,
                 Decoded::Unsolicited(Inbound::Stray { .. }, _) | Decoded::DroppedNoise
             )
-            && let Some(error) = error_without_id(&text, is_whole_body)
+            // An error in the response to a request is its reply, even if the id is missing or
+            // wrong. On an event stream, one with the id of another request may belong to a
+            // cancelled one.
+            && let Some(error) = decode_error_body(&text, is_whole_body)
         {
             let result = Err(error);
             return Some(Decoded::Reply(Inbound::Response { id, result }));
@@ -116,40 +116,6 @@ impl MessageReader {
             decoded
         });
         Some(Poll::Ready((purpose, decoded)))
-    }
-
-    /// Forgets the message that is decoded in the background.
-    pub(super) fn cancel_background(&mut self) {
-        self.background = None;
-    }
-
-    /// Admits a message, unless the server sends too many. The rest of a batch goes to `rest`.
-    pub(super) fn admit(
-        &mut self,
-        decoded: Decoded,
-        rest: &mut VecDeque<Inbound>,
-    ) -> Option<Inbound> {
-        self.gate.admit(decoded, rest)
-    }
-
-    /// Waits until a report about dropped messages is due.
-    pub(super) fn poll_drop_report(&mut self, cx: &mut Context<'_>) -> Poll<Inbound> {
-        self.gate.poll_report(cx)
-    }
-
-    /// Takes the report about dropped messages before it is due.
-    pub(super) fn take_drop_report(&mut self) -> Option<Inbound> {
-        self.gate.take_report()
-    }
-}
-
-/// An error in the response to a request is its reply, even if the id is missing or wrong. On an
-/// event stream, an error with the id of another request may belong to a cancelled one.
-fn error_without_id(text: &[u8], is_whole_body: bool) -> Option<ErrorData> {
-    if is_whole_body {
-        decode_error_body(text)
-    } else {
-        decode_error_without_id(text)
     }
 }
 

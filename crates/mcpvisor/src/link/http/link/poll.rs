@@ -1,11 +1,12 @@
-//! Waits for the next message, and handles what the exchanges report.
+//! Handles what the exchanges report, and the messages in it.
 
 use std::task::{Context, Poll, ready};
 
+use futures_util::stream::StreamExt as _;
 use http::HeaderValue;
 use tokio::time::Instant;
 
-use super::HttpLink;
+use super::{Down, HttpLink};
 use crate::link::codec::Decoded;
 use crate::link::flood_gate::push_in_order;
 use crate::link::http::exchange::event::ExchangeEvent;
@@ -17,39 +18,6 @@ use crate::link::{DownKind, Inbound, LinkDown, PendingRequests};
 pub(super) const MAX_EVENTS_PER_POLL: usize = 256;
 
 impl HttpLink {
-    pub(super) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-        pending: &impl PendingRequests,
-    ) -> Poll<Result<Inbound, LinkDown>> {
-        if let Poll::Ready(report) = self.reader.poll_drop_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        self.poll_pause(cx);
-        let mut budget = MAX_EVENTS_PER_POLL;
-        if let Poll::Ready(Some(inbound)) = self.poll_exchanges(cx, pending, &mut budget) {
-            return Poll::Ready(Ok(inbound));
-        }
-        if budget == 0 {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        // An event may have started a pause, whose timer has to be polled once.
-        if self.poll_pause(cx) {
-            cx.waker().wake_by_ref();
-        }
-        self.exchanges.poll_evict(cx);
-        // Messages may have been dropped since the first poll, so register for their report.
-        if let Poll::Ready(report) = self.reader.poll_drop_report(cx) {
-            return Poll::Ready(Ok(report));
-        }
-        let Some(reason) = self.lifetime.down_reason() else {
-            return Poll::Pending;
-        };
-        let reason = reason.clone();
-        Poll::Ready(self.reader.take_drop_report().ok_or(reason))
-    }
-
     /// Polls the next message. `Ready(None)`: there are no exchanges.
     ///
     /// After a reply, the event behind it is handled before the reply is returned: most often that
@@ -104,7 +72,7 @@ impl HttpLink {
                 decoded.and_then(|decoded| self.admit(purpose, decoded)),
             ));
         }
-        let event = ready!(self.exchanges.poll_next(cx));
+        let event = ready!(self.exchanges.active.poll_next_unpin(cx));
         Poll::Ready(event.map(|(purpose, event)| self.handle_event(purpose, event, pending)))
     }
 
@@ -118,13 +86,18 @@ impl HttpLink {
             ExchangeEvent::Head(session_id) => self.response_began(purpose, session_id),
             ExchangeEvent::Message(message) => {
                 if purpose == Purpose::ServerStream {
-                    self.stream.message_received();
+                    self.stream.has_message = true;
                 }
                 let decoded = self.reader.read(purpose, message, pending)?;
                 self.admit(purpose, decoded)
             }
             ExchangeEvent::ConnectFailed(error) => {
-                self.exchange_stalled(purpose, &error, pending);
+                self.connect_failed(&error, pending);
+                self.exchanges.may_have_stalled = true;
+                if purpose == Purpose::ServerStream && self.down.is_none() {
+                    // Opening the stream may take long; requests do not wait for that.
+                    self.resume_requests();
+                }
                 None
             }
             ExchangeEvent::Ended(ended) => self.exchange_ended(purpose, *ended, pending),
@@ -139,7 +112,8 @@ impl HttpLink {
     ) -> Option<Inbound> {
         match purpose {
             Purpose::ServerStream => {
-                self.session.cancel_deferred_loss();
+                // The server knows the session after all.
+                self.session.deferred_loss = None;
                 let missed = self.stream.opened(Instant::now());
                 self.resume_requests();
                 return missed.then_some(Inbound::NotificationsMissed);
@@ -161,7 +135,7 @@ impl HttpLink {
             return first;
         }
         let is_reply = matches!(decoded, Decoded::Reply(_));
-        let inbound = self.reader.admit(decoded, &mut self.ready)?;
+        let inbound = self.reader.gate.admit(decoded, &mut self.ready)?;
         if !is_reply {
             return Some(inbound);
         }
@@ -174,7 +148,7 @@ impl HttpLink {
     }
 
     /// Sends the held requests once their pause is over. Returns whether it is.
-    fn poll_pause(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn poll_pause(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = self.hold.poll_pause_timeout(cx);
         if is_over {
             self.send_released();
@@ -190,27 +164,17 @@ impl HttpLink {
 
     /// A connection could not be opened. That ends the link, unless it would cut off a request in
     /// flight, or the cause is local. (Before the handshake is done, a local cause counts too.)
-    pub(super) fn connect_failed(&mut self, error: &ConnectError, pending: &impl PendingRequests) {
-        let counts = !error.is_local || !self.session.is_negotiated();
-        if counts && !self.is_in_flight(pending) {
-            let problem = error.problem.clone();
-            self.lifetime
-                .end(LinkDown::new(DownKind::Unreachable, problem));
-        }
-    }
-
-    /// An exchange has no connection, and waits for one.
-    fn exchange_stalled(
+    pub(in crate::link::http) fn connect_failed(
         &mut self,
-        purpose: Purpose,
         error: &ConnectError,
         pending: &impl PendingRequests,
     ) {
-        self.connect_failed(error, pending);
-        self.exchanges.note_stalled();
-        if purpose == Purpose::ServerStream && self.lifetime.is_open() {
-            // Opening the stream may take long; requests do not wait for that.
-            self.resume_requests();
+        let counts = !error.is_local || !self.session.is_negotiated();
+        if counts && !self.is_in_flight(pending) {
+            self.down.get_or_insert_with(|| Down {
+                reason: LinkDown::new(DownKind::Unreachable, &error.problem),
+                unsent: Vec::new(),
+            });
         }
     }
 }

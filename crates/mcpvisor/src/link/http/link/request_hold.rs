@@ -15,8 +15,8 @@ use mcpvisor_core::CallId;
 use mcpvisor_core::retry::RequestFailure;
 use tokio::time::Sleep;
 
-use crate::link::Inbound;
 use crate::link::http::exchange::outgoing::Outgoing;
+use crate::link::{FailedRequest, Inbound};
 
 /// How long requests wait while it is unclear whether the session still exists.
 const SESSION_CHECK_TIMEOUT: Duration = Duration::from_millis(100);
@@ -28,16 +28,16 @@ const STREAM_OPEN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The held requests, and why they are held.
 #[derive(Debug, Default)]
 pub(super) struct RequestHold {
-    /// The server has not received the `initialized` notification yet.
-    awaits_initialized: bool,
+    /// The server has not received the `initialized` notification yet. Holds all requests.
+    pub(super) awaits_initialized: bool,
     /// The client offers callbacks to the server.
-    offers_callbacks: bool,
-    pause: Option<Pause>,
-    requests: VecDeque<HeldRequest>,
+    pub(super) offers_callbacks: bool,
+    pub(super) pause: Option<Pause>,
+    pub(super) requests: VecDeque<HeldRequest>,
 }
 
 #[derive(Debug)]
-struct Pause {
+pub(super) struct Pause {
     reason: PauseReason,
     timeout: Pin<Box<Sleep>>,
 }
@@ -61,15 +61,6 @@ pub(super) struct HeldRequest {
 }
 
 impl RequestHold {
-    pub(super) fn set_offers_callbacks(&mut self, offers_callbacks: bool) {
-        self.offers_callbacks = offers_callbacks;
-    }
-
-    /// Holds all requests until [`Self::initialized`].
-    pub(super) fn await_initialized(&mut self) {
-        self.awaits_initialized = true;
-    }
-
     /// The server has received the `initialized` notification. Returns false if it was not awaited.
     pub(super) fn initialized(&mut self, opens_stream: bool) -> bool {
         if !std::mem::take(&mut self.awaits_initialized) {
@@ -81,7 +72,7 @@ impl RequestHold {
         true
     }
 
-    /// Holds all requests until [`Self::end_pause`], for a short time.
+    /// Holds all requests for a short time.
     pub(super) fn pause_for_session_check(&mut self) {
         self.pause(PauseReason::SessionCheck, SESSION_CHECK_TIMEOUT);
     }
@@ -91,10 +82,6 @@ impl RequestHold {
         self.pause = Some(Pause { reason, timeout });
     }
 
-    pub(super) fn end_pause(&mut self) {
-        self.pause = None;
-    }
-
     /// Ends the pause when its time is up. Returns whether it is.
     pub(super) fn poll_pause_timeout(&mut self, cx: &mut Context<'_>) -> bool {
         let is_over = match &mut self.pause {
@@ -102,7 +89,7 @@ impl RequestHold {
             None => false,
         };
         if is_over {
-            self.end_pause();
+            self.pause = None;
         }
         is_over
     }
@@ -114,10 +101,6 @@ impl RequestHold {
             None => false,
         };
         self.awaits_initialized || is_paused
-    }
-
-    pub(super) fn push(&mut self, request: HeldRequest) {
-        self.requests.push_back(request);
     }
 
     pub(super) fn contains(&self, id: CallId) -> bool {
@@ -142,13 +125,10 @@ impl RequestHold {
 
     /// Ends the pause and fails the held requests: the session is lost, and they were not sent.
     pub(super) fn fail_all(&mut self, message: &str) -> impl Iterator<Item = Inbound> {
-        self.end_pause();
-        self.requests.drain(..).map(|request| Inbound::Failed {
+        self.pause = None;
+        self.requests.drain(..).map(move |request| Inbound::Failed {
             id: request.id,
-            failure: RequestFailure::NotWritten,
-            status: None,
-            error: None,
-            message: message.to_owned(),
+            failed: FailedRequest::new(RequestFailure::NotWritten, message),
         })
     }
 
@@ -156,10 +136,6 @@ impl RequestHold {
         for request in &mut self.requests {
             request.outgoing.headers = Arc::clone(headers);
         }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.requests.clear();
     }
 }
 
@@ -172,7 +148,7 @@ mod tests {
     use super::*;
 
     fn hold(hold: &mut RequestHold, id: u64, may_call_back: bool) {
-        hold.push(HeldRequest {
+        hold.requests.push_back(HeldRequest {
             id: CallId(id),
             outgoing: Outgoing::new(Method::POST, &Arc::default(), Vec::new()),
             may_call_back,
@@ -191,7 +167,7 @@ mod tests {
             !requests.applies_to(true),
             "initialize itself does not wait"
         );
-        requests.await_initialized();
+        requests.awaits_initialized = true;
         assert!(requests.applies_to(false));
         hold(&mut requests, 1, true);
         hold(&mut requests, 2, false);
@@ -203,22 +179,26 @@ mod tests {
 
     #[tokio::test]
     async fn only_requests_with_callbacks_wait_for_the_stream() {
-        let mut requests = RequestHold::default();
-        requests.set_offers_callbacks(true);
-        requests.await_initialized();
+        let mut requests = RequestHold {
+            offers_callbacks: true,
+            awaits_initialized: true,
+            ..RequestHold::default()
+        };
         hold(&mut requests, 1, true);
         hold(&mut requests, 2, false);
         requests.initialized(true);
         assert_eq!(released(&mut requests), [2]);
-        requests.end_pause();
+        requests.pause = None;
         assert_eq!(released(&mut requests), [1]);
     }
 
     #[tokio::test]
     async fn without_a_stream_nothing_waits_for_it() {
-        let mut requests = RequestHold::default();
-        requests.set_offers_callbacks(true);
-        requests.await_initialized();
+        let mut requests = RequestHold {
+            offers_callbacks: true,
+            awaits_initialized: true,
+            ..RequestHold::default()
+        };
         requests.initialized(false);
         assert!(!requests.applies_to(true));
     }
@@ -248,10 +228,7 @@ mod tests {
         assert_eq!(failed.len(), 2);
         assert!(failed.iter().all(|failed| matches!(
             failed,
-            Inbound::Failed {
-                failure: RequestFailure::NotWritten,
-                ..
-            }
+            Inbound::Failed { failed, .. } if failed.failure == RequestFailure::NotWritten
         )));
         assert!(!requests.applies_to(true) && !requests.contains(CallId(1)));
     }

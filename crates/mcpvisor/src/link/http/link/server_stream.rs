@@ -24,15 +24,15 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct ServerStream {
     /// The stream is open or being opened.
-    is_enabled: bool,
+    pub(super) is_enabled: bool,
     /// Where the next stream resumes.
-    cursor: EventCursor,
+    pub(super) cursor: EventCursor,
     /// When the stream was opened, until it ends.
     opened: Option<Instant>,
     /// The server has opened the stream in this session.
-    was_open: bool,
+    pub(super) was_open: bool,
     /// A message came on the stream since it was opened.
-    has_message: bool,
+    pub(super) has_message: bool,
     /// Streams in a row that ended soon and without progress.
     short_lived: u32,
     /// When a stream was last reopened without delay.
@@ -42,10 +42,6 @@ pub(super) struct ServerStream {
 }
 
 impl ServerStream {
-    pub(super) fn enable(&mut self) {
-        self.is_enabled = true;
-    }
-
     /// The server has no stream, or no longer. Returns the accepted requests, which can no longer
     /// be answered.
     pub(super) fn disable(&mut self) -> Vec<CallId> {
@@ -82,26 +78,11 @@ impl ServerStream {
         }
     }
 
-    /// Whether the server has opened the stream in this session.
-    pub(super) fn was_open(&self) -> bool {
-        self.was_open
-    }
-
     /// Whether a server that refuses the stream with this status may open it later. One that had it
     /// open may allow only one, and not have noticed yet that it broke.
     pub(super) fn may_open_later(&self, status: StatusCode) -> bool {
         let had_it = self.was_open && status != StatusCode::METHOD_NOT_ALLOWED;
         had_it || is_temporary(status)
-    }
-
-    /// A message came on the stream.
-    pub(super) fn message_received(&mut self) {
-        self.has_message = true;
-    }
-
-    /// Where the next stream resumes.
-    pub(super) fn cursor(&self) -> &EventCursor {
-        &self.cursor
     }
 
     /// The server opened the stream. Returns whether messages may have been missed since the last
@@ -204,7 +185,7 @@ mod tests {
         let waits = |stream: &mut ServerStream, id: Option<&str>| -> Vec<u64> {
             let waits = (0..5).map(|_| {
                 stream.opened(now);
-                stream.message_received();
+                stream.has_message = true;
                 stream.interrupted(resume(id, None), now).as_secs()
             });
             waits.collect()
@@ -219,16 +200,16 @@ mod tests {
         let mut stream = ServerStream::default();
         let waits: Vec<u64> = (0..7).map(|_| ended(&mut stream, None).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-        stream.message_received();
+        stream.has_message = true;
         assert_eq!(ended(&mut stream, None).as_secs(), 1);
-        assert_eq!(stream.cursor().last_id.as_deref(), Some("7"));
+        assert_eq!(stream.cursor.last_id.as_deref(), Some("7"));
     }
 
     #[test]
     fn the_delay_that_the_server_requests_is_limited() {
         let mut stream = ServerStream::default();
         assert_eq!(ended(&mut stream, Some(5)).as_secs(), 5);
-        stream.message_received();
+        stream.has_message = true;
         assert_eq!(ended(&mut stream, Some(3_600)), MAX_DELAY);
     }
 
@@ -248,7 +229,7 @@ mod tests {
         let pending = PendingSnapshot(vec![(CallId(1), ReplyKind::Empty)]);
         let mut stream = ServerStream::default();
         assert!(!stream.accept(CallId(1), &pending), "there is no stream");
-        stream.enable();
+        stream.is_enabled = true;
         assert!(stream.accept(CallId(7), &pending) && stream.accept(CallId(1), &pending));
         assert!(stream.awaits_reply(&pending));
         stream.interrupted(resume(Some("7"), None), Instant::now());
@@ -260,8 +241,10 @@ mod tests {
     #[test]
     fn replies_are_lost_with_a_stream_that_cannot_resume() {
         let pending = PendingSnapshot(vec![(CallId(1), ReplyKind::Empty)]);
-        let mut stream = ServerStream::default();
-        stream.enable();
+        let mut stream = ServerStream {
+            is_enabled: true,
+            ..ServerStream::default()
+        };
         stream.accept(CallId(1), &pending);
         stream.interrupted(resume(None, None), Instant::now());
         assert_eq!(stream.take_unanswerable(), [CallId(1)]);

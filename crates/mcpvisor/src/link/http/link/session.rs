@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderValue};
+use mcpvisor_core::Era;
 use rmcp::model::ProtocolVersion;
 
 use crate::link::Inbound;
@@ -13,11 +14,13 @@ use crate::link::http::{headers, refusal};
 #[derive(Debug)]
 pub(super) struct HttpSession {
     /// Sent with every request.
-    headers: Arc<HeaderMap>,
+    pub(super) headers: Arc<HeaderMap>,
     state: State,
-    era: Era,
+    /// Set by the handshake. A server of the legacy era may open a session; in the modern era there
+    /// are none.
+    era: Option<Era>,
     /// A loss that is reported once no request is in flight.
-    deferred_loss: Option<String>,
+    pub(super) deferred_loss: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -27,29 +30,14 @@ enum State {
     Lost,
 }
 
-/// The era of the protocol.
-#[derive(Debug, PartialEq, Eq)]
-enum Era {
-    /// The handshake is not done.
-    Unknown,
-    /// A server of this era may open a session.
-    Legacy,
-    /// There are no sessions.
-    Modern,
-}
-
 impl HttpSession {
     pub(super) fn new(headers: HeaderMap) -> Self {
         Self {
             headers: Arc::new(headers),
             state: State::None,
-            era: Era::Unknown,
+            era: None,
             deferred_loss: None,
         }
-    }
-
-    pub(super) fn headers(&self) -> &Arc<HeaderMap> {
-        &self.headers
     }
 
     /// Replaces the headers of the endpoint; those of the session stay.
@@ -63,11 +51,11 @@ impl HttpSession {
     }
 
     pub(super) fn is_modern(&self) -> bool {
-        self.era == Era::Modern
+        self.era == Some(Era::Modern)
     }
 
     pub(super) fn is_negotiated(&self) -> bool {
-        self.era != Era::Unknown
+        self.era.is_some()
     }
 
     /// Sets the negotiated version. A server of both eras may have opened a session that the modern
@@ -75,9 +63,9 @@ impl HttpSession {
     pub(super) fn set_version(&mut self, version: &ProtocolVersion) -> Option<Arc<HeaderMap>> {
         let mut unused = None;
         if version.has_initialize() {
-            self.era = Era::Legacy;
+            self.era = Some(Era::Legacy);
         } else {
-            self.era = Era::Modern;
+            self.era = Some(Era::Modern);
             if std::mem::replace(&mut self.state, State::None) == State::Active {
                 unused = Some(Arc::clone(&self.headers));
             }
@@ -127,21 +115,6 @@ impl HttpSession {
         self.end().then_some(Inbound::SessionGone { message })
     }
 
-    /// Reports the loss later: replacing the session now would cut off requests that the server may
-    /// still answer, and a new request finds the loss itself.
-    pub(super) fn defer_loss(&mut self, message: String) {
-        self.deferred_loss = Some(message);
-    }
-
-    /// The server knows the session after all.
-    pub(super) fn cancel_deferred_loss(&mut self) {
-        self.deferred_loss = None;
-    }
-
-    pub(super) fn has_deferred_loss(&self) -> bool {
-        self.deferred_loss.is_some()
-    }
-
     /// Reports the deferred loss.
     pub(super) fn report_deferred_loss(&mut self) -> Option<Inbound> {
         let message = self.deferred_loss.take()?;
@@ -188,7 +161,7 @@ mod tests {
         assert!(!session.has_id());
         session.start(id("s1"));
         assert!(session.is_active() && !session.is_lost());
-        assert_eq!(session.headers()[headers::SESSION_ID], "s1");
+        assert_eq!(session.headers[headers::SESSION_ID], "s1");
     }
 
     #[test]
@@ -196,7 +169,7 @@ mod tests {
         let mut session = active();
         let unused = session.set_version(&ProtocolVersion::V_2026_07_28).unwrap();
         assert_eq!(unused[headers::SESSION_ID], "s1");
-        assert!(!session.headers().contains_key(headers::SESSION_ID));
+        assert!(!session.headers.contains_key(headers::SESSION_ID));
         session.start(id("s2"));
         assert!(!session.has_id() && session.is_modern() && session.is_negotiated());
     }
@@ -211,7 +184,7 @@ mod tests {
         );
         let fresh = HeaderMap::from_iter([(http::header::USER_AGENT, id("new").unwrap())]);
         session.replace_headers(fresh);
-        let headers = session.headers();
+        let headers = &session.headers;
         assert_eq!(headers[headers::SESSION_ID], "s1");
         assert_eq!(headers[headers::PROTOCOL_VERSION], "2025-06-18");
         assert_eq!(headers["user-agent"], "new");
@@ -220,8 +193,8 @@ mod tests {
     #[test]
     fn a_loss_is_reported_once() {
         let mut session = active();
-        session.defer_loss("later".to_owned());
-        assert!(session.has_deferred_loss() && !session.is_lost());
+        session.deferred_loss = Some("later".to_owned());
+        assert!(session.deferred_loss.is_some() && !session.is_lost());
         let reported = session.report_deferred_loss();
         assert!(matches!(reported, Some(Inbound::SessionGone { message }) if message == "later"));
         assert!(session.is_lost() && session.has_id());
@@ -232,8 +205,8 @@ mod tests {
     #[test]
     fn a_cancelled_deferred_loss_is_not_reported() {
         let mut session = active();
-        session.defer_loss("later".to_owned());
-        session.cancel_deferred_loss();
+        session.deferred_loss = Some("later".to_owned());
+        session.deferred_loss = None;
         assert!(session.report_deferred_loss().is_none());
         assert!(!session.is_lost());
     }

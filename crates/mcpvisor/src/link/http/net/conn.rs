@@ -5,6 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -28,9 +29,9 @@ pub(crate) struct Conn {
     driver: Option<Pin<Box<Driver>>>,
     direct_reads: DirectReads,
     /// How long the TCP connect took.
-    round_trip: Duration,
+    pub(super) round_trip: Duration,
     /// The idle timeout that the server announced in `Keep-Alive`.
-    keep_alive_timeout: Option<Duration>,
+    pub(super) keep_alive_timeout: Option<Duration>,
 }
 
 /// Why a request got no response.
@@ -56,14 +57,6 @@ impl Conn {
             round_trip,
             keep_alive_timeout: None,
         }
-    }
-
-    pub(super) fn round_trip(&self) -> Duration {
-        self.round_trip
-    }
-
-    pub(super) fn keep_alive_timeout(&self) -> Option<Duration> {
-        self.keep_alive_timeout
     }
 
     /// Sends a request and waits for the head of its response.
@@ -119,9 +112,9 @@ impl Conn {
     /// Whether the connection can take another request, as the operating system sees it now. The
     /// server may have just closed it or sent unsolicited bytes, which tokio has not seen yet.
     pub(super) fn probe_usable(&mut self) -> bool {
-        self.direct_reads.set(true);
+        self.direct_reads.store(true, Ordering::Relaxed);
         let usable = self.is_usable();
-        self.direct_reads.set(false);
+        self.direct_reads.store(false, Ordering::Relaxed);
         usable
     }
 

@@ -78,32 +78,28 @@ async fn connect(target: &Target) -> Result<TcpStream, ConnectError> {
             .map(TokioIo::into_inner)
             .map_err(|problem| ConnectError::new(&problem, target.authority.host()));
     };
-    let name_proxy = |mut error: ConnectError| {
+    let host = proxy.uri().host().unwrap_or_default();
+    let connected = if !matches!(proxy.uri().scheme_str(), Some("http") | None) {
+        let problem = "only http proxies are supported".to_owned();
+        Err(ConnectError::remote(problem))
+    } else if target.scheme == Scheme::HTTP {
+        let connected = connector.call(proxy.uri().clone()).await;
+        connected.map_err(|problem| ConnectError::new(&problem, host))
+    } else {
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
+        if let Some(auth) = proxy.basic_auth() {
+            tunnel = tunnel.with_auth(auth.clone());
+        }
+        let connected = tunnel.call(target.origin()).await;
+        connected.map_err(|problem| ConnectError::new(&problem, host))
+    };
+    connected.map(TokioIo::into_inner).map_err(|mut error| {
         if !error.is_local {
             let proxy = without_user_info(proxy.uri());
             error.problem = format!("through the proxy {proxy}: {}", error.problem);
         }
         error
-    };
-    let host = proxy.uri().host().unwrap_or_default();
-    if !matches!(proxy.uri().scheme_str(), Some("http") | None) {
-        let problem = "only http proxies are supported".to_owned();
-        return Err(name_proxy(ConnectError::remote(problem)));
-    }
-    if target.scheme == Scheme::HTTP {
-        let connected = connector.call(proxy.uri().clone()).await;
-        return connected
-            .map(TokioIo::into_inner)
-            .map_err(|problem| name_proxy(ConnectError::new(&problem, host)));
-    }
-    let mut tunnel = Tunnel::new(proxy.uri().clone(), connector);
-    if let Some(auth) = proxy.basic_auth() {
-        tunnel = tunnel.with_auth(auth.clone());
-    }
-    let connected = tunnel.call(target.origin()).await;
-    connected
-        .map(TokioIo::into_inner)
-        .map_err(|problem| name_proxy(ConnectError::new(&problem, host)))
+    })
 }
 
 /// The host and port of a proxy.

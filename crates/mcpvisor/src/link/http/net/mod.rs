@@ -6,7 +6,6 @@ pub(crate) mod conn;
 pub(crate) mod connect_error;
 pub(crate) mod dial;
 pub(crate) mod dns;
-pub(crate) mod keep_alive;
 pub(crate) mod pool;
 pub(crate) mod redial;
 mod socket;

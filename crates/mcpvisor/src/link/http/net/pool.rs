@@ -3,17 +3,21 @@
 //! Idle connections are polled, so that a close by the server is seen when it happens. When a
 //! server closes one early, the others are reused for a shorter time.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use mcpvisor_core::KeepAlive;
+use mcpvisor_core::keep_alive::MAX_REUSE;
 use tokio::time::{Instant, Sleep};
 
 use super::conn::Conn;
-use super::keep_alive::ServerKeepAlive;
+use crate::link::http::target::Target;
 
 /// Idle connections that a pool may always hold; more if as many requests were in flight at once.
 const MIN_CAPACITY: usize = 64;
@@ -51,10 +55,10 @@ impl Wake for ChangeFlag {
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(keep_alive: ServerKeepAlive) -> Self {
+    pub(crate) fn new(target: &Target, table: &Arc<KeepAliveTable>) -> Self {
         Self {
             idle: Vec::new(),
-            keep_alive,
+            keep_alive: ServerKeepAlive::new(target, table),
             changed: Arc::default(),
             expiry: None,
         }
@@ -140,5 +144,57 @@ impl ConnectionPool {
 
     pub(crate) fn clear(&mut self) {
         self.idle.clear();
+    }
+}
+
+/// What was learned, by origin. It is shared by the runtime and outlives the links of a server.
+#[derive(Debug, Default)]
+pub(crate) struct KeepAliveTable(Mutex<HashMap<String, KeepAlive>>);
+
+impl KeepAliveTable {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, KeepAlive>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one link knows about its server.
+#[derive(Debug)]
+struct ServerKeepAlive {
+    origin: String,
+    known: KeepAlive,
+    table: Arc<KeepAliveTable>,
+}
+
+impl ServerKeepAlive {
+    fn new(target: &Target, table: &Arc<KeepAliveTable>) -> Self {
+        let origin = target.origin_text();
+        let known = table.lock().get(&origin).copied().unwrap_or_default();
+        Self {
+            origin,
+            known,
+            table: Arc::clone(table),
+        }
+    }
+
+    /// How long this connection may be idle and still be reused.
+    fn reuse_for(&self, conn: &Conn, now: Instant) -> Duration {
+        let (announced, round_trip) = (conn.keep_alive_timeout, conn.round_trip);
+        self.known.reuse_for(announced, round_trip, now.into_std())
+    }
+
+    /// The upper bound for every connection, whatever the server announced on it.
+    fn max_reuse(&self, now: Instant) -> Duration {
+        let now = now.into_std();
+        self.known.reuse_for(Some(MAX_REUSE), Duration::ZERO, now)
+    }
+
+    /// The server closed a connection that was idle for this long.
+    fn record_close(&mut self, idle: Duration, now: Instant) {
+        let now = now.into_std();
+        self.known.closed_after(idle, now);
+        let mut table = self.table.lock();
+        table.retain(|_, known| known.is_learned(now));
+        let known = table.entry(self.origin.clone()).or_default();
+        known.closed_after(idle, now);
     }
 }

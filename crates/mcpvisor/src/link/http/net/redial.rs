@@ -34,7 +34,7 @@ pub(crate) enum RedialPolicy {
 pub(crate) struct Redial {
     policy: RedialPolicy,
     /// When the first attempt began, until there is a connection.
-    since: Option<Instant>,
+    pub(crate) since: Option<Instant>,
     failures: u32,
 }
 
@@ -54,11 +54,6 @@ impl Redial {
     pub(crate) fn connected(&mut self) {
         self.since = None;
         self.failures = 0;
-    }
-
-    /// When the first attempt began, unless there is a connection.
-    pub(crate) fn since(&self) -> Option<Instant> {
-        self.since
     }
 
     /// Records a failed attempt. Returns the delay before the next one, or `None` to give up.

@@ -43,20 +43,8 @@ pub(super) struct Socket {
 }
 
 /// Makes reads query the kernel instead of tokio. The owner of the connection sets it, because the
-/// socket itself is buried inside hyper.
-#[derive(Debug, Clone, Default)]
-pub(super) struct DirectReads(Arc<AtomicBool>);
-
-impl DirectReads {
-    pub(super) fn set(&self, enabled: bool) {
-        // Both ends belong to one task.
-        self.0.store(enabled, Ordering::Relaxed);
-    }
-
-    fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+/// socket itself is buried inside hyper. Both ends belong to one task, so relaxed access will do.
+pub(super) type DirectReads = Arc<AtomicBool>;
 
 impl Socket {
     pub(super) fn new(tcp: TcpStream, direct_reads: DirectReads) -> Self {
@@ -104,7 +92,7 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.direct_reads.is_set() {
+        if self.direct_reads.load(Ordering::Relaxed) {
             return self.read_now(buf);
         }
         if self.read_since_yield >= YIELD_AFTER {
@@ -140,7 +128,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, buf)
+        self.tcp.for_write()?.poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -148,19 +136,20 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+        self.tcp.for_write()?.poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        true
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
+    /// A socket needs no flush, and this must work while it is detached from the reactor.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        self.tcp.registered()?.poll_shutdown(cx)
     }
 }
 

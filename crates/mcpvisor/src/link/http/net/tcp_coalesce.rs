@@ -5,13 +5,13 @@
 //! the bytes collect in the kernel.
 
 use std::future::Future as _;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
@@ -75,7 +75,7 @@ impl CoalescingTcp {
     }
 
     /// The stream, added to the reactor again if it was detached.
-    fn registered(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    pub(super) fn registered(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         if let State::Detached(..) = self.state
             && let State::Detached(tcp, _) = std::mem::replace(&mut self.state, State::Lost)
         {
@@ -90,7 +90,7 @@ impl CoalescingTcp {
 
     /// Like [`Self::registered`], for a write. A write resets the count of tiny reads, because
     /// short responses to many requests are normal.
-    fn for_write(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+    pub(super) fn for_write(&mut self) -> io::Result<Pin<&mut TcpStream>> {
         self.registered()?;
         self.tiny_reads = 0;
         self.attached_at = None;
@@ -147,37 +147,6 @@ impl AsyncRead for CoalescingTcp {
     }
 }
 
-impl AsyncWrite for CoalescingTcp {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.for_write()?.poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.for_write()?.poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    /// A socket needs no flush, and this must work while it is detached.
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.registered()?.poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -208,7 +177,11 @@ mod tests {
         assert_eq!(read, expected);
         assert!(reads < BYTES / 10, "{reads} reads");
         let mut writer = writing.await.unwrap();
-        tcp.write_all(b"still here").await.unwrap();
+        tcp.for_write()
+            .unwrap()
+            .write_all(b"still here")
+            .await
+            .unwrap();
         let mut received = [0; 10];
         writer.read_exact(&mut received).await.unwrap();
         drop(writer);
@@ -229,7 +202,7 @@ mod tests {
         });
         let mut answer = [0; 1];
         for _ in 0..20 * TINY_READS {
-            tcp.write_all(b"x").await.unwrap();
+            tcp.for_write().unwrap().write_all(b"x").await.unwrap();
             tcp.read_exact(&mut answer).await.unwrap();
             // A read that fills its buffer is not counted, so it is recorded by hand.
             tcp.record_read(1, true).unwrap();

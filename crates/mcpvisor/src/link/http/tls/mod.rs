@@ -1,5 +1,4 @@
 //! TLS: which certificates are trusted, and which one the client presents.
 
-mod certificate_file;
 pub(crate) mod trusted_roots;
 pub(crate) mod verifier;

@@ -1,4 +1,5 @@
-//! The trusted root certificates, and the TLS client configs built from them.
+//! The trusted root certificates, the PEM files of an endpoint, and the TLS client configs built
+//! from them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,15 +8,15 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use super::certificate_file::{CertificateFile, ClientCertificate};
 use super::verifier::ConfiguredCertVerifier;
+use crate::link::OpenFailure;
 use crate::link::http::endpoint::HttpEndpoint;
 use crate::link::http::target::invalid;
-use crate::link::{OpenFailure, OpenFailureClass};
-use crate::state::file_ops::{FileOps, READ_TIMEOUT, is_unresponsive};
+use crate::state::file_ops::{FileOps, READ_TIMEOUT, is_unresponsive, read_regular};
 
 /// The name under which the file operations of the system's certificates run.
 const SYSTEM: &str = "system certificates";
@@ -23,6 +24,9 @@ const SYSTEM: &str = "system certificates";
 /// Age at which the system's certificates are read again for a new connection. They are rotated
 /// while programs run.
 const MAX_AGE: Duration = Duration::from_secs(60);
+
+/// Bytes of a certificate file; a larger one is refused.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Builds TLS configs from the system's certificates and those of an endpoint.
 #[derive(Debug)]
@@ -82,7 +86,7 @@ impl TrustedRoots {
             .ops
             .run(Path::new(SYSTEM), READ_TIMEOUT, move || Ok(read()));
         let read = read.await.map_err(|problem| {
-            unreadable(format!("cannot read the system's certificates: {problem}"))
+            OpenFailure::transient(format!("cannot read the system's certificates: {problem}"))
         });
         let read_at = Instant::now();
         let fresh = match (read, &mut *system) {
@@ -153,19 +157,56 @@ impl TrustedRoots {
                 true => format!("{shown} does not respond; check its disk or network mount"),
                 false => problem.to_string(),
             };
-            Err(unreadable(format!(
-                "cannot read the certificates: {problem}"
-            )))
+            // A disk that does not respond may do so later, so this failure is retried.
+            let problem = format!("cannot read the certificates: {problem}");
+            Err(OpenFailure::transient(problem))
         })
     }
 }
 
-/// A disk that does not respond may do so later, so this failure is retried.
-fn unreadable(message: String) -> OpenFailure {
-    OpenFailure {
-        class: OpenFailureClass::Transient,
-        message,
-        action: None,
+/// The certificate chain of the client, and its key.
+type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// A PEM file, and its redacted path for messages.
+struct CertificateFile<'p> {
+    path: &'p Path,
+    shown: String,
+}
+
+impl<'p> CertificateFile<'p> {
+    fn new(endpoint: &HttpEndpoint, path: &'p Path) -> Self {
+        let shown = endpoint.shown(path);
+        Self { path, shown }
+    }
+
+    fn read_certificates(&self) -> Result<Vec<CertificateDer<'static>>, OpenFailure> {
+        let unreadable = |problem: pem::Error| self.unusable(&problem.to_string());
+        let found: Vec<_> = CertificateDer::pem_slice_iter(&self.read()?)
+            .collect::<Result<_, _>>()
+            .map_err(unreadable)?;
+        if found.is_empty() {
+            return Err(self.unusable("it contains no certificate"));
+        }
+        Ok(found)
+    }
+
+    /// Reads the certificates and the key next to them.
+    fn read_client_certificate(&self) -> Result<ClientCertificate, OpenFailure> {
+        let key = PrivateKeyDer::from_pem_slice(&self.read()?);
+        let key = key.map_err(|problem| self.unusable(&problem.to_string()));
+        Ok((self.read_certificates()?, key?))
+    }
+
+    fn unusable(&self, problem: &str) -> OpenFailure {
+        invalid(format!(
+            "the certificate file {} cannot be used: {problem}",
+            self.shown
+        ))
+    }
+
+    fn read(&self) -> Result<Vec<u8>, OpenFailure> {
+        read_regular(self.path, MAX_FILE_BYTES)
+            .map_err(|problem| self.unusable(&problem.to_string()))
     }
 }
 

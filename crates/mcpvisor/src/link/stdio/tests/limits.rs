@@ -96,7 +96,8 @@ async fn an_oversized_line_of_no_call_is_skipped() {
         let down = loop {
             match child.receive().await {
                 Ok(Inbound::Response { .. }) => answers += 1,
-                Ok(Inbound::Stray { .. } | Inbound::Dropped { messages: 1, .. }) => skipped += 1,
+                Ok(Inbound::Stray { .. }) => skipped += 1,
+                Ok(Inbound::Dropped(report)) if report.messages == 1 => skipped += 1,
                 Ok(other) => panic!("{other:?}"),
                 Err(down) => break down,
             }
@@ -177,7 +178,11 @@ async fn while_a_large_line_is_decoded_the_link_writes_and_notices_the_exit() {
     // Delays the thread, as if decoding took long.
     let (release, held) = std::sync::mpsc::channel::<()>();
     let decode = child.link.blocking_decode.take().unwrap();
-    child.link.blocking_decode = Some(decode.hold(held));
+    child.link.blocking_decode = Some(tokio::spawn(async move {
+        let held = tokio::task::spawn_blocking(move || held.recv());
+        let _ = held.await;
+        decode.await.unwrap()
+    }));
     child.link.push(ping(1)).unwrap();
     let deadline = Instant::now() + DEADLINE;
     while child.link.process.is_running() {
@@ -208,7 +213,7 @@ async fn lines_read_together_with_the_end_of_a_large_line_are_delivered() {
     .await;
     loop {
         match child.receive().await {
-            Ok(Inbound::Dropped { messages: 1, .. }) => {}
+            Ok(Inbound::Dropped(report)) if report.messages == 1 => {}
             Ok(Inbound::Response { id: CallId(8), .. }) => return,
             other => panic!("{other:?}"),
         }
@@ -238,15 +243,10 @@ async fn a_flood_is_dropped_and_counted_and_replies_are_delivered() {
             }
             Ok(Inbound::Notification(_)) => admitted += 1,
             Ok(Inbound::Stray { .. }) => noise += 1,
-            Ok(Inbound::Dropped {
-                messages: lost,
-                strays,
-                changed_lists: lists,
-                ..
-            }) => {
-                dropped += lost;
-                noise += strays;
-                changed.extend(lists);
+            Ok(Inbound::Dropped(report)) => {
+                dropped += report.messages;
+                noise += report.strays;
+                changed.extend(report.changed_lists);
             }
             Ok(Inbound::Response { id, .. }) => answers.push(id),
             Ok(other) => panic!("{other:?}"),
