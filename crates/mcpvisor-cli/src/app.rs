@@ -34,7 +34,7 @@ pub(crate) fn run() -> Exit {
             runtime.shutdown_background();
             exit
         }
-        Err(error) => output.failure(&Failure::unexpected(error.to_string())),
+        Err(error) => output.failure(&Failure::unexpected(error)),
     }
 }
 
@@ -54,12 +54,12 @@ fn parse() -> Result<Args, clap::Error> {
 
 /// Help and version are results; everything else is a usage error.
 fn refuse(error: clap::Error) -> Exit {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            return Exit::Ok;
-        }
-        _ => {}
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        let _ = error.print();
+        return Exit::Ok;
     }
     // Parsing failed, so `--json` has to be found in the raw arguments.
     let json = std::env::args_os()

@@ -51,7 +51,11 @@ pub(crate) enum Command {
     },
     /// Show the state of every server
     #[command(after_help = examples::STATUS)]
-    Status(StatusArgs),
+    Status {
+        /// Show a live screen; with --json, print one JSON line per change
+        #[arg(long)]
+        watch: bool,
+    },
     /// List the tools of all servers or of one
     #[command(after_help = examples::TOOLS)]
     Tools(OneServer),
@@ -119,7 +123,7 @@ impl Command {
     pub(crate) fn is_screen(&self) -> bool {
         match self {
             Self::Demo(demo) => !demo.plain,
-            Self::Status(status) => status.watch,
+            Self::Status { watch } => *watch,
             _ => false,
         }
     }
@@ -142,13 +146,6 @@ pub(crate) struct DemoArgs {
     /// Shorten the pauses between acts
     #[arg(long, hide = true)]
     pub(crate) fast: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct StatusArgs {
-    /// Show a live screen; with --json, print one JSON line per change
-    #[arg(long)]
-    pub(crate) watch: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -200,10 +197,7 @@ pub(crate) struct CallArgs {
     pub(crate) args: Option<String>,
 
     #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) options: RequestOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -213,10 +207,7 @@ pub(crate) struct PromptArgs {
     pub(crate) words: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) options: RequestOptions,
 }
 
 #[derive(Debug, clap::Args)]
@@ -228,26 +219,19 @@ pub(crate) struct ReadArgs {
     pub(crate) uri: String,
 
     #[command(flatten)]
-    pub(crate) out: OutArgs,
-
-    #[command(flatten)]
-    pub(crate) input: InputArgs,
+    pub(crate) options: RequestOptions,
 }
 
-/// Whether servers may ask questions at the terminal.
+/// Where binary content goes, and whether servers may ask questions at the terminal.
 #[derive(Debug, clap::Args)]
-pub(crate) struct InputArgs {
-    /// Decline all questions of the server
-    #[arg(long)]
-    pub(crate) no_input: bool,
-}
-
-/// Where binary content goes.
-#[derive(Debug, clap::Args)]
-pub(crate) struct OutArgs {
+pub(crate) struct RequestOptions {
     /// Save binary content in this folder; existing files are kept
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Decline all questions of the server
+    #[arg(long)]
+    pub(crate) no_input: bool,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

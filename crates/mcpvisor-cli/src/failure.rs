@@ -1,5 +1,7 @@
 //! Why a command failed: the exit code, and the message.
 
+use std::fmt::Display;
+
 use mcpvisor::config::{ConfigError, ConfigProblem};
 use mcpvisor::{Action, CallError, Fault, FaultClass, Known, ServerStatus};
 use serde::Serialize;
@@ -12,39 +14,46 @@ use crate::request::deadlines::Deadline;
 /// The code of a failure that needs authorization.
 const AUTHORIZATION: &str = "authorization_needed";
 
-/// A failed command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A failed command. As JSON: `code`, `message` and `server`, with `sent` if the code leaves it open,
+/// and `data` of a JSON-RPC error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
+    #[serde(skip)]
     pub(crate) exit: Exit,
     /// For programs.
     pub(crate) code: &'static str,
     /// What happened and what to do, for people.
     pub(crate) message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
     /// Whether the server may have received the request, if the code does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sent: Option<bool>,
     /// The `data` of the server's JSON-RPC error.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<Box<Value>>,
     /// Shown to people instead of the message, for a problem at a line of a config.
+    #[serde(skip)]
     pub(crate) diagnostic: Option<Box<Diagnostic>>,
     /// It was shown already.
+    #[serde(skip)]
     pub(crate) shown: bool,
 }
 
 impl Failure {
-    pub(crate) fn usage(message: impl Into<String>) -> Self {
+    pub(crate) fn usage(message: impl Display) -> Self {
         Self::new(Exit::Usage, "usage", message)
     }
 
-    pub(crate) fn config(message: impl Into<String>) -> Self {
+    pub(crate) fn config(message: impl Display) -> Self {
         Self::new(Exit::Usage, "config", message)
     }
 
     /// A config that cannot be read.
-    pub(crate) fn unreadable(error: &ConfigError) -> Self {
+    pub(crate) fn unreadable(error: ConfigError) -> Self {
         Self {
-            diagnostic: Some(Box::new(Diagnostic::from(error))),
-            ..Self::config(error.to_string())
+            diagnostic: Some(Box::new(Diagnostic::from(&error))),
+            ..Self::config(error)
         }
     }
 
@@ -52,42 +61,41 @@ impl Failure {
     pub(crate) fn unusable(problem: &ConfigProblem) -> Self {
         Self {
             diagnostic: Some(Box::new(Diagnostic::from(problem))),
-            ..Self::config(problem.to_string())
+            ..Self::config(problem)
         }
     }
 
-    pub(crate) fn untrusted(message: impl Into<String>) -> Self {
+    pub(crate) fn untrusted(message: impl Display) -> Self {
         Self::new(Exit::Usage, "untrusted_config", message)
     }
 
-    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+    pub(crate) fn unexpected(message: impl Display) -> Self {
         Self::new(Exit::Usage, "unexpected", message)
     }
 
-    pub(crate) fn unknown_server(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_server(message: impl Display) -> Self {
         Self::new(Exit::Usage, "unknown_server", message)
     }
 
-    pub(crate) fn unknown_tool(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_tool(message: impl Display) -> Self {
         Self::new(Exit::Failed, "unknown_tool", message)
     }
 
-    pub(crate) fn unknown_prompt(message: impl Into<String>) -> Self {
+    pub(crate) fn unknown_prompt(message: impl Display) -> Self {
         Self::new(Exit::Failed, "unknown_prompt", message)
     }
 
     /// The arguments do not match the tool or prompt; nothing was sent.
-    pub(crate) fn invalid_arguments(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid_arguments(message: impl Display) -> Self {
         Self::new(Exit::Usage, "invalid_arguments", message)
     }
 
-    pub(crate) fn deadline(message: impl Into<String>) -> Self {
+    pub(crate) fn deadline(message: impl Display) -> Self {
         Self::new(Exit::Deadline, "deadline", message)
     }
 
     /// A server was not ready in time: exit 7 if `--timeout` passed, 4 if a limit of its entry did.
-    pub(crate) fn late(server: &str, message: impl Into<String>, deadline: &Deadline) -> Self {
-        let message = message.into();
+    pub(crate) fn late(server: &str, message: impl Display, deadline: &Deadline) -> Self {
         match deadline.timeout() {
             Some(_) => Self::deadline(format!("{message}. Allow more with `--timeout`.")),
             None => Self::new(Exit::Unreachable, "unreachable", message),
@@ -140,7 +148,7 @@ impl Failure {
     }
 
     /// A tool that has to be approved first; nothing was sent.
-    pub(crate) fn held_back(message: impl Into<String>) -> Self {
+    pub(crate) fn held_back(message: impl Display) -> Self {
         Self::new(Exit::Unreachable, "held_back", message)
     }
 
@@ -179,11 +187,11 @@ impl Failure {
         self
     }
 
-    fn new(exit: Exit, code: &'static str, message: impl Into<String>) -> Self {
+    fn new(exit: Exit, code: &'static str, message: impl Display) -> Self {
         Self {
             exit,
             code,
-            message: message.into(),
+            message: message.to_string(),
             server: None,
             sent: None,
             data: None,
@@ -268,35 +276,5 @@ fn exit_of(error: &CallError) -> Exit {
             Known::Unknown => Exit::Unknown,
             Known::Answered => Exit::Failed,
         },
-    }
-}
-
-/// As JSON: `{"error":{"code":"…","message":"…","server":"…"}}`, with `sent` if the code leaves it
-/// open, and `data` of a JSON-RPC error.
-impl Serialize for Failure {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Envelope<'a> {
-            error: Body<'a>,
-        }
-        #[derive(Serialize)]
-        struct Body<'a> {
-            code: &'a str,
-            message: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            server: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            sent: Option<bool>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            data: Option<&'a Value>,
-        }
-        let error = Body {
-            code: self.code,
-            message: &self.message,
-            server: self.server.as_deref(),
-            sent: self.sent,
-            data: self.data.as_deref(),
-        };
-        Envelope { error }.serialize(serializer)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use mcpvisor::config::nearest_name;
 use mcpvisor::{Callbacks, Config, ListKind, Runtime, ServerHandle, ServerStatus, StateName};
 use tokio::time::Instant;
 
 use crate::config::state_dir;
 use crate::failure::Failure;
 use crate::interrupt::Interrupts;
-use crate::output::Output;
+use crate::invocation::Invocation;
+use crate::output::{Output, suggest_name};
 use crate::request::deadlines::Deadline;
 
 /// Limit for closing the servers at the end of a command.
@@ -57,8 +57,8 @@ pub(crate) fn unknown_server(config: &Config, server: &str) -> Failure {
     let names: Vec<&str> = config.servers.iter().map(|it| it.name.as_str()).collect();
     let unusable = unusable.iter().map(|it| it.name.as_str());
     let all = names.iter().copied().chain(unusable);
-    let hint = match (nearest_name(server, all), names.as_slice()) {
-        (Some(near), _) => format!(" (did you mean {near:?}?)"),
+    let hint = match (suggest_name(server, all), names.as_slice()) {
+        (Some(hint), _) => hint,
         (None, []) => "; the config has no servers".to_owned(),
         (None, names) => format!("; servers: {}", names.join(", ")),
     };
@@ -68,20 +68,18 @@ pub(crate) fn unknown_server(config: &Config, server: &str) -> Failure {
 /// Runs a command on a fleet whose servers are started once and may not ask questions.
 pub(crate) async fn with<T>(
     config: Config,
-    deadline: Deadline,
-    output: &Output,
+    invocation: &Invocation<'_>,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let (callbacks, interrupted) = (Callbacks::new(), Failure::interrupted);
-    with_callbacks(config, deadline, output, callbacks, interrupted, command).await
+    with_callbacks(config, invocation, callbacks, interrupted, command).await
 }
 
 /// Runs a command on a fleet whose servers are started once: the user reads why one failed, and runs
 /// the command again.
 pub(crate) async fn with_callbacks<T>(
     mut config: Config,
-    deadline: Deadline,
-    output: &Output,
+    invocation: &Invocation<'_>,
     callbacks: Callbacks,
     interrupted: impl Fn() -> Failure,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
@@ -93,18 +91,21 @@ pub(crate) async fn with_callbacks<T>(
         (budget.first_probe, budget.max_probe) = (NO_PROBE, NO_PROBE);
         budget.wake_on_call = false;
     }
-    run(config, deadline, output, callbacks, interrupted, command).await
+    run(config, invocation, callbacks, interrupted, command).await
 }
 
 /// Runs a long-lived command on a fleet that is supervised as configured.
 pub(crate) async fn supervised<T>(
     config: Config,
-    output: &Output,
+    invocation: &Invocation<'_>,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let (deadline, callbacks) = (Deadline::new(None), Callbacks::new());
-    let interrupted = Failure::interrupted;
-    run(config, deadline, output, callbacks, interrupted, command).await
+    let invocation = Invocation {
+        deadline: Deadline::new(None),
+        ..*invocation
+    };
+    let (callbacks, interrupted) = (Callbacks::new(), Failure::interrupted);
+    run(config, &invocation, callbacks, interrupted, command).await
 }
 
 /// Runs a command on a fleet, and always shuts it down. The first interrupt cancels running requests;
@@ -112,8 +113,7 @@ pub(crate) async fn supervised<T>(
 /// because that can take long.
 async fn run<T>(
     mut config: Config,
-    deadline: Deadline,
-    output: &Output,
+    invocation: &Invocation<'_>,
     callbacks: Callbacks,
     interrupted: impl Fn() -> Failure,
     command: impl AsyncFnOnce(&Runtime) -> Result<T, Failure>,
@@ -127,16 +127,14 @@ async fn run<T>(
     let mut interrupts = Interrupts::listen();
     let builder = Runtime::builder().config(config).callbacks(callbacks);
     let start = builder.start();
-    let runtime = start
-        .await
-        .map_err(|error| Failure::config(error.to_string()))?;
+    let runtime = start.await.map_err(Failure::config)?;
     let outcome = tokio::select! {
         outcome = command(&runtime) => outcome,
         () = interrupts.next() => Err(interrupted()),
     };
-    let outcome = outcome.map_err(|failure| failure.show_once(output));
+    let outcome = outcome.map_err(|failure| failure.show_once(&invocation.output));
     // The rest of the deadline is for closing; then the children are killed.
-    let remaining = deadline.remaining().unwrap_or(SHUTDOWN);
+    let remaining = invocation.deadline.remaining().unwrap_or(SHUTDOWN);
     let limit = remaining.clamp(MIN_SHUTDOWN, SHUTDOWN);
     tokio::select! {
         _ = runtime.shutdown(limit) => outcome,

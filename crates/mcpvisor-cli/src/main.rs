@@ -12,6 +12,7 @@ mod fleet;
 #[cfg(test)]
 mod fuzz;
 mod interrupt;
+mod invocation;
 mod logging;
 mod output;
 mod request;

@@ -86,9 +86,12 @@ fn held_back_tools_are_a_problem_with_an_action() {
     let other = json!({ "tools": [{ "name": "photo", "inputSchema": { "type": "object" } }] });
     folder.answers("tools/list", &other);
     let ran = folder.run(&["doctor"]);
-    let said = &ran.exits(4).stdout;
-    assert!(said.contains("1 tool is held back"), "{said}");
-    assert!(said.contains("mcpvisor approve shop --list"), "{said}");
+    let printed = &ran.exits(4).stdout;
+    assert!(printed.contains("1 tool is held back"), "{printed}");
+    assert!(
+        printed.contains("mcpvisor approve shop --list"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -153,18 +156,18 @@ fn findings_are_warnings() {
     });
     folder.answers("tools/list", &json!({ "tools": [odd] }));
     let ran = folder.run(&["doctor"]);
-    let said = &ran.exits(0).stdout;
+    let printed = &ran.exits(0).stdout;
     assert!(
-        said.contains("WARNING  finding: tools: the description of"),
-        "{said}"
+        printed.contains("WARNING  finding: tools: the description of"),
+        "{printed}"
     );
-    assert!(said.contains("U+202E"), "{said}");
+    assert!(printed.contains("U+202E"), "{printed}");
     let report = folder.run(&["doctor", "--json"]).exits(0).document();
     assert!(report.to_string().contains("U+202E"), "{report}");
     let status = folder.run(&["status"]);
-    let said = &status.exits(0).stdout;
-    assert!(said.contains("1 finding in its catalog"), "{said}");
-    assert!(said.contains("mcpvisor doctor shop"), "{said}");
+    let printed = &status.exits(0).stdout;
+    assert!(printed.contains("1 finding in its catalog"), "{printed}");
+    assert!(printed.contains("mcpvisor doctor shop"), "{printed}");
 }
 
 #[test]
@@ -210,14 +213,14 @@ fn a_late_list_is_a_problem() {
     let folder = Folder::with_shop();
     std::fs::write(folder.path("tools_list.silent"), "").unwrap();
     let ran = folder.run(&["doctor", "--timeout", "5s"]);
-    let said = &ran.exits(7).stdout;
+    let printed = &ran.exits(7).stdout;
     assert!(
-        said.contains("PROBLEM  catalog: its tools were not listed within 5s"),
-        "{said}"
+        printed.contains("PROBLEM  catalog: its tools were not listed within 5s"),
+        "{printed}"
     );
     let status = folder.run(&["status", "--timeout", "5s"]);
-    let said = &status.exits(0).stdout;
-    assert!(said.contains("tools not listed within 5s"), "{said}");
+    let printed = &status.exits(0).stdout;
+    assert!(printed.contains("tools not listed within 5s"), "{printed}");
 }
 
 #[test]
@@ -227,11 +230,11 @@ fn the_output_of_a_silent_server_is_shown_by_every_command() {
     let clue = "it wrote 2 non-protocol lines to stdout";
     for (command, code) in [("doctor", 7), ("tools", 7), ("status", 0)] {
         let ran = folder.run(&[command, "--timeout", "3s"]);
-        let said = format!("{}{}", ran.stdout, ran.stderr);
+        let printed = format!("{}{}", ran.stdout, ran.stderr);
         ran.exits(code);
-        assert!(said.contains(clue), "{command}: {said}");
+        assert!(printed.contains(clue), "{command}: {printed}");
         if command == "status" {
-            assert!(said.contains("no answer within 3s"), "{said}");
+            assert!(printed.contains("no answer within 3s"), "{printed}");
         }
     }
     let called = folder.run(&["call", "shop", "order", "--timeout", "3s"]);

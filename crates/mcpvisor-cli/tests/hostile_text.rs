@@ -183,8 +183,8 @@ fn json_is_escaped_and_keeps_its_value() {
             .clone()
     };
     assert_eq!(of("evil")["server"]["name"], EVIL);
-    let said = |status: Value| status["last_error"]["message"].as_str().unwrap().to_owned();
-    assert!(said(of("dying")).contains(EVIL));
+    let message = |status: Value| status["last_error"]["message"].as_str().unwrap().to_owned();
+    assert!(message(of("dying")).contains(EVIL));
 
     let ran = folder.run(&["call", "refusing", "x", "--json"]);
     assert_harmless(&ran);
@@ -208,8 +208,11 @@ fn config_lines_are_escaped_and_only_our_text_is_colored() {
         command.args(args);
         let ran = run(command);
         assert_harmless(&ran);
-        let said = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(said.contains("\n  |") || said.contains(" 1 | "), "{ran:?}");
+        let printed = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(
+            printed.contains("\n  |") || printed.contains(" 1 | "),
+            "{ran:?}"
+        );
 
         let coloured = on_a_terminal(&folder, args, &[]);
         assert!(coloured.contains("\u{1b}["), "{coloured:?}");

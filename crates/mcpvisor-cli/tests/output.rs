@@ -341,12 +341,12 @@ fn missing_servers_are_error_lines_with_json() {
     for list in ["tools", "prompts", "resources", "templates"] {
         let ran = folder.run(&[list, "--json"]);
         assert!(ran.exits(0).document().is_array());
-        let told = [
+        let expected = [
             pair("config", "odd"),
             pair("unreachable", "dead"),
             pair("unreachable", "gone"),
         ];
-        assert_eq!(ran.errors(), told, "{list}");
+        assert_eq!(ran.errors(), expected, "{list}");
     }
     let ran = folder.run(&["list", "--json"]);
     assert_eq!(ran.exits(0).errors(), [pair("config", "odd")]);
@@ -495,7 +495,7 @@ fn a_broken_disabled_entry_is_disabled() {
         "old": { "type": "sse", "url": "https://example.com/sse", "enabled": false },
     }));
     let ran = folder.run(&["status", "--json"]);
-    assert_eq!(ran.exits(0).stderr, "", "nobody misses them");
+    assert_eq!(ran.exits(0).stderr, "", "no warning");
     for status in ran.document().as_array().unwrap() {
         assert_eq!(status["state"], "disabled", "{status}");
     }
@@ -565,12 +565,12 @@ fn actions_fit_the_command_line() {
     ];
     for command in commands {
         let ran = folder.run(command);
-        let said = format!("{}{}", ran.stdout, ran.stderr);
+        let printed = format!("{}{}", ran.stdout, ran.stderr);
         assert!(
-            said.contains("Set UNSET_TOKEN_OF_THIS in the environment."),
-            "{said}"
+            printed.contains("Set UNSET_TOKEN_OF_THIS in the environment."),
+            "{printed}"
         );
-        assert!(!said.contains("reconnect"), "{said}");
+        assert!(!printed.contains("reconnect"), "{printed}");
     }
     let folder = Folder::with_shop();
     folder

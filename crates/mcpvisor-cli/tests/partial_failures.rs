@@ -154,16 +154,16 @@ fn a_failure_is_shown_before_the_shutdown() {
     let mut command = folder.command(&["call", "stubborn", "x", "--timeout", "2s"]);
     let mut child = command.spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
-    let mut said = String::new();
-    stderr.read_line(&mut said).unwrap();
-    assert!(said.contains("did not connect"), "{said}");
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains("did not connect"), "{line}");
     let pid = std::fs::read_to_string(folder.path("pid")).unwrap();
     let server = mcpvisor_testkit::processes::Process::read(pid.trim().parse().unwrap());
     assert!(server.is_some(), "the failure was shown after the close");
     finish(child).exits(7);
-    said.clear();
-    stderr.read_line(&mut said).unwrap();
-    assert_eq!(said, "", "it was shown once");
+    line.clear();
+    stderr.read_line(&mut line).unwrap();
+    assert_eq!(line, "", "it was shown once");
 }
 
 #[test]

@@ -87,8 +87,8 @@ fn what_is_configured() {
             &["get", "files", "--json"],
             &["get", "odd"],
             &["get", "bad"],
-            &["get", "nobody"],
-            &["get", "nobody", "--json"],
+            &["get", "absent"],
+            &["get", "absent", "--json"],
             &["get"],
         ],
     );
@@ -295,7 +295,7 @@ fn doctor_on_working_and_failing_servers() {
     let well = Folder::with_shop();
     let text = transcript(
         &well,
-        &[&["doctor"], &["doctor", "--json"], &["doctor", "nobody"]],
+        &[&["doctor"], &["doctor", "--json"], &["doctor", "absent"]],
     );
     let sh = which("sh");
     snapshot("doctor_well", &without_times(&text).replace(&sh, "SH"));
@@ -303,7 +303,7 @@ fn doctor_on_working_and_failing_servers() {
         "gone": { "command": "no-such-command-anywhere" },
         "dead": script("echo the cellar is wet >&2; exit 3"),
         // The argument is unique: doctor could find an unrelated process that runs a plain `sh`.
-        "off": { "command": "sh", "args": ["never-started-by-anybody"], "enabled": false },
+        "off": { "command": "sh", "args": ["never-started"], "enabled": false },
         "odd": { "command": 5 },
     }));
     let text = transcript(&sick, &[&["doctor"], &["doctor", "gone", "--json"]]);
@@ -401,7 +401,7 @@ fn a_changed_tool_is_held_back_until_it_is_approved() {
             ],
             &["approve", "shop", "photo", "--json"],
             &["tools"],
-            &["approve", "nobody"],
+            &["approve", "absent"],
         ],
     );
     snapshot("approve", &format!("{first}{before}{after}"));

@@ -573,7 +573,7 @@ fn a_url_with_hidden_characters_is_not_opened() {
 #[test]
 fn the_detail_page_shows_failed_attempts_and_clears_the_old_error() {
     let script = format!(
-        "[ -f mended ] || {{ echo out of order >&2; exit 3; }}; exec {BINARY} builtin-server lab"
+        "[ -f fixed ] || {{ echo out of order >&2; exit 3; }}; exec {BINARY} builtin-server lab"
     );
     let folder = Folder::with(&json!({ "moody": { "command": "sh", "args": ["-c", script] } }));
     let mut pty = Pty::start(
@@ -586,7 +586,7 @@ fn the_detail_page_shows_failed_attempts_and_clears_the_old_error() {
     pty.types("\r");
     pty.shows("attempt 1 failed: the process exited with code 3");
     pty.shows("attempt 2 failed");
-    std::fs::write(folder.path("mended"), "").unwrap();
+    std::fs::write(folder.path("fixed"), "").unwrap();
     pty.awaits("the recovery", |screen| screen.contains("→ connected"));
     let screen = pty.screen();
     let recovery = screen.lines().find(|line| line.contains("→ connected"));

@@ -79,9 +79,9 @@ fn without_a_terminal_trust_needs_yes() {
         bare(&folder, &["tools"]).exits(1).says("not trusted");
     }
     assert_eq!(folder.started(), [0; 0]);
-    let said = bare(&folder, &["trust", "--yes", "--json"]).document();
+    let document = bare(&folder, &["trust", "--yes", "--json"]).document();
     assert_eq!(
-        (&said["trusted"], &said["servers"][0]["name"]),
+        (&document["trusted"], &document["servers"][0]["name"]),
         (&json!(true), &json!("lab"))
     );
     bare(&folder, &["tools"]).exits(0);

@@ -13,30 +13,22 @@ pub mod random;
 pub mod settings;
 pub mod text;
 
-pub use policy::{
-    admission, backoff, budget, governor, health, keep_alive, listing, negotiation, open_calls,
-    retry, session_evidence,
-};
-pub use text::{glob, names, suspicion};
+pub use policy::*;
+pub use text::*;
 
-pub use admission::{Admission, AdmitOutcome, Priority};
-pub use backoff::Backoff;
-pub use budget::{ConnectTiming, ReconnectBudget};
+pub use admission::Priority;
 pub use glob::{Filter, FilterRejection, Glob};
 pub use governor::{ConnectKind, Governor, GovernorSettings};
-pub use health::Health;
 pub use ids::{
     CallId, CallMap, ClientId, Generation, InvalidServerName, ServerInstance, ServerName,
 };
 pub use keep_alive::KeepAlive;
-pub use listing::{FetchOutcome, ListKind, ListSchedule};
+pub use listing::{FetchOutcome, ListKind};
 pub use machine::{Durable, Effect, Input, Machine, State, StateName};
 pub use names::{MAX_EXPOSED_NAME, exposed_name, may_expose};
 pub use negotiation::{Era, KnownEra, Negotiation};
 pub use random::Random;
-pub use retry::{
-    Known, RequestFailure, RetryAction, RetryDecision, RetryPolicy, Safety, ToolHints,
-};
+pub use retry::{Known, RequestFailure, RetryPolicy, Safety, ToolHints};
 pub use session_evidence::SessionEvidence;
 pub use settings::{InvalidSetting, ServerSettings};
 pub use suspicion::Suspicion;

@@ -23,11 +23,7 @@ impl Random {
 
     /// Clamps a number into the range; not-a-number becomes 0.
     pub fn new(number: f64) -> Self {
-        if number >= 0.0 {
-            Self(number.min(LARGEST))
-        } else {
-            Self(0.0)
-        }
+        Self(number.clamp(0.0, LARGEST).max(0.0))
     }
 
     /// The plain number.

@@ -11,9 +11,8 @@ use crate::policy::retry::MAX_RETRY_AFTER;
 pub const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// All settings of one server.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
-#[derive(Default)]
 pub struct ServerSettings {
     /// Delays between connects: [`crate::policy::backoff`].
     pub backoff: BackoffSettings,
@@ -348,36 +347,18 @@ impl MessageSettings {
     }
 
     fn validate(&self) -> Result<(), InvalidSetting> {
-        let sizes = [
-            (
-                "limits.messageBytes",
-                self.max_bytes,
-                Self::LEAST_BYTES..=Self::MOST_BYTES,
-                "must be between 1048576 (1 MiB) and 268435456 (256 MiB)",
-            ),
-            (
-                "limits.nesting",
-                self.max_depth,
-                Self::LEAST_DEPTH..=Self::MOST_DEPTH,
-                "must be between 16 and 128",
-            ),
-            (
-                "limits.values",
-                self.max_values,
-                Self::LEAST_VALUES..=Self::MOST_VALUES,
-                "must be between 1024 and 16777216",
-            ),
-            (
-                "limits.stderrBytes",
-                self.stderr_bytes,
-                Self::LEAST_STDERR..=Self::MOST_STDERR,
-                "must be between 1024 (1 KiB) and 16777216 (16 MiB)",
-            ),
-        ];
-        let wrong = sizes.iter().find(|(_, size, fits, _)| !fits.contains(size));
-        wrong.map_or(Ok(()), |(name, _, _, problem)| {
-            Err(InvalidSetting { name, problem })
-        })
+        let bytes = (Self::LEAST_BYTES..=Self::MOST_BYTES).contains(&self.max_bytes);
+        let depth = (Self::LEAST_DEPTH..=Self::MOST_DEPTH).contains(&self.max_depth);
+        let values = (Self::LEAST_VALUES..=Self::MOST_VALUES).contains(&self.max_values);
+        let stderr = (Self::LEAST_STDERR..=Self::MOST_STDERR).contains(&self.stderr_bytes);
+        let bytes_range = "must be between 1048576 (1 MiB) and 268435456 (256 MiB)";
+        let values_range = "must be between 1024 and 16777216";
+        let stderr_range = "must be between 1024 (1 KiB) and 16777216 (16 MiB)";
+        let check = InvalidSetting::unless;
+        check(bytes, "limits.messageBytes", bytes_range)?;
+        check(depth, "limits.nesting", "must be between 16 and 128")?;
+        check(values, "limits.values", values_range)?;
+        check(stderr, "limits.stderrBytes", stderr_range)
     }
 }
 
@@ -403,61 +384,61 @@ impl InvalidSetting {
     pub fn new(name: &'static str, problem: &'static str) -> Self {
         Self { name, problem }
     }
+
+    /// Checks one setting.
+    pub(crate) fn unless(
+        valid: bool,
+        name: &'static str,
+        problem: &'static str,
+    ) -> Result<(), Self> {
+        match valid {
+            true => Ok(()),
+            false => Err(Self { name, problem }),
+        }
+    }
+
+    /// Checks a duration that must not be zero.
+    pub(crate) fn unless_positive(name: &'static str, duration: Duration) -> Result<(), Self> {
+        Self::unless(!duration.is_zero(), name, "must be longer than 0")
+    }
+
+    /// Checks a duration that a config file must be able to express.
+    pub(crate) fn unless_short(name: &'static str, duration: Duration) -> Result<(), Self> {
+        Self::unless(duration <= MAX_DURATION, name, "is longer than a year")
+    }
 }
 
 impl ServerSettings {
     /// Rejects settings that would cause hot loops, connect storms or a standstill.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let reject = |name, problem| Err(InvalidSetting::new(name, problem));
-        if self.backoff.initial.is_zero() {
-            return reject("reconnect.initialDelay", "must be longer than 0");
-        }
-        if self.backoff.max < self.backoff.initial {
-            return reject("reconnect.maxDelay", "must be at least initialDelay");
-        }
-        if !self.backoff.multiplier.is_finite() || self.backoff.multiplier < 1.0 {
-            return reject("reconnect.multiplier", "must be at least 1");
-        }
-        if !(0.0..=1.0).contains(&self.backoff.jitter) {
-            return reject("reconnect.jitter", "must be between 0 and 1");
-        }
-        if self.budget.attempts == 0 {
-            return reject("reconnect.attempts", "must be at least 1");
-        }
-        if self.budget.within.is_zero() {
-            return reject("reconnect.within", "must be longer than 0");
-        }
-        if self.budget.first_probe.is_zero() {
-            return reject("reconnect.firstProbe", "must be longer than 0");
-        }
-        if self.health.threshold == 0 {
-            return reject("health.threshold", "must be at least 1");
-        }
-        if self.health.keepalive.is_zero() {
-            return reject("health.keepalive", "must be longer than 0");
-        }
-        if self.admission.in_flight == 0 {
-            return reject("limits.inFlight", "must be at least 1");
-        }
-        if self.timeouts.connect.is_zero() {
-            return reject("timeouts.connect", "must be longer than 0");
-        }
-        if self.rest.sleep_after.is_some_and(|after| after.is_zero()) {
-            return reject("sleepAfter", "must be longer than 0");
-        }
-        if self.listing.max_pages == 0 {
-            return reject("limits.pages", "must be at least 1");
-        }
-        if self.listing.max_items == 0 {
-            return reject("limits.items", "must be at least 1");
-        }
+        let (backoff, budget) = (&self.backoff, &self.budget);
+        let (check, positive) = (InvalidSetting::unless, InvalidSetting::unless_positive);
+        let least_1 = |name, valid| check(valid, name, "must be at least 1");
+        let max_delay = "must be at least initialDelay";
+        let multiplier = (1.0..f64::INFINITY).contains(&backoff.multiplier);
+        let jitter = (0.0..=1.0).contains(&backoff.jitter);
+        positive("reconnect.initialDelay", backoff.initial)?;
+        check(
+            backoff.max >= backoff.initial,
+            "reconnect.maxDelay",
+            max_delay,
+        )?;
+        least_1("reconnect.multiplier", multiplier)?;
+        check(jitter, "reconnect.jitter", "must be between 0 and 1")?;
+        least_1("reconnect.attempts", budget.attempts > 0)?;
+        positive("reconnect.within", budget.within)?;
+        positive("reconnect.firstProbe", budget.first_probe)?;
+        least_1("health.threshold", self.health.threshold > 0)?;
+        positive("health.keepalive", self.health.keepalive)?;
+        least_1("limits.inFlight", self.admission.in_flight > 0)?;
+        positive("timeouts.connect", self.timeouts.connect)?;
+        let sleep_after = self.rest.sleep_after;
+        sleep_after.map_or(Ok(()), |after| positive("sleepAfter", after))?;
+        least_1("limits.pages", self.listing.max_pages > 0)?;
+        least_1("limits.items", self.listing.max_items > 0)?;
         self.messages.validate()?;
-        let durations = self.durations();
-        let long = durations.iter().find(|(_, it)| *it > MAX_DURATION);
-        match long {
-            Some((name, _)) => reject(name, "is longer than a year"),
-            None => Ok(()),
-        }
+        let mut durations = self.durations().into_iter();
+        durations.try_for_each(|(name, duration)| InvalidSetting::unless_short(name, duration))
     }
 
     /// Every duration, by its name in a config file.

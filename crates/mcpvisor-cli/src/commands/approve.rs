@@ -1,29 +1,23 @@
 //! `approve`: approves tools that are held back because their definition changed.
 
-use mcpvisor::config::nearest_name;
 use mcpvisor::{ControlError, HeldTool, ListKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::ApproveArgs;
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Output, TextFormat, printable, quote_server_line, suggest_command};
-use crate::request::deadlines::{Deadline, RequestDeadlines};
+use crate::invocation::Invocation;
+use crate::output::{TextFormat, printable, quote_server_line, suggest_command, suggest_name};
+use crate::request::deadlines::RequestDeadlines;
 use crate::request::server_ready::{self, Listing};
 
 /// Digits of a hash that are shown and required.
 const HASH_DIGITS: usize = 32;
 
-pub(super) async fn run(
-    source: &Source,
-    args: &ApproveArgs,
-    deadline: Deadline,
-    output: &Output,
-) -> Result<Exit, Failure> {
-    let config = fleet::only(source.read_to_start()?, &args.name)?;
-    fleet::warn(&config, output);
+pub(super) async fn run(args: &ApproveArgs, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let config = fleet::only(invocation.source()?.read_to_start()?, &args.name)?;
+    fleet::warn(&config, &invocation.output);
     let pinned = config.servers.iter().all(|server| server.pin);
     if !pinned {
         let message = format!(
@@ -32,29 +26,30 @@ pub(super) async fn run(
         );
         return Err(Failure::usage(message).with_server(&args.name));
     }
-    let deadlines = RequestDeadlines::new(&config, deadline);
-    fleet::with(config, deadline, output, async |runtime| {
+    let deadlines = RequestDeadlines::new(&config, invocation.deadline);
+    fleet::with(config, invocation, async |runtime| {
         let server = server_ready::server(runtime, &args.name)?;
         match server_ready::listing(&server, ListKind::Tools, &deadlines).await? {
             Listing::Available(_) => {}
             Listing::Failed(failure) => return Err(failure),
             Listing::NotConnected => return Err(Failure::unreachable(&server.status())),
         }
-        let held = runtime
-            .held(&args.name)
-            .map_err(|error| Failure::unknown_server(error.to_string()))?;
+        let held = runtime.held(&args.name).map_err(Failure::unknown_server)?;
         let chosen = chosen(&held, args)?;
         let mut approved = Vec::new();
         for held in chosen.iter().filter(|_| !args.list) {
             // Approves the definition that is shown, even if the server changed it since.
             let hash = held.hash();
             let released = runtime.approve_definition(&args.name, &held.tool, &hash);
-            let released = released.await;
-            released.map_err(|error| not_approved(error, held, args))?;
+            released.await.map_err(|error| match error {
+                ControlError::NotHeld { .. } => changed_again(held, args),
+                error => Failure::unexpected(error),
+            })?;
             approved.push(held.tool.clone());
         }
-        show(&args.name, &chosen, &approved, args.list, output)?;
-        Ok(Exit::Ok)
+        let document = document(&args.name, &chosen, &approved);
+        let render = || render(&args.name, &chosen, &approved, args.list);
+        invocation.output.result(&document, render)
     })
     .await
 }
@@ -73,13 +68,10 @@ fn chosen<'h>(held: &'h [HeldTool], args: &ApproveArgs) -> Result<Vec<&'h HeldTo
         };
     }
     let names = held.iter().map(|held| held.tool.as_str());
-    let hint = match nearest_name(wanted, names) {
-        Some(near) => format!(" (did you mean {near:?}?)"),
-        None => {
-            let list = suggest_command(&["approve", &args.name, "--list"]);
-            format!(". Run `{list}`.")
-        }
-    };
+    let hint = suggest_name(wanted, names).unwrap_or_else(|| {
+        let list = suggest_command(&["approve", &args.name, "--list"]);
+        format!(". Run `{list}`.")
+    });
     let message = format!("{} holds back no tool {wanted:?}{hint}", args.name);
     Err(Failure::unknown_tool(message).with_server(&args.name))
 }
@@ -112,13 +104,6 @@ fn changed_again(held: &HeldTool, args: &ApproveArgs) -> Failure {
     Failure::held_back(message).with_server(&args.name)
 }
 
-fn not_approved(error: ControlError, held: &HeldTool, args: &ApproveArgs) -> Failure {
-    match error {
-        ControlError::NotHeld { .. } => changed_again(held, args),
-        error => Failure::unexpected(error.to_string()),
-    }
-}
-
 /// The changes of a tool, or the whole definition of a new one.
 fn describe(held: &HeldTool, format: TextFormat) -> String {
     let name = printable(&held.tool);
@@ -137,22 +122,17 @@ fn describe(held: &HeldTool, format: TextFormat) -> String {
     text
 }
 
-fn show(
-    server: &str,
-    held: &[&HeldTool],
-    approved: &[String],
-    listed: bool,
-    output: &Output,
-) -> Result<(), Failure> {
-    if output.json() {
-        let with_hash = |held: &&HeldTool| {
-            let mut document = json!(held);
-            document["hash"] = json!(held.hash());
-            document
-        };
-        let held: Vec<_> = held.iter().map(with_hash).collect();
-        return output.document(&json!({ "server": server, "held": held, "approved": approved }));
-    }
+fn document(server: &str, held: &[&HeldTool], approved: &[String]) -> Value {
+    let with_hash = |held: &&HeldTool| {
+        let mut document = json!(held);
+        document["hash"] = json!(held.hash());
+        document
+    };
+    let held: Vec<_> = held.iter().map(with_hash).collect();
+    json!({ "server": server, "held": held, "approved": approved })
+}
+
+fn render(server: &str, held: &[&HeldTool], approved: &[String], listed: bool) -> String {
     let format = TextFormat::of_stdout();
     let mut text: String = held.iter().map(|held| describe(held, format)).collect();
     text.push_str(&match (held.len(), listed) {
@@ -164,5 +144,5 @@ fn show(
         ),
         (_, false) => format!("Approved {}.\n", printable(&approved.join(", "))),
     });
-    output.text(&text)
+    text
 }

@@ -1,49 +1,36 @@
 //! `call`: calls one tool.
 
-use mcpvisor::config::nearest_name;
 use mcpvisor::rmcp::model::CallToolResult;
 use mcpvisor::{ListKind, ServerCatalog, ServerHandle, exposed_name};
 use serde_json::{Map, Value};
 
 use crate::args::CallArgs;
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::{Failure, join_sentences};
 use crate::fleet;
-use crate::output::{Attachments, Output, content, printable_lines, suggest_command};
+use crate::invocation::Invocation;
+use crate::output::{Attachments, content, printable_lines, suggest_command, suggest_name};
 use crate::request::args_input;
 use crate::request::arguments::{self, Arguments};
-use crate::request::deadlines::{Deadline, RequestDeadlines};
+use crate::request::deadlines::RequestDeadlines;
 use crate::request::server_ready::{self, Listing};
 use crate::request::single_request::{Context, PendingRequest, Prepared, SingleRequest};
 use crate::request::target::{self, Target, TargetKind};
 
-pub(super) async fn run(
-    source: &Source,
-    args: &CallArgs,
-    deadline: Deadline,
-    output: &Output,
-) -> Result<Exit, Failure> {
-    let config = source.read_to_start()?;
+pub(super) async fn run(args: &CallArgs, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let config = invocation.source()?.read_to_start()?;
     let target = target::resolve(&config, &args.words, TargetKind::Tool)?;
     let config = fleet::only(config.clone(), target.server)?;
-    fleet::warn(&config, output);
+    fleet::warn(&config, &invocation.output);
     let pending = PendingRequest::new(target.server, "tools/call");
     let whole = match &args.args {
-        Some(text) => Some(args_input::read_object(text, deadline, &pending).await?),
+        Some(text) => Some(args_input::read_object(text, invocation.deadline, &pending).await?),
         None => None,
     };
     let arguments = Arguments::parse(target.rest, whole.as_deref()).map_err(Failure::usage)?;
-    let request = SingleRequest {
-        config,
-        pending: &pending,
-        attachments: Attachments::new(args.out.out.as_deref(), target.tool)?,
-        no_input: args.input.no_input,
-        deadline,
-        output,
-    };
+    let request = SingleRequest::new(config, &pending, &args.options, target.tool)?;
     let prepare = async |context: Context<'_>| prepare(context, &target, arguments).await;
-    request.run(prepare, show).await
+    request.run(invocation, prepare, render).await
 }
 
 /// The call, once the server is connected and the arguments match the tool's schema.
@@ -118,7 +105,7 @@ fn untyped(failure: Failure) -> Failure {
 fn unknown_tool(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> Failure {
     let name = server.name().as_str();
     let names = catalog.tools.iter().map(|tool| tool.name.as_ref());
-    let near = nearest_name(tool, names).map(|near| format!(" (did you mean {near:?}?)"));
+    let near = suggest_name(tool, names);
     if let Some(hidden) = server.hidden(tool) {
         let mut failure = Failure::from(hidden);
         failure.message.push_str(&near.unwrap_or_default());
@@ -131,24 +118,16 @@ fn unknown_tool(server: &ServerHandle, catalog: &ServerCatalog, tool: &str) -> F
     Failure::unknown_tool(format!("{name} has no tool {tool:?}{hint}")).with_server(name)
 }
 
-fn show(
-    result: &CallToolResult,
-    attachments: &Attachments,
-    output: &Output,
-) -> Result<Exit, Failure> {
+fn render(result: &CallToolResult, attachments: &Attachments) -> (String, Exit) {
     let blocks = result.content.iter();
     let text = blocks.map(|block| content::block(block, attachments));
     let mut text: Vec<String> = text.collect();
-    if output.json() {
-        output.document(result)?;
-    } else {
-        if let (true, Some(structured)) = (text.is_empty(), &result.structured_content) {
-            text.push(printable_lines(&format!("{structured:#}")));
-        }
-        output.text(&text.join("\n"))?;
+    if let (true, Some(structured)) = (text.is_empty(), &result.structured_content) {
+        text.push(printable_lines(&format!("{structured:#}")));
     }
-    Ok(match result.is_error {
+    let exit = match result.is_error {
         Some(true) => Exit::Failed,
         _ => Exit::Ok,
-    })
+    };
+    (text.join("\n"), exit)
 }

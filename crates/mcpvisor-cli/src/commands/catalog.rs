@@ -7,44 +7,16 @@ use mcpvisor::{ListKind, ListState, Runtime, ServerCatalog, ServerName, StateNam
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::server_notes;
-use crate::output::{Output, Table, cut};
+use crate::invocation::Invocation;
+use crate::output::{Output, Table, TextFormat, cut, server_notes};
 use crate::request::deadlines::Deadline;
 use crate::request::server_ready;
 
 /// Columns of a description in the table; JSON has all of it.
 const MAX_DESCRIPTION: usize = 240;
-
-/// Which list.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
-}
-
-impl Kind {
-    fn list(self) -> ListKind {
-        match self {
-            Self::Tools => ListKind::Tools,
-            Self::Prompts => ListKind::Prompts,
-            Self::Resources => ListKind::Resources,
-            Self::Templates => ListKind::Templates,
-        }
-    }
-}
-
-/// How long to wait for the servers.
-#[derive(Debug, Clone, Copy)]
-struct Wait {
-    deadline: Deadline,
-    until: Instant,
-}
 
 /// One item, in the protocol's own shape, with its server.
 #[derive(Debug, Serialize)]
@@ -67,13 +39,12 @@ enum Item<'a> {
 }
 
 pub(super) async fn run(
-    kind: Kind,
-    source: &Source,
+    list: ListKind,
     server: Option<&str>,
-    deadline: Deadline,
-    output: &Output,
+    invocation: &Invocation<'_>,
 ) -> Result<Exit, Failure> {
-    let mut config = source.read_to_start()?;
+    let output = &invocation.output;
+    let mut config = invocation.source()?.read_to_start()?;
     if let Some(server) = server {
         config = fleet::only(config, server)?;
         if config.servers.iter().any(|server| !server.enabled) {
@@ -87,22 +58,17 @@ pub(super) async fn run(
             .unusable_servers()
             .iter()
             .any(|entry| entry.state != StateName::Disabled);
-    let wait = Wait {
-        deadline,
-        until: deadline.ready_until(&config),
-    };
-    fleet::with(config, deadline, output, async |runtime| {
-        let catalogs = catalogs(runtime, kind.list(), wait, output).await?;
+    let until = invocation.deadline.ready_until(&config);
+    fleet::with(config, invocation, async |runtime| {
+        let catalogs = catalogs(runtime, list, until, invocation).await?;
         let listed: Vec<Listed<'_>> = catalogs
             .iter()
-            .flat_map(|(name, catalog)| listed(kind, name, catalog))
+            .flat_map(|(name, catalog)| listed(list, name, catalog))
             .collect();
-        if output.json() {
-            output.document(&listed)?;
-        } else {
-            output.table(&table(kind, &listed))?;
-        }
-        if matches!(kind, Kind::Tools) {
+        output.result(&listed, || {
+            table(list, &listed).render(TextFormat::of_stdout())
+        })?;
+        if list == ListKind::Tools {
             warn_of_held_tools(runtime, output);
         }
         Ok(if no_servers { Exit::Usage } else { Exit::Ok })
@@ -124,27 +90,23 @@ fn warn_of_held_tools(runtime: &Runtime, output: &Output) {
 async fn catalogs(
     runtime: &Runtime,
     list: ListKind,
-    wait: Wait,
-    output: &Output,
+    until: Instant,
+    invocation: &Invocation<'_>,
 ) -> Result<Vec<(ServerName, Arc<ServerCatalog>)>, Failure> {
     let mut catalogs = Vec::new();
     let mut failures = Vec::new();
     for name in runtime.servers() {
-        match catalog(runtime, &name, list, wait).await {
+        match catalog(runtime, &name, list, invocation.deadline, until).await {
             Ok(Some(catalog)) => catalogs.push((name, catalog)),
             Ok(None) => {}
             Err(failure) => failures.push(failure),
         }
     }
-    let failure = if catalogs.is_empty() {
-        failures.pop()
-    } else {
-        None
-    };
+    let last = failures.pop_if(|_| catalogs.is_empty());
     for failure in failures {
-        output.partial_failure(&failure);
+        invocation.output.partial_failure(&failure);
     }
-    failure.map_or(Ok(catalogs), Err)
+    last.map_or(Ok(catalogs), Err)
 }
 
 /// The catalog of one server, in which this list belongs to the present connection; `None` for a
@@ -153,22 +115,12 @@ async fn catalog(
     runtime: &Runtime,
     name: &ServerName,
     list: ListKind,
-    wait: Wait,
+    deadline: Deadline,
+    until: Instant,
 ) -> Result<Option<Arc<ServerCatalog>>, Failure> {
-    let server = runtime
-        .server(name.as_str())
-        .map_err(|error| Failure::unexpected(error.to_string()))?;
-    let Some(status) = fleet::settled(&server, &[list], wait.until).await else {
-        let status = server.status();
-        let (late, clues) = match status.state {
-            StateName::Connected => (format!("did not list its {list}"), String::new()),
-            _ => (
-                "did not connect".to_owned(),
-                server_notes::startup_clues(&server, &status),
-            ),
-        };
-        let message = format!("{name} {late} {}{clues}", wait.deadline.describe());
-        return Err(Failure::late(name.as_str(), message, &wait.deadline));
+    let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
+    let Some(status) = fleet::settled(&server, &[list], until).await else {
+        return Err(server_ready::late(&server, &[list], &deadline));
     };
     match (status.state, status.list(list)) {
         (StateName::Connected, ListState::Failed(fault)) => {
@@ -180,12 +132,16 @@ async fn catalog(
     }
 }
 
-fn listed<'a>(kind: Kind, server: &'a ServerName, catalog: &'a ServerCatalog) -> Vec<Listed<'a>> {
-    let items: Vec<Item<'a>> = match kind {
-        Kind::Tools => catalog.tools.iter().map(Item::Tool).collect(),
-        Kind::Prompts => catalog.prompts.iter().map(Item::Prompt).collect(),
-        Kind::Resources => catalog.resources.iter().map(Item::Resource).collect(),
-        Kind::Templates => {
+fn listed<'a>(
+    list: ListKind,
+    server: &'a ServerName,
+    catalog: &'a ServerCatalog,
+) -> Vec<Listed<'a>> {
+    let items: Vec<Item<'a>> = match list {
+        ListKind::Tools => catalog.tools.iter().map(Item::Tool).collect(),
+        ListKind::Prompts => catalog.prompts.iter().map(Item::Prompt).collect(),
+        ListKind::Resources => catalog.resources.iter().map(Item::Resource).collect(),
+        ListKind::Templates => {
             let templates = catalog.resource_templates.iter();
             templates.map(Item::Template).collect()
         }
@@ -201,12 +157,12 @@ fn listed<'a>(kind: Kind, server: &'a ServerName, catalog: &'a ServerCatalog) ->
     listed.collect()
 }
 
-fn table(kind: Kind, listed: &[Listed<'_>]) -> Table {
-    let mut table = match kind {
-        Kind::Tools => Table::new(["SERVER", "TOOL", "DESCRIPTION"]),
-        Kind::Prompts => Table::new(["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"]),
-        Kind::Resources => Table::new(["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]),
-        Kind::Templates => Table::new(["SERVER", "TEMPLATE", "NAME", "TYPE", "DESCRIPTION"]),
+fn table(list: ListKind, listed: &[Listed<'_>]) -> Table {
+    let mut table = match list {
+        ListKind::Tools => Table::new(["SERVER", "TOOL", "DESCRIPTION"]),
+        ListKind::Prompts => Table::new(["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"]),
+        ListKind::Resources => Table::new(["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]),
+        ListKind::Templates => Table::new(["SERVER", "TEMPLATE", "NAME", "TYPE", "DESCRIPTION"]),
     };
     for Listed { server, item, .. } in listed {
         let server = (*server).to_owned();

@@ -18,12 +18,8 @@ pub(super) fn completions(shell: Shell, output: &Output) -> Result<Exit, Failure
     if shell == Shell::Bash {
         script = with_servers(&script);
     }
-    if output.json() {
-        output.document(&json!({ "shell": shell.to_string(), "script": script }))?;
-    } else {
-        output.text(&script)?;
-    }
-    Ok(Exit::Ok)
+    let document = json!({ "shell": shell.to_string(), "script": script });
+    output.result(&document, || script)
 }
 
 /// Registers our own function, which completes server names, and options only after a dash. It falls

@@ -43,18 +43,18 @@ pub(crate) async fn run(url: &str) -> Result<Exit, Failure> {
         .callbacks(callbacks())
         .start()
         .await
-        .map_err(|error| Failure::unexpected(error.to_string()))?;
+        .map_err(Failure::unexpected)?;
     let used = match runtime.ready(TIMEOUT).await {
         Ok(()) => use_all(&runtime).await,
-        Err(not_ready) => Err(Failure::unexpected(not_ready.to_string())),
+        Err(not_ready) => Err(Failure::unexpected(not_ready)),
     };
     runtime.shutdown(Duration::from_secs(5)).await;
     used.map(|()| Exit::Ok)
 }
 
 fn server(url: &str) -> Result<ServerConfig, Failure> {
-    let mut server = ServerConfig::new("suite", Transport::http(url))
-        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    let mut server =
+        ServerConfig::new("suite", Transport::http(url)).map_err(Failure::unexpected)?;
     if let Ok(version) = std::env::var(VERSION) {
         let version: ProtocolVersion = serde_json::from_value(json!(version))
             .map_err(|error| Failure::usage(format!("{VERSION}: {error}")))?;
@@ -80,9 +80,7 @@ fn callbacks() -> Callbacks {
 
 /// Calls the tools that the suite names, or all.
 async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
-    let server = runtime
-        .server("suite")
-        .map_err(|error| Failure::unexpected(error.to_string()))?;
+    let server = runtime.server("suite").map_err(Failure::unexpected)?;
     let context = match std::env::var(CONTEXT) {
         Ok(context) => serde_json::from_str(&context)
             .map_err(|error| Failure::usage(format!("{CONTEXT}: {error}")))?,
@@ -113,8 +111,7 @@ async fn use_all(runtime: &Runtime) -> Result<(), Failure> {
         })
         .collect();
     for call in calls {
-        call.await
-            .map_err(|error| Failure::unexpected(error.to_string()))??;
+        call.await.map_err(Failure::unexpected)??;
     }
     read_all(&server).await
 }

@@ -1,14 +1,16 @@
 //! Dispatches the parsed command line to its command.
 
-use super::catalog::{self, Kind};
+use mcpvisor::ListKind;
+
 use super::{
-    approve, call, completions, conformance, doctor, get, list, prompt, read, status, trust, watch,
+    approve, call, catalog, completions, conformance, doctor, get, list, prompt, read, status,
+    trust, watch,
 };
 use crate::args::{Args, Command};
-use crate::config::source::Source;
 use crate::demo;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::invocation::Invocation;
 use crate::output::Output;
 use crate::request::deadlines::Deadline;
 
@@ -21,32 +23,32 @@ pub(crate) async fn run(args: Args, output: &Output) -> Exit {
 }
 
 async fn dispatch(args: Args, output: &Output) -> Result<Exit, Failure> {
-    let deadline = Deadline::new(args.timeout);
-    let source = || Source::locate(args.config.as_deref());
-    let listed = async |kind, server: Option<String>| {
-        catalog::run(kind, &source()?, server.as_deref(), deadline, output).await
+    let invocation = Invocation {
+        config: args.config.as_deref(),
+        deadline: Deadline::new(args.timeout),
+        output: *output,
+    };
+    let listed = async |list, server: Option<String>| {
+        catalog::run(list, server.as_deref(), &invocation).await
     };
     match args.command {
         Command::Demo(demo) => demo::run(&demo, output).await,
-        Command::List => list::run(&source()?, output),
-        Command::Get { name } => get::run(&source()?, &name, output),
-        Command::Status(status) if status.watch => watch::run(&source()?, output).await,
-        Command::Status(_) => status::run(&source()?, deadline, output).await,
-        Command::Tools(of) => listed(Kind::Tools, of.server).await,
-        Command::Prompts(of) => listed(Kind::Prompts, of.server).await,
-        Command::Resources(of) => listed(Kind::Resources, of.server).await,
-        Command::Templates(of) => listed(Kind::Templates, of.server).await,
-        Command::Call(call) => call::run(&source()?, &call, deadline, output).await,
-        Command::Prompt(prompt) => prompt::run(&source()?, &prompt, deadline, output).await,
-        Command::Read(read) => read::run(&source()?, &read, deadline, output).await,
-        Command::Trust(trust) => trust::run(&trust, args.config.as_deref(), output),
-        Command::Approve(approve) => approve::run(&source()?, &approve, deadline, output).await,
-        Command::Doctor(of) => {
-            let named = args.config.as_deref();
-            doctor::run(named, of.server.as_deref(), deadline, output).await
-        }
+        Command::List => list::run(&invocation),
+        Command::Get { name } => get::run(&name, &invocation),
+        Command::Status { watch: true } => watch::run(&invocation).await,
+        Command::Status { watch: false } => status::run(&invocation).await,
+        Command::Tools(of) => listed(ListKind::Tools, of.server).await,
+        Command::Prompts(of) => listed(ListKind::Prompts, of.server).await,
+        Command::Resources(of) => listed(ListKind::Resources, of.server).await,
+        Command::Templates(of) => listed(ListKind::Templates, of.server).await,
+        Command::Call(call) => call::run(&call, &invocation).await,
+        Command::Prompt(prompt) => prompt::run(&prompt, &invocation).await,
+        Command::Read(read) => read::run(&read, &invocation).await,
+        Command::Trust(trust) => trust::run(&trust, &invocation),
+        Command::Approve(approve) => approve::run(&approve, &invocation).await,
+        Command::Doctor(of) => doctor::run(of.server.as_deref(), &invocation).await,
         Command::Completions { shell } => completions::completions(shell, output),
-        Command::ServerNames => list::names(&source()?, output),
+        Command::ServerNames => list::names(&invocation),
         Command::Man { folder } => completions::man(&folder, output),
         Command::ConformanceClient { url } => conformance::run(&url).await,
         // Handled earlier, because it speaks MCP on stdout.

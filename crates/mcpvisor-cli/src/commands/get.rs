@@ -8,7 +8,8 @@ use crate::config::source::{self, Source};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Output, printable};
+use crate::invocation::Invocation;
+use crate::output::printable;
 
 /// Facts of the review that have their own row.
 const ROWS: [&str; 4] = ["enabled", "start", "annotations", "pinned"];
@@ -41,21 +42,17 @@ struct Entry {
     max_waiting: usize,
 }
 
-pub(super) fn run(source: &Source, name: &str, output: &Output) -> Result<Exit, Failure> {
+pub(super) fn run(name: &str, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let source = invocation.source()?;
     let text = source.text()?;
     let config = fleet::only(source::parse(&text)?, name)?;
-    let review = Review::of(&text).map_err(|error| Failure::unreadable(&error))?;
-    fleet::warn(&config, output);
+    let review = Review::of(&text).map_err(Failure::unreadable)?;
+    fleet::warn(&config, &invocation.output);
     let Some(server) = config.servers.first() else {
         return Err(fleet::unknown_server(&config, name));
     };
-    let entry = Entry::of(server, &review, source);
-    if output.json() {
-        output.document(&entry)?;
-    } else {
-        output.text(&entry.render())?;
-    }
-    Ok(Exit::Ok)
+    let entry = Entry::of(server, &review, &source);
+    invocation.output.result(&entry, || entry.render())
 }
 
 impl Entry {

@@ -3,11 +3,11 @@
 use mcpvisor::{Fault, ServerConfig, ServerStatus, StateName};
 use serde::Serialize;
 
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Output, Table, after_command};
+use crate::invocation::Invocation;
+use crate::output::{Table, TextFormat, after_command};
 
 /// A configured server, without its command and environment, which may hold secrets.
 #[derive(Debug, Serialize)]
@@ -29,20 +29,20 @@ struct Unusable<'a> {
     action: Option<String>,
 }
 
-pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
-    let config = source.read()?;
-    fleet::warn(&config, output);
+pub(super) fn run(invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let config = invocation.source()?.read()?;
+    fleet::warn(&config, &invocation.output);
     let unusable = config.unusable_servers();
     let listed = config.servers.iter().map(Listed::configured);
     let listed = listed.chain(unusable.iter().map(Listed::unusable));
     let listed: Vec<Listed<'_>> = listed.collect();
-    if output.json() {
-        output.document(&listed)?;
-        return Ok(Exit::Ok);
-    }
+    invocation.output.result(&listed, || render(&listed))
+}
+
+fn render(listed: &[Listed<'_>]) -> String {
     let mut table = Table::new(["NAME", "TRANSPORT", "ENABLED", "REQUIRED"]);
     let yes_no = |flag| if flag { "yes" } else { "no" }.to_owned();
-    for server in &listed {
+    for server in listed {
         table.row([
             server.name.to_owned(),
             server.transport.unwrap_or("-").to_owned(),
@@ -53,16 +53,15 @@ pub(super) fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
             yes_no(server.required),
         ]);
     }
-    output.table(&table)?;
-    Ok(Exit::Ok)
+    table.render(TextFormat::of_stdout())
 }
 
 /// Prints the names, for shell completions. Names contain no line breaks or control characters.
-pub(super) fn names(source: &Source, output: &Output) -> Result<Exit, Failure> {
-    let config = source.read()?;
+pub(super) fn names(invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let config = invocation.source()?.read()?;
     let names = config.servers.iter();
     let names: String = names.map(|server| format!("{}\n", server.name)).collect();
-    output.text(&names)?;
+    invocation.output.text(&names)?;
     Ok(Exit::Ok)
 }
 

@@ -1,44 +1,30 @@
 //! `prompt`: gets one prompt.
 
-use mcpvisor::config::nearest_name;
 use mcpvisor::rmcp::model::{GetPromptResult, Prompt};
 use mcpvisor::{ListKind, ServerCatalog};
 use serde_json::Value;
 
 use crate::args::PromptArgs;
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Attachments, ColorMode, Output, content, paint, suggest_command};
+use crate::invocation::Invocation;
+use crate::output::{Attachments, ColorMode, content, paint, suggest_command, suggest_name};
 use crate::request::arguments::Arguments;
-use crate::request::deadlines::Deadline;
 use crate::request::server_ready::{self, Listing};
 use crate::request::single_request::{Context, PendingRequest, Prepared, SingleRequest};
 use crate::request::target::{self, Target, TargetKind};
 
-pub(super) async fn run(
-    source: &Source,
-    args: &PromptArgs,
-    deadline: Deadline,
-    output: &Output,
-) -> Result<Exit, Failure> {
-    let config = source.read_to_start()?;
+pub(super) async fn run(args: &PromptArgs, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let config = invocation.source()?.read_to_start()?;
     let target = target::resolve(&config, &args.words, TargetKind::Prompt)?;
     let arguments = Arguments::parse(target.rest, None).map_err(Failure::usage)?;
     let config = fleet::only(config.clone(), target.server)?;
-    fleet::warn(&config, output);
+    fleet::warn(&config, &invocation.output);
     let pending = PendingRequest::new(target.server, "prompts/get");
-    let request = SingleRequest {
-        config,
-        pending: &pending,
-        attachments: Attachments::new(args.out.out.as_deref(), target.tool)?,
-        no_input: args.input.no_input,
-        deadline,
-        output,
-    };
+    let request = SingleRequest::new(config, &pending, &args.options, target.tool)?;
     let prepare = async |context: Context<'_>| prepare(context, &target, arguments).await;
-    request.run(prepare, show).await
+    request.run(invocation, prepare, render).await
 }
 
 /// The request, once the server is connected. A prompt has no schema, so without a list the server
@@ -70,13 +56,10 @@ async fn prepare(
 fn unknown_prompt(target: &Target<'_>, catalog: &ServerCatalog) -> Failure {
     let (server, name) = (target.server, target.tool);
     let names = catalog.prompts.iter().map(|prompt| prompt.name.as_str());
-    let hint = match nearest_name(name, names) {
-        Some(near) => format!(" (did you mean {near:?}?)"),
-        None => {
-            let prompts = suggest_command(&["prompts", server]);
-            format!(". Run `{prompts}` to list its prompts.")
-        }
-    };
+    let hint = suggest_name(name, names).unwrap_or_else(|| {
+        let prompts = suggest_command(&["prompts", server]);
+        format!(". Run `{prompts}` to list its prompts.")
+    });
     Failure::unknown_prompt(format!("{server} has no prompt {name:?}{hint}")).with_server(server)
 }
 
@@ -104,12 +87,8 @@ fn check_required(
     Err(Failure::invalid_arguments(message).with_server(server))
 }
 
-/// Prints the messages, each under its role.
-fn show(
-    result: &GetPromptResult,
-    attachments: &Attachments,
-    output: &Output,
-) -> Result<Exit, Failure> {
+/// The messages, each under its role.
+fn render(result: &GetPromptResult, attachments: &Attachments) -> (String, Exit) {
     let mut text = Vec::new();
     for message in &result.messages {
         let role = format!("{:?}:", message.role).to_lowercase();
@@ -117,10 +96,5 @@ fn show(
         let content = content::block(&message.content, attachments);
         text.push(format!("{role}\n{content}"));
     }
-    if output.json() {
-        output.document(result)?;
-    } else {
-        output.text(&text.join("\n"))?;
-    }
-    Ok(Exit::Ok)
+    (text.join("\n"), Exit::Ok)
 }

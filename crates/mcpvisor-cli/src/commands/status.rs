@@ -3,36 +3,29 @@
 use mcpvisor::{ListKind, ListState, Runtime, ServerStatus, StateName};
 use tokio::time::Instant;
 
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::{Failure, join_sentences};
 use crate::fleet;
+use crate::invocation::Invocation;
 use crate::output::server_notes::{self, Note};
-use crate::output::{Output, Table, action_text, after_command, state_color, with_action_text};
-use crate::request::deadlines::Deadline;
+use crate::output::{Table, TextFormat, action_text, after_command, state_color, with_action_text};
 
 /// Terminals narrower than this show name, state, tools and note only.
 const FULL_WIDTH: usize = 70;
 
-pub(super) async fn run(
-    source: &Source,
-    deadline: Deadline,
-    output: &Output,
-) -> Result<Exit, Failure> {
-    let config = source.read_to_start()?;
+pub(super) async fn run(invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let Invocation {
+        deadline, output, ..
+    } = invocation;
+    let config = invocation.source()?.read_to_start()?;
     fleet::warn(&config, output);
     let unusable = config.unusable_servers();
     let until = deadline.ready_until(&config);
-    fleet::with(config, deadline, output, async |runtime| {
+    fleet::with(config, invocation, async |runtime| {
         let mut servers = settled(runtime, until).await?;
         servers.extend(unusable);
         let servers: Vec<ServerStatus> = servers.into_iter().map(final_status).collect();
-        if output.json() {
-            output.document(&servers)?;
-        } else {
-            output.table(&table(&servers, &deadline.describe()))?;
-        }
-        Ok(Exit::Ok)
+        output.result(&servers, || render(&servers, &deadline.describe()))
     })
     .await
 }
@@ -40,9 +33,7 @@ pub(super) async fn run(
 /// The status of all servers, once each settled or the time is up.
 async fn settled(runtime: &Runtime, until: Instant) -> Result<Vec<ServerStatus>, Failure> {
     for name in runtime.servers() {
-        let server = runtime
-            .server(name.as_str())
-            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
         fleet::settled(&server, &ListKind::ALL, until).await;
     }
     Ok(runtime.status())
@@ -55,7 +46,7 @@ fn final_status(mut status: ServerStatus) -> ServerStatus {
     with_action_text(status, action)
 }
 
-fn table(servers: &[ServerStatus], within: &str) -> Table {
+fn render(servers: &[ServerStatus], within: &str) -> String {
     let mut table = Table::new([
         "NAME",
         "STATE",
@@ -72,7 +63,7 @@ fn table(servers: &[ServerStatus], within: &str) -> Table {
     for status in servers {
         table.row(row(status, within));
     }
-    table
+    table.render(TextFormat::of_stdout())
 }
 
 fn row(status: &ServerStatus, within: &str) -> [String; 9] {

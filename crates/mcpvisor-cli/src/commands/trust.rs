@@ -3,26 +3,22 @@
 //! It first shows every command with its arguments, and the changes since the config was last trusted.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::Path;
 
-use mcpvisor::config::{Fact, Review, ReviewedServer, Trust};
+use mcpvisor::config::{Fact, Review, ReviewedServer, Trust, Trusted};
 use serde_json::json;
 
 use crate::args::TrustArgs;
-use crate::config::source::{self, Source};
+use crate::config::source;
 use crate::config::state_dir;
 use crate::elicit::discard_typed_ahead;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::suggest_command;
-use crate::output::{Output, Table, printable};
+use crate::invocation::Invocation;
+use crate::output::{Output, Table, TextFormat, printable, suggest_command};
 
-pub(super) fn run(
-    args: &TrustArgs,
-    named: Option<&Path>,
-    output: &Output,
-) -> Result<Exit, Failure> {
+pub(super) fn run(args: &TrustArgs, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let output = &invocation.output;
     let store = state_dir::trust_store()
         .ok_or_else(|| Failure::config("no state folder. Set HOME or MCPVISOR_STATE_DIR."))?;
     let failed = |error: io::Error| {
@@ -31,32 +27,24 @@ pub(super) fn run(
         ))
     };
     if args.list {
-        let trusted = store.list().map_err(failed)?;
-        let trusted = trusted
-            .iter()
-            .map(|one| (one.path.display().to_string(), one.fingerprint.clone()));
-        return list(trusted.collect(), output);
+        return list(&store.list().map_err(failed)?, output);
     }
-    let source = Source::locate(named)?;
+    let source = invocation.source()?;
     let path = source.path();
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = path.display().to_string();
     if args.forget {
         let known = store.distrust(source.path()).map_err(failed)?;
-        if output.json() {
-            output.document(&json!({ "path": path, "trusted": false }))?;
-            return Ok(Exit::Ok);
-        }
         let message = match known {
             true => format!("{path} is no longer trusted."),
             false => format!("{path} was not trusted."),
         };
-        output.text(&printable(&message))?;
-        return Ok(Exit::Ok);
+        let document = json!({ "path": path, "trusted": false });
+        return output.result(&document, || printable(&message));
     }
     let text = source.text()?;
     fleet::warn(&source::parse(&text)?, output);
-    let review = Review::of(&text).map_err(|error| Failure::unreadable(&error))?;
+    let review = Review::of(&text).map_err(Failure::unreadable)?;
     let standing = store.check(&text);
     if !output.json() {
         let before = store.reviewed(source.path());
@@ -67,21 +55,17 @@ pub(super) fn run(
         confirm(args.yes, output)?;
         store.trust(&text).map_err(failed)?;
     }
-    if output.json() {
-        let servers = review.servers.iter().map(|server| {
-            let (name, facts, fingerprint) = (&server.name, &server.facts, &server.fingerprint);
-            json!({ "name": name, "facts": facts, "fingerprint": fingerprint })
-        });
-        let servers: Vec<_> = servers.collect();
-        output.document(&json!({ "path": path, "trusted": true, "servers": servers }))?;
-    } else if standing == Trust::Trusted {
-        output.text(&printable(&format!("{path} is already trusted.")))?;
-    } else {
-        output.text(&printable(&format!(
-            "Trusted {path}. Editing it revokes trust."
-        )))?;
-    }
-    Ok(Exit::Ok)
+    let servers = review.servers.iter().map(|server| {
+        let (name, facts, fingerprint) = (&server.name, &server.facts, &server.fingerprint);
+        json!({ "name": name, "facts": facts, "fingerprint": fingerprint })
+    });
+    let servers: Vec<_> = servers.collect();
+    let document = json!({ "path": path, "trusted": true, "servers": servers });
+    let message = match standing {
+        Trust::Trusted => format!("{path} is already trusted."),
+        _ => format!("Trusted {path}. Editing it revokes trust."),
+    };
+    output.result(&document, || printable(&message))
 }
 
 /// Asks for confirmation at the terminal, unless `--yes` was given.
@@ -202,17 +186,13 @@ fn shown_fact(mark: char, indent: &str, label: &str, value: &str) -> Vec<String>
     lines.collect()
 }
 
-fn list(trusted: Vec<(String, String)>, output: &Output) -> Result<Exit, Failure> {
-    if output.json() {
-        let all = trusted.iter();
-        let all = all.map(|(path, sha256)| json!({ "path": path, "sha256": sha256 }));
-        output.document(&all.collect::<Vec<_>>())?;
-        return Ok(Exit::Ok);
-    }
+fn list(trusted: &[Trusted], output: &Output) -> Result<Exit, Failure> {
+    let mut document = Vec::new();
     let mut table = Table::new(["CONFIG", "SHA-256"]);
-    for (path, sha256) in trusted {
+    for one in trusted {
+        let (path, sha256) = (one.path.display().to_string(), &one.fingerprint);
+        document.push(json!({ "path": path, "sha256": sha256 }));
         table.row([path, sha256.chars().take(12).collect()]);
     }
-    output.table(&table)?;
-    Ok(Exit::Ok)
+    output.result(&document, || table.render(TextFormat::of_stdout()))
 }

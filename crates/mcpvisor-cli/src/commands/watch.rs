@@ -7,17 +7,18 @@ use mcpvisor::{Event, EventKind, EventsError, Runtime, ServerStatus};
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{Output, action_text, stdout_closed, with_action_text};
+use crate::invocation::Invocation;
+use crate::output::{Output, action_text, with_action_text};
 use crate::screen;
 
 /// How often states are polled for changes that have no event.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failure> {
+pub(super) async fn run(invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let (source, output) = (invocation.source()?, &invocation.output);
     if !output.json() && !screen::is_available() {
         return Err(Failure::usage(
             "--watch needs a terminal; use --watch --json",
@@ -27,7 +28,7 @@ pub(super) async fn run(source: &Source, output: &Output) -> Result<Exit, Failur
     fleet::warn(&config, output);
     let title = format!("mcpvisor  {}", source.path().display());
     let unusable = config.unusable_servers();
-    fleet::supervised(config, output, async |runtime| {
+    fleet::supervised(config, invocation, async |runtime| {
         if output.json() {
             print_changes(runtime, &unusable, output).await
         } else {
@@ -92,8 +93,7 @@ impl ChangePrinter<'_> {
 
     /// Prints a status unless it equals the last one. Returns whether stdout is still open.
     fn print(&mut self, status: &ServerStatus) -> Result<bool, Failure> {
-        let mut value =
-            serde_json::to_value(status).map_err(|error| Failure::unexpected(error.to_string()))?;
+        let mut value = serde_json::to_value(status).map_err(Failure::unexpected)?;
         // These change all the time.
         for field in ["since", "retry_in_ms", "in_flight"] {
             value[field] = Value::Null;
@@ -132,4 +132,26 @@ fn changed_status(runtime: &Runtime, event: &Event) -> Option<ServerStatus> {
         }
         _ => None,
     }
+}
+
+/// Waits until the reader of stdout is gone. For a file this never returns.
+#[cfg(unix)]
+async fn stdout_closed() {
+    use std::os::fd::AsFd;
+    use tokio::io::Interest;
+    use tokio::net::unix::pipe::Sender;
+    // Nothing is written through it, so it need not be a pipe, and stays blocking.
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned();
+    if let Ok(stdout) = stdout.and_then(Sender::from_owned_fd_unchecked)
+        && stdout.ready(Interest::ERROR).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Not supported here: the next write fails instead.
+#[cfg(not(unix))]
+async fn stdout_closed() {
+    std::future::pending().await
 }

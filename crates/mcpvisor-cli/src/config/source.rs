@@ -80,7 +80,7 @@ impl Source {
             Self::Named(path) => ConfigSource::read(path),
             Self::Found(found) => found.read(),
         };
-        read.map_err(|error| Failure::unreadable(&error))
+        read.map_err(Failure::unreadable)
     }
 
     /// Only a config found in the working folder needs trust.
@@ -96,7 +96,7 @@ impl Source {
 
 /// Parses the text of a config.
 pub(crate) fn parse(text: &ConfigSource) -> Result<Config, Failure> {
-    let config = Config::from_source(text).map_err(|error| Failure::unreadable(&error))?;
+    let config = Config::from_source(text).map_err(Failure::unreadable)?;
     Ok(match state_dir::dir_for(&config) {
         Some(_) => config,
         None => without_pinned(config),

@@ -1,10 +1,11 @@
 //! The agents that share the fleet, and the counts of their outcomes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mcpvisor::{CallError, Client, Known, Runtime};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::sandbox::{NOTES, ORDERS};
@@ -21,8 +22,8 @@ const QUOTA: usize = 8;
 /// All agents.
 #[derive(Debug)]
 pub(super) struct Agents {
-    all: Vec<Agent>,
-    tally: Arc<Tally>,
+    pub(super) all: Vec<Agent>,
+    pub(super) tally: Arc<Tally>,
 }
 
 impl Agents {
@@ -41,10 +42,6 @@ impl Agents {
         }
     }
 
-    pub(super) fn all(&self) -> &[Agent] {
-        &self.all
-    }
-
     pub(super) fn planner(&self) -> Agent {
         self.all[0].clone()
     }
@@ -55,10 +52,6 @@ impl Agents {
 
     pub(super) fn reviewer(&self) -> Agent {
         self.all[2].clone()
-    }
-
-    pub(super) fn tally(&self) -> &Tally {
-        &self.tally
     }
 }
 
@@ -138,7 +131,7 @@ impl Agent {
             .call(NOTES, "append", json!({ "text": note, "hold": hold }))
             .await;
         if report.is_answered() {
-            remember(&self.tally.written, note);
+            self.tally.written().push(note.to_owned());
         }
         report
     }
@@ -147,7 +140,7 @@ impl Agent {
     pub(super) async fn order(&self, item: &str) -> CallReport {
         let report = self.call(ORDERS, "place", json!({ "item": item })).await;
         if report.is_answered() {
-            remember(&self.tally.placed, item);
+            self.tally.placed().push(item.to_owned());
         }
         report
     }
@@ -187,19 +180,17 @@ pub(super) struct Tally {
     placed: Mutex<Vec<String>>,
 }
 
-fn remember(done: &Mutex<Vec<String>>, what: &str) {
-    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-    done.push(what.to_owned());
-}
-
 /// A snapshot of the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Counts {
+    #[serde(rename = "calls")]
     pub(super) begun: u64,
     pub(super) answered: u64,
     pub(super) retried: u64,
+    #[serde(rename = "outcome_unknown")]
     pub(super) unknown: u64,
     pub(super) not_sent: u64,
+    #[serde(rename = "unexpected")]
     pub(super) other: u64,
 }
 
@@ -243,19 +234,13 @@ impl Tally {
     }
 
     /// Orders whose placement was answered.
-    pub(super) fn placed(&self) -> Vec<String> {
-        self.placed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub(super) fn placed(&self) -> MutexGuard<'_, Vec<String>> {
+        self.placed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whose append was answered.
-    pub(super) fn written(&self) -> Vec<String> {
-        self.written
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub(super) fn written(&self) -> MutexGuard<'_, Vec<String>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

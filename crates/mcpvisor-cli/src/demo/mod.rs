@@ -10,7 +10,6 @@ pub(crate) mod builtin;
 mod narrator;
 mod orders_process;
 mod processes;
-mod promises;
 mod random_faults;
 mod run;
 mod sandbox;

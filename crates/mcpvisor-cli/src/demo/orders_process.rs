@@ -3,16 +3,14 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::processes::wait_until;
 use super::sandbox::Sandbox;
 use crate::failure::Failure;
 
 /// Limit for the server to open its port.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// How often the port is polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The server process. Dropping this kills it.
 #[derive(Debug)]
@@ -48,14 +46,11 @@ impl OrdersProcess {
         let child = self.command.spawn();
         let child = child.map_err(|error| Failure::unexpected(format!("orders: {error}")))?;
         self.child = Some(child);
-        let until = Instant::now() + START_TIMEOUT;
-        while TcpStream::connect(self.address).is_err() {
-            if Instant::now() > until {
-                return Err(Failure::unexpected("orders did not open its port"));
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
+        let address = self.address;
+        match wait_until(START_TIMEOUT, || TcpStream::connect(address).is_ok()).await {
+            true => Ok(()),
+            false => Err(Failure::unexpected("orders did not open its port")),
         }
-        Ok(())
     }
 
     /// Kills and reaps the process.

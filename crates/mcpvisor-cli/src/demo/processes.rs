@@ -1,11 +1,30 @@
-//! Kills processes of the demo's servers, and checks whether they still exist.
+//! Kills and awaits processes of the demo's servers, and checks whether they still exist.
 
+use std::time::Duration;
+
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
+use crate::failure::Failure;
+
+/// How often the state of another process is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
 /// Sends SIGKILL.
-pub(super) fn kill(pid: u32) -> std::io::Result<()> {
-    let pid = known(pid).ok_or(std::io::ErrorKind::InvalidInput)?;
-    Ok(kill_process(pid, Signal::KILL)?)
+pub(super) fn kill(pid: u32) -> Result<(), Failure> {
+    let pid = known(pid).ok_or(Errno::INVAL);
+    let killed = pid.and_then(|pid| kill_process(pid, Signal::KILL));
+    killed.map_err(|error| Failure::unexpected(format!("kill: {error}")))
+}
+
+/// Polls a condition that another process fulfils. Returns whether it did in time.
+pub(super) async fn wait_until(limit: Duration, condition: impl Fn() -> bool) -> bool {
+    let fulfilled = async {
+        while !condition() {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(limit, fulfilled).await.is_ok()
 }
 
 /// Whether a process still exists, running or not yet reaped. Its id may have been reused, so on

@@ -42,15 +42,13 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     if all_back {
         demo.narrator.line(Tone::Good, "fleet", &text);
     }
-    demo.promises
-        .check("every server reconnected after its faults", all_back);
+    demo.check("every server reconnected after its faults", all_back);
     Ok(())
 }
 
 /// Kills a server's process. Returns whether it reconnected.
 async fn kill_server(demo: &mut Demo, name: &str) -> Result<bool, Failure> {
-    let server = demo.runtime.server(name);
-    let server = server.map_err(|error| Failure::unexpected(error.to_string()))?;
+    let server = demo.runtime.server(name).map_err(Failure::unexpected)?;
     let before = server.status().generation;
     let Some(pid) = demo.sandbox.started(name).last().copied() else {
         return Ok(false);
@@ -58,7 +56,7 @@ async fn kill_server(demo: &mut Demo, name: &str) -> Result<bool, Failure> {
     demo.narrator
         .line(Tone::Fault, "fault", &format!("kill -9 {pid}: {name}"));
     let killed = Instant::now();
-    processes::kill(pid).map_err(|error| Failure::unexpected(format!("kill: {error}")))?;
+    processes::kill(pid)?;
     let mut status = server.watch();
     let back = status
         .wait_for(|status| status.state == StateName::Connected && status.generation > before);

@@ -9,10 +9,9 @@ use super::acts;
 use super::agents::Agents;
 use super::narrator::Narrator;
 use super::orders_process::OrdersProcess;
-use super::promises::Promises;
 use super::sandbox::Sandbox;
 use super::state_reporter::StateReporter;
-use super::summary::Summary;
+use super::summary::{Promise, Summary};
 use crate::args::DemoArgs;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -57,7 +56,7 @@ pub(super) struct Demo {
     pub(super) orders: OrdersProcess,
     pub(super) runtime: Runtime,
     pub(super) agents: Agents,
-    pub(super) promises: Promises,
+    pub(super) promises: Vec<Promise>,
     pub(super) recoveries: Vec<Duration>,
 }
 
@@ -70,12 +69,7 @@ pub(crate) async fn run(args: &DemoArgs, output: &Output) -> Result<Exit, Failur
         ColorMode::of_stdout()
     };
     let live = !args.plain && !output.json() && screen::is_available();
-    let (story, updates) = if live {
-        Some(UpdateSender::new())
-    } else {
-        None
-    }
-    .unzip();
+    let (story, updates) = live.then(UpdateSender::new).unzip();
     let narrator = Narrator::new(*output, color, options.pace, story.clone());
     let summary = perform(options, narrator, story, updates).await?;
     if output.json() {
@@ -101,7 +95,7 @@ async fn perform(
     let orders = OrdersProcess::spawn(&sandbox).await?;
     let config = sandbox.config(orders.url())?;
     let runtime = Runtime::builder().config(config).start().await;
-    let runtime = runtime.map_err(|error| Failure::unexpected(error.to_string()))?;
+    let runtime = runtime.map_err(Failure::unexpected)?;
     let reporter = StateReporter::start(&runtime, narrator.clone());
     let mut demo = Demo {
         options,
@@ -110,7 +104,7 @@ async fn perform(
         sandbox,
         orders,
         runtime,
-        promises: Promises::default(),
+        promises: Vec::new(),
         recoveries: Vec::new(),
     };
     let screen = updates.map(|updates| LiveScreen::open(&demo.runtime, TITLE, Some(updates)));
@@ -126,6 +120,14 @@ async fn perform(
     demo.runtime.shutdown(SHUTDOWN).await;
     ended?;
     Ok(Summary::of(demo, started.elapsed()))
+}
+
+impl Demo {
+    /// Records whether a promise held.
+    pub(super) fn check(&mut self, promise: &str, held: bool) {
+        let promise = promise.to_owned();
+        self.promises.push(Promise { promise, held });
+    }
 }
 
 impl DemoOptions {

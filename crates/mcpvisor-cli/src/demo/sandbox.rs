@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mcpvisor::rmcp::model::ProtocolVersion;
 use mcpvisor::{Config, ServerConfig, ServerSettings, StdioCommand, Transport};
 
 use super::builtin::{Clock, Entry, Journal};
-use super::processes;
+use super::processes::{self, wait_until};
 use crate::failure::Failure;
 
 pub(super) const NOTES: &str = "notes";
@@ -19,9 +19,6 @@ pub(super) const ORDERS: &str = "orders";
 
 /// The reconnect budget of `weather`.
 pub(super) const WEATHER_ATTEMPTS: u32 = 4;
-
-/// How often files of other processes are polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A temporary folder, removed on drop.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl Sandbox {
     /// Two servers as child processes, one in this process, one over HTTP.
     pub(super) fn config(&self, orders: String) -> Result<Config, Failure> {
         let named = |name: &str, transport: Transport| {
-            ServerConfig::new(name, transport).map_err(|e| Failure::unexpected(e.to_string()))
+            ServerConfig::new(name, transport).map_err(Failure::unexpected)
         };
         let notes = self
             .builtin(NOTES)
@@ -87,21 +84,9 @@ impl Sandbox {
         command
     }
 
-    /// The orders, one per line.
-    pub(super) fn read_orders(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.placed()).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
     /// When this file appears, `orders` drops its sessions and removes it.
     pub(super) fn forget(&self) -> PathBuf {
         self.folder.join("forget")
-    }
-
-    /// The notes, one per line.
-    pub(super) fn read_notes(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.notes()).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
     }
 
     /// While this file exists, held calls of `notes` are not answered.
@@ -126,22 +111,10 @@ impl Sandbox {
 
     /// Waits until `notes` received this many held calls.
     pub(super) async fn begun(&self, calls: usize, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
         let journal = self.journal(NOTES);
-        let begun = || {
-            let entries = Journal::read(&journal);
-            let began = entries
-                .iter()
-                .filter(|entry| matches!(entry, Entry::Began(_)));
-            began.count() >= calls
-        };
-        while !begun() {
-            if Instant::now() > until {
-                return false;
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        true
+        let began = |entry: &Entry| matches!(entry, Entry::Began(_));
+        let begun = || Journal::read(&journal).into_iter().filter(began).count() >= calls;
+        wait_until(limit, begun).await
     }
 
     /// The number of server processes that still exist.
@@ -153,11 +126,13 @@ impl Sandbox {
         pids.filter(|pid| processes::is_left(*pid, &mark)).count()
     }
 
-    fn placed(&self) -> PathBuf {
+    /// The orders, one per line.
+    pub(super) fn placed(&self) -> PathBuf {
         self.folder.join("orders.txt")
     }
 
-    fn notes(&self) -> PathBuf {
+    /// The notes, one per line.
+    pub(super) fn notes(&self) -> PathBuf {
         self.folder.join("notes.txt")
     }
 
@@ -174,12 +149,12 @@ impl Drop for Sandbox {
 
 /// Creates a flag file.
 pub(super) fn raise(flag: &Path) -> Result<(), Failure> {
-    std::fs::write(flag, "").map_err(|error| Failure::unexpected(error.to_string()))
+    std::fs::write(flag, "").map_err(Failure::unexpected)
 }
 
 /// Removes a flag file.
 pub(super) fn lower(flag: &Path) -> Result<(), Failure> {
-    std::fs::remove_file(flag).map_err(|error| Failure::unexpected(error.to_string()))
+    std::fs::remove_file(flag).map_err(Failure::unexpected)
 }
 
 /// The servers are our own, so their annotations are trusted.

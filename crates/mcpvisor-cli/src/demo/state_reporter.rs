@@ -48,25 +48,12 @@ fn tell(narrator: &Narrator, event: &Event) {
     let EventKind::StateChanged { from, to, fault } = &event.kind else {
         return;
     };
-    let tone = match to {
-        StateName::Connected => Tone::Good,
-        StateName::Reconnecting | StateName::Disconnected | StateName::PermanentlyFailed => {
-            Tone::Bad
-        }
-        StateName::Connecting
-        | StateName::Disabling
-        | StateName::Disabled
-        | StateName::Sleeping => Tone::Plain,
-    };
     let mut text = format!("{from} → {to}");
     match (to, fault) {
         (StateName::Connected, _) => text.push_str(&format!(" (connection {})", event.generation)),
         (_, Some(fault)) => text.push_str(&format!(": {fault}")),
         (_, None) => {}
     }
-    narrator.line(
-        tone,
-        event.server.as_ref().map_or("", |name| name.as_str()),
-        &text,
-    );
+    let server = event.server.as_ref().map_or("", |name| name.as_str());
+    narrator.line(Tone::of_state(*to), server, &text);
 }

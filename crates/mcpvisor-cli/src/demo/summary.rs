@@ -1,15 +1,23 @@
 //! The summary of the demo: counts, and whether every promise held.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::Demo;
-use super::promises::Promise;
+use super::agents::Counts;
 use super::sandbox::{NOTES, ORDERS, WEATHER};
 use crate::failure::Failure;
 use crate::output::{ColorMode, paint};
+
+/// A promise of the demo, and whether it held.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Promise {
+    pub(super) promise: String,
+    pub(super) held: bool,
+}
 
 /// The counts and promises.
 #[derive(Debug, Clone, Serialize)]
@@ -19,12 +27,8 @@ pub(super) struct Summary {
     /// Reproduces the random faults.
     seed: u64,
     agents: usize,
-    calls: u64,
-    answered: u64,
-    retried: u64,
-    outcome_unknown: u64,
-    not_sent: u64,
-    unexpected: u64,
+    #[serde(flatten)]
+    counts: Counts,
     ran_twice: usize,
     recoveries: usize,
     slowest_recovery_ms: f64,
@@ -35,31 +39,25 @@ pub(super) struct Summary {
 
 impl Summary {
     pub(super) fn of(mut demo: Demo, elapsed: Duration) -> Self {
-        let counts = demo.agents.tally().counts();
-        let notes = demo.sandbox.read_notes();
-        let orders = demo.sandbox.read_orders();
+        let counts = demo.agents.tally.counts();
+        let notes = read_lines(&demo.sandbox.notes());
+        let orders = read_lines(&demo.sandbox.placed());
         let ran_twice = doubled(&notes) + doubled(&orders);
-        let lost = missing(&notes, &demo.agents.tally().written())
-            + missing(&orders, &demo.agents.tally().placed());
+        let tally = &demo.agents.tally;
+        let lost = missing(&notes, &tally.written()) + missing(&orders, &tally.placed());
         let left = demo.sandbox.left();
-        let promises = &mut demo.promises;
-        promises.check("every call had exactly one outcome", counts.complete());
-        promises.check("no write ran twice", ran_twice == 0);
-        promises.check("every answered write took effect", lost == 0);
-        promises.check("no process is left over", left == 0);
-        let promises = demo.promises.into_vec();
+        demo.check("every call had exactly one outcome", counts.complete());
+        demo.check("no write ran twice", ran_twice == 0);
+        demo.check("every answered write took effect", lost == 0);
+        demo.check("no process is left over", left == 0);
+        let promises = demo.promises;
         let slowest = demo.recoveries.iter().max().copied().unwrap_or_default();
         Self {
             ok: promises.iter().all(|promise| promise.held),
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
             seed: demo.options.seed,
-            agents: demo.agents.all().len(),
-            calls: counts.begun,
-            answered: counts.answered,
-            retried: counts.retried,
-            outcome_unknown: counts.unknown,
-            not_sent: counts.not_sent,
-            unexpected: counts.other,
+            agents: demo.agents.all.len(),
+            counts,
             ran_twice,
             recoveries: demo.recoveries.len(),
             slowest_recovery_ms: (slowest.as_secs_f64() * 10_000.0).round() / 10.0,
@@ -111,21 +109,21 @@ impl Summary {
         let started = format!("of {} started", self.processes_started);
         let row = |name, value: String, tone: &str| (name, value, tone.to_owned());
         [
-            row("calls", self.calls.to_string(), &agents),
-            row("answered", self.answered.to_string(), ""),
+            row("calls", self.counts.begun.to_string(), &agents),
+            row("answered", self.counts.answered.to_string(), ""),
             row(
                 "outcome unknown",
-                self.outcome_unknown.to_string(),
+                self.counts.unknown.to_string(),
                 "sent, then the server died: reported, never retried blindly",
             ),
             row(
                 "not sent",
-                self.not_sent.to_string(),
+                self.counts.not_sent.to_string(),
                 "refused at once, with the reason",
             ),
             row(
                 "retried",
-                self.retried.to_string(),
+                self.counts.retried.to_string(),
                 "reads only, which are safe to repeat",
             ),
             row("ran twice", self.ran_twice.to_string(), ""),
@@ -142,6 +140,11 @@ impl Summary {
             row("processes left", self.processes_left.to_string(), &started),
         ]
     }
+}
+
+fn read_lines(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Notes and orders are unique, so a duplicate was written twice.

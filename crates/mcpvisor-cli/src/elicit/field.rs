@@ -281,7 +281,7 @@ mod tests {
             (json!({ "enum": ["a", "b"] }), "0"),
             (json!({ "type": "array", "minItems": 1 }), ","),
             (json!({ "type": "string", "minLength": 3 }), "ab"),
-            (json!({ "type": "string", "format": "email" }), "nobody"),
+            (json!({ "type": "string", "format": "email" }), "no address"),
             (json!({ "type": "string", "format": "date" }), "today"),
             (json!({ "type": "string" }), "  "),
         ] {

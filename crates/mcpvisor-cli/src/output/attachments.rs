@@ -78,7 +78,7 @@ impl Attachments {
             self.failure.into_inner().map_or(Ok(exit), Err)
         });
         let shown = shown.await;
-        shown.unwrap_or_else(|error| Err(Failure::unexpected(error.to_string())))
+        shown.unwrap_or_else(|error| Err(Failure::unexpected(error)))
     }
 
     /// Saves content, and describes it in one line.

@@ -2,12 +2,13 @@
 //!
 //! A reader that closes the pipe early is not a failure.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use mcpvisor::config::{ConfigProblem, Severity};
 use serde::Serialize;
 
-use super::{ColorMode, Diagnostic, Table, TextFormat, printable, printable_json, printable_lines};
+use super::{ColorMode, Diagnostic, printable, printable_json, printable_lines};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -27,22 +28,28 @@ impl Output {
         self.json
     }
 
-    /// Prints a table that fits the terminal.
-    pub(crate) fn table(&self, table: &Table) -> Result<(), Failure> {
-        self.text(&table.render(TextFormat::of_stdout()))
+    /// Prints the result of a command: one JSON document, or text.
+    pub(crate) fn result(
+        &self,
+        document: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> Result<Exit, Failure> {
+        match self.json {
+            true => self.document(document)?,
+            false => self.text(&text())?,
+        }
+        Ok(Exit::Ok)
     }
 
     /// Prints one JSON line of a long-lived command. Returns whether stdout is still open.
     pub(crate) fn json_line(&self, document: &impl Serialize) -> Result<bool, Failure> {
-        let text = serde_json::to_string(document)
-            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        let text = serde_json::to_string(document).map_err(Failure::unexpected)?;
         self.print(&printable_json(&text))
     }
 
     /// Prints the one JSON document of a command.
     pub(crate) fn document(&self, document: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(document)
-            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        let text = serde_json::to_string_pretty(document).map_err(Failure::unexpected)?;
         self.text(&printable_json(&text))
     }
 
@@ -107,7 +114,8 @@ impl Output {
     /// Prints a failure, and returns its exit code.
     pub(crate) fn failure(&self, failure: &Failure) -> Exit {
         let line = if self.json {
-            printable_json(&serde_json::to_string(failure).unwrap_or_default())
+            let document = BTreeMap::from([("error", failure)]);
+            printable_json(&serde_json::to_string(&document).unwrap_or_default())
         } else if let Some(diagnostic) = &failure.diagnostic {
             format!("mcpvisor: {}", diagnostic.whole(ColorMode::of_stderr()))
         } else {

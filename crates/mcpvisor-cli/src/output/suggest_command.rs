@@ -1,7 +1,9 @@
-//! Commands to type next, with the `--config` of this one.
+//! What to type next: commands, with the `--config` of this one, and names.
 
 use std::path::Path;
 use std::sync::OnceLock;
+
+use mcpvisor::config::nearest_name;
 
 /// The value of `--config`, quoted for a shell.
 static CONFIG: OnceLock<String> = OnceLock::new();
@@ -23,6 +25,14 @@ pub(crate) fn suggest_command(words: &[&str]) -> String {
         Some(config) => format!("{command} --config {config}"),
         None => command,
     }
+}
+
+/// A hint at the known name that is most like an unknown one.
+pub(crate) fn suggest_name<'a>(
+    wanted: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    nearest_name(wanted, known).map(|near| format!(" (did you mean {near:?}?)"))
 }
 
 /// Quotes a text as one word of a shell.

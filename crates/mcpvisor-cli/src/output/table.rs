@@ -84,34 +84,20 @@ impl Table {
         let text_width = widths.last().copied().unwrap_or(0);
         let needed = self.needed(columns.saturating_sub(1));
         let crowded = columns > 1 && text_width < MIN_LAST_WIDTH.min(needed);
-        match (crowded, screen.width) {
-            (true, Some(width)) => self.render_under(screen, width, columns - 1),
-            _ => self.render_beside(screen, &widths),
-        }
+        self.render_rows(screen, columns - usize::from(crowded))
     }
 
-    fn render_beside(&self, screen: TextFormat, widths: &[usize]) -> String {
-        let mut text = String::new();
-        for (number, row) in self.rows.iter().enumerate() {
-            self.render_row(&mut text, number == 0, row, widths, screen);
-        }
-        text
-    }
-
-    /// Prints the last column below its row, indented.
-    fn render_under(&self, screen: TextFormat, width: usize, columns: usize) -> String {
+    /// Prints these columns side by side, and the next one, if any, indented below its row.
+    fn render_rows(&self, screen: TextFormat, columns: usize) -> String {
         let widths = self.widths(screen.width, columns);
+        let under_width = screen.width.unwrap_or_default().saturating_sub(4);
         let mut text = String::new();
         for (number, row) in self.rows.iter().enumerate() {
             self.render_row(&mut text, number == 0, &row[..columns], &widths, screen);
             let under = row.get(columns).filter(|_| number > 0);
-            for line in under
-                .iter()
-                .flat_map(|cell| wrapped(cell, width.saturating_sub(4)))
-            {
-                if !line.is_empty() {
-                    text.push_str(&format!("    {line}\n"));
-                }
+            let lines = under.iter().flat_map(|cell| wrapped(cell, under_width));
+            for line in lines.filter(|line| !line.is_empty()) {
+                text.push_str(&format!("    {line}\n"));
             }
         }
         text

@@ -8,8 +8,6 @@ use std::time::Duration;
 use mcpvisor::{CallError, Config, Request};
 use tokio::time::Instant;
 
-use crate::failure::Failure;
-
 /// The deadline of a command, counted from its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
@@ -74,9 +72,9 @@ impl Deadline {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestDeadlines {
     /// Limits everything.
-    deadline: Deadline,
+    pub(crate) deadline: Deadline,
     /// Until when the server may connect and list.
-    ready_until: Instant,
+    pub(crate) ready_until: Instant,
     /// The call timeout of the server's entry.
     call: Duration,
 }
@@ -91,10 +89,6 @@ impl RequestDeadlines {
             ready_until: deadline.ready_until(config),
             call: call.unwrap_or_default(),
         }
-    }
-
-    pub(crate) fn ready_until(&self) -> Instant {
-        self.ready_until
     }
 
     /// Sets the timeouts of a request that is sent now. `--timeout` replaces the idle timeout too, and
@@ -120,15 +114,5 @@ impl RequestDeadlines {
             (*after, *idle) = (timeout, false);
         }
         error
-    }
-
-    /// The deadline passed before the request was sent.
-    pub(crate) fn expired(&self, server: &str, did_not: &str, clues: &str) -> Failure {
-        let within = self.deadline.describe();
-        let message = format!("{server} did not {did_not} {within}{clues}");
-        Failure {
-            sent: Some(false),
-            ..Failure::late(server, message, &self.deadline)
-        }
     }
 }

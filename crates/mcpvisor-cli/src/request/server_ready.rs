@@ -6,16 +6,14 @@ use mcpvisor::{
     FaultClass, ListKind, ListState, Runtime, ServerCatalog, ServerHandle, ServerStatus, StateName,
 };
 
-use super::deadlines::RequestDeadlines;
+use super::deadlines::{Deadline, RequestDeadlines};
 use crate::exit::Exit;
 use crate::failure::{self, Failure};
 use crate::fleet;
 use crate::output::server_notes::startup_clues;
 
 pub(crate) fn server(runtime: &Runtime, name: &str) -> Result<ServerHandle, Failure> {
-    runtime
-        .server(name)
-        .map_err(|error| Failure::unknown_server(error.to_string()))
+    runtime.server(name).map_err(Failure::unknown_server)
 }
 
 /// One list of a server.
@@ -52,8 +50,11 @@ pub(crate) async fn ready(
     deadlines: &RequestDeadlines,
 ) -> Result<ServerStatus, Failure> {
     let name = server.name().as_str();
-    let Some(status) = fleet::settled(server, lists, deadlines.ready_until()).await else {
-        return Err(late(server, lists, deadlines));
+    let Some(status) = fleet::settled(server, lists, deadlines.ready_until).await else {
+        return Err(Failure {
+            sent: Some(false),
+            ..late(server, lists, &deadlines.deadline)
+        });
     };
     match status.state {
         StateName::Disabled => Err(Failure::disabled(name)),
@@ -73,15 +74,18 @@ pub(crate) fn unreachable(server: &ServerHandle, status: &ServerStatus) -> Failu
 }
 
 /// A server that did not connect or list in time.
-fn late(server: &ServerHandle, lists: &[ListKind], deadlines: &RequestDeadlines) -> Failure {
+pub(crate) fn late(server: &ServerHandle, lists: &[ListKind], deadline: &Deadline) -> Failure {
     let (name, status) = (server.name().as_str(), server.status());
     let pending = lists.iter().find(|list| !status.list(**list).is_settled());
-    match (status.state, pending) {
-        (StateName::Connected, Some(list)) => {
-            deadlines.expired(name, &format!("list its {list}"), "")
-        }
-        _ => deadlines.expired(name, "connect", &startup_clues(server, &status)),
-    }
+    let within = deadline.describe();
+    let message = match (status.state, pending) {
+        (StateName::Connected, Some(list)) => format!("{name} did not list its {list} {within}"),
+        _ => format!(
+            "{name} did not connect {within}{}",
+            startup_clues(server, &status)
+        ),
+    };
+    Failure::late(name, message, deadline)
 }
 
 /// A request that was not sent because of missing authorization has its own exit code.

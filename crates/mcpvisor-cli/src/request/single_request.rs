@@ -4,16 +4,19 @@ use std::cell::Cell;
 
 use mcpvisor::rmcp::model::{ErrorCode, ProgressNotificationParam};
 use mcpvisor::{CallError, Config, FromResult, Request, Runtime, ServerHandle};
+use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::deadlines::{Deadline, RequestDeadlines};
+use super::deadlines::RequestDeadlines;
 use super::server_ready;
+use crate::args::RequestOptions;
 use crate::elicit::Prompter;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
+use crate::invocation::Invocation;
+use crate::output::Attachments;
 use crate::output::progress::{Progress, SharedBar};
-use crate::output::{Attachments, Output};
 
 /// The one request of a command: which server, which method, and whether it may have been sent.
 #[derive(Debug)]
@@ -48,13 +51,11 @@ impl<'w> PendingRequest<'w> {
 /// Everything that a single request needs besides its contents.
 pub(crate) struct SingleRequest<'a> {
     /// The config of the one server.
-    pub(crate) config: Config,
-    pub(crate) pending: &'a PendingRequest<'a>,
-    pub(crate) attachments: Attachments,
+    config: Config,
+    pending: &'a PendingRequest<'a>,
+    attachments: Attachments,
     /// Decline all questions of the server.
-    pub(crate) no_input: bool,
-    pub(crate) deadline: Deadline,
-    pub(crate) output: &'a Output,
+    no_input: bool,
 }
 
 /// What a command prepares its request with.
@@ -72,34 +73,42 @@ pub(crate) struct Prepared<R> {
     pub(crate) usage: Option<String>,
 }
 
-impl SingleRequest<'_> {
-    /// Starts the server, prepares and sends the request, and shows its result.
-    pub(crate) async fn run<R: FromResult + Send + 'static>(
-        self,
-        prepare: impl AsyncFnOnce(Context<'_>) -> Result<Prepared<R>, Failure>,
-        show: impl FnOnce(&R, &Attachments, &Output) -> Result<Exit, Failure> + Send + 'static,
-    ) -> Result<Exit, Failure> {
-        let Self {
+impl<'a> SingleRequest<'a> {
+    /// Files of the result are named after `name`.
+    pub(crate) fn new(
+        config: Config,
+        pending: &'a PendingRequest<'a>,
+        options: &RequestOptions,
+        name: &str,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
             config,
             pending,
-            attachments,
-            no_input,
-            deadline,
-            output,
-        } = self;
-        let deadlines = RequestDeadlines::new(&config, deadline);
+            attachments: Attachments::new(options.out.as_deref(), name)?,
+            no_input: options.no_input,
+        })
+    }
+
+    /// Starts the server, prepares and sends the request, and shows its result.
+    pub(crate) async fn run<R: FromResult + Serialize + Send + 'static>(
+        self,
+        invocation: &Invocation<'_>,
+        prepare: impl AsyncFnOnce(Context<'_>) -> Result<Prepared<R>, Failure>,
+        render: impl FnOnce(&R, &Attachments) -> (String, Exit) + Send + 'static,
+    ) -> Result<Exit, Failure> {
+        let (pending, output) = (self.pending, invocation.output);
+        let deadlines = RequestDeadlines::new(&self.config, invocation.deadline);
         let bar = SharedBar::default();
-        let prompter = Prompter::new(&bar, !no_input);
+        let prompter = Prompter::new(&bar, !self.no_input);
         let callbacks = prompter.callbacks();
         let interrupted = || pending.interrupted();
         fleet::with_callbacks(
-            config,
-            deadline,
-            output,
+            self.config,
+            invocation,
             callbacks,
             interrupted,
             async |runtime| {
-                let (progress, sink) = Progress::new(output, &bar, runtime.events());
+                let (progress, sink) = Progress::new(&output, &bar, runtime.events());
                 let server = server_ready::server(runtime, pending.server)?;
                 let Prepared { request, usage } = prepare(Context {
                     runtime,
@@ -115,10 +124,11 @@ impl SingleRequest<'_> {
                     let error = deadlines.restore_timeout(error);
                     with_usage(error, usage.as_deref(), &server)
                 })?;
-                let output = *output;
-                attachments
-                    .show(move |attachments| show(&result, attachments, &output))
-                    .await
+                let show = move |attachments: &Attachments| {
+                    let (text, exit) = render(&result, attachments);
+                    output.result(&result, || text).map(|_| exit)
+                };
+                self.attachments.show(show).await
             },
         )
         .await

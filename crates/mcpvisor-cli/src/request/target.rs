@@ -84,12 +84,9 @@ pub(crate) fn resolve<'w>(
         servers.any(|server| server.name.as_str() == name)
             || problems.any(|problem| problem.server.as_deref() == Some(name))
     };
-    let reason = match Target::parse(words, is_server) {
+    Err(match Target::parse(words, is_server) {
         Ok(target) => return Ok(target),
-        Err(reason) => reason,
-    };
-    Err(match reason {
-        NoTarget::NoTool(server) => {
+        Err(NoTarget::NoTool(server)) => {
             let (noun, usage) = match kind {
                 TargetKind::Tool => ("tool", format!("call {server} TOOL")),
                 TargetKind::Prompt => ("prompt", format!("prompt {server} NAME")),
@@ -97,7 +94,7 @@ pub(crate) fn resolve<'w>(
             Failure::usage(format!("missing {noun} name. Run `mcpvisor {usage}`."))
                 .with_server(server)
         }
-        NoTarget::Ambiguous(readings) => {
+        Err(NoTarget::Ambiguous(readings)) => {
             let readings = readings.iter();
             let readings = readings.map(|(server, tool)| format!("\"{server} {tool}\""));
             let readings = readings.collect::<Vec<_>>().join(" or ");
@@ -105,7 +102,7 @@ pub(crate) fn resolve<'w>(
                 "ambiguous: could be {readings}. Separate server and tool with a space."
             ))
         }
-        NoTarget::NoServer(server) => match exposed(config, words) {
+        Err(NoTarget::NoServer(server)) => match exposed(config, words) {
             Some(target) if kind == TargetKind::Tool => return Ok(target),
             _ => fleet::unknown_server(config, server),
         },

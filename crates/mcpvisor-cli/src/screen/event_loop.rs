@@ -15,7 +15,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::keys::Key;
 use super::model::{Mode, Model, ScreenCommand, StoryLine, Tone};
-use super::server_row::Row;
 use super::terminal::TerminalGuard;
 use super::view;
 use crate::exit::Exit;
@@ -73,7 +72,7 @@ pub(crate) struct LiveScreen {
     pings: JoinSet<(String, Option<Duration>)>,
     pinged: BTreeSet<String>,
     /// Config entries that cannot be used, which the runtime does not know.
-    unusable: Vec<Row>,
+    unusable: Vec<ServerStatus>,
     commands: JoinSet<String>,
 }
 
@@ -84,7 +83,7 @@ pub(crate) async fn watch(
     unusable: &[ServerStatus],
 ) -> Result<Exit, Failure> {
     let mut live = LiveScreen::open(runtime, title, None)?;
-    live.unusable = unusable.iter().map(Row::from).collect();
+    live.unusable = unusable.to_vec();
     live.run().await
 }
 
@@ -155,7 +154,7 @@ impl LiveScreen {
     fn draw(&mut self) -> Result<(), Failure> {
         #[cfg(debug_assertions)]
         panic_for_test();
-        let mut rows: Vec<Row> = self.runtime.status().iter().map(Row::from).collect();
+        let mut rows = self.runtime.status();
         rows.extend(self.unusable.iter().cloned());
         self.model.set_rows(rows);
         if self.model.mode == Mode::Detail {
@@ -172,10 +171,8 @@ impl LiveScreen {
 
     /// Loads what the detail view shows beyond the status.
     fn load_detail(&mut self) {
-        let Some(row) = self.model.current() else {
-            return;
-        };
-        let Ok(server) = self.runtime.server(&row.name) else {
+        let row = self.model.current();
+        let Some(server) = row.and_then(|row| self.runtime.server(row.name.as_str()).ok()) else {
             return;
         };
         let catalog = server.catalog();
@@ -275,17 +272,8 @@ fn describe(event: &Event) -> Option<(Tone, String)> {
             let lost = matches!(from, StateName::Connected | StateName::Disabling);
             let fault = fault.as_ref().filter(|_| lost);
             let fault = fault.map_or_else(String::new, |fault| format!(": {fault}"));
-            let tone = match to {
-                StateName::Connected => Tone::Good,
-                StateName::Reconnecting
-                | StateName::Disconnected
-                | StateName::PermanentlyFailed => Tone::Bad,
-                _ => Tone::Plain,
-            };
-            (
-                tone,
-                format!("{from} → {to} (connection {}){fault}", event.generation),
-            )
+            let text = format!("{from} → {to} (connection {}){fault}", event.generation);
+            (Tone::of_state(*to), text)
         }
         EventKind::AttemptFailed {
             attempt,

@@ -5,8 +5,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use mcpvisor::{ServerStatus, StateName};
+
 use super::keys::Key;
-use super::server_row::{Latency, Row};
+use super::server_row::Latency;
 
 /// Stored events; older ones are dropped.
 const MAX_EVENTS: usize = 500;
@@ -63,6 +65,22 @@ pub(crate) enum Tone {
     Title,
 }
 
+impl Tone {
+    /// The tone of a server that entered this state.
+    pub(crate) fn of_state(state: StateName) -> Self {
+        match state {
+            StateName::Connected => Self::Good,
+            StateName::Reconnecting | StateName::Disconnected | StateName::PermanentlyFailed => {
+                Self::Bad
+            }
+            StateName::Connecting
+            | StateName::Disabling
+            | StateName::Disabled
+            | StateName::Sleeping => Self::Plain,
+        }
+    }
+}
+
 /// One event as a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoryLine {
@@ -94,7 +112,7 @@ pub(super) struct Model {
     /// Tools of the server in the detail view.
     pub(super) tools: Vec<String>,
     pub(super) stderr: String,
-    rows: Vec<Row>,
+    rows: Vec<ServerStatus>,
     latency: BTreeMap<String, Latency>,
 }
 
@@ -108,7 +126,7 @@ impl Model {
         }
     }
 
-    pub(super) fn set_rows(&mut self, rows: Vec<Row>) {
+    pub(super) fn set_rows(&mut self, rows: Vec<ServerStatus>) {
         self.rows = rows;
         self.keep_selection();
     }
@@ -135,19 +153,21 @@ impl Model {
             .map_or_else(String::new, Latency::shown)
     }
 
-    pub(super) fn all(&self) -> &[Row] {
+    pub(super) fn all(&self) -> &[ServerStatus] {
         &self.rows
     }
 
     /// The servers that match the filter, in order.
-    pub(super) fn visible(&self) -> Vec<&Row> {
+    pub(super) fn visible(&self) -> Vec<&ServerStatus> {
         let filter = self.filter.to_lowercase();
-        let matches =
-            |row: &&Row| row.name.to_lowercase().contains(&filter) || row.state.contains(&filter);
-        let mut rows: Vec<&Row> = self.rows.iter().filter(matches).collect();
+        let matches = |row: &&ServerStatus| {
+            row.name.as_str().to_lowercase().contains(&filter)
+                || row.state.as_str().contains(&filter)
+        };
+        let mut rows: Vec<&ServerStatus> = self.rows.iter().filter(matches).collect();
         match self.order {
             Order::Name => rows.sort_by(|one, other| one.name.cmp(&other.name)),
-            Order::State => rows.sort_by_key(|row| (state_rank(&row.state), row.name.clone())),
+            Order::State => rows.sort_by_key(|row| (state_rank(row.state), row.name.clone())),
             Order::Calls => rows.sort_by_key(|row| {
                 (
                     std::cmp::Reverse(row.in_flight + row.waiting),
@@ -161,13 +181,15 @@ impl Model {
     /// The position of the selected server among the visible ones.
     pub(super) fn position(&self) -> Option<usize> {
         let selected = self.selected.as_deref()?;
-        self.visible().iter().position(|row| row.name == selected)
+        self.visible()
+            .iter()
+            .position(|row| row.name.as_str() == selected)
     }
 
     /// The server in the detail view, or under the cursor.
-    pub(super) fn current(&self) -> Option<&Row> {
+    pub(super) fn current(&self) -> Option<&ServerStatus> {
         let selected = self.selected.as_deref()?;
-        self.rows.iter().find(|row| row.name == selected)
+        self.rows.iter().find(|row| row.name.as_str() == selected)
     }
 
     /// Handles a key, and returns its command for the fleet.
@@ -250,7 +272,7 @@ impl Model {
 
     /// The keys that change the fleet.
     fn control(&mut self, key: Key) -> Option<ScreenCommand> {
-        let name = self.current().map(|row| row.name.clone())?;
+        let name = self.current().map(|row| row.name.to_string())?;
         let (command, doing) = match key {
             _ if !self.controls => return None,
             Key::Char('r') => (ScreenCommand::Reconnect(name.clone()), "reconnecting"),
@@ -263,7 +285,7 @@ impl Model {
     }
 
     fn select(&mut self, position: usize) {
-        self.selected = self.visible().get(position).map(|row| row.name.clone());
+        self.selected = self.visible().get(position).map(|row| row.name.to_string());
     }
 
     /// Keeps the cursor on its server, or moves it to the first one if that is hidden.
@@ -278,37 +300,35 @@ impl Model {
 }
 
 /// The sort order of states: failed ones first.
-fn state_rank(state: &str) -> u8 {
+fn state_rank(state: StateName) -> u8 {
     match state {
-        "permanently_failed" => 0,
-        "disconnected" => 1,
-        "reconnecting" => 2,
-        "connecting" => 3,
-        "disabling" => 4,
-        "connected" => 5,
-        _ => 6,
+        StateName::PermanentlyFailed => 0,
+        StateName::Disconnected => 1,
+        StateName::Reconnecting => 2,
+        StateName::Connecting => 3,
+        StateName::Disabling => 4,
+        StateName::Connected => 5,
+        StateName::Disabled | StateName::Sleeping => 6,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::screen::server_row::status;
 
-    fn row(name: &str, state: &str, in_flight: usize) -> Row {
-        Row {
-            name: name.to_owned(),
-            state: state.to_owned(),
-            in_flight,
-            ..Row::default()
-        }
+    fn row(name: &str, state: StateName, in_flight: usize) -> ServerStatus {
+        let mut status = status(name, state);
+        status.in_flight = in_flight;
+        status
     }
 
     fn model() -> Model {
         let mut model = Model::new("fleet", true, false);
         model.set_rows(vec![
-            row("alpha", "connected", 0),
-            row("beta", "reconnecting", 0),
-            row("gamma", "connected", 5),
+            row("alpha", StateName::Connected, 0),
+            row("beta", StateName::Reconnecting, 0),
+            row("gamma", StateName::Connected, 5),
         ]);
         model
     }
@@ -422,7 +442,7 @@ mod tests {
     fn removing_a_server_moves_the_cursor_and_closes_its_detail_view() {
         let mut model = model();
         keys(&mut model, &[Key::Down, Key::Enter]);
-        model.set_rows(vec![row("alpha", "connected", 0)]);
+        model.set_rows(vec![row("alpha", StateName::Connected, 0)]);
         assert_eq!(
             (model.mode, model.selected.as_deref()),
             (Mode::List, Some("alpha"))

@@ -1,11 +1,9 @@
-//! One server of the screen: its status as plain values, and its latency.
+//! One server of the screen: the cells of its row, and its latency.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mcpvisor::ServerStatus;
-
-use crate::output::action_text;
 
 /// Latency samples of a server; one column of the sparkline each.
 pub(super) const SAMPLES: usize = 12;
@@ -16,103 +14,49 @@ const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
 /// A ping without an answer.
 const LOST: char = '×';
 
-/// A server as shown.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) state: String,
-    pub(crate) generation: u64,
-    pub(crate) attempts_used: u32,
-    pub(crate) attempts_limit: u32,
-    pub(crate) retry_at: Option<Instant>,
-    pub(crate) in_flight: usize,
-    pub(crate) waiting: usize,
-    pub(crate) tools: usize,
-    pub(crate) prompts: usize,
-    pub(crate) resources: usize,
-    pub(crate) stale: bool,
-    pub(crate) transport: String,
-    pub(crate) protocol: String,
-    pub(crate) server: String,
-    pub(crate) last_error: String,
-    pub(crate) action: String,
-    pub(crate) restarts: u64,
-}
-
-impl From<&ServerStatus> for Row {
-    fn from(status: &ServerStatus) -> Self {
-        let server = status.server.as_ref();
-        Self {
-            name: status.name.to_string(),
-            state: status.state.to_string(),
-            generation: status.generation.get(),
-            attempts_used: status.attempts_used,
-            attempts_limit: status.attempts_limit,
-            retry_at: status.retry_at,
-            in_flight: status.in_flight,
-            waiting: status.waiting,
-            tools: status.tools,
-            prompts: status.prompts,
-            resources: status.resources,
-            stale: status.stale,
-            transport: status.transport.to_owned(),
-            protocol: status.protocol.clone().unwrap_or_default(),
-            server: server.map_or_else(String::new, |it| format!("{} {}", it.name, it.version)),
-            last_error: status
-                .last_error
-                .as_ref()
-                .map_or_else(String::new, ToString::to_string),
-            action: status.action.as_ref().map(action_text).unwrap_or_default(),
-            restarts: status.restarts,
-        }
-    }
-}
-
-impl Row {
-    /// Used attempts of the budget, and the time until the next one, for the table.
-    pub(super) fn attempts(&self, now: Instant) -> String {
-        let used = match self.attempts_used {
-            0 => String::new(),
-            used => format!("{used}/{}", self.attempts_limit),
-        };
-        match self.retry_at {
-            Some(at) => {
-                let wait = at.saturating_duration_since(now).as_secs_f64();
-                format!("{used} in {wait:.1} s").trim_start().to_owned()
-            }
-            None => used,
-        }
-    }
-
-    /// The same in messages.
-    pub(super) fn attempts_in_words(&self, now: Instant) -> String {
-        let used = match self.attempts_used {
-            0 => None,
-            used => Some(format!("{used} of {}", self.attempts_limit)),
-        };
-        let next = self.retry_at.map(|at| {
+/// Used attempts of the budget, and the time until the next one, for the table.
+pub(super) fn attempts(status: &ServerStatus, now: Instant) -> String {
+    let used = match status.attempts_used {
+        0 => String::new(),
+        used => format!("{used}/{}", status.attempts_limit),
+    };
+    match status.retry_at {
+        Some(at) => {
             let wait = at.saturating_duration_since(now).as_secs_f64();
-            format!("next in {wait:.1} s")
-        });
-        let parts: Vec<String> = used.into_iter().chain(next).collect();
-        parts.join(", ")
-    }
-
-    /// Calls in flight, and queued calls.
-    pub(super) fn calls(&self) -> String {
-        match self.waiting {
-            0 => self.in_flight.to_string(),
-            waiting => format!("{}+{waiting}", self.in_flight),
+            format!("{used} in {wait:.1} s").trim_start().to_owned()
         }
+        None => used,
     }
+}
 
-    /// The number of tools; a question mark if it is not confirmed.
-    pub(super) fn catalog(&self) -> String {
-        match (self.stale, self.tools) {
-            (false, tools) => tools.to_string(),
-            (true, 0) => "-".to_owned(),
-            (true, tools) => format!("{tools}?"),
-        }
+/// The same in messages.
+pub(super) fn attempts_in_words(status: &ServerStatus, now: Instant) -> String {
+    let used = match status.attempts_used {
+        0 => None,
+        used => Some(format!("{used} of {}", status.attempts_limit)),
+    };
+    let next = status.retry_at.map(|at| {
+        let wait = at.saturating_duration_since(now).as_secs_f64();
+        format!("next in {wait:.1} s")
+    });
+    let parts: Vec<String> = used.into_iter().chain(next).collect();
+    parts.join(", ")
+}
+
+/// Calls in flight, and queued calls.
+pub(super) fn calls(status: &ServerStatus) -> String {
+    match status.waiting {
+        0 => status.in_flight.to_string(),
+        waiting => format!("{}+{waiting}", status.in_flight),
+    }
+}
+
+/// The number of tools; a question mark if it is not confirmed.
+pub(super) fn catalog(status: &ServerStatus) -> String {
+    match (status.stale, status.tools) {
+        (false, tools) => tools.to_string(),
+        (true, 0) => "-".to_owned(),
+        (true, tools) => format!("{tools}?"),
     }
 }
 
@@ -158,8 +102,25 @@ fn millis(duration: Duration) -> String {
     }
 }
 
+/// The status of a server that is not running.
+#[cfg(test)]
+pub(super) fn status(name: &str, state: mcpvisor::StateName) -> ServerStatus {
+    use mcpvisor::config::{ConfigProblem, Severity};
+    use mcpvisor::{Config, ServerName};
+
+    let name = ServerName::new(name).unwrap();
+    let mut config = Config::new();
+    config.problems = vec![ConfigProblem::of(&name, Severity::LeftOut, "for a test")];
+    let mut status = config.unusable_servers().remove(0);
+    status.state = state;
+    (status.last_error, status.action, status.stale) = (None, None, false);
+    status
+}
+
 #[cfg(test)]
 mod tests {
+    use mcpvisor::StateName;
+
     use super::*;
 
     #[test]
@@ -180,14 +141,13 @@ mod tests {
     #[test]
     fn attempts_count_down() {
         let now = Instant::now();
-        let mut row = Row {
-            attempts_limit: 10,
-            ..Row::default()
-        };
-        assert_eq!(row.attempts(now), "");
-        row.attempts_used = 2;
-        row.retry_at = Some(now + Duration::from_millis(1_500));
-        assert_eq!(row.attempts(now), "2/10 in 1.5 s");
-        assert_eq!(row.attempts(now + Duration::from_secs(9)), "2/10 in 0.0 s");
+        let mut status = status("weather", StateName::Reconnecting);
+        status.attempts_limit = 10;
+        assert_eq!(attempts(&status, now), "");
+        status.attempts_used = 2;
+        status.retry_at = Some(now + Duration::from_millis(1_500));
+        assert_eq!(attempts(&status, now), "2/10 in 1.5 s");
+        let later = now + Duration::from_secs(9);
+        assert_eq!(attempts(&status, later), "2/10 in 0.0 s");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use mcpvisor::ServerStatus;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -12,8 +13,8 @@ use ratatui::widgets::{
 use unicode_width::UnicodeWidthStr;
 
 use super::model::{Mode, Model, Order, StoryLine, Tone};
-use super::server_row::Row;
-use crate::output::{ColorMode, counted, cut, printable};
+use super::server_row::{attempts, attempts_in_words, calls, catalog};
+use crate::output::{ColorMode, action_text, counted, cut, printable};
 
 /// Narrower screens show only names, states and errors.
 const WIDE: u16 = 90;
@@ -99,9 +100,12 @@ fn headline(model: &Model, paint: Paint) -> Line<'static> {
     )];
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for row in model.all() {
-        match counts.iter_mut().find(|(state, _)| *state == row.state) {
+        match counts
+            .iter_mut()
+            .find(|(state, _)| *state == row.state.as_str())
+        {
             Some((_, count)) => *count += 1,
-            None => counts.push((&row.state, 1)),
+            None => counts.push((row.state.as_str(), 1)),
         }
     }
     counts.sort_unstable();
@@ -120,7 +124,10 @@ fn headline(model: &Model, paint: Paint) -> Line<'static> {
 fn list(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: Instant) {
     let wide = area.width >= WIDE;
     let visible = model.visible();
-    let longest = visible.iter().map(|row| row.name.chars().count()).max();
+    let longest = visible
+        .iter()
+        .map(|row| row.name.as_str().chars().count())
+        .max();
     let name = u16::try_from(longest.unwrap_or(4).clamp(4, 30)).unwrap_or(30);
     let (header, widths): (Vec<&str>, Vec<Constraint>) = if wide {
         let columns = [
@@ -153,10 +160,16 @@ fn list(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: Ins
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-fn cells(row: &Row, model: &Model, paint: Paint, now: Instant, wide: bool) -> Cells<'static> {
-    let name = Cell::new(printable(&row.name));
-    let state = Cell::new(row.state.clone()).style(paint.state(&row.state));
-    let error = Cell::new(printable(&row.last_error)).style(paint.dim());
+fn cells(
+    row: &ServerStatus,
+    model: &Model,
+    paint: Paint,
+    now: Instant,
+    wide: bool,
+) -> Cells<'static> {
+    let name = Cell::new(printable(row.name.as_str()));
+    let state = Cell::new(row.state.as_str()).style(paint.state(row.state.as_str()));
+    let error = Cell::new(printable(&last_error(row))).style(paint.dim());
     if !wide {
         return Cells::new([name, state, error]);
     }
@@ -164,10 +177,10 @@ fn cells(row: &Row, model: &Model, paint: Paint, now: Instant, wide: bool) -> Ce
         name,
         state,
         Cell::new(row.generation.to_string()),
-        Cell::new(row.attempts(now)),
-        Cell::new(row.calls()),
-        Cell::new(model.latency(&row.name)),
-        Cell::new(row.catalog()),
+        Cell::new(attempts(row, now)),
+        Cell::new(calls(row)),
+        Cell::new(model.latency(row.name.as_str())),
+        Cell::new(catalog(row)),
         error,
     ])
 }
@@ -211,9 +224,12 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
         |text: &'static str| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
     lines.push(Line::raw(""));
     lines.push(heading("events"));
-    let block = Block::bordered().title(format!(" {} ", printable(&row.name)));
+    let block = Block::bordered().title(format!(" {} ", printable(row.name.as_str())));
     let width = usize::from(block.inner(area).width);
-    let events = model.events.iter().filter(|event| event.who == row.name);
+    let events = model
+        .events
+        .iter()
+        .filter(|event| event.who == row.name.as_str());
     let events: Vec<Line<'_>> = events.map(|event| line(event, paint, width)).collect();
     let old = events.len().saturating_sub(10);
     lines.extend(events.into_iter().skip(old));
@@ -238,7 +254,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: Paint, now: I
 }
 
 /// The facts of a server, one line each.
-fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'static>> {
+fn facts(row: &ServerStatus, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut fact = |name: &'static str, value: String, style: Style| {
         if !value.is_empty() {
@@ -249,15 +265,19 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
         }
     };
     let plain = Style::new();
-    fact("state", row.state.clone(), paint.state(&row.state));
+    fact(
+        "state",
+        row.state.to_string(),
+        paint.state(row.state.as_str()),
+    );
     fact("connection", row.generation.to_string(), plain);
-    fact("attempt", row.attempts_in_words(now), plain);
+    fact("attempt", attempts_in_words(row, now), plain);
     fact(
         "calls",
         format!("{} in flight, {} queued", row.in_flight, row.waiting),
         plain,
     );
-    fact("latency", model.latency(&row.name), plain);
+    fact("latency", model.latency(row.name.as_str()), plain);
     let stale = if row.stale { " (not confirmed)" } else { "" };
     let catalog = format!(
         "{}, {}, {}{stale}",
@@ -266,19 +286,24 @@ fn facts(row: &Row, model: &Model, paint: Paint, now: Instant) -> Vec<Line<'stat
         counted(row.resources, "resource")
     );
     fact("catalog", catalog, plain);
-    fact("transport", row.transport.clone(), plain);
-    fact("protocol", row.protocol.clone(), plain);
-    fact("server", row.server.clone(), plain);
+    fact("transport", row.transport.to_owned(), plain);
+    fact("protocol", row.protocol.clone().unwrap_or_default(), plain);
+    let server = row.server.as_ref();
+    let server = server.map(|it| format!("{} {}", it.name, it.version));
+    fact("server", server.unwrap_or_default(), plain);
     if row.restarts > 0 {
         fact("restarts", row.restarts.to_string(), plain);
     }
-    fact(
-        "last error",
-        row.last_error.clone(),
-        paint.color(Color::Red),
-    );
-    fact("action", row.action.clone(), plain);
+    fact("last error", last_error(row), paint.color(Color::Red));
+    let action = row.action.as_ref().map(action_text);
+    fact("action", action.unwrap_or_default(), plain);
     lines
+}
+
+fn last_error(row: &ServerStatus) -> String {
+    row.last_error
+        .as_ref()
+        .map_or_else(String::new, ToString::to_string)
 }
 
 /// The keys, or the result of the last command.
@@ -345,46 +370,38 @@ fn help(frame: &mut Frame<'_>, area: Rect, model: &Model) {
 mod tests {
     use std::time::Duration;
 
+    use mcpvisor::rmcp::model::Implementation;
+    use mcpvisor::{Action, Fault, FaultClass, StateName};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;
     use crate::screen::keys::Key;
+    use crate::screen::server_row::status;
 
     fn fleet(now: Instant) -> Model {
-        let row = |name: &str, state: &str| Row {
-            name: name.to_owned(),
-            state: state.to_owned(),
-            generation: 1,
-            transport: "stdio".to_owned(),
-            tools: 7,
-            ..Row::default()
+        let row = |name: &str, state: StateName| {
+            let mut row = status(name, state);
+            (row.generation, row.transport, row.tools) = (1.into(), "stdio", 7);
+            row
         };
+        let mut notes = row("notes", StateName::Connected);
+        notes.server = Some(Implementation::new("notes", "1.0.0"));
+        (notes.in_flight, notes.waiting) = (3, 2);
+        let mut weather = row("weather", StateName::Reconnecting);
+        (weather.generation, weather.stale) = (4.into(), true);
+        (weather.attempts_used, weather.attempts_limit) = (4, 10);
+        weather.retry_at = Some(now + Duration::from_millis(2_500));
+        let killed = "the process was killed by signal 9\u{1b}[2J";
+        weather.last_error = Some(Fault::new(FaultClass::Exited, killed));
+        let mut nowhere = row("nowhere", StateName::PermanentlyFailed);
+        (nowhere.tools, nowhere.stale) = (0, true);
+        let not_found = "the command \"nowhere\" was not found";
+        nowhere.last_error = Some(Fault::new(FaultClass::CommandNotFound, not_found));
+        let install = "install it or give the full path";
+        nowhere.action = Some(Action::Custom(install.to_owned()));
         let mut model = Model::new("mcpvisor  mcp.json", true, false);
-        model.set_rows(vec![
-            Row {
-                server: "notes 1.0.0".to_owned(),
-                in_flight: 3,
-                waiting: 2,
-                ..row("notes", "connected")
-            },
-            Row {
-                generation: 4,
-                attempts_used: 4,
-                attempts_limit: 10,
-                retry_at: Some(now + Duration::from_millis(2_500)),
-                stale: true,
-                last_error: "the process was killed by signal 9\u{1b}[2J".to_owned(),
-                ..row("weather", "reconnecting")
-            },
-            Row {
-                tools: 0,
-                stale: true,
-                last_error: "the command \"nowhere\" was not found".to_owned(),
-                action: "install it or give the full path".to_owned(),
-                ..row("nowhere", "permanently_failed")
-            },
-        ]);
+        model.set_rows(vec![notes, weather, nowhere]);
         for ms in [2, 3, 9, 4] {
             model.add_sample("notes", Some(Duration::from_millis(ms)));
         }
@@ -509,11 +526,8 @@ mod tests {
     fn two_hundred_servers_scroll() {
         let now = Instant::now();
         let mut model = Model::new("many", true, false);
-        let many = (0..200).map(|number| Row {
-            name: format!("server-{number:03}"),
-            state: "connected".to_owned(),
-            ..Row::default()
-        });
+        let many =
+            (0..200).map(|number| status(&format!("server-{number:03}"), StateName::Connected));
         model.set_rows(many.collect());
         assert!(render(&model, 100, 20, now).contains("server-000"));
         model.key(Key::End);

@@ -59,78 +59,65 @@ pub enum Action {
 impl Action {
     /// The instruction alone, without the reconnect that follows it.
     pub fn instruction(&self) -> String {
-        match self {
-            Self::InstallCommand {
-                searched_path: true,
-            } => "install it, or set its full path as \"command\"",
-            Self::InstallCommand {
-                searched_path: false,
-            } => "install it, or correct the path in \"command\"",
-            Self::CreateWorkingDirectory => "create it, or correct \"cwd\"",
-            Self::InstallInterpreter => {
-                "install the interpreter, or correct the first line of the script"
-            }
-            Self::MakeExecutable => "make it executable with \"chmod +x\", or correct \"command\"",
-            Self::UseNativeBuild => {
-                "use a build for this system, or start the script with a \"#!\" line"
-            }
-            Self::FixKeys(keys) => return format!("correct {keys} of the server's entry"),
-            Self::FixEntry(Some(place)) => return format!("fix it at {place}"),
-            Self::FixEntry(None) => "fix the server's entry",
-            Self::SetVariable(variable) => return format!("set {variable} in the environment"),
-            Self::NameTokenVariable => {
-                "store the token in a variable, and set \"bearerTokenEnvVar\" to its name"
-            }
-            Self::Authorize => "set a valid token in \"headers\" or \"bearerTokenEnvVar\"",
-            Self::ChangeProtocol => {
-                "remove \"protocol\" from its entry, or set a version that both sides support"
-            }
-            Self::UpdateServer => "update the server to one of these versions",
-            Self::FixServer => "fix the server, then call again or reconnect it",
-            Self::Enable => "enable it first",
-            Self::AddServer => "add it again and get a new handle",
-            Self::Retry => "try again",
-            Self::RetryLater => "try again later, or reconnect it",
-            Self::ApproveTool => "review and approve it",
-            Self::RepairApprovals(text) | Self::Custom(text) => text,
-        }
-        .to_owned()
+        self.parts().0
     }
 
-    /// Whether the server stays down until it is reconnected.
-    fn needs_reconnect(&self) -> bool {
-        match self {
-            Self::InstallCommand { .. }
-            | Self::CreateWorkingDirectory
-            | Self::InstallInterpreter
-            | Self::MakeExecutable
-            | Self::UseNativeBuild
-            | Self::FixKeys(_)
-            | Self::SetVariable(_)
-            | Self::NameTokenVariable
-            | Self::Authorize
-            | Self::ChangeProtocol
-            | Self::UpdateServer => true,
-            Self::FixEntry(_)
-            | Self::FixServer
-            | Self::Enable
-            | Self::AddServer
-            | Self::Retry
-            | Self::RetryLater
-            | Self::ApproveTool
-            | Self::RepairApprovals(_)
-            | Self::Custom(_) => false,
-        }
+    /// The instruction, and whether the server stays down until it is reconnected.
+    fn parts(&self) -> (String, bool) {
+        let (instruction, reconnect) = match self {
+            Self::InstallCommand {
+                searched_path: true,
+            } => ("install it, or set its full path as \"command\"", true),
+            Self::InstallCommand {
+                searched_path: false,
+            } => ("install it, or correct the path in \"command\"", true),
+            Self::CreateWorkingDirectory => ("create it, or correct \"cwd\"", true),
+            Self::InstallInterpreter => (
+                "install the interpreter, or correct the first line of the script",
+                true,
+            ),
+            Self::MakeExecutable => (
+                "make it executable with \"chmod +x\", or correct \"command\"",
+                true,
+            ),
+            Self::UseNativeBuild => (
+                "use a build for this system, or start the script with a \"#!\" line",
+                true,
+            ),
+            Self::FixKeys(keys) => return (format!("correct {keys} of the server's entry"), true),
+            Self::FixEntry(Some(place)) => return (format!("fix it at {place}"), false),
+            Self::FixEntry(None) => ("fix the server's entry", false),
+            Self::SetVariable(name) => return (format!("set {name} in the environment"), true),
+            Self::NameTokenVariable => (
+                "store the token in a variable, and set \"bearerTokenEnvVar\" to its name",
+                true,
+            ),
+            Self::Authorize => (
+                "set a valid token in \"headers\" or \"bearerTokenEnvVar\"",
+                true,
+            ),
+            Self::ChangeProtocol => (
+                "remove \"protocol\" from its entry, or set a version that both sides support",
+                true,
+            ),
+            Self::UpdateServer => ("update the server to one of these versions", true),
+            Self::FixServer => ("fix the server, then call again or reconnect it", false),
+            Self::Enable => ("enable it first", false),
+            Self::AddServer => ("add it again and get a new handle", false),
+            Self::Retry => ("try again", false),
+            Self::RetryLater => ("try again later, or reconnect it", false),
+            Self::ApproveTool => ("review and approve it", false),
+            Self::RepairApprovals(text) | Self::Custom(text) => (text.as_str(), false),
+        };
+        (instruction.to_owned(), reconnect)
     }
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.instruction())?;
-        match self.needs_reconnect() {
-            true => f.write_str(", then reconnect it"),
-            false => Ok(()),
-        }
+        let (instruction, reconnect) = self.parts();
+        let then = if reconnect { ", then reconnect it" } else { "" };
+        write!(f, "{instruction}{then}")
     }
 }
 

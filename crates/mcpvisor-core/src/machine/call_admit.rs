@@ -42,23 +42,20 @@ impl Machine {
             .admission
             .enter(new.client, new.call, new.priority, open)
         {
-            AdmitOutcome::InFlight => self.start_new_call(now, new),
-            AdmitOutcome::Queued => {
-                self.track(new, CallPlace::Queued { until });
-                self.wake_for_call(now);
+            AdmitOutcome::InFlight => {
+                self.start_new_call(now, new);
+                return;
             }
+            AdmitOutcome::Queued => self.track(new, CallPlace::Queued { until }),
             AdmitOutcome::QueuedInsteadOf { evicted } => {
                 self.calls.remove(evicted);
                 self.resolve(evicted, Outcome::Busy);
                 self.track(new, CallPlace::Queued { until });
-                self.wake_for_call(now);
             }
-            AdmitOutcome::QueueFull => {
-                self.resolve(new.call, Outcome::Busy);
-                // The queue may have no capacity at all: the next call finds the server awake.
-                self.wake_for_call(now);
-            }
+            AdmitOutcome::QueueFull => self.resolve(new.call, Outcome::Busy),
         }
+        // Also with a full queue, which may have no capacity at all: the next call finds it awake.
+        self.wake_for_call(now);
     }
 
     /// Why calls are not queued in this state; nothing if they are.
@@ -78,19 +75,15 @@ impl Machine {
     }
 
     fn track(&mut self, new: NewCall, place: CallPlace) {
+        let id = new.call;
         let call = TrackedCall {
-            client: new.client,
-            safety: new.safety,
-            retry_policy: new.retry_policy,
-            is_tool: new.is_tool,
-            deadline: new.deadline,
-            idle: new.idle,
+            request: new,
             retries: 0,
             known: Known::NotSent,
             session_lost: false,
             place,
         };
-        self.calls.insert(new.call, call);
+        self.calls.insert(id, call);
     }
 
     fn start_new_call(&mut self, now: Now, new: NewCall) {
@@ -98,11 +91,7 @@ impl Machine {
             return;
         };
         let call = new.call;
-        let place = CallPlace::InFlight {
-            generation,
-            started: now.at,
-            idle_until: later(now.at, new.idle),
-        };
+        let place = CallPlace::in_flight(generation, now.at, new.idle);
         self.track(new, place);
         self.emit(Effect::StartCall {
             call,
@@ -137,21 +126,14 @@ impl Machine {
                 self.admission.finish(client);
                 continue;
             };
-            if call.deadline <= now.at {
+            if call.request.deadline <= now.at {
                 self.admission.finish(client);
                 self.expire_call(now, id);
                 continue;
             }
             let before = call.known;
-            let idle_until = later(now.at, call.idle);
-            self.calls.move_to(
-                id,
-                CallPlace::InFlight {
-                    generation,
-                    started: now.at,
-                    idle_until,
-                },
-            );
+            let place = CallPlace::in_flight(generation, now.at, call.request.idle);
+            self.calls.move_to(id, place);
             self.emit(Effect::StartCall {
                 call: id,
                 generation,
@@ -172,7 +154,7 @@ impl Machine {
             self.note_received(now, generation);
             return;
         };
-        self.admission.finish(call.client);
+        self.admission.finish(call.request.client);
         self.calls.remove(id);
         self.note_call_end(now, generation, end);
         self.after_flight(now);
@@ -204,11 +186,10 @@ impl Machine {
             return;
         };
         match call.place {
-            CallPlace::Queued { .. } => {
-                self.admission.remove(call.client, id);
-                self.emit(Effect::DropCall { call: id });
-            }
-            CallPlace::AwaitingTools { .. } | CallPlace::Paused { .. } => {
+            CallPlace::Queued { .. }
+            | CallPlace::AwaitingTools { .. }
+            | CallPlace::Paused { .. } => {
+                self.admission.remove(call.request.client, id);
                 self.emit(Effect::DropCall { call: id });
             }
             CallPlace::InFlight { generation, .. } => {
@@ -230,7 +211,7 @@ impl Machine {
             generation,
             outcome,
         });
-        self.admission.finish(call.client);
+        self.admission.finish(call.request.client);
         self.after_flight(now);
     }
 
@@ -238,12 +219,11 @@ impl Machine {
         let Some(call) = self.calls.in_flight_on(id, generation) else {
             return;
         };
-        let (client, was_sent) = (call.client, call.was_sent());
-        self.admission.finish(client);
+        self.admission.finish(call.request.client);
         if let Some(live) = self.live(generation) {
             live.is_ending = true;
         }
-        self.requeue(now, id, client, was_sent);
+        self.requeue(now, id);
         self.after_flight(now);
     }
 
@@ -259,15 +239,12 @@ impl Machine {
         } = call.place
             && ours == generation
         {
-            let idle_until = later(now.at, call.idle);
-            self.calls.move_to(
-                id,
-                CallPlace::InFlight {
-                    generation,
-                    started,
-                    idle_until,
-                },
-            );
+            let place = CallPlace::InFlight {
+                generation,
+                started,
+                idle_until: later(now.at, call.request.idle),
+            };
+            self.calls.move_to(id, place);
         }
     }
 
@@ -285,7 +262,7 @@ impl Machine {
         let Some(call) = self.calls.remove(id) else {
             return;
         };
-        let is_overdue = call.deadline <= now.at;
+        let is_overdue = call.request.deadline <= now.at;
         match call.place {
             CallPlace::InFlight {
                 generation,
@@ -308,7 +285,7 @@ impl Machine {
             CallPlace::Queued { .. }
             | CallPlace::AwaitingTools { .. }
             | CallPlace::Paused { .. } => {
-                self.admission.remove(call.client, id);
+                self.admission.remove(call.request.client, id);
                 let outcome = if is_overdue {
                     Outcome::Deadline {
                         sent: call.was_sent(),

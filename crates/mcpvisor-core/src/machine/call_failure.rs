@@ -13,7 +13,7 @@ use super::state::ReconnectTiming;
 use super::{Machine, Now, later};
 use crate::ids::{CallId, Generation};
 use crate::policy::listing::ListKind;
-use crate::policy::retry::{self, RequestFailure, RetryAction, RetryDecision};
+use crate::policy::retry::{RequestFailure, RetryAction, RetryDecision};
 
 impl Machine {
     pub(super) fn call_failed(
@@ -24,11 +24,7 @@ impl Machine {
         failure: RequestFailure,
         fault: Fault,
     ) {
-        let Some(client) = self
-            .calls
-            .in_flight_on(id, generation)
-            .map(|call| call.client)
-        else {
+        let Some(call) = self.calls.in_flight_on(id, generation) else {
             self.note_received(now, generation);
             if self.calls.get(id).is_none() {
                 // It was given up while the connection was giving it back.
@@ -36,6 +32,7 @@ impl Machine {
             }
             return;
         };
+        let client = call.request.client;
         if failure == RequestFailure::NotWritten {
             // A connection that cannot take this call takes no others.
             self.call_undelivered(now, generation, id);
@@ -88,27 +85,20 @@ impl Machine {
         failure: RequestFailure,
         fault: Fault,
     ) {
-        let settings = &self.settings;
         let Some(call) = self.calls.get_mut(id) else {
             return;
         };
-        let RetryDecision { known, action } = retry::decide(
-            failure,
-            call.safety,
-            call.retry_policy,
-            call.retries,
-            settings,
-        );
+        let RetryDecision { known, action } = call.decide_retry(failure, &self.settings);
         call.record_failed_send(known);
-        let (client, known, deadline) = (call.client, call.known, call.deadline);
+        let (known, deadline) = (call.known, call.request.deadline);
         match action {
             RetryAction::Retry => self.queue_retry(now, id, generation),
-            RetryAction::ReconnectThenRetry => self.requeue(now, id, client, true),
+            RetryAction::ReconnectThenRetry => self.requeue(now, id),
             RetryAction::RetryAfter(pause) if later(now.at, pause) < deadline => {
                 self.pause(id, later(now.at, pause), generation);
             }
-            // The pause would end after the deadline, or the user has to authorize.
-            RetryAction::RetryAfter(_) | RetryAction::RefreshThenRetry | RetryAction::Fail => {
+            // The pause would end after the deadline, or a retry cannot help.
+            RetryAction::RetryAfter(_) | RetryAction::Fail => {
                 self.calls.remove(id);
                 let not_sent = NotSent::NoConnection(Some(fault.clone()));
                 self.resolve(id, outcome_of(known, fault, not_sent));
@@ -118,11 +108,10 @@ impl Machine {
 
     /// Pauses a call before its retry, which may happen on this connection or a later one.
     fn pause(&mut self, id: CallId, until: Instant, generation: Generation) {
+        let place = CallPlace::Paused { until, generation };
         match self.rejection() {
             Some(reason) => self.fail_call(id, &reason),
-            None => self
-                .calls
-                .move_to(id, CallPlace::Paused { until, generation }),
+            None => self.calls.move_to(id, place),
         }
     }
 
@@ -137,11 +126,11 @@ impl Machine {
         let Some(call) = self.calls.get(id) else {
             return;
         };
-        let client = call.client;
-        let unchanged = !call.is_tool || self.accepting_generation() == Some(generation);
+        let client = call.request.client;
+        let unchanged = !call.request.is_tool || self.accepting_generation() == Some(generation);
         match self.lists.was_fetched(ListKind::Tools) {
-            _ if self.accepting_generation().is_none() => self.requeue(now, id, client, true),
-            Some(false) if !unchanged => self.requeue(now, id, client, true),
+            _ if self.accepting_generation().is_none() => self.requeue(now, id),
+            Some(false) if !unchanged => self.requeue(now, id),
             None if !unchanged => {
                 let reason = NotSent::NoConnection(self.last_fault.clone());
                 self.fail_call(id, &reason);

@@ -7,26 +7,26 @@ use super::call_table::{CallPlace, TrackedCall};
 use super::fault::Fault;
 use super::io::{Effect, NotSent, Outcome, ReturnedCall};
 use super::{Machine, Now, later};
-use crate::ids::{CallId, ClientId, Generation};
+use crate::ids::{CallId, Generation};
 use crate::policy::listing::FetchOutcome;
-use crate::policy::retry::{self, Known, RequestFailure, RetryAction};
+use crate::policy::retry::{Known, RequestFailure, RetryAction};
 
 impl Machine {
     /// Puts a call back into the queue, or fails it in a state where no connection will come.
-    pub(super) fn requeue(&mut self, now: Now, id: CallId, client: ClientId, was_sent: bool) {
+    pub(super) fn requeue(&mut self, now: Now, id: CallId) {
         let until = later(now.at, self.settings.timeouts.reconnect_wait);
         if let Some(reason) = self.rejection() {
             self.fail_call(id, &reason);
             return;
         }
-        let is_tool = self.calls.get(id).is_some_and(|call| call.is_tool);
-        if is_tool && was_sent {
-            self.calls.move_to(id, CallPlace::AwaitingTools { until });
-        } else {
-            self.admission.enter_front(client, id);
-            self.calls
-                .move_to(id, CallPlace::Queued { until: Some(until) });
+        let Some(call) = self.calls.get(id) else {
+            return;
+        };
+        let place = call.place_until(until);
+        if matches!(place, CallPlace::Queued { .. }) {
+            self.admission.enter_front(call.request.client, id);
         }
+        self.calls.move_to(id, place);
     }
 
     /// Handles the calls that a lost connection had not answered: retries what is safe, fails the rest.
@@ -84,23 +84,13 @@ impl Machine {
         } else {
             RequestFailure::NotWritten
         };
-        let decision = retry::decide(
-            failure,
-            call.safety,
-            call.retry_policy,
-            call.retries,
-            &self.settings,
-        );
+        let decision = call.decide_retry(failure, &self.settings);
         if returned.written {
             call.record_failed_send(Known::Unknown);
         }
-        let (client, was_sent) = (call.client, call.was_sent());
         match decision.action {
-            RetryAction::Retry => self.requeue(now, id, client, was_sent),
-            RetryAction::RetryAfter(_)
-            | RetryAction::ReconnectThenRetry
-            | RetryAction::RefreshThenRetry
-            | RetryAction::Fail => {
+            RetryAction::Retry => self.requeue(now, id),
+            RetryAction::RetryAfter(_) | RetryAction::ReconnectThenRetry | RetryAction::Fail => {
                 self.calls.remove(id);
                 self.resolve(id, Outcome::Unknown(fault.clone()));
             }
@@ -123,13 +113,11 @@ impl Machine {
             let Some(call) = self.calls.get(id) else {
                 continue;
             };
-            if call.is_tool && call.was_sent() {
-                self.admission.remove(call.client, id);
-                self.calls.move_to(id, CallPlace::AwaitingTools { until });
-            } else {
-                self.calls
-                    .move_to(id, CallPlace::Queued { until: Some(until) });
+            let place = call.place_until(until);
+            if matches!(place, CallPlace::AwaitingTools { .. }) {
+                self.admission.remove(call.request.client, id);
             }
+            self.calls.move_to(id, place);
         }
     }
 
@@ -145,7 +133,7 @@ impl Machine {
             match outcome {
                 FetchOutcome::Fetched => {
                     if let Some(call) = self.calls.get(id) {
-                        self.admission.enter_front(call.client, id);
+                        self.admission.enter_front(call.request.client, id);
                     }
                     self.calls.move_to(id, CallPlace::Queued { until: None });
                 }
@@ -172,7 +160,7 @@ impl Machine {
         let Some(call) = self.calls.remove(id) else {
             return;
         };
-        self.admission.remove(call.client, id);
+        self.admission.remove(call.request.client, id);
         let outcome = outcome_of(call.known, self.last_fault_or_lost(), reason.clone());
         self.resolve(id, outcome);
     }

@@ -3,17 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::ids::{CallId, CallMap, ClientId, Generation};
-use crate::policy::retry::{Known, RetryPolicy, Safety};
+use super::io::NewCall;
+use super::later;
+use crate::ids::{CallId, CallMap, Generation};
+use crate::policy::retry::{self, Known, RequestFailure, RetryDecision};
+use crate::settings::ServerSettings;
 
 #[derive(Debug, Clone)]
 pub(super) struct TrackedCall {
-    pub(super) client: ClientId,
-    pub(super) safety: Safety,
-    pub(super) retry_policy: RetryPolicy,
-    pub(super) is_tool: bool,
-    pub(super) deadline: Instant,
-    pub(super) idle: Duration,
+    pub(super) request: NewCall,
     /// Retries used so far; one is allowed in total.
     pub(super) retries: u8,
     /// What is known from sending it before, on this connection or an earlier one.
@@ -43,16 +41,45 @@ pub(super) enum CallPlace {
     },
 }
 
+impl CallPlace {
+    /// A call that is sent now.
+    pub(super) fn in_flight(generation: Generation, now: Instant, idle: Duration) -> Self {
+        Self::InFlight {
+            generation,
+            started: now,
+            idle_until: later(now, idle),
+        }
+    }
+}
+
 impl TrackedCall {
+    /// Where it waits for the next connection. A tool that was called before may have changed, so its
+    /// retry waits for the list too.
+    pub(super) fn place_until(&self, until: Instant) -> CallPlace {
+        match self.request.is_tool && self.was_sent() {
+            true => CallPlace::AwaitingTools { until },
+            false => CallPlace::Queued { until: Some(until) },
+        }
+    }
+
+    pub(super) fn decide_retry(
+        &self,
+        failure: RequestFailure,
+        settings: &ServerSettings,
+    ) -> RetryDecision {
+        let (safety, policy) = (self.request.safety, self.request.retry_policy);
+        retry::decide(failure, safety, policy, self.retries, settings)
+    }
+
     fn times_out_at(&self) -> Instant {
         match self.place {
-            CallPlace::Queued { until: None } => self.deadline,
+            CallPlace::Queued { until: None } => self.request.deadline,
             CallPlace::Queued { until: Some(until) }
             | CallPlace::AwaitingTools { until }
             | CallPlace::Paused { until, .. }
             | CallPlace::InFlight {
                 idle_until: until, ..
-            } => self.deadline.min(until),
+            } => self.request.deadline.min(until),
         }
     }
 

@@ -31,40 +31,35 @@ impl Machine {
 
     /// The generation of the connection that exists now, from its opening until it is closed.
     pub fn current_generation(&self) -> Option<Generation> {
-        match &self.state {
-            State::Connected(live) => Some(live.generation),
-            State::Connecting(attempt)
-            | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => match attempt {
-                Attempt::Draining { generation, .. }
-                | Attempt::Closing { generation, .. }
-                | Attempt::Opening { generation, .. } => Some(*generation),
-                Attempt::BackingOff { .. } | Attempt::AwaitingPermit => None,
-            },
-            State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Draining { generation, .. }
-                | TeardownPhase::Closing { generation } => Some(generation),
-            },
-            State::Sleeping(SleepPhase::Closing { generation }) => Some(*generation),
-            State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
-                None
-            }
-        }
+        self.connection().map(|(generation, _)| generation)
     }
 
     /// Whether this connection is up or draining, so that calls may be in flight on it.
     pub(super) fn is_up(&self, generation: Generation) -> bool {
+        self.connection() == Some((generation, true))
+    }
+
+    /// The generation of the current connection, and whether it is up.
+    fn connection(&self) -> Option<(Generation, bool)> {
         match &self.state {
-            State::Connected(live) => live.generation == generation,
+            State::Connected(live) => Some((live.generation, true)),
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => {
-                matches!(attempt, Attempt::Draining { generation: ours, .. } if *ours == generation)
+            | State::Disconnected(attempt) => match *attempt {
+                Attempt::Draining { generation, .. } => Some((generation, true)),
+                Attempt::Closing { generation, .. } | Attempt::Opening { generation, .. } => {
+                    Some((generation, false))
+                }
+                Attempt::BackingOff { .. } | Attempt::AwaitingPermit => None,
+            },
+            State::Disabling(teardown) => match teardown.phase {
+                TeardownPhase::Draining { generation, .. } => Some((generation, true)),
+                TeardownPhase::Closing { generation } => Some((generation, false)),
+            },
+            State::Sleeping(SleepPhase::Closing { generation }) => Some((*generation, false)),
+            State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
+                None
             }
-            State::Disabling(teardown) => {
-                matches!(teardown.phase, TeardownPhase::Draining { generation: ours, .. } if ours == generation)
-            }
-            State::Sleeping(_) | State::Disabled | State::PermanentlyFailed(_) => false,
         }
     }
 

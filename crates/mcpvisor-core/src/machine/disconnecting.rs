@@ -66,7 +66,12 @@ impl Machine {
                 }
             },
             State::Disabling(teardown) => match teardown.phase {
-                TeardownPhase::Closing { .. } => self.torn_down(generation, teardown.then, end),
+                TeardownPhase::Closing { .. } => {
+                    let then = teardown.then;
+                    self.forget_in_flight(generation);
+                    self.note_final_close(end);
+                    self.finish_teardown(then);
+                }
                 TeardownPhase::Draining { .. } => {}
             },
             State::Sleeping(SleepPhase::Closing { .. }) => self.finish_falling_asleep(end),

@@ -57,10 +57,9 @@ impl Machine {
     /// Connects a sleeping server once its old connection is closed. Connections that never prove
     /// themselves use up the budget here as everywhere.
     pub(super) fn wake(&mut self, now: Now) {
-        let State::Sleeping(phase) = &self.state else {
+        let State::Sleeping(phase) = self.state else {
             return;
         };
-        let phase = *phase;
         self.durable.asleep = false;
         let at = self.wakes_at(now);
         self.durable.first_attempt_over = self.durable.budget.is_parked();

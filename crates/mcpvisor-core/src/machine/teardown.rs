@@ -4,12 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::io::{ConnectionEnd, Effect, NotSent};
+use super::io::{Effect, NotSent};
 use super::state::{
     AfterTeardown, Attempt, CloseDeadline, SleepPhase, State, Teardown, TeardownPhase,
 };
 use super::{DesiredState, Machine, Now};
-use crate::ids::Generation;
 
 impl Machine {
     /// Disables the server, or shuts it down, within a limit. A second request is merged with the first.
@@ -24,87 +23,67 @@ impl Machine {
             AfterTeardown::Stop => NotSent::Stopping,
             AfterTeardown::StayDisabled | AfterTeardown::Enable => NotSent::Disabled,
         });
-        match self.state.clone() {
-            State::Connected(live) => {
-                let until = close_by.drain_until(now);
-                self.drain_for_teardown(now, live.generation, until, then, close_by);
+        if let State::Disabling(teardown) = self.state.clone() {
+            self.merge_teardown(now, teardown, then, close_by);
+            return;
+        }
+        let Some(phase) = self.first_teardown_phase(close_by.drain_until(now)) else {
+            self.finish_teardown(then);
+            return;
+        };
+        self.state = State::Disabling(Teardown {
+            phase,
+            then,
+            close_by,
+        });
+        match phase {
+            TeardownPhase::Draining { until, .. } => {
+                if self.admission.in_flight() == 0 || until <= now.at {
+                    self.finish_teardown_drain(now);
+                }
             }
+            TeardownPhase::Closing { generation } => {
+                let grace = close_by.close(now);
+                self.emit(Effect::Close { generation, grace });
+            }
+        }
+    }
+
+    /// How the teardown of this state begins; `None` without a connection.
+    fn first_teardown_phase(&mut self, drain_until: Instant) -> Option<TeardownPhase> {
+        match &self.state {
+            State::Connected(live) => Some(TeardownPhase::Draining {
+                generation: live.generation,
+                until: drain_until,
+            }),
             State::Connecting(attempt)
             | State::Reconnecting(attempt)
-            | State::Disconnected(attempt) => self.tear_down_attempt(now, &attempt, then, close_by),
-            State::Disabling(teardown) => self.merge_teardown(now, teardown, then, close_by),
-            State::Sleeping(SleepPhase::Closing { generation }) => {
-                self.close_for_teardown(now, generation, then, close_by);
-            }
+            | State::Disconnected(attempt) => match *attempt {
+                Attempt::Draining {
+                    generation, until, ..
+                } => Some(TeardownPhase::Draining {
+                    generation,
+                    until: until.min(drain_until),
+                }),
+                Attempt::Opening { generation, .. } => {
+                    self.emit(Effect::ReleasePermit);
+                    Some(TeardownPhase::Closing { generation })
+                }
+                Attempt::Closing { generation, .. } => Some(TeardownPhase::Closing { generation }),
+                Attempt::AwaitingPermit => {
+                    self.emit(Effect::ReleasePermit);
+                    None
+                }
+                Attempt::BackingOff { .. } => None,
+            },
+            State::Disabling(teardown) => Some(teardown.phase),
+            State::Sleeping(SleepPhase::Closing { generation }) => Some(TeardownPhase::Closing {
+                generation: *generation,
+            }),
             State::Sleeping(SleepPhase::Asleep) | State::Disabled | State::PermanentlyFailed(_) => {
-                self.finish_teardown(then);
+                None
             }
         }
-    }
-
-    fn drain_for_teardown(
-        &mut self,
-        now: Now,
-        generation: Generation,
-        until: Instant,
-        then: AfterTeardown,
-        close_by: CloseDeadline,
-    ) {
-        let phase = TeardownPhase::Draining { generation, until };
-        self.state = State::Disabling(Teardown {
-            phase,
-            then,
-            close_by,
-        });
-        if self.admission.in_flight() == 0 || until <= now.at {
-            self.finish_teardown_drain(now);
-        }
-    }
-
-    fn tear_down_attempt(
-        &mut self,
-        now: Now,
-        attempt: &Attempt,
-        then: AfterTeardown,
-        close_by: CloseDeadline,
-    ) {
-        match *attempt {
-            Attempt::Draining {
-                generation, until, ..
-            } => {
-                let until = until.min(close_by.drain_until(now));
-                self.drain_for_teardown(now, generation, until, then, close_by);
-            }
-            Attempt::Opening { generation, .. } => {
-                self.emit(Effect::ReleasePermit);
-                self.close_for_teardown(now, generation, then, close_by);
-            }
-            Attempt::Closing { generation, .. } => {
-                self.close_for_teardown(now, generation, then, close_by)
-            }
-            Attempt::AwaitingPermit => {
-                self.emit(Effect::ReleasePermit);
-                self.finish_teardown(then);
-            }
-            Attempt::BackingOff { .. } => self.finish_teardown(then),
-        }
-    }
-
-    fn close_for_teardown(
-        &mut self,
-        now: Now,
-        generation: Generation,
-        then: AfterTeardown,
-        close_by: CloseDeadline,
-    ) {
-        let phase = TeardownPhase::Closing { generation };
-        self.state = State::Disabling(Teardown {
-            phase,
-            then,
-            close_by,
-        });
-        let grace = close_by.close(now);
-        self.emit(Effect::Close { generation, grace });
     }
 
     /// The later request decides what follows, except that a shutdown stays one.
@@ -151,19 +130,8 @@ impl Machine {
         }
     }
 
-    /// The connection of a server that is being torn down is closed.
-    pub(super) fn torn_down(
-        &mut self,
-        generation: Generation,
-        then: AfterTeardown,
-        end: ConnectionEnd,
-    ) {
-        self.forget_in_flight(generation);
-        self.note_final_close(end);
-        self.finish_teardown(then);
-    }
-
-    fn finish_teardown(&mut self, then: AfterTeardown) {
+    /// The connection, if there was one, is closed.
+    pub(super) fn finish_teardown(&mut self, then: AfterTeardown) {
         self.state = State::Disabled;
         match then {
             AfterTeardown::StayDisabled => {}

@@ -39,7 +39,7 @@ pub enum AdmitOutcome {
 }
 
 /// The number of calls in flight, and the queue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Admission {
     in_flight: usize,
     /// The calls in flight of each client that has any.
@@ -79,14 +79,9 @@ impl Admission {
     /// Nothing in flight and nothing queued.
     pub fn new(settings: &AdmissionSettings) -> Self {
         Self {
-            in_flight: 0,
-            in_flight_of: BTreeMap::new(),
             max_in_flight: settings.in_flight.max(1),
             max_queued: settings.waiting,
-            queued: 0,
-            returned: 0,
-            queues: BTreeMap::new(),
-            turns: VecDeque::new(),
+            ..Self::default()
         }
     }
 

@@ -21,7 +21,7 @@ pub const LONGEST_DELAY: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// A position in a sequence of growing delays.
 ///
 /// ```
-/// use mcpvisor_core::{Backoff, Random, settings::BackoffSettings};
+/// use mcpvisor_core::{Random, backoff::Backoff, settings::BackoffSettings};
 ///
 /// let mut backoff = Backoff::new(&BackoffSettings::default());
 /// assert_eq!(backoff.next_delay(Random::MIDDLE).as_millis(), 500);
@@ -51,12 +51,8 @@ impl Backoff {
             .build();
         Self {
             curve,
-            // Not `clamp`, which lets not-a-number through.
-            jitter: if settings.jitter > 0.0 {
-                settings.jitter.min(1.0)
-            } else {
-                0.0
-            },
+            // `clamp` lets not-a-number through; `max` makes 0 of it.
+            jitter: settings.jitter.clamp(0.0, 1.0).max(0.0),
         }
     }
 

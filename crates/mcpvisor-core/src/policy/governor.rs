@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::policy::backoff::LONGEST_DELAY;
-use crate::settings::{InvalidSetting, MAX_DURATION};
+use crate::settings::InvalidSetting;
 
 /// The limits across a fleet. Start from the default and change fields.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,29 +48,19 @@ impl GovernorSettings {
 
     /// Rejects limits that would block all connects, or that a config file cannot express.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
-        let reject = |name, problem| Err(InvalidSetting { name, problem });
-        let counts = [
-            ("connects.atOnce", self.max_connects),
-            ("connects.stdioAtOnce", self.max_stdio),
-            ("connects.burst", self.burst_floor),
-        ];
-        let wrong = |(_, count): &&(_, usize)| !(1..=Self::MOST).contains(count);
-        if let Some((name, _)) = counts.iter().find(wrong) {
-            return reject(name, "must be between 1 and 1000000");
-        }
-        if !(0.0..=1.0).contains(&self.burst_share) {
-            return reject("connects.burstShare", "must be between 0 and 1");
-        }
-        if self.hold.is_zero() {
-            return reject("connects.hold", "must be longer than 0");
-        }
-        if self.hold > MAX_DURATION {
-            return reject("connects.hold", "is longer than a year");
-        }
-        if self.burst_window > MAX_DURATION {
-            return reject("connects.burstWindow", "is longer than a year");
-        }
-        Ok(())
+        let check = InvalidSetting::unless;
+        let count = |name, count: usize| {
+            let valid = (1..=Self::MOST).contains(&count);
+            check(valid, name, "must be between 1 and 1000000")
+        };
+        let share = (0.0..=1.0).contains(&self.burst_share);
+        count("connects.atOnce", self.max_connects)?;
+        count("connects.stdioAtOnce", self.max_stdio)?;
+        count("connects.burst", self.burst_floor)?;
+        check(share, "connects.burstShare", "must be between 0 and 1")?;
+        InvalidSetting::unless_positive("connects.hold", self.hold)?;
+        InvalidSetting::unless_short("connects.hold", self.hold)?;
+        InvalidSetting::unless_short("connects.burstWindow", self.burst_window)
     }
 
     /// Adjusts the limits so that at least one server can connect and the clock never overflows.
@@ -246,10 +236,8 @@ impl<K: Ord + Clone> Governor<K> {
         } = self.settings;
         self.permits
             .retain(|_, permit| now.saturating_duration_since(permit.granted_at) < hold);
-        while let Some(oldest) = self.reconnects.front() {
-            if now.saturating_duration_since(*oldest) < burst_window {
-                break;
-            }
+        let is_over = |at: &Instant| now.saturating_duration_since(*at) >= burst_window;
+        while self.reconnects.front().is_some_and(is_over) {
             self.reconnects.pop_front();
         }
     }
@@ -259,12 +247,8 @@ impl<K: Ord + Clone> Governor<K> {
         Lane::ALL
             .into_iter()
             .filter(|lane| self.free_at(*lane).is_none())
-            .filter_map(|lane| {
-                let (ticket, _) = self.lanes[lane.index()].first_key_value()?;
-                Some((*ticket, lane))
-            })
-            .min_by_key(|(ticket, _)| *ticket)
-            .map(|(_, lane)| lane)
+            .filter(|lane| !self.lanes[lane.index()].is_empty())
+            .min_by_key(|lane| self.lanes[lane.index()].keys().next().copied())
     }
 
     /// When the limits of a lane allow a connect without a release; `None` if they do now.

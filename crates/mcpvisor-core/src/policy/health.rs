@@ -4,7 +4,7 @@
 //! machine decides what is a soft failure, and sends the ping when the threshold is reached.
 
 /// The consecutive soft failures of one connection.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Health {
     threshold: u32,
     calls: u32,
@@ -16,8 +16,7 @@ impl Health {
     pub fn new(threshold: u32) -> Self {
         Self {
             threshold: threshold.max(1),
-            calls: 0,
-            listings: 0,
+            ..Self::default()
         }
     }
 

@@ -125,23 +125,20 @@ enum Pending {
 impl Negotiation {
     /// Begins a negotiation. Returns the first request to send.
     pub fn begin(known: KnownEra) -> (Self, HandshakeRequest) {
-        let request = match known {
-            KnownEra::Unknown
-            | KnownEra::Assumed(Era::Modern)
-            | KnownEra::Remembered(Era::Modern)
-            | KnownEra::Preferred(Era::Modern)
-            | KnownEra::Pinned(Era::Modern) => HandshakeRequest::Discover,
-            KnownEra::Assumed(Era::Legacy)
-            | KnownEra::Remembered(Era::Legacy)
-            | KnownEra::Preferred(Era::Legacy)
-            | KnownEra::Pinned(Era::Legacy) => HandshakeRequest::Initialize,
+        let era = match known {
+            KnownEra::Unknown => Era::Modern,
+            KnownEra::Assumed(era)
+            | KnownEra::Remembered(era)
+            | KnownEra::Preferred(era)
+            | KnownEra::Pinned(era) => era,
+        };
+        let (request, pending) = match era {
+            Era::Modern => (HandshakeRequest::Discover, Pending::Discover),
+            Era::Legacy => (HandshakeRequest::Initialize, Pending::Initialize),
         };
         let negotiation = Self {
             known,
-            pending: match request {
-                HandshakeRequest::Discover => Pending::Discover,
-                HandshakeRequest::Initialize => Pending::Initialize,
-            },
+            pending,
             discover_answered: false,
             discovered_late: false,
             refused: None,

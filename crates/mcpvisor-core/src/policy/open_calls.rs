@@ -9,7 +9,7 @@ use crate::ids::ClientId;
 use crate::settings::AdmissionSettings;
 
 /// The open calls of each client: in flight, queued, or on their way to the machine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct OpenCalls {
     limit: usize,
     open: usize,
@@ -21,8 +21,7 @@ impl OpenCalls {
     pub fn new(settings: &AdmissionSettings) -> Self {
         Self {
             limit: settings.in_flight.saturating_add(settings.waiting),
-            open: 0,
-            clients: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

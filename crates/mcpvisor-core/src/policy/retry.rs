@@ -120,8 +120,6 @@ pub enum RetryAction {
     RetryAfter(Duration),
     /// Open a new session, then send it again.
     ReconnectThenRetry,
-    /// Refresh the authorization, then send it again.
-    RefreshThenRetry,
     /// Answer the caller.
     Fail,
 }
@@ -189,8 +187,10 @@ fn retry_table(
         RequestFailure::SessionLost => {
             (Known::Refused, after_session_loss(safety, &settings.retry))
         }
-        RequestFailure::Unauthorized => (Known::Refused, RetryAction::RefreshThenRetry),
-        RequestFailure::Denied => (Known::Refused, RetryAction::Fail),
+        // The user has to authorize.
+        RequestFailure::Unauthorized | RequestFailure::Denied => {
+            (Known::Refused, RetryAction::Fail)
+        }
         RequestFailure::Busy {
             retry_after: Some(pause),
         } => (
@@ -220,7 +220,7 @@ fn after_session_loss(safety: Safety, settings: &RetrySettings) -> RetryAction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use RetryAction::{Fail, ReconnectThenRetry, RefreshThenRetry, Retry, RetryAfter};
+    use RetryAction::{Fail, ReconnectThenRetry, Retry, RetryAfter};
     use Safety::{Effectful, Repeatable, TrustedTool};
 
     const POLICIES: [RetryPolicy; 3] = [
@@ -244,7 +244,7 @@ mod tests {
             (RequestFailure::ConnectTimedOut,     NotSent,  Fail,               Fail,               Fail),
             (RequestFailure::ConnectionLost, Unknown,  Retry,              Fail,               Retry),
             (RequestFailure::SessionLost,    Refused,  ReconnectThenRetry, ReconnectThenRetry, ReconnectThenRetry),
-            (RequestFailure::Unauthorized,   Refused,  RefreshThenRetry,   RefreshThenRetry,   RefreshThenRetry),
+            (RequestFailure::Unauthorized,   Refused,  Fail,               Fail,               Fail),
             (RequestFailure::Denied,         Refused,  Fail,               Fail,               Fail),
             (busy(7),                 Refused,  after(7),           after(7),           after(7)),
             (busy(9_999),             Refused,  after(120),         after(120),         after(120)),

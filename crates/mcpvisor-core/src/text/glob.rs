@@ -87,10 +87,9 @@ impl Filter {
         allow: impl IntoIterator<Item = impl Into<String>>,
         deny: impl IntoIterator<Item = impl Into<String>>,
     ) -> Self {
-        let glob = |pattern: String| Glob::new(pattern);
         Self {
-            allow: allow.into_iter().map(Into::into).map(glob).collect(),
-            deny: deny.into_iter().map(Into::into).map(glob).collect(),
+            allow: allow.into_iter().map(|it| Glob::new(it.into())).collect(),
+            deny: deny.into_iter().map(|it| Glob::new(it.into())).collect(),
         }
     }
 

@@ -77,8 +77,7 @@ fn altered(full: &str, server: &str, tool: &str) -> String {
         .chain_update(tool)
         .finalize();
     for byte in hash.iter().take(HASH_DIGITS / 2) {
-        name.push(digit(byte >> 4));
-        name.push(digit(byte & 0xf));
+        name.push_str(&format!("{byte:02x}"));
     }
     name
 }
@@ -96,10 +95,6 @@ fn cleaned(text: &str) -> String {
 
 fn is_allowed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
-}
-
-fn digit(value: u8) -> char {
-    char::from_digit(u32::from(value), 16).unwrap_or('0')
 }
 
 fn looks_altered(name: &str) -> bool {

@@ -73,12 +73,7 @@ impl Before {
             '\u{200c}' | '\u{200d}' => self.joined = true,
             '\u{fe00}'..='\u{fe0f}' => self.selected = true,
             // An invisible character is reported itself, so it may count as the last one.
-            _ => {
-                *self = Self {
-                    last: c,
-                    ..Self::default()
-                }
-            }
+            _ => (self.last, self.selected, self.joined) = (c, false, false),
         }
     }
 
@@ -90,6 +85,7 @@ impl Before {
 
 fn classify(c: char, before: &Before) -> Option<Suspicion> {
     let last = before.last;
+    let is_keycap = last.is_ascii_digit() || matches!(last, '#' | '*');
     match c {
         '\n' | '\t' | '\r' => None,
         _ if c.is_control() => Some(Suspicion::Control),
@@ -100,11 +96,7 @@ fn classify(c: char, before: &Before) -> Option<Suspicion> {
         '\u{200c}' | '\u{200d}' if !last.is_ascii() && !before.joined => None,
         '\u{fe00}'..='\u{fe0f}' if !last.is_ascii() && before.can_be_selected() => None,
         // A keycap emoji is a digit, a selector and a frame.
-        '\u{fe0f}'
-            if (last.is_ascii_digit() || matches!(last, '#' | '*')) && before.can_be_selected() =>
-        {
-            None
-        }
+        '\u{fe0f}' if is_keycap && before.can_be_selected() => None,
         '\u{ad}'
         | '\u{34f}'
         | '\u{115f}'

@@ -94,7 +94,7 @@ impl Model {
         }
     }
 
-    /// Only a connection that was being opened, and was not told to close, is a failed attempt.
+    /// Only a connection that was being opened, and was not being closed, is a failed attempt.
     fn attempt_failed(&mut self, step: &Step<'_>, retry_at: Option<Instant>) {
         let opening = match step.input {
             Input::ConnectionEnded { .. } => step.ends_an_attempt,

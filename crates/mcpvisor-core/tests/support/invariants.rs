@@ -46,7 +46,7 @@ impl Model {
         }
         if let Some(connection) = &self.connection {
             let closing = is_closing(machine.state());
-            assert!(!closing || connection.closing, "it was not told to close");
+            assert!(!closing || connection.closing, "no close was requested");
             assert_eq!(
                 open,
                 connection.is_open() && self.state == StateName::Connected

@@ -83,7 +83,7 @@ pub enum Place {
 pub struct Connection {
     pub generation: Generation,
     pub up: Option<Instant>,
-    /// It was lost or told to close.
+    /// It was lost or is being closed.
     pub closing: bool,
     /// It rejected a call, so its loss will be reported.
     pub is_ending: bool,

@@ -1,43 +1,29 @@
 //! Runs all checks of `doctor`.
 
-use std::path::Path;
-
 use mcpvisor::{Config, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::report::{Check, Report, ServerReport};
 use super::{machine_checks, server_checks};
-use crate::config::source::Source;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::fleet;
-use crate::output::{ColorMode, Output};
-use crate::request::deadlines::Deadline;
+use crate::invocation::Invocation;
+use crate::output::ColorMode;
 
-pub(crate) async fn run(
-    named: Option<&Path>,
-    only: Option<&str>,
-    deadline: Deadline,
-    output: &Output,
-) -> Result<Exit, Failure> {
-    let report = examine(named, only, deadline, output).await?;
-    if output.json() {
-        output.document(&report)?;
-    } else {
-        output.text(&report.render(ColorMode::of_stdout()))?;
-    }
+pub(crate) async fn run(only: Option<&str>, invocation: &Invocation<'_>) -> Result<Exit, Failure> {
+    let report = examine(only, invocation).await?;
+    let render = || report.render(ColorMode::of_stdout());
+    invocation.output.result(&report, render)?;
     Ok(report.exit())
 }
 
-async fn examine(
-    named: Option<&Path>,
-    only: Option<&str>,
-    deadline: Deadline,
-    output: &Output,
-) -> Result<Report, Failure> {
+async fn examine(only: Option<&str>, invocation: &Invocation<'_>) -> Result<Report, Failure> {
+    let deadline = invocation.deadline;
     let mut checks = Vec::new();
-    let read = Source::locate(named).and_then(|source| Ok((source.read_with_trust()?, source)));
+    let source = invocation.source();
+    let read = source.and_then(|source| Ok((source.read_with_trust()?, source)));
     let ((mut config, may_start), source) = match read {
         Ok(read) => read,
         Err(failure) => {
@@ -73,7 +59,7 @@ async fn examine(
     }
     if may_start {
         let until = deadline.ready_until(&config);
-        fleet::with(config, deadline, output, async |runtime| {
+        fleet::with(config, invocation, async |runtime| {
             connect(runtime, &mut servers, until, &deadline.describe()).await
         })
         .await?;
@@ -102,13 +88,11 @@ async fn connect(
     let begun = Instant::now();
     let mut observed = JoinSet::new();
     for name in runtime.servers() {
-        let server = runtime
-            .server(name.as_str())
-            .map_err(|error| Failure::unexpected(error.to_string()))?;
+        let server = runtime.server(name.as_str()).map_err(Failure::unexpected)?;
         observed.spawn(server_checks::observe(server, begun, until));
     }
     while let Some(outcome) = observed.join_next().await {
-        let outcome = outcome.map_err(|error| Failure::unexpected(error.to_string()))?;
+        let outcome = outcome.map_err(Failure::unexpected)?;
         let name = outcome.status.name.as_str();
         if let Some(report) = reports.iter_mut().find(|report| report.name == name) {
             server_checks::examine(report, &outcome, within);

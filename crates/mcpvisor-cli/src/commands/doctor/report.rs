@@ -61,12 +61,8 @@ pub(super) struct Report {
 impl Check {
     pub(super) fn good(check: &'static str, detail: impl Into<String>) -> Self {
         Self {
-            check,
             ok: true,
-            detail: detail.into(),
-            warning: false,
-            action: None,
-            diagnostic: None,
+            ..Self::bad(check, detail, "")
         }
     }
 
@@ -150,22 +146,15 @@ impl Report {
 
     pub(super) fn render(&self, color: ColorMode) -> String {
         let mut text = format!("{}\n", paint(color, "1", "this machine"));
-        self.machine
-            .iter()
-            .for_each(|check| line(&mut text, check, color));
+        text.extend(self.machine.iter().map(|check| lines(check, color)));
         for server in &self.servers {
             let title = paint(color, "1", &printable(&server.name));
             let title = format!("{title}  {}", server.transport);
             text.push_str(&format!("\n{}\n", title.trim_end()));
-            server
-                .checks
-                .iter()
-                .for_each(|check| line(&mut text, check, color));
+            text.extend(server.checks.iter().map(|check| lines(check, color)));
             for line in server.stderr.iter().flat_map(|stderr| stderr.lines()) {
-                text.push_str(&format!(
-                    "  stderr   {}\n",
-                    paint(color, "2", &printable(line))
-                ));
+                let line = paint(color, "2", &printable(line));
+                text.push_str(&format!("  stderr   {line}\n"));
             }
         }
         let end = match self.problems {
@@ -183,7 +172,8 @@ impl Report {
     }
 }
 
-fn line(text: &mut String, check: &Check, color: ColorMode) {
+/// A check, what it is about, and what to do.
+fn lines(check: &Check, color: ColorMode) -> String {
     let mark = if check.warning {
         paint(color, "33", "WARNING")
     } else if check.ok {
@@ -192,17 +182,15 @@ fn line(text: &mut String, check: &Check, color: ColorMode) {
         paint(color, "31", "PROBLEM")
     };
     let (name, detail) = (check.check, printable(&check.detail));
-    text.push_str(&format!("  {mark}  {name}: {detail}\n"));
-    for source in check
-        .diagnostic
-        .iter()
-        .flat_map(|diagnostic| diagnostic.source(color))
-    {
+    let mut text = format!("  {mark}  {name}: {detail}\n");
+    let diagnostic = check.diagnostic.iter();
+    for source in diagnostic.flat_map(|diagnostic| diagnostic.source(color)) {
         text.push_str(&format!("           {source}\n"));
     }
     if let Some(action) = &check.action {
         text.push_str(&format!("           {}\n", printable(action)));
     }
+    text
 }
 
 #[cfg(test)]

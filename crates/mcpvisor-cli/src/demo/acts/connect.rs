@@ -18,8 +18,8 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
          Four agents share them: planner, coder, reviewer and tester.",
     );
     let ready = demo.runtime.ready(READY).await;
-    demo.promises.check("all servers connect", ready.is_ok());
-    ready.map_err(|error| Failure::unexpected(error.to_string()))?;
+    demo.check("all servers connect", ready.is_ok());
+    ready.map_err(Failure::unexpected)?;
     for status in demo.runtime.status() {
         let name = status.name.as_str();
         let process = match demo.sandbox.started(name).last() {
@@ -37,7 +37,7 @@ pub(super) async fn warm_up(demo: &mut Demo) {
     demo.narrator
         .line(Tone::Plain, "agents", "start calling all servers");
     demo.narrator.pause(Duration::from_millis(2_500)).await;
-    let counts = demo.agents.tally().counts();
+    let counts = demo.agents.tally.counts();
     let started = [NOTES, WEATHER, ORDERS].map(|name| demo.sandbox.started(name).len());
     let processes: usize = started.iter().sum();
     let text = format!(

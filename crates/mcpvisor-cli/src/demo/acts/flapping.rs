@@ -24,7 +24,7 @@ pub(super) async fn play(demo: &mut Demo, background: &BackgroundCalls) -> Resul
     let before = demo.sandbox.started(WEATHER);
     let pid = before.last().copied();
     let pid = pid.ok_or_else(|| Failure::unexpected("weather has no process"))?;
-    let answered = demo.agents.tally().counts().answered;
+    let answered = demo.agents.tally.counts().answered;
     raise(&demo.sandbox.flap())?;
     demo.narrator.line(
         Tone::Fault,
@@ -32,14 +32,14 @@ pub(super) async fn play(demo: &mut Demo, background: &BackgroundCalls) -> Resul
         &format!("kill -9 {pid}; every restart will exit too"),
     );
     let killed = Instant::now();
-    processes::kill(pid).map_err(|error| Failure::unexpected(format!("kill: {error}")))?;
+    processes::kill(pid)?;
     let parked = parked(demo).await?;
     let took = killed.elapsed();
     demo.narrator.pause(Duration::from_millis(500)).await;
     let tries = demo.sandbox.started(WEATHER).len() - before.len();
     tell_parked(demo, parked.as_ref(), tries, took);
     demo.narrator.pause(Duration::from_millis(1_000)).await;
-    let meanwhile = demo.agents.tally().counts().answered - answered;
+    let meanwhile = demo.agents.tally.counts().answered - answered;
     let text = format!("{meanwhile} calls to other servers answered meanwhile");
     demo.narrator.line(Tone::Good, "agents", &text);
     heal(demo).await?;
@@ -50,8 +50,7 @@ pub(super) async fn play(demo: &mut Demo, background: &BackgroundCalls) -> Resul
 
 /// Waits until the server is parked.
 async fn parked(demo: &Demo) -> Result<Option<ServerStatus>, Failure> {
-    let server = demo.runtime.server(WEATHER);
-    let server = server.map_err(|error| Failure::unexpected(error.to_string()))?;
+    let server = demo.runtime.server(WEATHER).map_err(Failure::unexpected)?;
     let mut status = server.watch();
     let parked = status.wait_for(|status| status.state == StateName::Disconnected);
     let parked = tokio::time::timeout(PARKED, parked).await;
@@ -68,11 +67,9 @@ fn tell_parked(demo: &mut Demo, parked: Option<&ServerStatus>, tries: usize, too
     });
     let text = format!("parked after {tries} attempts in {}{probe}", ms(took));
     demo.narrator.line(Tone::Bad, WEATHER, &text);
-    demo.promises
-        .check("a flapping server is parked", parked.is_some());
+    demo.check("a flapping server is parked", parked.is_some());
     let within = tries >= 1 && tries <= WEATHER_ATTEMPTS as usize;
-    demo.promises
-        .check("a flapping server stays within its budget", within);
+    demo.check("a flapping server stays within its budget", within);
 }
 
 /// Fixes the server, and wakes it with a call.
@@ -100,8 +97,7 @@ async fn heal(demo: &mut Demo) -> Result<(), Failure> {
         ms(report.took)
     );
     demo.narrator.line(Tone::Good, "planner", &text);
-    demo.promises
-        .check("a call wakes a parked server", report.is_answered());
+    demo.check("a call wakes a parked server", report.is_answered());
     demo.recoveries.push(report.took);
     Ok(())
 }

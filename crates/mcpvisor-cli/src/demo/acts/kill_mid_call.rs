@@ -46,7 +46,7 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
     demo.narrator
         .line(Tone::Fault, "fault", &format!("kill -9 {pid}"));
     let at = *killed.get_or_init(Instant::now);
-    processes::kill(pid).map_err(|error| Failure::unexpected(format!("kill: {error}")))?;
+    processes::kill(pid)?;
     lower(&demo.sandbox.hold())?;
     check(demo, held, pid, at).await?;
     demo.narrator.pause(Duration::from_millis(1_200)).await;
@@ -116,31 +116,29 @@ fn tell(
 
 /// Checks the three outcomes.
 async fn check(demo: &mut Demo, held: Held, old: u32, killed: Instant) -> Result<(), Failure> {
-    let failed = |error: tokio::task::JoinError| Failure::unexpected(error.to_string());
+    let failed = |error: tokio::task::JoinError| Failure::unexpected(error);
     let write = held.write.await.map_err(failed)?;
     let unknown = matches!(write.outcome, Outcome::Unknown(_));
-    demo.promises
-        .check("an interrupted write has an unknown outcome", unknown);
+    demo.check("an interrupted write has an unknown outcome", unknown);
     let mut repeated = true;
     let mut first: Option<Instant> = None;
     for read in held.reads {
         let read = read.await.map_err(failed)?;
         if read.pid().is_some_and(|pid| pid != old) {
-            demo.agents.tally().retried();
+            demo.agents.tally.retried();
             first = Some(first.map_or(read.at, |earlier| earlier.min(read.at)));
         } else {
             repeated = false;
         }
     }
-    demo.promises
-        .check("interrupted reads are retried and answered", repeated);
+    demo.check("interrupted reads are retried and answered", repeated);
     if let Some(first) = first {
         demo.recoveries
             .push(first.saturating_duration_since(killed));
     }
     let others = demo
         .agents
-        .tally()
+        .tally
         .counts()
         .unknown
         .saturating_sub(u64::from(unknown));
@@ -169,8 +167,6 @@ async fn verify_write(demo: &mut Demo) {
         ms(report.took)
     );
     demo.narrator.line(Tone::Good, coder.name, &text);
-    demo.promises
-        .check("the next call is answered", report.is_answered());
-    demo.promises
-        .check("the interrupted write ran once", count == Some(1));
+    demo.check("the next call is answered", report.is_answered());
+    demo.check("the interrupted write ran once", count == Some(1));
 }

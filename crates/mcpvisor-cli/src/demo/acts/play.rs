@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 pub(in crate::demo) async fn play(demo: &mut Demo, reporter: StateReporter) -> Result<(), Failure> {
     connect::play(demo).await?;
-    let background = BackgroundCalls::start(demo.agents.all());
+    let background = BackgroundCalls::start(&demo.agents.all);
     connect::warm_up(demo).await;
     kill_mid_call::play(demo).await?;
     flapping::play(demo, &background).await?;

@@ -6,15 +6,13 @@ use mcpvisor::ServerHandle;
 
 use super::{describe, ms};
 use crate::demo::Demo;
+use crate::demo::processes::wait_until;
 use crate::demo::sandbox::{ORDERS, raise};
 use crate::failure::Failure;
 use crate::screen::Tone;
 
 /// Limit for the server to drop its sessions.
 const DROP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How often that is polled.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Downtime of the server.
 const DOWNTIME: Duration = Duration::from_millis(300);
@@ -24,8 +22,7 @@ pub(super) async fn play(demo: &mut Demo) -> Result<(), Failure> {
         "Act 4: orders forgets its sessions, then restarts",
         "It is an HTTP server, and every agent calls it. The fleet is not notified.",
     );
-    let server = demo.runtime.server(ORDERS);
-    let server = server.map_err(|error| Failure::unexpected(error.to_string()))?;
+    let server = demo.runtime.server(ORDERS).map_err(Failure::unexpected)?;
     forget(demo, &server).await?;
     demo.narrator.pause(Duration::from_millis(1_500)).await;
     restart(demo).await?;
@@ -42,12 +39,8 @@ async fn forget(demo: &mut Demo, server: &ServerHandle) -> Result<(), Failure> {
     );
     let flag = demo.sandbox.forget();
     raise(&flag)?;
-    let until = Instant::now() + DROP_TIMEOUT;
-    while flag.exists() {
-        if Instant::now() > until {
-            return Err(Failure::unexpected("orders did not drop its sessions"));
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
+    if !wait_until(DROP_TIMEOUT, || !flag.exists()).await {
+        return Err(Failure::unexpected("orders did not drop its sessions"));
     }
     let coder = demo.agents.coder();
     let report = coder.order("a better memory").await;
@@ -57,14 +50,14 @@ async fn forget(demo: &mut Demo, server: &ServerHandle) -> Result<(), Failure> {
         ms(report.took)
     );
     demo.narrator.line(Tone::Good, coder.name, &text);
-    demo.promises.check(
+    demo.check(
         "a call with a lost session is answered",
         report.is_answered(),
     );
     let reconnects = server.status().generation.get() - before;
     let text = format!("all agents share the new session: {reconnects} reconnect");
     demo.narrator.line(Tone::Good, "agents", &text);
-    demo.promises.check(
+    demo.check(
         "a lost session costs one reconnect for all agents",
         reconnects == 1,
     );
@@ -94,8 +87,7 @@ async fn restart(demo: &mut Demo) -> Result<(), Failure> {
     );
     demo.narrator.line(Tone::Good, planner.name, &text);
     let found = report.is_answered() && report.pid() != Some(pid);
-    demo.promises
-        .check("a restarted HTTP server is reconnected", found);
+    demo.check("a restarted HTTP server is reconnected", found);
     demo.recoveries.push(report.took);
     Ok(())
 }

@@ -27,10 +27,9 @@ pub(super) async fn play(
         "One server is disabled, then the fleet is shut down. No process may remain.",
     );
     let all_ended = background.stop().await;
-    demo.promises
-        .check("every agent finished its last call", all_ended);
-    let unaffected_failures = demo.agents.tally().unaffected_failures();
-    demo.promises.check(
+    demo.check("every agent finished its last call", all_ended);
+    let unaffected_failures = demo.agents.tally.unaffected_failures();
+    demo.check(
         "servers without a fault were not affected",
         unaffected_failures == 0,
     );
@@ -42,7 +41,7 @@ pub(super) async fn play(
 
 async fn disable_clock(demo: &mut Demo) -> Result<(), Failure> {
     let disabled = demo.runtime.disable(CLOCK).await;
-    disabled.map_err(|error| Failure::unexpected(error.to_string()))?;
+    disabled.map_err(Failure::unexpected)?;
     not_sent(
         demo,
         CLOCK,
@@ -71,7 +70,7 @@ async fn shut_down(demo: &mut Demo, reporter: StateReporter) {
         ms(took)
     );
     demo.narrator.line(Tone::Good, "fleet", &text);
-    demo.promises.check("the fleet closes cleanly", clean);
+    demo.check("the fleet closes cleanly", clean);
     not_sent(
         demo,
         NOTES,
@@ -95,5 +94,5 @@ async fn not_sent(demo: &mut Demo, server: &str, tool: &str, promise: &str) {
     );
     demo.narrator.line(Tone::Good, "coder", &text);
     let held = matches!(report.outcome, Outcome::NotSent(_)) && report.took < AT_ONCE;
-    demo.promises.check(promise, held);
+    demo.check(promise, held);
 }

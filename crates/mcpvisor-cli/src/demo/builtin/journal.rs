@@ -27,11 +27,11 @@ impl Journal {
     }
 
     pub(crate) fn started(&self) {
-        self.append(&format!("started {}\n", std::process::id()));
+        self.append(&format!("started {}", std::process::id()));
     }
 
     pub(crate) fn began(&self, call: &str) {
-        self.append(&format!("began {call}\n"));
+        self.append(&format!("began {call}"));
     }
 
     /// All entries of a journal; none if it does not exist.
@@ -40,13 +40,11 @@ impl Journal {
         text.lines().filter_map(Entry::read).collect()
     }
 
-    /// One write per line, so that lines of several processes do not mix.
     fn append(&self, line: &str) {
         let Some(file) = &self.file else {
             return;
         };
-        let opened = OpenOptions::new().create(true).append(true).open(file);
-        if let Err(error) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
+        if let Err(error) = append_line(file, line) {
             let _ = writeln!(std::io::stderr(), "built-in server: journal: {error}");
         }
     }
@@ -60,4 +58,10 @@ impl Entry {
             _ => None,
         }
     }
+}
+
+/// Appends one line in one write, so that lines of several processes do not mix.
+pub(super) fn append_line(file: &Path, line: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+    file.write_all(format!("{}\n", line.replace('\n', " ")).as_bytes())
 }

@@ -1,7 +1,5 @@
 //! `notes`: a file with one note per line. Appending has an effect, searching has none.
 
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Journal;
+use super::journal::append_line;
 
 /// Maximum delay of a held answer.
 const MAX_HOLD: Duration = Duration::from_secs(10);
@@ -58,7 +57,7 @@ impl Notes {
         &self,
         Parameters(args): Parameters<Append>,
     ) -> Result<CallToolResult, ErrorData> {
-        self.write(&args.text).map_err(failed)?;
+        append_line(&self.file, &args.text).map_err(failed)?;
         if args.hold {
             self.hold("append").await;
         }
@@ -80,14 +79,6 @@ impl Notes {
             .filter(|note| note.contains(&args.text))
             .collect();
         Ok(answer(json!({ "count": found.len() })))
-    }
-
-    fn write(&self, note: &str) -> std::io::Result<()> {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.file)?;
-        file.write_all(format!("{}\n", note.replace('\n', " ")).as_bytes())
     }
 
     fn read(&self) -> std::io::Result<String> {

@@ -1,8 +1,7 @@
 //! `orders`: an HTTP server that stores orders, one per line of a file, and can be made to drop its
 //! sessions.
 
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +18,8 @@ use rmcp::{ErrorData, ServerHandler, schemars, tool, tool_handler, tool_router};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::net::TcpListener;
+
+use super::journal::append_line;
 
 /// How often the flag file is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -44,13 +45,7 @@ impl Orders {
         &self,
         Parameters(order): Parameters<Place>,
     ) -> Result<CallToolResult, ErrorData> {
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.file);
-        let line = format!("{}\n", order.item.replace('\n', " "));
-        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-        written.map_err(|error| {
+        append_line(&self.file, &order.item).map_err(|error| {
             ErrorData::internal_error(format!("cannot store the order: {error}"), None)
         })?;
         Ok(CallToolResult::structured(json!({

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use mcpvisor::config::nearest_name;
+use crate::output::suggest_name;
 
 /// Arguments named in a usage line.
 const MAX_NAMED: usize = 20;
@@ -35,9 +35,7 @@ pub(super) fn problems(
                     .into_iter()
                     .flat_map(Map::keys)
                     .map(String::as_str);
-                let hint = nearest_name(key, known);
-                let hint =
-                    hint.map_or_else(String::new, |near| format!(" (did you mean {near:?}?)"));
+                let hint = suggest_name(key, known).unwrap_or_default();
                 problems.push(format!("unknown argument {key:?}{hint}"));
             }
             None => {}
