@@ -110,7 +110,7 @@ pub(super) fn status(name: &str, state: mcpvisor::StateName) -> ServerStatus {
 
     let name = ServerName::new(name).unwrap();
     let mut config = Config::new();
-    config.problems = vec![ConfigProblem::of(&name, Severity::LeftOut, "for a test")];
+    config.problems = vec![ConfigProblem::of(&name, Severity::Excluded, "for a test")];
     let mut status = config.unusable_servers().remove(0);
     status.state = state;
     (status.last_error, status.action, status.stale) = (None, None, false);
