@@ -14,7 +14,7 @@ use super::target::Target;
 use crate::auth::AuthConfig;
 use crate::link::OpenFailure;
 use crate::secret::{
-    MIN_REDACTED_CHARS, Secret, Secrets, is_env_var_name, proxy_credentials, url_credentials,
+    MIN_REDACTED_CHARS, Secret, Secrets, is_shown_variable, proxy_credentials, url_credentials,
 };
 
 /// The address, headers and certificates of a server that speaks Streamable HTTP.
@@ -111,8 +111,8 @@ impl HttpEndpoint {
     /// The name of the token variable, if it is set or looks like a variable name. Otherwise it may
     /// be the token itself, pasted by mistake.
     pub(crate) fn shown_bearer_env(&self) -> Option<&str> {
-        let is_name = |name: &&str| is_env_var_name(name) || std::env::var_os(name).is_some();
-        self.bearer_env.as_deref().filter(is_name)
+        let name = self.bearer_env.as_deref();
+        name.filter(|name| is_shown_variable(name))
     }
 
     /// The config keys whose differences require a new connection.
@@ -189,6 +189,8 @@ impl HttpEndpoint {
         // The token is sent without surrounding white space.
         let bare = token.as_deref().and_then(OsStr::to_str).map(str::trim);
         parts.extend(bare.map(str::to_owned));
+        #[cfg(feature = "auth")]
+        parts.extend(self.auth.secrets(&variable));
         let all = values.map(OsStr::new).chain(marked).chain(token.as_deref());
         let all = all.chain(parts.iter().map(OsStr::new));
         Secrets::new(all, MIN_REDACTED_CHARS)
