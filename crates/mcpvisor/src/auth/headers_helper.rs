@@ -85,10 +85,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_helper_prints_headers_or_a_token() {
-        let headers = run(&shell(
-            "echo '{\"X-Key\":\"k\",\"Authorization\":\"Basic x\"}'",
-        ));
-        let headers = headers.await.unwrap();
+        let object = shell("echo '{\"X-Key\":\"k\",\"Authorization\":\"Basic x\"}'");
+        let headers = run(&object).await.unwrap();
         assert_eq!(headers.len(), 2);
         assert!(headers.iter().all(|(_, value)| value.is_sensitive()));
         for script in ["echo token-1", "printf 'Bearer token-1\\n'"] {

@@ -9,6 +9,10 @@ use std::time::Duration;
 use mcpvisor_auth::AuthError;
 #[cfg(feature = "auth")]
 use mcpvisor_auth::credential::{Credential, STORE_POLL, TokenRevision};
+#[cfg(feature = "auth")]
+use mcpvisor_auth::discovery::discover;
+#[cfg(feature = "auth")]
+use mcpvisor_auth::scopes;
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure, RenewalFailure};
 #[cfg(feature = "auth")]
@@ -27,6 +31,10 @@ use crate::fleet::host::Host;
 /// Shortest time between two renewals that are due by themselves.
 #[cfg(feature = "auth")]
 const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Time to find out where a person has to log in.
+#[cfg(feature = "auth")]
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How one server is authorized. Clones share it.
 #[derive(Debug, Clone)]
@@ -187,6 +195,27 @@ impl ServerAuth {
             #[cfg(feature = "auth")]
             Self::OAuth(credential) => drop(credential.wait_for_login().await),
             _ => std::future::pending().await,
+        }
+    }
+
+    /// Where a person logs in, and with which scopes; `None` if no login can help.
+    pub(crate) async fn login_details(&self) -> Option<(Option<String>, Vec<String>)> {
+        match self {
+            #[cfg(feature = "auth")]
+            Self::OAuth(credential) if !credential.renews_alone() => {
+                let (http, challenge) = (credential.http(), credential.challenge());
+                let found = discover(&*http, credential.config(), &challenge);
+                let found = tokio::time::timeout(DISCOVERY_TIMEOUT, found).await;
+                Some(match found {
+                    Ok(Ok(found)) => {
+                        let config = credential.config();
+                        let scopes = scopes::select(config, &challenge, &found, &[], &[]);
+                        (Some(found.server.issuer), scopes)
+                    }
+                    Ok(Err(_)) | Err(_) => (None, challenge.scopes.unwrap_or_default()),
+                })
+            }
+            _ => None,
         }
     }
 

@@ -1,11 +1,14 @@
 //! The credential of a server, as its actor sees it: renewals, and waiting for another one.
 
+use std::sync::Arc;
+
 use mcpvisor_core::machine::{Fault, FaultClass, RenewalFailure};
 use mcpvisor_core::{CredentialRevision, Input, StateName};
 use tokio::task::JoinHandle;
 
 use super::actor::ServerState;
 use super::message::ServerMessage;
+use crate::api::events::EventKind;
 use crate::auth::ServerAuth;
 use crate::connection::Command;
 
@@ -86,10 +89,26 @@ impl ServerState {
                     }
                 }
             }),
-            StateName::PermanentlyFailed if needs_login => tokio::spawn(async move {
-                auth.wait_for_login().await;
-                report();
-            }),
+            StateName::PermanentlyFailed if needs_login => {
+                let (slot, generation) =
+                    (Arc::clone(&self.slot), self.machine.durable().generation);
+                tokio::spawn(async move {
+                    let announce = async {
+                        if let Some((authorization_server, scopes)) = auth.login_details().await {
+                            let needed = EventKind::AuthorizationNeeded {
+                                authorization_server,
+                                scopes,
+                            };
+                            slot.emit(generation, needed);
+                        }
+                    };
+                    let heal = async {
+                        auth.wait_for_login().await;
+                        report();
+                    };
+                    tokio::join!(announce, heal);
+                })
+            }
             StateName::PermanentlyFailed
             | StateName::Connecting
             | StateName::Reconnecting
