@@ -37,7 +37,7 @@ mod auth_tests;
 #[cfg(all(feature = "diagnostics", feature = "stdio", feature = "http"))]
 #[cfg(test)]
 mod fuzz;
-#[cfg(all(feature = "stdio", feature = "http"))]
+#[cfg(all(feature = "stdio", feature = "auth"))]
 #[cfg(test)]
 mod roundtrip;
 #[cfg(all(feature = "stdio", feature = "http"))]
