@@ -39,6 +39,10 @@ impl HelperCredential {
         }
     }
 
+    pub(super) fn command(&self) -> &[String] {
+        &self.command
+    }
+
     fn state(&self) -> MutexGuard<'_, HelperState> {
         lock(&self.state)
     }

@@ -101,6 +101,7 @@ impl ServerAuth {
     }
 
     /// Another credential than the refused one.
+    #[cfg_attr(not(feature = "auth"), allow(unused_variables))]
     pub(crate) async fn renew(
         &self,
         refused: CredentialRevision,
@@ -152,6 +153,7 @@ impl ServerAuth {
     }
 
     /// Waits until another credential than this one is in use. Renews it when it is due.
+    #[cfg_attr(not(feature = "auth"), allow(unused_variables))]
     pub(crate) async fn next_change(&self, from: CredentialRevision) {
         match self {
             Self::Static => std::future::pending().await,
@@ -216,6 +218,40 @@ impl ServerAuth {
                 })
             }
             _ => None,
+        }
+    }
+
+    /// Reads the stored token, to know whose lists may be shown.
+    pub(crate) async fn load(&self) {
+        #[cfg(feature = "auth")]
+        if let Self::OAuth(credential) = self
+            && let Err(problem) = credential.load().await
+        {
+            tracing::debug!(%problem, "cannot read the stored token");
+        }
+    }
+
+    /// What distinguishes the present credential from others of the same account, as far as the
+    /// server may list something else for it. Empty without one.
+    pub(crate) fn identity(&self) -> Vec<String> {
+        match self {
+            Self::Static => Vec::new(),
+            #[cfg(feature = "auth")]
+            Self::OAuth(credential) => credential.current().map_or_else(Vec::new, |token| {
+                let mut scopes = token.scopes().to_vec();
+                scopes.sort_unstable();
+                scopes.dedup();
+                let issuer = ["oauth".to_owned(), token.issuer().to_owned()];
+                issuer.into_iter().chain(scopes).collect()
+            }),
+            // Its headers may differ at every run.
+            #[cfg(feature = "auth")]
+            Self::Helper(helper) => {
+                let words = helper.command().iter().cloned();
+                std::iter::once("helper".to_owned()).chain(words).collect()
+            }
+            #[cfg(feature = "auth")]
+            Self::Invalid(_) => Vec::new(),
         }
     }
 

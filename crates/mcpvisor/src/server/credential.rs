@@ -37,6 +37,7 @@ impl ServerState {
             Ok(credential) => {
                 // The calls that follow must carry it, and commands are processed in order.
                 self.update_authorization();
+                self.update_catalog_owner();
                 self.step(Input::CredentialRenewed { credential });
             }
             Err(failure) => {
@@ -53,6 +54,7 @@ impl ServerState {
     /// Another credential is in use.
     pub(super) fn credential_changed(&mut self) {
         self.update_authorization();
+        self.update_catalog_owner();
         let credential = self.slot.auth().current().revision;
         self.step(Input::CredentialChanged { credential });
     }
@@ -71,6 +73,7 @@ impl ServerState {
     pub(super) fn watch_credential(&mut self, state: StateName) {
         let auth = self.slot.auth();
         self.credential_watch = None;
+        self.lists.owner = None;
         if matches!(*auth, ServerAuth::Static) {
             return;
         }

@@ -32,7 +32,7 @@ pub struct HttpEndpoint {
     /// Texts that are secret wherever they occur.
     secrets: Vec<Secret<OsString>>,
     #[cfg(feature = "auth")]
-    pub(crate) auth: AuthConfig,
+    pub(crate) auth: Box<AuthConfig>,
 }
 
 impl HttpEndpoint {
@@ -46,7 +46,7 @@ impl HttpEndpoint {
             client_certificate: None,
             secrets: Vec::new(),
             #[cfg(feature = "auth")]
-            auth: AuthConfig::default(),
+            auth: Box::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl HttpEndpoint {
     #[cfg(feature = "auth")]
     #[must_use]
     pub fn auth(mut self, auth: AuthConfig) -> Self {
-        self.auth = auth;
+        *self.auth = auth;
         self
     }
 
@@ -169,6 +169,28 @@ impl HttpEndpoint {
     /// What identifies the server: its address.
     pub(crate) fn identity(&self) -> &str {
         self.url.expose()
+    }
+
+    /// The account, where the server is used with several.
+    pub(crate) fn account(&self) -> Option<&str> {
+        #[cfg(feature = "auth")]
+        return self.auth.account.as_deref();
+        #[cfg(not(feature = "auth"))]
+        None
+    }
+
+    /// The headers of the config and its token. Any of them may be the credential.
+    pub(crate) fn static_credential(&self) -> Vec<Vec<u8>> {
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| {
+            format!("{}: {}", name.to_ascii_lowercase(), value.expose()).into_bytes()
+        });
+        let token = self.token();
+        let token = token.map(|token| token.expose().as_encoded_bytes().to_vec());
+        let mut parts: Vec<Vec<u8>> = headers.collect();
+        parts.sort_unstable();
+        parts.extend(token);
+        parts
     }
 
     /// What must not be shown: header values, the token, user info and query of the address, and

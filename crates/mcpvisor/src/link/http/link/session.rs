@@ -34,8 +34,10 @@ enum State {
 
 impl HttpSession {
     pub(super) fn new(map: HeaderMap, authorization: &Authorization) -> Self {
-        let mut headers = LinkHeaders::default();
-        headers.map = map;
+        let mut headers = LinkHeaders {
+            map,
+            ..LinkHeaders::default()
+        };
         apply(&mut headers, authorization);
         Self {
             headers: Arc::new(headers),
