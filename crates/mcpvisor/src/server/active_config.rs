@@ -147,8 +147,10 @@ mod tests {
     #[test]
     fn an_account_has_a_fingerprint_of_its_own() {
         let of = |account: Option<&str>| {
-            let mut auth = crate::auth::AuthConfig::default();
-            auth.account = account.map(str::to_owned);
+            let auth = crate::auth::AuthConfig {
+                account: account.map(str::to_owned),
+                ..Default::default()
+            };
             let endpoint = Transport::http("http://localhost").auth(auth);
             let server = ServerConfig::new("a", endpoint).unwrap();
             ActiveConfig::new(server, None).fingerprint().to_owned()

@@ -23,7 +23,7 @@ fn auth(entry: &serde_json::Value) -> AuthConfig {
 
 fn auth_of(config: &Config) -> AuthConfig {
     match &config.servers[0].transport.0 {
-        TransportKind::Http(endpoint) => endpoint.auth.clone(),
+        TransportKind::Http(endpoint) => (*endpoint.auth).clone(),
         _ => unreachable!("a server over HTTP"),
     }
 }
@@ -50,27 +50,30 @@ fn whole() -> serde_json::Value {
 
 #[test]
 fn every_key_of_authorization_is_read_and_written() {
-    let mut expected = AuthConfig::default();
-    expected.account = Some("work".to_owned());
-    expected.grant = AuthGrant::Enterprise;
-    expected.client_id = Some("app".to_owned());
-    expected.client_secret_env = Some("APP_SECRET".to_owned());
-    expected.private_key_file = Some("/keys/app.pem".into());
-    expected.client_metadata_url = Some("https://example.com/client.json".to_owned());
-    expected.scopes = Some(vec!["read".to_owned(), "write".to_owned()]);
-    expected.resource = Some(String::new());
-    expected.issuer = Some("https://login.example.com".to_owned());
-    expected.issuer_exception = Some("https://login.example.com/".to_owned());
-    expected.callback_port = Some(8123);
-    expected.redirect_uri = Some("http://localhost:8123/callback".to_owned());
-    let mut idp = IdentityProviderConfig::default();
-    idp.issuer = "https://idp.example.com".to_owned();
-    idp.token_endpoint = Some("https://idp.example.com/token".to_owned());
-    idp.client_id = "app-idp".to_owned();
-    idp.id_token_env = "ID_TOKEN".to_owned();
-    expected.idp = Some(idp);
-    expected.headers_helper = Some(vec!["get-headers".to_owned(), "--json".to_owned()]);
-    expected.headers_helper_ttl = Some(Duration::from_secs(60));
+    let idp = IdentityProviderConfig {
+        issuer: "https://idp.example.com".to_owned(),
+        token_endpoint: Some("https://idp.example.com/token".to_owned()),
+        client_id: "app-idp".to_owned(),
+        id_token_env: "ID_TOKEN".to_owned(),
+    };
+    let expected = AuthConfig {
+        account: Some("work".to_owned()),
+        grant: AuthGrant::Enterprise,
+        client_id: Some("app".to_owned()),
+        client_secret_env: Some("APP_SECRET".to_owned()),
+        client_secret: None,
+        private_key_file: Some("/keys/app.pem".into()),
+        client_metadata_url: Some("https://example.com/client.json".to_owned()),
+        scopes: Some(vec!["read".to_owned(), "write".to_owned()]),
+        resource: Some(String::new()),
+        issuer: Some("https://login.example.com".to_owned()),
+        issuer_exception: Some("https://login.example.com/".to_owned()),
+        callback_port: Some(8123),
+        redirect_uri: Some("http://localhost:8123/callback".to_owned()),
+        idp: Some(idp),
+        headers_helper: Some(vec!["get-headers".to_owned(), "--json".to_owned()]),
+        headers_helper_ttl: Some(Duration::from_secs(60)),
+    };
     assert_eq!(auth(&whole()), expected);
 
     let server = &read(&whole()).servers[0];
@@ -83,10 +86,12 @@ fn every_key_of_authorization_is_read_and_written() {
 #[test]
 fn authorization_is_read_as_other_clients_write_it() {
     let url = "https://example.com/mcp";
-    let mut expected = AuthConfig::default();
-    expected.client_id = Some("app".to_owned());
-    expected.callback_port = Some(8123);
-    expected.scopes = Some(vec!["read".to_owned(), "write".to_owned()]);
+    let mut expected = AuthConfig {
+        client_id: Some("app".to_owned()),
+        callback_port: Some(8123),
+        scopes: Some(vec!["read".to_owned(), "write".to_owned()]),
+        ..AuthConfig::default()
+    };
     let claude = json!({ "url": url, "oauth": {
         "clientId": "app", "callbackPort": 8123, "scopes": "read  write" } });
     assert_eq!(auth(&claude), expected);

@@ -43,25 +43,25 @@ impl RawAuth {
     /// The config that these values mean.
     pub(super) fn config(&self) -> AuthConfig {
         let raw = self.clone();
-        let mut config = AuthConfig::default();
-        config.account = raw.account;
-        config.grant = raw.grant.and_then(grant_named).unwrap_or_default();
-        config.client_id = raw.client_id;
-        config.client_secret_env = raw.client_secret_env;
-        config.client_secret = raw.client_secret.map(mcpvisor_auth::Secret::new);
-        config.private_key_file = raw.private_key_file.map(Into::into);
-        config.client_metadata_url = raw.client_metadata_url;
-        config.scopes = raw.scopes;
-        config.resource = raw.resource;
-        config.issuer = raw.issuer;
-        config.issuer_exception = raw.issuer_exception;
-        config.callback_port = raw.callback_port;
-        config.redirect_uri = raw.redirect_uri;
-        config.idp = (raw.idp != RawIdentityProvider::default()).then(|| raw.idp.config());
         let helper = raw.headers_helper;
-        config.headers_helper = (!helper.is_empty()).then_some(helper);
-        config.headers_helper_ttl = raw.headers_helper_ttl;
-        config
+        AuthConfig {
+            account: raw.account,
+            grant: raw.grant.and_then(grant_named).unwrap_or_default(),
+            client_id: raw.client_id,
+            client_secret_env: raw.client_secret_env,
+            client_secret: raw.client_secret.map(mcpvisor_auth::Secret::new),
+            private_key_file: raw.private_key_file.map(Into::into),
+            client_metadata_url: raw.client_metadata_url,
+            scopes: raw.scopes,
+            resource: raw.resource,
+            issuer: raw.issuer,
+            issuer_exception: raw.issuer_exception,
+            callback_port: raw.callback_port,
+            redirect_uri: raw.redirect_uri,
+            idp: (raw.idp != RawIdentityProvider::default()).then(|| raw.idp.config()),
+            headers_helper: (!helper.is_empty()).then_some(helper),
+            headers_helper_ttl: raw.headers_helper_ttl,
+        }
     }
 
     /// The values of a config. They are not redacted.
@@ -120,12 +120,12 @@ impl RawAuth {
 #[cfg(feature = "auth")]
 impl RawIdentityProvider {
     fn config(self) -> IdentityProviderConfig {
-        let mut config = IdentityProviderConfig::default();
-        config.issuer = self.issuer.unwrap_or_default();
-        config.token_endpoint = self.token_endpoint;
-        config.client_id = self.client_id.unwrap_or_default();
-        config.id_token_env = self.id_token_env.unwrap_or_default();
-        config
+        IdentityProviderConfig {
+            issuer: self.issuer.unwrap_or_default(),
+            token_endpoint: self.token_endpoint,
+            client_id: self.client_id.unwrap_or_default(),
+            id_token_env: self.id_token_env.unwrap_or_default(),
+        }
     }
 
     fn of(config: IdentityProviderConfig) -> Self {

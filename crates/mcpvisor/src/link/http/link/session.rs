@@ -54,8 +54,10 @@ impl HttpSession {
                 fresh.insert(name, value.clone());
             }
         }
-        let mut headers = LinkHeaders::default();
-        headers.map = fresh;
+        let mut headers = LinkHeaders {
+            map: fresh,
+            ..LinkHeaders::default()
+        };
         apply(&mut headers, authorization);
         self.headers = Arc::new(headers);
     }
