@@ -41,11 +41,12 @@ pub(crate) async fn run(command: &[String]) -> Result<Vec<(HeaderName, HeaderVal
     let finished = tokio::time::timeout(HELPER_TIMEOUT, finish).await;
     let finished = finished.map_err(|_| format!("{program}: no end within {HELPER_TIMEOUT:?}"))?;
     let (output, status) = finished.map_err(|error| format!("{program}: {error}"))?;
-    if !status.success() {
-        return Err(format!("{program}: {status}"));
-    }
+    // First, since the closed pipe may have ended it.
     if output.len() as u64 > MAX_OUTPUT {
         return Err(format!("{program}: more than {MAX_OUTPUT} bytes of output"));
+    }
+    if !status.success() {
+        return Err(format!("{program}: {status}"));
     }
     parse(&output).ok_or_else(|| {
         format!("{program}: its output is neither a JSON object of headers nor a token")
