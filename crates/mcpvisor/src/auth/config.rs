@@ -151,7 +151,7 @@ impl AuthConfig {
                 GRANT,
                 "is \"jwt_bearer\", which needs \"clientSecretEnvVar\", the variable that holds \
                  the assertion",
-                self.client_secret_env.is_none(),
+                !has_secret,
             ),
             AuthGrant::Enterprise => {
                 let problem = "is \"enterprise\", which needs \"idp\" with \"issuer\", \

@@ -23,9 +23,11 @@ impl ServerSlot {
     /// headers of the config.
     pub(super) fn catalog_owner(&self) -> String {
         let config = self.config();
-        let mut credential = config.transport.static_credential();
+        let credential = config.transport.static_credential().into_iter();
         #[cfg(feature = "http")]
-        credential.extend(self.auth().identity().into_iter().map(String::into_bytes));
+        let credential =
+            credential.chain(self.auth().identity().into_iter().map(String::into_bytes));
+        let credential: Vec<Vec<u8>> = credential.collect();
         let server = config.fingerprint();
         if credential.is_empty() {
             return server.to_owned();

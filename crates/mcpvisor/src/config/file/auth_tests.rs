@@ -50,18 +50,18 @@ fn whole() -> serde_json::Value {
 
 #[test]
 fn every_key_of_authorization_is_read_and_written() {
-    let idp = IdentityProviderConfig {
+    let mut idp = IdentityProviderConfig {
         issuer: "https://idp.example.com".to_owned(),
-        token_endpoint: Some("https://idp.example.com/token".to_owned()),
         client_id: "app-idp".to_owned(),
         id_token_env: "ID_TOKEN".to_owned(),
+        ..IdentityProviderConfig::default()
     };
+    idp.token_endpoint = Some("https://idp.example.com/token".to_owned());
     let expected = AuthConfig {
         account: Some("work".to_owned()),
         grant: AuthGrant::Enterprise,
         client_id: Some("app".to_owned()),
         client_secret_env: Some("APP_SECRET".to_owned()),
-        client_secret: None,
         private_key_file: Some("/keys/app.pem".into()),
         client_metadata_url: Some("https://example.com/client.json".to_owned()),
         scopes: Some(vec!["read".to_owned(), "write".to_owned()]),
@@ -73,6 +73,7 @@ fn every_key_of_authorization_is_read_and_written() {
         idp: Some(idp),
         headers_helper: Some(vec!["get-headers".to_owned(), "--json".to_owned()]),
         headers_helper_ttl: Some(Duration::from_secs(60)),
+        ..AuthConfig::default()
     };
     assert_eq!(auth(&whole()), expected);
 

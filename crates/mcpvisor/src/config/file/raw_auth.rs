@@ -44,7 +44,7 @@ impl RawAuth {
     pub(super) fn config(&self) -> AuthConfig {
         let raw = self.clone();
         let helper = raw.headers_helper;
-        AuthConfig {
+        let mut config = AuthConfig {
             account: raw.account,
             grant: raw.grant.and_then(grant_named).unwrap_or_default(),
             client_id: raw.client_id,
@@ -60,8 +60,10 @@ impl RawAuth {
             redirect_uri: raw.redirect_uri,
             idp: (raw.idp != RawIdentityProvider::default()).then(|| raw.idp.config()),
             headers_helper: (!helper.is_empty()).then_some(helper),
-            headers_helper_ttl: raw.headers_helper_ttl,
-        }
+            ..AuthConfig::default()
+        };
+        config.headers_helper_ttl = raw.headers_helper_ttl;
+        config
     }
 
     /// The values of a config. They are not redacted.
@@ -120,12 +122,14 @@ impl RawAuth {
 #[cfg(feature = "auth")]
 impl RawIdentityProvider {
     fn config(self) -> IdentityProviderConfig {
-        IdentityProviderConfig {
+        let mut config = IdentityProviderConfig {
             issuer: self.issuer.unwrap_or_default(),
-            token_endpoint: self.token_endpoint,
             client_id: self.client_id.unwrap_or_default(),
             id_token_env: self.id_token_env.unwrap_or_default(),
-        }
+            ..IdentityProviderConfig::default()
+        };
+        config.token_endpoint = self.token_endpoint;
+        config
     }
 
     fn of(config: IdentityProviderConfig) -> Self {

@@ -1,9 +1,10 @@
 //! Replies to pending requests, and requests that failed without one.
 
-use mcpvisor_core::SessionEvidence;
+#[cfg(feature = "http")]
+use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Fault, FaultClass, MAX_FAULT_MESSAGE, truncate_text};
 use mcpvisor_core::retry::RequestFailure;
-use mcpvisor_core::{CallId, CredentialRevision};
+use mcpvisor_core::{CallId, SessionEvidence};
 use rmcp::ErrorData;
 use rmcp::model::ServerResult;
 
