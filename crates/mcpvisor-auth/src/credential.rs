@@ -24,7 +24,8 @@ use crate::grants;
 use crate::http_client::HttpClient;
 use crate::record::{CredentialRecord, Rejection, unix_seconds};
 use crate::renewal::{
-    FRESH, Lifetime, RefreshFailure, classify_refresh, matching_record, retry_delay,
+    FRESH, Lifetime, MIN_RENEWAL_INTERVAL, RefreshFailure, classify_refresh, matching_record,
+    retry_delay,
 };
 use crate::secret::Secret;
 use crate::store::{SharedStore, StoreMark};
@@ -84,6 +85,10 @@ impl AccessToken {
     /// When it should be refreshed, if that is known.
     pub fn refresh_at(&self) -> Option<Instant> {
         let after = self.0.lifetime.refresh_in?;
+        let after = match self.0.is_renewed {
+            true => after.max(MIN_RENEWAL_INTERVAL),
+            false => after,
+        };
         self.0.since.checked_add(after)
     }
 

@@ -2,13 +2,13 @@
 
 #[cfg(feature = "auth")]
 use std::sync::Arc;
-#[cfg(feature = "auth")]
-use std::time::Duration;
 
 #[cfg(feature = "auth")]
 use mcpvisor_auth::AuthError;
 #[cfg(feature = "auth")]
 use mcpvisor_auth::credential::{Credential, STORE_POLL, TokenRevision};
+#[cfg(feature = "auth")]
+use mcpvisor_auth::renewal::MIN_RENEWAL_INTERVAL;
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure, RenewalFailure};
 #[cfg(feature = "auth")]
@@ -23,10 +23,6 @@ use crate::api::transport::Transport;
 #[cfg(feature = "auth")]
 use crate::api::transport::TransportKind;
 use crate::fleet::host::Host;
-
-/// Shortest time between two renewals that are due by themselves.
-#[cfg(feature = "auth")]
-const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How one server is authorized. Clones share it.
 #[derive(Debug, Clone)]
@@ -164,8 +160,10 @@ impl ServerAuth {
                             drop(credential.load().await);
                         }
                         () = sleep_until(due) => {
-                            drop(self.renew(from).await);
-                            tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                            // A new token is reported at once, while the old one is still valid.
+                            if self.renew(from).await.is_err() {
+                                tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                            }
                         }
                     }
                 }
@@ -174,8 +172,9 @@ impl ServerAuth {
             Self::Helper(helper) => {
                 while self.current().revision == from {
                     sleep_until(helper.due()).await;
-                    drop(helper.fresh().await);
-                    tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                    if helper.fresh().await.is_err() {
+                        tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                    }
                 }
             }
         }
