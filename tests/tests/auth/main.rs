@@ -1,0 +1,19 @@
+//! Servers that require authorization: tokens that expire, are refused or cannot be renewed, logins
+//! of other processes, and hostile authorization servers. Sockets, state folder and runtime are real.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the helpers of a test fail as the test does"
+)]
+
+#[path = "../fleet/mod.rs"]
+mod fleet;
+
+mod browser;
+mod expiry;
+mod folder;
+mod lost_answer;
+mod outage;
+mod protected;
+mod rejection;
