@@ -15,5 +15,6 @@ mod expiry;
 mod folder;
 mod lost_answer;
 mod outage;
+mod processes;
 mod protected;
 mod rejection;
