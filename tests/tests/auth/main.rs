@@ -17,4 +17,5 @@ mod lost_answer;
 mod outage;
 mod processes;
 mod protected;
+mod refusal;
 mod rejection;

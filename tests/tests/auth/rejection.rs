@@ -73,8 +73,8 @@ async fn a_rejected_login_fails_the_server_at_once_and_a_login_elsewhere_heals_i
     let used = status.attempts_used;
     protected.log_in().await;
     reaches(&handle, StateName::Connected).await;
-    run(&handle, "after").await.unwrap();
     assert_eq!(handle.status().attempts_used, used, "the budget is unused");
+    run(&handle, "after").await.unwrap();
     assert_eq!(protected.server.runs("before"), 1);
     assert_eq!(protected.server.all_runs(), 2);
     assert_eq!(handle.status().last_error, None);
