@@ -13,6 +13,7 @@ mod fleet;
 mod browser;
 mod expiry;
 mod folder;
+mod hostile;
 mod lost_answer;
 mod outage;
 mod processes;
