@@ -11,8 +11,10 @@
 mod fleet;
 
 mod browser;
+mod client_credentials;
 mod expiry;
 mod folder;
+mod headers_helper;
 mod hostile;
 mod lost_answer;
 mod outage;
