@@ -1,5 +1,7 @@
 //! A state folder, and the logins in it.
 
+#![allow(dead_code, reason = "each suite uses some of it")]
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;

@@ -1,5 +1,7 @@
 //! A protected server, its authorization server, and a runtime that is logged in to it.
 
+#![allow(dead_code, reason = "each suite uses some of it")]
+
 use std::time::Duration;
 
 use mcpvisor::auth::StoreChoice;
