@@ -10,6 +10,7 @@
 #[path = "../fleet/mod.rs"]
 mod fleet;
 
+mod audience;
 mod browser;
 mod client_credentials;
 mod expiry;
