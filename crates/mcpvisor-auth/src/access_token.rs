@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
 use crate::record::CredentialRecord;
-use crate::renewal::{FRESH, Lifetime};
+use crate::renewal::{FRESH, Lifetime, MIN_RENEWAL_INTERVAL};
 use crate::secret::Secret;
 
 /// The number of a token within this process. It grows with every other token.
@@ -55,6 +55,10 @@ impl AccessToken {
     /// When it should be refreshed, if that is known.
     pub fn refresh_at(&self) -> Option<Instant> {
         let after = self.0.lifetime.refresh_in?;
+        let after = match self.0.is_renewed {
+            true => after.max(MIN_RENEWAL_INTERVAL),
+            false => after,
+        };
         self.0.since.checked_add(after)
     }
 

@@ -12,6 +12,8 @@ use mcpvisor_auth::credential::{Credential, STORE_POLL, TokenRevision};
 #[cfg(feature = "auth")]
 use mcpvisor_auth::discovery::discover;
 #[cfg(feature = "auth")]
+use mcpvisor_auth::renewal::MIN_RENEWAL_INTERVAL;
+#[cfg(feature = "auth")]
 use mcpvisor_auth::scopes;
 use mcpvisor_core::CredentialRevision;
 use mcpvisor_core::machine::{Action, Fault, FaultClass, PermanentFailure, RenewalFailure};
@@ -27,10 +29,6 @@ use crate::api::transport::Transport;
 #[cfg(feature = "auth")]
 use crate::api::transport::TransportKind;
 use crate::fleet::host::Host;
-
-/// Shortest time between two renewals that are due by themselves.
-#[cfg(feature = "auth")]
-const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time to find out where a person has to log in.
 #[cfg(feature = "auth")]
@@ -174,8 +172,10 @@ impl ServerAuth {
                             drop(credential.load().await);
                         }
                         () = sleep_until(due) => {
-                            drop(self.renew(from).await);
-                            tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                            // A new token is reported at once, while the old one is still valid.
+                            if self.renew(from).await.is_err() {
+                                tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                            }
                         }
                     }
                 }
@@ -184,8 +184,9 @@ impl ServerAuth {
             Self::Helper(helper) => {
                 while self.current().revision == from {
                     sleep_until(helper.due()).await;
-                    drop(helper.fresh().await);
-                    tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                    if helper.fresh().await.is_err() {
+                        tokio::time::sleep(MIN_RENEWAL_INTERVAL).await;
+                    }
                 }
             }
         }
