@@ -167,6 +167,11 @@ impl Failure {
         Self::new(Exit::Unreachable, "not_sent", message).with_server(server)
     }
 
+    /// A login that was refused, by this client or by the issuer.
+    pub(crate) fn login_refused(message: impl Display) -> Self {
+        Self::new(Exit::Authorization, AUTHORIZATION, message)
+    }
+
     /// A server that could not be connected, or needs a person.
     pub(crate) fn unreachable(status: &ServerStatus) -> Self {
         let (exit, code) = match needs_authorization(status) {

@@ -76,6 +76,12 @@ impl<L: Link> Session<'_, L> {
         }
         let class = faults::request_failure_class(failure, status);
         let lost = failure == RequestFailure::SessionLost;
+        // A failed call carries the refused credential itself.
+        if let RequestFailure::Unauthorized { credential } = failure
+            && !matches!(request.requester, Requester::Caller(_))
+        {
+            self.report_unauthorized(credential, &message);
+        }
         match request.requester {
             Requester::Caller(mut call) => {
                 if lost {
