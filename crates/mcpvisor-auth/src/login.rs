@@ -106,6 +106,11 @@ impl Login {
         self
     }
 
+    /// The configured grant.
+    pub fn grant(&self) -> &Grant {
+        &self.config.grant
+    }
+
     /// Starts no listener: the callback is pasted.
     pub fn without_listener(mut self) -> Self {
         self.listens = false;
