@@ -142,6 +142,12 @@ impl Login {
         }
     }
 
+    /// Finds the authorization server without starting a login. Returns its issuer.
+    pub async fn discover_issuer(&self) -> Result<String, AuthError> {
+        let discovered = discover(&*self.http, &self.config, &self.challenge).await?;
+        Ok(discovered.server.issuer)
+    }
+
     /// Prepares a login with a browser: discovery, listener, client, authorization URL.
     pub async fn begin(mut self) -> Result<PendingLogin, AuthError> {
         self.config.grant = Grant::AuthorizationCode;

@@ -377,6 +377,40 @@ fn a_server_that_needs_no_login_says_so() {
 }
 
 #[test]
+fn the_doctor_checks_issuer_login_and_scopes() {
+    let world = World::new();
+    let checks = || {
+        let ran = world.folder.run(&["doctor", "shop", "--json"]);
+        let checks = ran.document()["servers"][0]["checks"].clone();
+        let checks = checks.as_array().unwrap().clone();
+        let texts = checks.iter().map(|it| {
+            let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
+            format!("{}: {} {}", text("check"), text("detail"), text("action"))
+        });
+        (ran.code, texts.collect::<Vec<_>>().join("\n"))
+    };
+    let (code, shown) = checks();
+    assert_eq!(code, Some(3), "{shown}");
+    assert!(
+        shown.contains(&format!("issuer: {}", world.auth.issuer())),
+        "{shown}"
+    );
+    assert!(shown.contains("Run `mcpvisor login shop"), "{shown}");
+    world.log_in(&[]);
+    let (code, shown) = checks();
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("login: renewed automatically"), "{shown}");
+    world.runtime.block_on(world.auth.stop());
+    world.folder.run(&["logout", "shop"]).exits(0);
+    let (code, shown) = checks();
+    assert_eq!(code, Some(3), "{shown}");
+    assert!(
+        shown.contains("Check that the authorization server is reachable."),
+        "{shown}"
+    );
+}
+
+#[test]
 fn no_output_contains_a_token_or_code() {
     let world = World::new();
     let mut command = world.command(&["-vvv"]);
